@@ -1,0 +1,196 @@
+"""The paper as a build product: `snakemake --profile slurm`, or `snakemake --profile smoke` on one CPU machine.
+
+Names, dependencies and digests come from `coevolve.plan`; this file says only which rule a stage is and what it costs.
+"""
+
+import sys
+
+from snakemake.utils import min_version
+
+from coevolve import config as suites
+from coevolve.plan import Plan
+
+min_version("9.0")
+
+SUITE = f"configs/{config.get('suite', 'paper')}.yaml"
+OVERRIDES = [f"{key}={value}" for key, value in config.items() if key not in ("suite", "python")]
+PLAN = Plan(suites.load(SUITE, OVERRIDES))
+COEVOLVE = f"{config.get('python', sys.executable)} -m coevolve"
+LOGS = f"{PLAN.home}/logs"
+
+
+def inputs(stage):
+    return lambda wildcards: PLAN.inputs(stage, wildcards)
+
+
+def fingerprint(stage):
+    """Changes when a config section the stage reads, or code it can reach, changes: then the job reruns."""
+    return lambda wildcards: PLAN.fingerprint(stage, wildcards)
+
+
+def arguments(stage):
+    return lambda wildcards: PLAN.arguments(stage, wildcards)
+
+
+def command(stage):
+    overrides = " ".join(f"--set '{override}'" for override in OVERRIDES)
+    return f"{COEVOLVE} {stage} --config {SUITE} {overrides} --threads {{threads}} {{params.arguments}} > {{log}} 2>&1"
+
+
+localrules:
+    all,
+
+
+rule all:
+    default_target: True
+    input:
+        PLAN.targets(),
+
+
+# Gold trajectories asked of the simulator. Their result is committed under data/, so only `snakemake gold` runs this.
+rule gold:
+    input:
+        [f"{PLAN.home}/gold/{env}/gold.jsonl" for env in PLAN.suite.envs],
+
+
+rule generate_gold:
+    output:
+        PLAN.outputs("gold"),
+    log:
+        f"{LOGS}/gold/{{env}}.log",
+    params:
+        arguments=arguments("gold"),
+        fingerprint=fingerprint("gold"),
+    shell:
+        command("gold")
+
+
+# Task lists and expert trajectories of an environment: who is fine-tuned on, explored and evaluated; drops counted.
+rule data:
+    input:
+        unpack(inputs("data")),
+    output:
+        PLAN.outputs("data"),
+    log:
+        f"{LOGS}/data/{{env}}.log",
+    params:
+        arguments=arguments("data"),
+        fingerprint=fingerprint("data"),
+    shell:
+        command("data")
+
+
+# The base model before any training: a downloaded checkpoint, or a tokenizer and random weights.
+rule untrained:
+    input:
+        unpack(inputs("untrained")),
+    output:
+        PLAN.outputs("untrained"),
+    log:
+        f"{LOGS}/untrained/{{model}}.{{env}}.{{branch}}.log",
+    params:
+        arguments=arguments("untrained"),
+        fingerprint=fingerprint("untrained"),
+    shell:
+        command("untrained")
+
+
+rule pretrain:
+    input:
+        unpack(inputs("pretrain")),
+    output:
+        PLAN.outputs("pretrain"),
+    log:
+        f"{LOGS}/pretrain/{{model}}.{{env}}.{{branch}}.log",
+    params:
+        arguments=arguments("pretrain"),
+        fingerprint=fingerprint("pretrain"),
+    shell:
+        command("pretrain")
+
+
+# Section 4.1: the base policies of the target and of the failure agent, fine-tuned independently.
+rule sft:
+    input:
+        unpack(inputs("sft")),
+    output:
+        PLAN.outputs("sft"),
+    log:
+        f"{LOGS}/sft/{{model}}.{{env}}.{{branch}}.{{agent}}.log",
+    params:
+        arguments=arguments("sft"),
+        fingerprint=fingerprint("sft"),
+    shell:
+        command("sft")
+
+
+rule rollout:
+    input:
+        unpack(inputs("rollout")),
+    output:
+        PLAN.outputs("rollout"),
+    log:
+        f"{LOGS}/rollout/{{model}}.{{env}}.{{branch}}.{{agent}}.log",
+    params:
+        arguments=arguments("rollout"),
+        fingerprint=fingerprint("rollout"),
+    shell:
+        command("rollout")
+
+
+# Eq. 6 and 8, as the method's recipe says.
+rule pairs:
+    input:
+        unpack(inputs("pairs")),
+    output:
+        PLAN.outputs("pairs"),
+    log:
+        f"{LOGS}/pairs/{{model}}.{{env}}.{{branch}}.{{agent}}.log",
+    params:
+        arguments=arguments("pairs"),
+        fingerprint=fingerprint("pairs"),
+    shell:
+        command("pairs")
+
+
+# Eq. 7 (failure agent) and eq. 9 (target agent): one objective, weights per pair.
+rule train:
+    input:
+        unpack(inputs("train")),
+    output:
+        PLAN.outputs("train"),
+    log:
+        f"{LOGS}/train/{{model}}.{{env}}.{{branch}}.{{agent}}.log",
+    params:
+        arguments=arguments("train"),
+        fingerprint=fingerprint("train"),
+    shell:
+        command("train")
+
+
+rule evaluate:
+    input:
+        unpack(inputs("evaluate")),
+    output:
+        PLAN.outputs("evaluate"),
+    log:
+        f"{LOGS}/evaluate/{{model}}.{{env}}.{{branch}}.log",
+    params:
+        arguments=arguments("evaluate"),
+        fingerprint=fingerprint("evaluate"),
+    shell:
+        command("evaluate")
+
+
+rule report:
+    input:
+        **PLAN.inputs("report", {}),
+    output:
+        PLAN.outputs("report"),
+    log:
+        f"{LOGS}/report.log",
+    params:
+        arguments=arguments("report"),
+        fingerprint=fingerprint("report"),
+    shell:
+        command("report")

@@ -1,0 +1,51 @@
+"""What the kit asks of an environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from coevolve.types import Scalar, Task
+
+
+class EnvError(Exception):
+    """The environment itself failed (a dead server or JVM, a time-out); the episode may be retried on a fresh one."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an action met.
+
+    `reward` is the episode's reward so far, in [0, 1], under the protocol; `score` the raw value behind it. `done`: the
+    environment ended the episode.
+    """
+
+    observation: str
+    reward: float
+    score: float
+    done: bool
+    info: dict[str, Scalar] = field(default_factory=dict)
+
+
+class Env(Protocol):
+    """One episode at a time, history-free: the same task gives the same text after any other episode.
+
+    `start` and `step` raise :class:`EnvError` only when the environment itself is broken; a bad action (None: the policy's
+    text held no action) is answered by an observation. After an EnvError the instance must be able to `start` again.
+    """
+
+    def start(self, task: Task) -> str:
+        """Begin `task` and return the text the policy sees first: the instruction and the first observation."""
+        ...
+
+    def step(self, action: str | None) -> StepResult:
+        """Do `action` in the running episode."""
+        ...
+
+    def step_limit(self, task: Task) -> int:
+        """Largest number of steps an episode of `task` may have."""
+        ...
+
+    def close(self) -> None:
+        """Release processes and files; harmless when called twice."""
+        ...

@@ -1,0 +1,285 @@
+"""Names of files and what depends on what: recipes become targets here, and nowhere else.
+
+A result lives at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch* is where in the method's history it stands:
+`base/untrained`, `base/pretrained`, `base/seed0` (what all methods share: base policies, their rollouts and evaluation) or
+`coevolve/seed0/iter2`. The Snakefile asks this module and nothing else, so a dry run imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from coevolve.config import Recipe, Suite, as_dict, digest, restrict
+from coevolve.provenance import code_digest
+
+AgentName = Literal["target", "failure"]
+POLICY = ("policy.json",)
+SEED, ITERATION = r"base/seed\d+", r"(?!base/)\w+/seed\d+/iter[1-9]\d*"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: the config sections it may read, the files it leaves, their folder, and the branches it works on.
+
+    A job reruns when the sections it reads, its code or its inputs change.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    files: tuple[str, ...]
+    folder: str
+    branches: str = ""
+
+    @property
+    def module(self) -> str:
+        """The module with the stage's `run`."""
+        return f"coevolve.stages.{self.name}"
+
+
+_TREE = "{model}/{env}/{branch}/"
+_EPISODES = ("models", "envs", "protocol", "protocols", "rollout")
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Stage("gold", ("envs", "protocol", "protocols"), ("gold.jsonl",), "gold/{env}"),
+        Stage(
+            "data",
+            ("envs", "protocol", "protocols"),
+            ("sft.jsonl", "experts.jsonl", "explore.jsonl", "evaluate.jsonl", "drops.jsonl"),
+            "data/{env}",
+        ),
+        Stage("untrained", ("models",), POLICY, _TREE + "policy/target", "base/untrained"),
+        Stage("pretrain", ("models",), POLICY, _TREE + "policy/target", "base/pretrained"),
+        Stage("sft", ("models", "sft"), POLICY, _TREE + "policy/{agent}", SEED),
+        Stage("rollout", _EPISODES, ("episodes.jsonl",), _TREE + "rollout/{agent}", f"{SEED}|{ITERATION}"),
+        Stage(
+            "pairs",
+            ("recipes", "pairing"),
+            ("pairs.jsonl", "drops.jsonl", "summary.json"),
+            _TREE + "pairs/{agent}",
+            ITERATION,
+        ),
+        Stage("train", ("models", "dpo"), POLICY, _TREE + "policy/{agent}", ITERATION),
+        Stage(
+            "evaluate",
+            _EPISODES,
+            ("episodes.jsonl", "records.jsonl"),
+            _TREE + "eval",
+            f"base/untrained|{SEED}|{ITERATION}",
+        ),
+        Stage(
+            "report",
+            ("suite", "protocol", "methods", "seeds", "models", "envs", "recipes", "report"),
+            ("table1.md", "table1.tex", "table1.json", "figure3.png", "figure3.json", "summary.md"),
+            "paper",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Where in a method's history a result stands. `iteration` 0 is the base."""
+
+    method: str
+    seed: int
+    iteration: int
+
+    @classmethod
+    def parse(cls, text: str) -> Branch:
+        """The branch a path component such as `coevolve/seed0/iter2` names."""
+        numbered = re.fullmatch(r"(\w+)/seed(\d+)(?:/iter(\d+))?", text)
+        if numbered:
+            return cls(numbered[1], int(numbered[2]), int(numbered[3] or 0))
+        return cls(text, 0, 0)
+
+    def __str__(self) -> str:
+        if "/" in self.method:
+            return self.method
+        return f"{self.method}/seed{self.seed}" + (f"/iter{self.iteration}" if self.iteration else "")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The files of one suite under `root`."""
+
+    suite: Suite
+    root: str = "results"
+
+    @property
+    def home(self) -> str:
+        """Folder of the suite's results."""
+        return f"{self.root}/{self.suite.suite}"
+
+    def targets(self) -> list[str]:
+        """What a full run ends with."""
+        return [f"{self.home}/paper/{name}" for name in STAGES["report"].files]
+
+    def iterations(self, env: str, method: str) -> int:
+        """Iterations of a method on an environment: the recipe's own number, else the environment's."""
+        own = self._recipe(method).iterations
+        return self.suite.envs[env].iterations if own is None else own
+
+    def policy(self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName) -> str:
+        """The policy an agent of a method has after `iteration` (0: before the first); a frozen agent keeps its base."""
+        recipe = self._recipe(method).agents[agent]
+        if iteration and recipe.trains_on:
+            branch = Branch(method, seed, iteration)
+            return self._file(model, env, branch, f"policy/{agent}/policy.json")
+        if recipe.base == "untrained":
+            return self._file(model, env, Branch.parse("base/untrained"), "policy/target/policy.json")
+        return self._file(model, env, Branch("base", seed, 0), f"policy/{recipe.base}/policy.json")
+
+    def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
+        """The episodes each exploring agent of a method brings to `iteration`; those of the base policies are shared."""
+        found: dict[str, str] = {}
+        for agent, recipe in self._recipe(method).agents.items():
+            if not recipe.explores:
+                continue
+            shared = iteration == 1 and recipe.base != "untrained"
+            branch = Branch("base", seed, 0) if shared else Branch(method, seed, iteration)
+            found[agent] = self._file(model, env, branch, f"rollout/{recipe.base if shared else agent}/episodes.jsonl")
+        return found
+
+    def evaluations(self, method: str) -> dict[tuple[str, str, int, int], str]:
+        """Records by (model, env, seed, iteration) of a method, from its base policy (iteration 0) on."""
+        found: dict[tuple[str, str, int, int], str] = {}
+        for model, env, seed in product(self.suite.models, self.suite.envs, self.suite.seeds):
+            for iteration in range(self.iterations(env, method) + 1):
+                policy = self.policy(model, env, method, seed, iteration, "target")
+                found[model, env, seed, iteration] = policy.replace("policy/target/policy.json", "eval/records.jsonl")
+        return found
+
+    def inputs(self, stage: str, wildcards: Mapping[str, str]) -> dict[str, str | list[str]]:
+        """Input files of a job by name."""
+        if stage == "report":
+            return self._report_inputs()
+        env = wildcards["env"]
+        if stage in ("gold", "data"):
+            return {} if stage == "gold" else {"experts": self.suite.envs[env].experts.path}
+        data = f"{self.home}/data/{env}"
+        model, branch = wildcards["model"], Branch.parse(wildcards["branch"])
+        own = self._folder(model, env, branch)
+        agent = wildcards.get("agent", "target")
+        base = self._folder(model, env, Branch.parse("base/untrained"))
+        if stage == "untrained":
+            return {"corpus": f"{data}/sft.jsonl"}
+        if stage == "pretrain":
+            return {"corpus": f"{data}/sft.jsonl", "start": f"{base}/policy/target/policy.json"}
+        if stage == "sft":
+            return {"experts": f"{data}/sft.jsonl", "start": self._pretrained(model, env)}
+        if stage == "evaluate":
+            return {"tasks": f"{data}/evaluate.jsonl", "policy": f"{own}/policy/target/policy.json"}
+        if stage == "rollout":
+            return {"tasks": f"{data}/explore.jsonl", "policy": self._explorer(model, env, branch, agent)}
+        if stage == "pairs":
+            episodes = self.rollouts(model, env, branch.method, branch.seed, branch.iteration)
+            return {"tasks": f"{data}/explore.jsonl", "experts": f"{data}/experts.jsonl", **episodes}
+        return self._train_inputs(model, env, branch, agent, own)
+
+    def outputs(self, stage: str) -> list[str]:
+        """Output patterns of a stage, with Snakemake's wildcards and their constraints."""
+        names = {"model": "|".join(self.suite.models), "env": "|".join(self.suite.envs), "agent": "target|failure"}
+        constraints = {**names, "branch": STAGES[stage].branches}
+        folder = re.sub(r"\{(\w+)\}", lambda match: f"{{{match[1]},{constraints[match[1]]}}}", STAGES[stage].folder)
+        return [f"{self.home}/{folder}/{name}" for name in (*STAGES[stage].files, "provenance.json")]
+
+    def arguments(self, stage: str, wildcards: Mapping[str, str]) -> str:
+        """What follows `coevolve <stage> --config ...` on the command line of a job."""
+        folder = STAGES[stage].folder.format_map(dict(wildcards))
+        on = [f"--on {name}={value}" for name, value in wildcards.items()]
+        files = [
+            f"{name}={path}"
+            for name, paths in self.inputs(stage, wildcards).items()
+            for path in ([paths] if isinstance(paths, str) else paths)
+        ]
+        return " ".join([f"--out {self.home}/{folder}", *on, *files])
+
+    def fingerprint(self, stage: str, wildcards: Mapping[str, str]) -> str:
+        """Digest of what a job depends on beside its inputs: the config it may read, and its code."""
+        restricted = self.restricted(stage, wildcards)
+        return f"{digest(as_dict(restricted))}-{code_digest(STAGES[stage].module)}"
+
+    def restricted(self, stage: str, wildcards: Mapping[str, str]) -> Suite:
+        """The part of the suite a job may read."""
+        method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else None
+        method = method if method in self.suite.recipes else None
+        return restrict(self.suite, STAGES[stage].reads, wildcards.get("model"), wildcards.get("env"), method)
+
+    def jobs(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Every (stage, wildcards) that a full run executes, each once, consumers before producers."""
+        waiting, seen = self.targets(), set[tuple[str, ...]]()
+        while waiting:
+            found = self.maker(waiting.pop())
+            if found is None:
+                continue
+            stage, wildcards = found
+            key = (stage, *wildcards.values())
+            if key in seen:
+                continue
+            seen.add(key)
+            yield stage, wildcards
+            for needed in self.inputs(stage, wildcards).values():
+                waiting += [needed] if isinstance(needed, str) else needed
+
+    def maker(self, path: str) -> tuple[str, dict[str, str]] | None:
+        """The stage and wildcards that make a file; None for a file that comes from outside."""
+        for stage in STAGES:
+            for pattern in self.outputs(stage):
+                match = re.fullmatch(_regex(pattern), path)
+                if match:
+                    return stage, match.groupdict()
+        return None
+
+    def _recipe(self, method: str) -> Recipe:
+        return self.suite.recipes[method]
+
+    def _folder(self, model: str, env: str, branch: Branch) -> str:
+        return f"{self.home}/{model}/{env}/{branch}"
+
+    def _file(self, model: str, env: str, branch: Branch, name: str) -> str:
+        return f"{self._folder(model, env, branch)}/{name}"
+
+    def _pretrained(self, model: str, env: str) -> str:
+        """What supervised fine-tuning starts from: a downloaded checkpoint, or the tiny model after pre-training."""
+        state = "pretrained" if self.suite.models[model].pretrain else "untrained"
+        return self._file(model, env, Branch.parse(f"base/{state}"), "policy/target/policy.json")
+
+    def _explorer(self, model: str, env: str, branch: Branch, agent: str) -> str:
+        """The policy that explores on a branch: the base itself, or what the previous iteration left."""
+        if not branch.iteration:
+            return self._file(model, env, branch, f"policy/{agent}/policy.json")
+        name: AgentName = "failure" if agent == "failure" else "target"
+        return self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, name)
+
+    def _train_inputs(self, model: str, env: str, branch: Branch, agent: str, own: str) -> dict[str, str | list[str]]:
+        name: AgentName = "failure" if agent == "failure" else "target"
+        start = self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, name)
+        base = self.policy(model, env, branch.method, branch.seed, 0, name)
+        reference = start if self.suite.dpo.reference == "previous" else base
+        return {"pairs": f"{own}/pairs/{agent}/pairs.jsonl", "start": start, "reference": reference}
+
+    def _report_inputs(self) -> dict[str, str | list[str]]:
+        records = {path for method in self.suite.methods for path in self.evaluations(method).values()}
+        drops = [f"{self.home}/data/{env}/drops.jsonl" for env in self.suite.envs]
+        return {"records": sorted(records), "summaries": sorted(self.summaries().values()), "drops": drops}
+
+    def summaries(self) -> dict[tuple[str, str, str, int, int, str], str]:
+        """Pairing summaries by (method, model, env, seed, iteration, agent)."""
+        found: dict[tuple[str, str, str, int, int, str], str] = {}
+        for method in self.suite.methods:
+            for model, env, seed, iteration in self.evaluations(method):
+                for agent, recipe in self._recipe(method).agents.items():
+                    if iteration and recipe.trains_on:
+                        folder = self._folder(model, env, Branch(method, seed, iteration))
+                        found[method, model, env, seed, iteration, agent] = f"{folder}/pairs/{agent}/summary.json"
+        return found
+
+
+def _regex(pattern: str) -> str:
+    """A Snakemake pattern `a/{name,constraint}` as a regular expression."""
+    return re.sub(r"\{(\w+),([^}]*)\}", r"(?P<\1>\2)", pattern)

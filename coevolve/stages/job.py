@@ -1,0 +1,81 @@
+"""What a stage is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coevolve import seeds, store
+from coevolve.config import EnvConfig, ModelConfig, Recipe, Suite
+from coevolve.plan import Branch
+from coevolve.types import Record
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One execution of a stage.
+
+    `suite` holds only the sections the stage declared. `inputs` are files by name. `work` is a folder for checkpoints and
+    journals that survives a killed job and is private to this job's fingerprint. `wildcards` say which model, environment,
+    branch and agent it is about.
+    """
+
+    stage: str
+    suite: Suite
+    inputs: dict[str, list[Path]]
+    wildcards: dict[str, str]
+    work: Path
+    threads: int
+
+    @property
+    def model(self) -> ModelConfig:
+        """The job's base model."""
+        return self.suite.models[self.wildcards["model"]]
+
+    @property
+    def env(self) -> EnvConfig:
+        """The job's environment."""
+        return self.suite.envs[self.wildcards["env"]]
+
+    @property
+    def branch(self) -> Branch:
+        """Where in the method's history the job stands."""
+        return Branch.parse(self.wildcards["branch"])
+
+    @property
+    def agent(self) -> str:
+        """The agent the job is about."""
+        return self.wildcards.get("agent", "target")
+
+    @property
+    def recipe(self) -> Recipe:
+        """The job's method."""
+        return self.suite.recipes[self.branch.method]
+
+    @property
+    def seed(self) -> int:
+        """The job's own seed, derived from the suite's seed and the job's names."""
+        names = (self.stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
+        return seeds.derive(self.branch.seed, *names)
+
+    def file(self, name: str) -> Path:
+        """The one input file called `name`."""
+        (path,) = self.inputs[name]
+        return path
+
+    def policy(self, name: str) -> Path:
+        """Directory of the input policy called `name`."""
+        return self.file(name).parent
+
+    def records(self, name: str, kind: type[R]) -> list[R]:
+        """All records of the input file called `name`."""
+        return store.read(self.file(name), kind)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON data, readable and with sorted keys."""
+    store.write_bytes(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())

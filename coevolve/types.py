@@ -1,0 +1,269 @@
+"""The nouns of the kit: frozen, strict, schema-versioned records that survive JSON unchanged.
+
+Every record is a value: two records with the same content are equal and hash to the same
+:meth:`Record.digest`. Files of records are JSON lines, one whole record a line (`coevolve.store`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION: Literal[1] = 1
+
+Role = Literal["system", "user", "assistant"]
+Protocol = Literal["paper", "fixed"]
+Agent = Literal["target", "failure", "expert"]
+Scalar = str | int | float | bool | None
+UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Record(BaseModel):
+    """Base of all nouns: immutable, no unknown keys, no NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    #: Fields that say how a record came to be measured, not what it says; left out of the digest.
+    measured: ClassVar[frozenset[str]] = frozenset()
+
+    def digest(self) -> str:
+        """First 16 hex digits of the sha256 over the record's content, measured fields left out."""
+        content = self.model_dump_json(exclude=set(self.measured))
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return self.model_dump_json()
+
+    @classmethod
+    def from_json(cls, line: str | bytes) -> Self:
+        """The record a line of JSON holds; raises `pydantic.ValidationError` if it holds none."""
+        return cls.model_validate_json(line)
+
+
+class Message(Record):
+    """One message of a conversation; `role` and `content` are TRL's conversational keys."""
+
+    role: Role
+    content: str
+
+
+class Task(Record):
+    """An instruction u in an environment: what to start, and which split it belongs to.
+
+    `kind` groups tasks for analysis (ScienceWorld's task type); `data` is what the environment needs to start it.
+    """
+
+    env: str
+    task_id: str
+    split: str
+    kind: str = ""
+    data: dict[str, Scalar] = {}
+
+
+class StopReason(StrEnum):
+    """Why an episode ended. Endings are values: nothing that can happen to an episode is an exception."""
+
+    DONE = "done"  # the environment ended it (success is reward == 1)
+    STEP_LIMIT = "step_limit"
+    CONTEXT = "context"  # the next turn would not fit the policy's context window
+    ENV_ERROR = "env_error"  # the environment failed and stayed failed after the allowed retries
+
+
+class Turn(Record):
+    """One action and what it met.
+
+    `text` is what the policy said, `action` what was parsed from it (None: format error), `score` the environment's raw
+    score after the step. `token_ids` are the ids the policy sampled, end-of-turn token included; experts have none.
+    `truncated`: the policy hit its token limit before it ended the turn.
+    """
+
+    text: str
+    action: str | None
+    observation: str
+    score: float = 0.0
+    token_ids: tuple[int, ...] = ()
+    truncated: bool = False
+
+
+class PolicyRef(Record):
+    """Which weights acted: sha256 over the policy's files, and where they came from."""
+
+    name: str
+    sha256: str
+    base: str = ""
+    revision: str = ""
+
+
+class Sampling(Record):
+    """How tokens are chosen. `temperature` 0 is greedy decoding."""
+
+    temperature: float = Field(ge=0.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    max_new_tokens: int = Field(default=256, gt=0)
+
+
+class Trajectory(Record):
+    """An episode e = (u, a1, o1, ..., an), eq. 1: the prompt apart from the turns, and how it ended.
+
+    `prompt` holds the messages before the first action (instruction, first observation, in-context example if any).
+    `reward` is r(u, e) in [0, 1] under `protocol`; `raw_score` what the environment said. `sample` counts rollouts of the
+    same task by the same policy from 0. `seconds` is wall time, `attempts` how often the episode had to be started.
+    """
+
+    measured: ClassVar[frozenset[str]] = frozenset({"seconds", "attempts"})
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    task: Task
+    agent: Agent
+    policy: PolicyRef | None = None
+    sampling: Sampling | None = None
+    seed: int = 0
+    sample: int = 0
+    protocol: Protocol
+    prompt: tuple[Message, ...]
+    turns: tuple[Turn, ...]
+    reward: UnitInterval
+    raw_score: float = 0.0
+    stop: StopReason
+    error: str = ""
+    seconds: float = 0.0
+    attempts: int = 1
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether r < 1 (section 3)."""
+        return self.reward < 1.0
+
+    @property
+    def completion(self) -> tuple[Message, ...]:
+        """The turns as messages: action, observation, ..., action; the last observation is nobody's context."""
+        messages: list[Message] = []
+        for turn in self.turns:
+            messages += [Message(role="assistant", content=turn.text), Message(role="user", content=turn.observation)]
+        return tuple(messages[:-1])
+
+
+class PairKind(StrEnum):
+    """What a preference pair compares (eq. 6 and 8)."""
+
+    EXPERT_TARGET = "expert_target"
+    EXPERT_FAILURE = "expert_failure"
+    FAILURE_FAILURE = "failure_failure"
+
+
+class PairWeights(Record):
+    """(lambda_DPO, lambda_SFT) of eq. 9 for one pair kind."""
+
+    dpo: float = Field(ge=0.0)
+    sft: float = Field(ge=0.0)
+
+
+class PreferencePair(Record):
+    """A chosen and a rejected completion of one prompt, with TRL's conversational keys and the pair's own weights.
+
+    `*_token_ids` hold the sampled ids of each assistant turn, in order; an empty tuple stands for a turn that was never
+    sampled (an expert's) and is tokenised when the pair is rendered.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    task_id: str
+    kind: PairKind
+    prompt: tuple[Message, ...]
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+    chosen_token_ids: tuple[tuple[int, ...], ...]
+    rejected_token_ids: tuple[tuple[int, ...], ...]
+    chosen_id: str
+    rejected_id: str
+    chosen_reward: UnitInterval
+    rejected_reward: UnitInterval
+    lambda_dpo: float
+    lambda_sft: float
+
+
+class DropReason(StrEnum):
+    """Why a candidate pair, or a trajectory, was not used."""
+
+    TIE = "tie"
+    IDENTICAL = "identical"
+    MISSING_EXPERT = "missing_expert"
+    MISSING_ROLLOUT = "missing_rollout"
+    NOT_A_FAILURE = "not_a_failure"
+    EXPERT_BEATEN = "expert_beaten"
+    ENV_ERROR = "env_error"
+    EMPTY = "empty"  # a side without a single action
+    OVERLONG = "overlong"  # a side longer than the training context
+    LOW_REWARD = "low_reward"  # an expert below the required reward
+    DUPLICATE = "duplicate"
+    OVERLAP = "overlap"  # a training task that is also an evaluation task
+    NOT_IN_SPLIT = "not_in_split"
+
+
+class Drop(Record):
+    """Something that was not used, and why; `ids` name the trajectories (or the task) it concerns."""
+
+    task_id: str
+    reason: DropReason
+    ids: tuple[str, ...] = ()
+    kind: PairKind | None = None
+    detail: str = ""
+
+
+class EvalRecord(Record):
+    """One evaluated episode, as statistics see it."""
+
+    task_id: str
+    split: str
+    seed: int
+    reward: UnitInterval
+    success: bool
+    stop: StopReason
+    turns: int
+    trajectory_id: str
+
+
+class Estimate(Record):
+    """A mean with its 95 % interval, clustered by task over seeds; units are the measured quantity's own."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    n_tasks: int
+    n_seeds: int
+
+
+class Cell(Record):
+    """One cell of a table: what was measured (None: not run) beside what the paper printed (None: not printed)."""
+
+    row: str
+    column: str
+    estimate: Estimate | None
+    paper: float | None
+    protocol: Protocol
+    sources: tuple[str, ...] = ()
+
+
+class Provenance(Record):
+    """Who made a result from what: written beside every stage's outputs as `provenance.json`."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    stage: str
+    config: dict[str, Any]
+    config_digest: str
+    code_digest: str
+    commit: str
+    dirty: bool
+    protocol: Protocol
+    seeds: dict[str, int]
+    versions: dict[str, str]
+    container: str
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    notes: dict[str, Any] = {}
+    started: str
+    seconds: float

@@ -1,0 +1,162 @@
+from itertools import product
+
+import numpy as np
+import pytest
+
+from coevolve import seeds, stats
+from coevolve.errors import UserError
+from coevolve.types import EvalRecord, StopReason
+
+
+def records(rewards_by_task, split="seen"):
+    return [
+        EvalRecord(
+            task_id=task,
+            split=split,
+            seed=seed,
+            reward=reward,
+            success=reward == 1.0,
+            stop=StopReason.DONE,
+            turns=3,
+            trajectory_id=f"{task}-{seed}",
+        )
+        for task, rewards in rewards_by_task.items()
+        for seed, reward in enumerate(rewards)
+    ]
+
+
+def options(name="test", resamples=2000, confidence=0.95):
+    return {"resamples": resamples, "confidence": confidence, "rng": seeds.generator(0, name)}
+
+
+def test_mean_and_counts_of_a_balanced_design_are_those_of_the_plain_mean():
+    rows = records({"a": [0.0, 0.5], "b": [1.0, 1.0], "c": [0.25, 0.75]})
+    result = stats.estimate(rows, **options())
+    assert result.mean == pytest.approx(np.mean([row.reward for row in rows]))
+    assert (result.n, result.n_tasks, result.n_seeds) == (6, 3, 2)
+    assert result.low <= result.mean <= result.high
+
+
+def test_every_task_weighs_the_same_however_many_records_it_has():
+    assert stats.estimate(records({"a": [0.0, 0.0, 0.0], "b": [1.0]}), **options()).mean == 0.5
+
+
+def test_interval_agrees_with_the_exact_bootstrap_distribution():
+    rewards = {"a": [0.0], "b": [0.3], "c": [0.9], "d": [1.0], "e": [0.45]}
+    values = [rewards[task][0] for task in sorted(rewards)]
+    exact = [np.mean(draw) for draw in product(values, repeat=len(values))]
+    result = stats.estimate(records(rewards), **options(resamples=200_000))
+    assert [result.low, result.high] == pytest.approx(np.quantile(exact, [0.025, 0.975]), abs=0.02)
+
+
+def test_interval_agrees_with_a_loop_over_whole_records():
+    rewards = {f"t{i}": list(np.random.default_rng(i).random(3)) for i in range(20)}
+    rng = np.random.default_rng(5)
+    means = [
+        np.mean([reward for task in rng.choice(sorted(rewards), len(rewards)) for reward in rewards[task]])
+        for _ in range(4000)
+    ]
+    result = stats.estimate(records(rewards), **options(resamples=20_000))
+    assert [result.low, result.high] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.01)
+
+
+def test_interval_of_many_tasks_is_the_normal_one():
+    values = np.random.default_rng(3).random(400)
+    result = stats.estimate(records({f"t{i}": [value] for i, value in enumerate(values)}), **options(resamples=20_000))
+    half = 1.96 * values.std() / np.sqrt(len(values))
+    assert [result.low, result.high] == pytest.approx([values.mean() - half, values.mean() + half], abs=0.002)
+
+
+def test_seeds_of_one_task_do_not_narrow_the_interval():
+    once = stats.estimate(records({f"t{i}": [i / 9] for i in range(10)}), **options())
+    often = stats.estimate(records({f"t{i}": [i / 9] * 8 for i in range(10)}), **options())
+    assert (often.low, often.high) == pytest.approx((once.low, once.high))
+    assert often.n == 8 * once.n
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    rng = np.random.default_rng(11)
+    covered = 0
+    for trial in range(300):
+        tasks = np.clip(rng.normal(0.5, 0.2, 40), 0.0, 1.0)
+        noisy = {f"t{i}": list(np.clip(task + rng.normal(0.0, 0.05, 3), 0.0, 1.0)) for i, task in enumerate(tasks)}
+        result = stats.estimate(records(noisy), **options(f"trial{trial}", resamples=400, confidence=0.9))
+        covered += result.low <= 0.5 <= result.high
+    assert 0.83 <= covered / 300 <= 0.95
+
+
+def test_result_depends_on_the_generator_only_and_not_on_the_order_of_records():
+    rows = records({f"t{i}": [0.1 * i, 0.05, 0.7 / (i + 1)] for i in range(7)})
+    assert stats.estimate(rows, **options()) == stats.estimate(rows[::-1], **options())
+    assert stats.estimate(rows, **options()) != stats.estimate(rows, **options("other"))
+
+
+def test_drawing_in_chunks_changes_nothing(monkeypatch):
+    rows = records({f"t{i}": [i / 6] for i in range(7)})
+    whole = stats.estimate(rows, **options())
+    monkeypatch.setattr(stats, "DRAWS", 50)
+    assert stats.estimate(rows, **options()) == whole
+
+
+def test_wider_confidence_gives_a_wider_interval():
+    rows = records({f"t{i}": [i / 9] for i in range(10)})
+    narrow, wide = (stats.estimate(rows, **options(confidence=c)) for c in (0.5, 0.99))
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_one_task_gives_a_point_and_one_seed_an_interval():
+    point = stats.estimate(records({"a": [0.2, 0.6]}), **options())
+    assert (point.mean, point.low, point.high, point.n_tasks) == pytest.approx((0.4, 0.4, 0.4, 1))
+    one_seed = stats.estimate(records({"a": [0.0], "b": [1.0]}), **options())
+    assert (one_seed.low, one_seed.high, one_seed.n_seeds) == (0.0, 1.0, 1)
+
+
+def test_success_is_a_quantity_of_its_own():
+    rows = records({"a": [0.9], "b": [1.0]})
+    assert stats.estimate(rows, **options(), quantity=stats.success).mean == 0.5
+
+
+def test_the_same_task_id_in_two_splits_is_two_tasks():
+    rows = records({"a": [0.0]}) + records({"a": [1.0]}, split="unseen")
+    assert stats.estimate(rows, **options()).n_tasks == 2
+
+
+def test_macro_average_weighs_groups_not_tasks():
+    few, many = records({"a": [1.0]}), records({f"t{i}": [0.0] for i in range(9)}, split="unseen")
+    result = stats.macro_average([few, many], **options())
+    assert (result.mean, result.n_tasks, result.n) == (0.5, 10, 10)
+
+
+def test_macro_average_of_independent_groups_is_narrower_than_either():
+    groups = [records({f"t{i}": [i / 9] for i in range(10)}, split) for split in ("seen", "unseen")]
+    alone = stats.estimate(groups[0], **options())
+    both = stats.macro_average(groups, **options())
+    assert (both.high - both.low) / (alone.high - alone.low) == pytest.approx(2**-0.5, abs=0.05)
+
+
+def test_difference_is_paired_by_task():
+    base = {f"t{i}": [i / 20, i / 20] for i in range(10)}
+    better = {task: [value + 0.1 for value in values] for task, values in base.items()}
+    result = stats.difference(records(better), records(base), **options())
+    assert (result.mean, result.low, result.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert (result.n, result.n_tasks, result.n_seeds) == (40, 10, 2)
+
+
+def test_difference_changes_sign_with_its_sides():
+    a, b = records({f"t{i}": [i / 9] for i in range(10)}), records({f"t{i}": [(i % 3) / 2] for i in range(10)})
+    forward, backward = stats.difference(a, b, **options()), stats.difference(b, a, **options())
+    assert (backward.mean, backward.low, backward.high) == pytest.approx((-forward.mean, -forward.high, -forward.low))
+
+
+def test_difference_uses_shared_tasks_only():
+    result = stats.difference(records({"a": [1.0], "b": [0.0]}), records({"b": [0.5], "c": [0.0]}), **options())
+    assert (result.mean, result.n, result.n_tasks) == (-0.5, 2, 1)
+
+
+def test_nothing_to_average_is_an_error():
+    with pytest.raises(UserError, match="no evaluation records"):
+        stats.estimate([], **options())
+    with pytest.raises(UserError, match="no evaluation records"):
+        stats.macro_average([records({"a": [1.0]}), []], **options())
+    with pytest.raises(UserError, match="share no evaluated task"):
+        stats.difference(records({"a": [1.0]}), records({"b": [1.0]}), **options())
