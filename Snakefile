@@ -7,7 +7,9 @@ import sys
 
 from snakemake.utils import min_version
 
-from coevolve import config as suites
+from pathlib import Path
+
+from coevolve import config as suites, store
 from coevolve.plan import Plan
 
 min_version("9.0")
@@ -17,6 +19,7 @@ OVERRIDES = [f"{key}={value}" for key, value in config.items() if key not in ("s
 PLAN = Plan(suites.load(SUITE, OVERRIDES))
 COEVOLVE = f"{config.get('python', sys.executable)} -m coevolve"
 LOGS = f"{PLAN.home}/logs"
+LOCK = store.Lock(Path(PLAN.home) / ".lock")
 
 
 def inputs(stage):
@@ -35,6 +38,12 @@ def arguments(stage):
 def command(stage):
     overrides = " ".join(f"--set '{override}'" for override in OVERRIDES)
     return f"{COEVOLVE} {stage} --config {SUITE} {overrides} --threads {{threads}} {{params.arguments}} > {{log}} 2>&1"
+
+
+onstart:
+    # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
+    if not LOCK.acquire():
+        raise suites.UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
 
 
 localrules:

@@ -1,7 +1,7 @@
 """Suites: strict, typed YAML that inherits by explicit `extends:` and is overridden by dotted keys.
 
-An unknown key is an error that suggests the nearest known one. A stage sees a :func:`restrict`-ed suite, so it can read only the
-keys it declared, and those keys are what its rule's digest is made of (`coevolve.plan`).
+An unknown key is an error that suggests the nearest known one. A stage sees a :func:`restrict`-ed suite, so it can read
+only the keys it declared, and those keys are what its rule's digest is made of (`coevolve.plan`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SftConfig(Optimiser):
 
 
 class DpoConfig(Optimiser):
-    """Eq. 7 and 9. `learning_rate` and `beta` are lists: entry i for iteration i, the last one for all later iterations."""
+    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last one for all later iterations."""
 
     learning_rate: Annotated[list[Rate], Field(min_length=1)]
     beta: Annotated[list[Rate], Field(min_length=1)]
@@ -225,6 +225,8 @@ class Suite(Strict):
         for method in self.methods:
             if method not in self.recipes:
                 raise ValueError(f"methods: `{method}` is no recipe{_suggestion(method, self.recipes)}")
+        if len(self.models) != 1:
+            raise ValueError(f"models: a suite has one model, this one {len(self.models)} ({', '.join(self.models)})")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
         return self

@@ -6,7 +6,7 @@ A *candidate* is a pair that could have been. Per task there are
 * failure_failure: one per (target rollout, failure rollout); without one of the sides one, counted as missing; with
   `within` also one per two rollouts of the same agent.
 
-Every candidate becomes a pair or a drop with its reason, and every trajectory that came in is found again in the counts.
+Every candidate becomes a pair or a drop with its reason; every trajectory that came in is found again in the counts.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TrajectoryCount:
 
 @dataclass(frozen=True)
 class Pairing:
-    """The pairs for one agent and everything that did not become one; drops without a kind concern a trajectory alone."""
+    """The pairs for one agent, and all that became none; a drop without a kind concerns a trajectory alone."""
 
     pairs: tuple[PreferencePair, ...]
     drops: tuple[Drop, ...]
@@ -165,7 +165,7 @@ KINDS: Mapping[PairKind, Callable[[Material], list[Candidate]]] = {
 def summary(result: Pairing) -> dict[str, Any]:
     """Counts per kind and reason as plain JSON data, and under `empty` a sentence for each kind without a pair."""
     return {
-        "kinds": {kind.value: _plain(count) for kind, count in result.kinds.items()},
+        "kinds": {kind.value: vars(n) | {"drops": _by_reason(n.drops)} for kind, n in result.kinds.items()},
         "strays": _by_reason(Counter(drop.reason for drop in result.drops if drop.kind is None)),
         "trajectories": vars(result.trajectories).copy(),
         "empty": [_empty_sentence(kind, count) for kind, count in result.kinds.items() if count.pairs == 0],
@@ -263,7 +263,8 @@ def _judge(candidate: Candidate, limit: int | None, weights: PairWeights, rules:
     if candidate.missing is not None:
         return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=candidate.missing, ids=ids)
     chosen, whole = sorted(candidate.sides, key=lambda side: side.trajectory.reward, reverse=True)
-    rejected = _cut(whole, limit)
+    # Of a tie neither side is the rejected one: cutting the second would make the reason depend on the order.
+    rejected = _cut(whole, limit) if whole.trajectory.reward < chosen.trajectory.reward else whole
     reason = _refusal(candidate.kind, chosen.trajectory, rejected.trajectory, rules)
     if reason is not None:
         return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=reason, ids=ids)
@@ -301,8 +302,8 @@ def _texts(trajectory: Trajectory) -> tuple[str, ...]:
 def _preference(candidate: Candidate, chosen: Side, rejected: Side, weights: PairWeights) -> PreferencePair:
     if chosen.trajectory.prompt != rejected.trajectory.prompt:
         raise UserError(
-            f"task {candidate.task_id}: the prompts of {_name(chosen)} and {_name(rejected)} differ; "
-            f"make experts and rollouts with the same prompt settings, then pair again."
+            f"task {candidate.task_id}: the prompts of the {chosen.trajectory.agent} trajectory {chosen.id} and the "
+            f"{rejected.trajectory.agent} trajectory {rejected.id} differ; make both with the same prompt settings."
         )
     return PreferencePair(
         task_id=candidate.task_id,
@@ -319,10 +320,6 @@ def _preference(candidate: Candidate, chosen: Side, rejected: Side, weights: Pai
         lambda_dpo=weights.dpo,
         lambda_sft=weights.sft,
     )
-
-
-def _name(side: Side) -> str:
-    return f"{side.trajectory.agent} trajectory {side.id}"
 
 
 def _kind_count(
@@ -351,10 +348,6 @@ def _trajectory_count(
         dropped=sum(side.id in dropped for side in sides),
         unasked=sum(side.trajectory.agent not in asked for side in others),
     )
-
-
-def _plain(count: KindCount) -> dict[str, Any]:
-    return {**vars(count), "drops": _by_reason(count.drops)}
 
 
 def _by_reason(reasons: Mapping[DropReason, int]) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """Names of files and what depends on what: recipes become targets here, and nowhere else.
 
-A result lives at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch* is where in the method's history it stands:
-`base/untrained`, `base/pretrained`, `base/seed0` (what all methods share: base policies, their rollouts and evaluation) or
-`coevolve/seed0/iter2`. The Snakefile asks this module and nothing else, so a dry run imports no torch.
+A result lives at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch* is where in the method's history it
+stands: `base/untrained`, `base/pretrained`, `base/seed0` (what all methods share: base policies, their rollouts and
+evaluation) or `coevolve/seed0/iter2`. The Snakefile asks this module and nothing else, so a dry run imports no torch.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ class Plan:
         return [f"{self.home}/paper/{name}" for name in STAGES["report"].files]
 
     def iterations(self, env: str, method: str) -> int:
-        """Iterations of a method on an environment: the recipe's own number, else the environment's."""
+        """Iterations of a method: the recipe's own number, else the environment's."""
         own = self._recipe(method).iterations
         return self.suite.envs[env].iterations if own is None else own
 
     def policy(self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName) -> str:
-        """The policy an agent of a method has after `iteration` (0: before the first); a frozen agent keeps its base."""
+        """The policy an agent has after `iteration` (0: before the first); a frozen agent keeps its base."""
         recipe = self._recipe(method).agents[agent]
         if iteration and recipe.trains_on:
             branch = Branch(method, seed, iteration)
@@ -135,7 +135,7 @@ class Plan:
         return self._file(model, env, Branch("base", seed, 0), f"policy/{recipe.base}/policy.json")
 
     def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
-        """The episodes each exploring agent of a method brings to `iteration`; those of the base policies are shared."""
+        """Episodes each exploring agent brings to `iteration`; those of the base policies are shared."""
         found: dict[str, str] = {}
         for agent, recipe in self._recipe(method).agents.items():
             if not recipe.explores:
@@ -266,7 +266,8 @@ class Plan:
     def _report_inputs(self) -> dict[str, str | list[str]]:
         records = {path for method in self.suite.methods for path in self.evaluations(method).values()}
         drops = [f"{self.home}/data/{env}/drops.jsonl" for env in self.suite.envs]
-        return {"records": sorted(records), "summaries": sorted(self.summaries().values()), "drops": drops}
+        summaries = sorted(self.summaries().values())
+        return {"records": sorted(records), "summaries": summaries, "drops": drops, "claims": "configs/claims.yaml"}
 
     def summaries(self) -> dict[tuple[str, str, str, int, int, str], str]:
         """Pairing summaries by (method, model, env, seed, iteration, agent)."""

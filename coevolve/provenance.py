@@ -1,4 +1,4 @@
-"""Who made a file from what: digests of code, the state of the repository, versions, and hashes of inputs and outputs."""
+"""Who made a file from what: digests of code, state of the repository, versions, hashes of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def versions() -> dict[str, str]:
 
 
 def repository() -> tuple[str, bool]:
-    """The commit of the checkout the package runs from and whether it has uncommitted changes; ("", False) outside git."""
+    """Commit of the checkout the package runs from, and whether it has uncommitted changes; ("", False) outside git."""
     commit = _git("rev-parse", "HEAD")
     return commit, bool(commit and _git("status", "--porcelain", "--untracked-files=no"))
 
@@ -79,7 +79,9 @@ def _parse(name: str) -> ast.Module:
     path = _path(name)
     tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _has_docstring(node):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _has_docstring(
+            node
+        ):
             node.body = node.body[1:]
     return tree
 
@@ -90,8 +92,7 @@ def _tree(name: str) -> str:
 
 
 def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    first = node.body[0] if node.body else None
-    return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    return ast.get_docstring(node, clean=False) is not None
 
 
 @functools.cache
@@ -125,9 +126,7 @@ def _path(name: str) -> Path:
 
 def _git(*arguments: str) -> str:
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, check=False, timeout=20, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,8 +1,8 @@
 """Means over evaluated episodes with bootstrap intervals clustered by task.
 
 A task's value is the mean over its records (its seeds), and **every task weighs the same**: the quantity of interest is
-the average over test instructions, and seeds are repeated measurements of one instruction, so an episode lost to a broken
-environment must not make its instruction count less. With equally many records per task this is the plain mean.
+the average over test instructions, and seeds are repeated measurements of one instruction, so an episode lost to a
+broken environment must not make its instruction count less. With equally many records per task it is the plain mean.
 
 Intervals are percentile bootstrap: tasks are drawn with replacement and bring all their records. What they express is
 the choice of instructions, not of training seeds; with a single task their width is 0 and says nothing.
@@ -45,7 +45,7 @@ def estimate(
     rng: np.random.Generator,
     quantity: Quantity = reward,
 ) -> Estimate:
-    """Mean of a quantity over tasks with its interval, in the quantity's own units; raises `UserError` without records."""
+    """Mean of a quantity over tasks with its interval, in the quantity's units; raises `UserError` without records."""
     return macro_average([records], resamples=resamples, confidence=confidence, rng=rng, quantity=quantity)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -20,7 +21,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read(path: Path, kind: type[R]) -> list[R]:
-    """All records of a finished JSONL file; raises `UserError` naming file and line if one is not a `kind`."""
+    """All records of a finished JSONL file; raises `UserError` naming file and line if one is no `kind`."""
     records: list[R] = []
     for number, line in enumerate(_bytes(path).split(b"\n"), start=1):
         if not line.strip():
@@ -41,7 +42,7 @@ def write(path: Path, records: Iterable[Record]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that at any moment it is absent, the old one or the new one; raises `UserError` on a full disk."""
+    """Write a file so that at any moment it is the old one or the new one; raises `UserError` on a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -100,8 +101,34 @@ def directory(path: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
+class Lock:
+    """A file's lock that ends with the process that holds it, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def acquire(self) -> bool:
+        """Take the lock if it is free; False while another process has it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("w")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def wait(self) -> None:
+        """Take the lock as soon as it is free."""
+        self.acquire()
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Let the lock go."""
+        self._file.close()
+
+
 def sha256(path: Path) -> str:
-    """sha256 of a file's bytes, or of a directory's relative names and file hashes in order; hidden entries do not count."""
+    """sha256 of a file's bytes, or of a directory's names and file hashes in order; hidden entries do not count."""
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
         listing = "".join(f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in files)

@@ -110,8 +110,8 @@ class Trajectory(Record):
     """An episode e = (u, a1, o1, ..., an), eq. 1: the prompt apart from the turns, and how it ended.
 
     `prompt` holds the messages before the first action (instruction, first observation, in-context example if any).
-    `reward` is r(u, e) in [0, 1] under `protocol`; `raw_score` what the environment said. `sample` counts rollouts of the
-    same task by the same policy from 0. `seconds` is wall time, `attempts` how often the episode had to be started.
+    `reward` is r(u, e) in [0, 1] under `protocol`; `raw_score` what the environment said. `sample` counts rollouts of
+    the same task by the same policy from 0. `seconds` is wall time, `attempts` how often the episode was started.
     """
 
     measured: ClassVar[frozenset[str]] = frozenset({"seconds", "attempts"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import logging
 import shutil
@@ -68,7 +67,7 @@ def _write_provenance(
         seeds={"suite": job.branch.seed, "job": job.seed} if "branch" in job.wildcards else {},
         versions=provenance.versions(),
         container=provenance.container(),
-        inputs={str(path): hash_ for name in hashes for path, hash_ in zip(job.inputs[name], hashes[name], strict=True)},
+        inputs={str(path): sha for name in hashes for path, sha in zip(job.inputs[name], hashes[name], strict=True)},
         outputs={path.name: store.sha256(path) for path in sorted(folder.iterdir())},
         notes=notes,
         started=started.isoformat(timespec="seconds"),
@@ -87,12 +86,9 @@ def _require(inputs: dict[str, list[Path]]) -> None:
 @contextlib.contextmanager
 def _alone(scratch: Path) -> Iterator[None]:
     """Hold the folder's lock: a job that outlived its killed scheduler is waited for, never run beside."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    with (scratch / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.warning("%s: another process is making this result; waiting for it.", scratch)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        scratch.mkdir(parents=True, exist_ok=True)
-        yield
+    lock = store.Lock(scratch / "lock")
+    if not lock.acquire():
+        log.warning("%s: another process is making this result; waiting for it.", scratch)
+        lock.wait()
+    yield
+    lock.release()

@@ -19,9 +19,9 @@ R = TypeVar("R", bound=Record)
 class Job:
     """One execution of a stage.
 
-    `suite` holds only the sections the stage declared. `inputs` are files by name. `work` is a folder for checkpoints and
-    journals that survives a killed job and is private to this job's fingerprint. `wildcards` say which model, environment,
-    branch and agent it is about.
+    `suite` holds only the sections the stage declared. `inputs` are files by name. `work` is a folder for checkpoints
+    and journals that survives a killed job and is private to this job's fingerprint. `wildcards` say which model,
+    environment, branch and agent it is about.
     """
 
     stage: str

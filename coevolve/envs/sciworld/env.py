@@ -1,0 +1,130 @@
+"""ScienceWorld as an environment: the real simulator, stepped without what no agent reads."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+
+from coevolve.config import Quirks, SciWorldConfig
+from coevolve.envs.base import EnvError, StepResult
+from coevolve.envs.sciworld import tasks
+from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
+from coevolve.errors import UserError
+from coevolve.types import Task
+
+#: An action is one line of at most this many characters: the simulator takes seconds over a very long one.
+ACTION_LENGTH = 300
+#: Sixteen worlds need 50 MB of heap together, and answer within 0.1 s when all of them act at once.
+WORLDS_PER_JVM = 16
+#: The simulator adds rounded shares of a goal up; from here on the sum is meant to be 1.
+FULL_SCORE = 0.995
+FORMAT_ERROR = "I found no action in that. Write `Thought: ...` and then, on a line of its own, `Action: ...`."
+OVER = "The episode is over."
+
+
+class SciWorld:
+    """One environment: a world inside a `simulator` that may hold others. Implements `coevolve.envs.base.Env`.
+
+    `start` answers with the task description, a newline and what the agent sees on looking around, which is the first
+    move of every episode and not counted as a step. The reward is the largest raw score so far (SPEC section 4, no. 7).
+    """
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        simplification: str,
+        *,
+        format_error_resets: bool = False,
+        step_limit: int | None = None,
+    ) -> None:
+        check_simplification(simplification)
+        self._simulator = simulator
+        self._simplification = simplification
+        self._format_error_resets = format_error_resets
+        self._step_limit = step_limit
+        self._world: World | None = None
+        self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
+
+    def start(self, task: Task) -> str:
+        """Load `task` (`data`: {"task": type, "variation": number}); raises `UserError` if there is no such task."""
+        kind, variation = _address(task)
+        world = self._world
+        if world is None or not self._simulator.holds(world):
+            world = self._world = self._simulator.new_world()
+        description = self._simulator.load(world, kind, variation, simplifications_for(kind, self._simplification))
+        seen = self._simulator.step(world, "look around")
+        self._last = StepResult(observation=seen.observation, reward=0.0, score=seen.score, done=False)
+        return f"{description}\n{seen.observation}"
+
+    def step(self, action: str | None) -> StepResult:
+        """Do one line of `action`; None is answered here, without asking the simulator."""
+        if self._last.done:
+            self._last = self._answer(OVER, self._last.reward, done=True)
+        elif action is None:
+            self._last = self._answer(FORMAT_ERROR, 0.0 if self._format_error_resets else self._last.reward, done=False)
+        else:
+            self._last = self._result(self._simulator.step(self._running(), one_line(action)))
+        return self._last
+
+    def step_limit(self, task: Task) -> int:
+        """The configured limit, else ETO's for the task's type."""
+        return self._step_limit or tasks.step_limit(_address(task)[0])
+
+    def close(self) -> None:
+        """Forget the world; the simulator is closed by whoever made it."""
+        if self._world is not None:
+            self._simulator.drop(self._world)
+        self._world = None
+
+    def _running(self) -> World:
+        if self._world is None:
+            raise EnvError("no episode is running; call start")
+        return self._world
+
+    def _answer(self, text: str, reward: float, done: bool) -> StepResult:
+        return StepResult(observation=text, reward=reward, score=self._last.score, done=done)
+
+    def _result(self, reading: Reading) -> StepResult:
+        done = reading.completed or reading.score < 0
+        reward = min(max(self._last.reward, reading.score), 1.0)
+        if done and reward >= FULL_SCORE:
+            reward = 1.0
+        return StepResult(observation=reading.observation, reward=reward, score=reading.score, done=done)
+
+
+@contextlib.contextmanager
+def pool(config: SciWorldConfig, quirks: Quirks, n: int) -> Iterator[list[SciWorld]]:
+    """`n` environments to be used from up to `n` threads, in as few JVMs as hold them; the JVMs end with the block.
+
+    A JVM starts with the first episode in it and runs one call at a time.
+    """
+    simulators = [Simulator(config.memory_mb, config.read_timeout) for _ in range(math.ceil(n / WORLDS_PER_JVM))]
+    try:
+        yield [_in_pool(simulators[i // WORLDS_PER_JVM], config, quirks) for i in range(n)]
+    finally:
+        for simulator in simulators:
+            simulator.close()
+
+
+def _in_pool(simulator: Simulator, config: SciWorldConfig, quirks: Quirks) -> SciWorld:
+    return SciWorld(
+        simulator,
+        config.simplification,
+        format_error_resets=quirks.format_error_resets,
+        step_limit=config.step_limit,
+    )
+
+
+def one_line(action: str) -> str:
+    """The first line of `action`, cut to 300 characters that UTF-8 can encode."""
+    line = action.strip().split("\n", 1)[0]
+    return line[:ACTION_LENGTH].encode("utf-8", "replace").decode("utf-8")
+
+
+def _address(task: Task) -> tuple[str, int]:
+    """Type and variation; raises `UserError` for what the simulator would answer with the world it had before."""
+    kind, variation = task.data.get("task"), task.data.get("variation")
+    if not isinstance(kind, str) or not isinstance(variation, int) or variation < 0:
+        raise UserError(f"task `{task.task_id}`: `data` must hold `task` (a type) and `variation` (0 or more).")
+    return kind, variation

@@ -1,0 +1,185 @@
+"""Expert trajectories made by the simulator itself: its gold paths, shortened, named plainly, and replayed to 1.0.
+
+A gold path walks door by door and names things as the simulator's parser does ("egg turtle"). Here a walk becomes one
+teleport, a thing is called what the simulator calls it when it is focused on, and the agent looks around in a room
+before it focuses on something there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from coevolve.envs.base import StepResult
+from coevolve.envs.sciworld.env import SciWorld, one_line
+from coevolve.envs.sciworld.jvm import Simulator, simplifications_for
+from coevolve.prompts import prompt_messages, write_action
+from coevolve.store import Journal
+from coevolve.types import Drop, DropReason, StopReason, Task, Trajectory, Turn
+
+LOOK = "look around"
+_FOCUSED = re.compile(r"You focus on the (.+)\.")
+_WALK = re.compile(r"(?:open door|go) to (.+)")
+_MOVE = re.compile(r"move .+ to (.+)")
+
+#: What an expert thinks before each focus of a task type, in order; the last one serves all later ones.
+_REASONS: dict[str, tuple[str, ...]] = {
+    "find-animal": ("The {} is an animal.",),
+    "find-plant": ("The {} is a plant.",),
+    "find-living-thing": ("The {} is alive.",),
+    "find-non-living-thing": ("The {} is not alive.",),
+    "lifespan-longest-lived": ("The {} lives longest.",),
+    "lifespan-shortest-lived": ("The {} lives shortest.",),
+    "lifespan-longest-lived-then-shortest-lived": ("The {} lives longest.", "The {} lives shortest."),
+}
+_OTHER_REASON = ("The task is about the {}.",)
+
+
+def generate(
+    tasks: Sequence[Task], journal: Journal[Trajectory], *, simplification: str, memory_mb: int, read_timeout: float
+) -> tuple[list[Trajectory], list[Drop]]:
+    """One trajectory of reward 1 per task, in task order, and a drop for each task whose gold path does not reach it.
+
+    What `journal` holds already is not made again. The same arguments give the same bytes.
+    """
+    made = {trajectory.task.task_id: trajectory for trajectory in journal.records}
+    guide, stage = Simulator(memory_mb, read_timeout), Simulator(memory_mb, read_timeout)
+    env = SciWorld(stage, simplification)
+    try:
+        for task in tasks:
+            if task.task_id not in made and (trajectory := expert(guide, env, task, simplification)):
+                journal.append(trajectory)
+                made[task.task_id] = trajectory
+    finally:
+        guide.close()
+        stage.close()
+    drops = [
+        Drop(task_id=task.task_id, reason=DropReason.MISSING_EXPERT, detail="no gold path reaches 1.0")
+        for task in tasks
+        if task.task_id not in made
+    ]
+    return [made[task.task_id] for task in tasks if task.task_id in made], drops
+
+
+def expert(guide: Simulator, env: SciWorld, task: Task, simplification: str) -> Trajectory | None:
+    """The trajectory of `task` that replays in `env` to reward 1, if there is one.
+
+    Three wordings of the gold path are tried, plainest first: with canonical names, with teleports only, as it is.
+    """
+    path = gold_path(guide, task, simplification)
+    short = with_looks(shortened(path))
+    _, results = play(env, task, short)
+    plain = canonical(short, [result.observation for result in results])
+    for actions in (plain, short, path):
+        text, results = play(env, task, actions)
+        if results and results[-1].done and results[-1].reward == 1.0:
+            return _trajectory(task, text, actions[: len(results)], results)
+    return None
+
+
+def gold_path(guide: Simulator, task: Task, simplification: str) -> list[str]:
+    """The simulator's own solution, asked of a fresh world in `guide`.
+
+    Making one leaves traces in the JVM, so `guide` must not be a simulator that episodes run in.
+    """
+    world = guide.new_world()
+    kind, variation = str(task.data["task"]), int(task.data["variation"] or 0)
+    guide.load(world, kind, variation, simplifications_for(kind, simplification), gold=True)
+    path = guide.gold_path(world)
+    guide.drop(world)
+    return path
+
+
+def shortened(path: Sequence[str]) -> list[str]:
+    """`path` with every walk from door to door replaced by one teleport to where it ends."""
+    actions: list[str] = []
+    walking = False
+    for action in path:
+        step = _WALK.fullmatch(action)
+        if step and walking:
+            actions.pop()
+        walking = step is not None
+        actions.append(f"teleport to {step[1]}" if step else action)
+    return actions
+
+
+def with_looks(actions: Sequence[str]) -> list[str]:
+    """`actions` with a look around before the first focus in each room."""
+    seen: list[str] = []
+    looked = False
+    for action in actions:
+        if action.startswith("focus on ") and not looked:
+            seen.append(LOOK)
+            looked = True
+        looked = (looked or action == LOOK) and not action.startswith("teleport to ")
+        seen.append(action)
+    return seen
+
+
+def canonical(actions: Sequence[str], replies: Sequence[str]) -> list[str]:
+    """`actions`, as far as they were answered, with things called what the simulator calls them in its `replies`.
+
+    After a focus, what is picked up and moved is the thing focused on.
+    """
+    named: list[str] = []
+    thing = ""
+    for action, reply in zip(actions, replies, strict=False):
+        if focused := _FOCUSED.fullmatch(reply):
+            thing = focused[1]
+            named.append(f"focus on {thing}")
+        elif thing and action.startswith("pick up "):
+            named.append(f"pick up {thing}")
+        elif thing and (target := _MOVE.fullmatch(action)):
+            named.append(f"move {thing} to {target[1]}")
+        else:
+            named.append(action)
+    return named
+
+
+def play(env: SciWorld, task: Task, actions: Sequence[str]) -> tuple[str, list[StepResult]]:
+    """The start text and the results of `actions` in a fresh world, up to the end of the episode."""
+    text = env.start(task)
+    results: list[StepResult] = []
+    for action in actions:
+        results.append(env.step(one_line(action)))
+        if results[-1].done:
+            break
+    return text, results
+
+
+def thoughts(kind: str, actions: Sequence[str]) -> list[str]:
+    """A short sentence for each action, made by rule."""
+    reasons = list(_REASONS.get(kind, _OTHER_REASON))
+    lines: list[str] = []
+    for action in actions:
+        verb, _, thing = action.partition(" on ") if action.startswith("focus on ") else action.partition(" to ")
+        if verb == "focus":
+            lines.append((reasons.pop(0) if len(reasons) > 1 else reasons[0]).format(thing))
+        elif verb == "teleport":
+            lines.append(f"I go to the {thing}.")
+        elif action == LOOK:
+            lines.append("What is here?")
+        elif action.startswith("pick up "):
+            lines.append("I take it.")
+        elif verb.startswith("move "):
+            lines.append(f"It belongs in the {thing}.")
+        else:
+            lines.append("The next step.")
+    return lines
+
+
+def _trajectory(task: Task, text: str, actions: Sequence[str], results: Sequence[StepResult]) -> Trajectory:
+    turns = tuple(
+        Turn(text=write_action(action, thought), action=action, observation=result.observation, score=result.score)
+        for action, thought, result in zip(actions, thoughts(task.kind, actions), results, strict=True)
+    )
+    return Trajectory(
+        task=task,
+        agent="expert",
+        protocol="fixed",
+        prompt=prompt_messages(text),
+        turns=turns,
+        reward=results[-1].reward,
+        raw_score=results[-1].score,
+        stop=StopReason.DONE,
+    )

@@ -1,0 +1,38 @@
+"""What the pairing used and dropped, method by method: the reviewers' question, and the reader's first check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+Key = tuple[str, str, str, int, int, str]
+
+
+def markdown(summaries: Mapping[Key, Mapping[str, Any]], overlap: Mapping[str, int]) -> str:
+    """A table of pairs and drops by (method, model, env, seed, iteration, agent), then a sentence for each empty kind.
+
+    `summaries` are those of `pairing.summary`; `overlap` counts, by environment, training tasks left out of a suite.
+    """
+    rows = [
+        [method, env, seed, iteration, agent, kind, count["candidates"], count["pairs"], _reasons(count["drops"])]
+        for (method, _, env, seed, iteration, agent), summary in sorted(summaries.items())
+        for kind, count in summary["kinds"].items()
+    ]
+    head = ["method", "environment", "seed", "iteration", "agent", "pair kind", "candidates", "pairs", "dropped"]
+    left_out = [f"{env}: {count} training tasks or experts left out before training." for env, count in overlap.items()]
+    return "\n".join(["## Pairs", "", tabulate(rows, head, tablefmt="github"), "", *left_out, *_empty(summaries)]) + "\n"
+
+
+def _reasons(drops: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items())) or "none"
+
+
+def _empty(summaries: Mapping[Key, Mapping[str, Any]]) -> Sequence[str]:
+    """Which pair kinds had no pair at all, in words."""
+    return [
+        f"{method}, {env}, seed {seed}, iteration {iteration}, {agent} agent: {sentence}"
+        for (method, _, env, seed, iteration, agent), summary in sorted(summaries.items())
+        for sentence in summary["empty"]
+    ]

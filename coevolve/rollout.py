@@ -1,0 +1,235 @@
+"""The episode loop: many episodes side by side, each a conversation between a policy and an environment.
+
+An episode is a generator. It yields the conversation that awaits an action and is sent the completion; between two
+yields it does one step of its environment. The loop gathers the conversations of all running episodes, asks the
+policy once for all of them, and lets the environments step in threads. Finished episodes go to a journal; a run that
+was killed takes them from there and plays only the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from coevolve import seeds
+from coevolve.envs.base import Env, EnvError
+from coevolve.errors import UserError
+from coevolve.policies.base import Completion, Conversation, Policy
+from coevolve.progress import Progress
+from coevolve.prompts import parse_action, prompt_messages
+from coevolve.store import Journal
+from coevolve.types import Agent, Message, PolicyRef, Protocol, Sampling, StopReason, Task, Trajectory, Turn
+
+_log = logging.getLogger(__name__)
+
+PromptBuilder = Callable[[str], tuple[Message, ...]]
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all episodes of a rollout have in common."""
+
+    policy: PolicyRef
+    sampling: Sampling
+    seed: int
+    agent: Agent
+    protocol: Protocol
+    prompt: PromptBuilder
+    retries: int
+
+
+@dataclass
+class Attempt:
+    """An episode as far as it has come."""
+
+    prompt: tuple[Message, ...] = ()
+    turns: list[Turn] = field(default_factory=list)
+    reward: float = 0.0
+    score: float = 0.0
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a lane did with an answer: the episodes it ended, and the conversation that awaits an answer now, if any."""
+
+    ended: list[Trajectory]
+    awaiting: Conversation | None
+
+
+Lane = Generator[Conversation | Trajectory, Completion | None, None]
+
+
+def rollout(
+    tasks: Sequence[Task],
+    policy: Policy,
+    envs: Sequence[Env],
+    *,
+    samples: int,
+    sampling: Sampling,
+    seed: int,
+    agent: Agent,
+    protocol: Protocol,
+    retries: int,
+    journal: Journal[Trajectory],
+    prompt: PromptBuilder = prompt_messages,
+    progress: Progress | None = None,
+) -> list[Trajectory]:
+    """`samples` episodes of every task, in task order; as many at once as there are `envs`.
+
+    A task listed twice is played `samples` times more. An episode whose environment fails is started again up to
+    `retries` times and then ends as `env_error` with reward 0. Episodes already in `journal` are not played again;
+    raises `UserError` if it holds episodes of another rollout.
+    """
+    plan = Plan(policy.ref, sampling, seed, agent, protocol, prompt, retries)
+    wanted = _episodes(tasks, samples)
+    finished = _finished(journal, plan, wanted)
+    waiting = deque((task, sample) for (_, sample), task in wanted.items() if (task.task_id, sample) not in finished)
+    progress = progress or Progress("episodes")
+    _report(progress, finished, len(wanted))
+    for trajectory in _play_all(waiting, policy, envs, plan):
+        journal.append(trajectory)
+        finished[trajectory.task.task_id, trajectory.sample] = trajectory
+        _report(progress, finished, len(wanted))
+    if finished.keys() != wanted.keys():
+        raise RuntimeError(f"{len(wanted)} episodes were to be played, {len(finished)} came back")
+    return [finished[key] for key in wanted]
+
+
+def _episodes(tasks: Sequence[Task], samples: int) -> dict[Key, Task]:
+    """The episodes to play, by task id and sample number, in task order."""
+    seen: Counter[str] = Counter()
+    wanted: dict[Key, Task] = {}
+    for task in tasks:
+        for sample in range(seen[task.task_id], seen[task.task_id] + samples):
+            wanted[task.task_id, sample] = task
+        seen[task.task_id] += samples
+    return wanted
+
+
+def _finished(journal: Journal[Trajectory], plan: Plan, wanted: dict[Key, Task]) -> dict[Key, Trajectory]:
+    """The episodes that the journal already holds; raises `UserError` if one of them is not this rollout's."""
+    finished = {(record.task.task_id, record.sample): record for record in journal.records}
+    for key, record in finished.items():
+        same_plan = _identity(record) == (plan.policy, plan.sampling, plan.seed, plan.agent, plan.protocol)
+        if not same_plan or wanted.get(key) != record.task:
+            raise UserError(
+                f"{journal.path}: episode {record.task.task_id}#{record.sample} is of another policy, sampling, seed, "
+                "protocol or task list; delete the file and start again."
+            )
+    return finished
+
+
+def _identity(record: Trajectory) -> tuple[PolicyRef | None, Sampling | None, int, Agent, Protocol]:
+    return record.policy, record.sampling, record.seed, record.agent, record.protocol
+
+
+def _play_all(
+    waiting: deque[tuple[Task, int]], policy: Policy, envs: Sequence[Env], plan: Plan
+) -> Iterator[Trajectory]:
+    """Play the `waiting` episodes; yields each as it ends."""
+    lanes = [_lane(env, waiting, plan) for env in envs]
+    with ThreadPoolExecutor(max_workers=max(1, len(lanes))) as threads:
+        answers: list[Completion | None] = [None] * len(lanes)
+        while lanes:
+            moves = list(threads.map(_advance, lanes, answers))
+            for trajectory in (ended for move in moves for ended in move.ended):
+                policy.forget(_key(trajectory.task, trajectory.sample))
+                yield trajectory
+            lanes = [lane for lane, move in zip(lanes, moves, strict=True) if move.awaiting]
+            awaiting = [move.awaiting for move in moves if move.awaiting]
+            answers = [*policy.complete(awaiting, plan.sampling)]
+
+
+def _advance(lane: Lane, answer: Completion | None) -> Move:
+    """Let a lane go on until it awaits another answer, or has no episode left."""
+    ended = []
+    try:
+        event = lane.send(answer)
+        while isinstance(event, Trajectory):
+            ended.append(event)
+            event = next(lane)
+    except StopIteration:
+        return Move(ended, None)
+    return Move(ended, event)
+
+
+def _lane(env: Env, waiting: deque[tuple[Task, int]], plan: Plan) -> Lane:
+    """The waiting episodes that `env` gets to play, one by one: their conversations, and a trajectory at each end."""
+    while True:
+        try:
+            task, sample = waiting.popleft()
+        except IndexError:
+            return
+        yield (yield from _episode(env, task, sample, plan))
+
+
+def _episode(env: Env, task: Task, sample: int, plan: Plan) -> Generator[Conversation, Completion, Trajectory]:
+    """Play one episode to its end, whatever that is."""
+    began = time.monotonic()
+    for number in range(1, plan.retries + 2):
+        attempt, error = Attempt(), ""
+        try:
+            stop = yield from _play(env, task, sample, plan, attempt)
+            break
+        except EnvError as failure:
+            stop, error, attempt.reward = StopReason.ENV_ERROR, str(failure) or type(failure).__name__, 0.0
+            _log.warning("%s, attempt %d: %s", _key(task, sample), number, error)
+    return Trajectory(
+        task=task,
+        agent=plan.agent,
+        policy=plan.policy,
+        sampling=plan.sampling,
+        seed=plan.seed,
+        sample=sample,
+        protocol=plan.protocol,
+        prompt=attempt.prompt,
+        turns=tuple(attempt.turns),
+        reward=attempt.reward,
+        raw_score=attempt.score,
+        stop=stop,
+        error=error,
+        seconds=time.monotonic() - began,
+        attempts=number,
+    )
+
+
+def _play(
+    env: Env, task: Task, sample: int, plan: Plan, attempt: Attempt
+) -> Generator[Conversation, Completion, StopReason]:
+    """Act until the episode ends; `attempt` holds what happened even if the environment fails."""
+    seed = seeds.derive(plan.seed, plan.agent, task.task_id, sample)
+    attempt.prompt = plan.prompt(env.start(task))
+    while len(attempt.turns) < env.step_limit(task):
+        said = yield Conversation(_key(task, sample), seed, attempt.prompt, tuple(attempt.turns))
+        if not said.fits:
+            return StopReason.CONTEXT
+        action = parse_action(said.text)
+        step = env.step(action)
+        attempt.turns.append(
+            Turn(
+                text=said.text,
+                action=action,
+                observation=step.observation,
+                score=step.score,
+                token_ids=said.token_ids,
+                truncated=said.truncated,
+            )
+        )
+        attempt.reward, attempt.score = step.reward, step.score
+        if step.done:
+            return StopReason.DONE
+    return StopReason.STEP_LIMIT
+
+
+def _key(task: Task, sample: int) -> str:
+    return f"{task.task_id}#{sample}"
+
+
+def _report(progress: Progress, finished: dict[Key, Trajectory], total: int) -> None:
+    rewards = [trajectory.reward for trajectory in finished.values()]
+    progress.report(len(rewards), total, reward=sum(rewards) / max(1, len(rewards)))

@@ -1,0 +1,56 @@
+"""Playing tasks with a policy: what exploration and evaluation share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from coevolve import store
+from coevolve.envs import sciworld
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.rollout import rollout
+from coevolve.stages.job import Job
+from coevolve.types import Agent, Sampling, Task, Trajectory
+
+
+def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -> list[Trajectory]:
+    """Episodes of every task in task order; those that a killed run finished are read back, not played again."""
+    torch.set_num_threads(job.threads)
+    config, quirks = job.suite.rollout, job.suite.quirks
+    sampling = Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
+    workers = min(job.env.workers, len(tasks) * samples)
+    policy = TransformersPolicy.load(
+        job.policy("policy"), slots=workers, context=job.model.context, long_prompt=quirks.long_prompt
+    )
+    journal = store.Journal(job.work / "episodes.jsonl", Trajectory)
+    agent: Agent = "failure" if job.agent == "failure" else "target"
+    with sciworld.pool(job.env, quirks, workers) as envs:
+        return rollout(
+            tasks,
+            policy,
+            envs,
+            samples=samples,
+            sampling=sampling,
+            seed=job.seed,
+            agent=agent,
+            protocol=job.suite.protocol,
+            retries=config.retries,
+            journal=journal,
+        )
+
+
+def counts(episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """How the episodes ended, and what was cut or failed on the way."""
+    return {
+        "episodes": len(episodes),
+        "mean_reward": sum(episode.reward for episode in episodes) / max(1, len(episodes)),
+        "failures": sum(episode.is_failure for episode in episodes),
+        "stops": dict(Counter(episode.stop.value for episode in episodes)),
+        "format_errors": sum(turn.action is None for episode in episodes for turn in episode.turns),
+        "truncated_turns": sum(turn.truncated for episode in episodes for turn in episode.turns),
+        "retried": sum(episode.attempts > 1 for episode in episodes),
+        "tokens": sum(len(turn.token_ids) for episode in episodes for turn in episode.turns),
+    }

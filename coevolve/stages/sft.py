@@ -1,0 +1,25 @@
+"""Section 4.1: supervised fine-tuning of a base policy on action tokens only (eq. 3 to 5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coevolve.policies import directory
+from coevolve.render import Renderer
+from coevolve.stages.corpus import rows
+from coevolve.stages.job import Job
+from coevolve.stages.learning import notes, prepare
+from coevolve.train import sft
+from coevolve.types import Trajectory
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Fine-tune from `start` on the experts and write a policy directory; the agent's name decides its seed."""
+    prepare(job)
+    start = job.policy("start")
+    experts = rows(job.records("experts", Trajectory), Renderer(directory.load_tokenizer(start)))
+    report = sft.run_sft(
+        experts, start=start, config=job.suite.sft, lora=job.model.lora, seed=job.seed, out=out, work=job.work
+    )
+    return notes(report)

@@ -1,0 +1,43 @@
+"""One agent's preference training: eq. 7 for the failure agent, eq. 9 for the target; weights come with each pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coevolve.policies import directory
+from coevolve.render import Renderer
+from coevolve.stages.job import Job
+from coevolve.stages.learning import notes, prepare
+from coevolve.train import dpo
+from coevolve.train.rows import PairRow
+from coevolve.types import PreferencePair
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Train from `start` on the pairs, against the pinned `reference`, and write a policy directory."""
+    prepare(job)
+    start = job.policy("start")
+    renderer = Renderer(directory.load_tokenizer(start))
+    report = dpo.run_dpo(
+        [_row(pair, renderer) for pair in job.records("pairs", PreferencePair)],
+        start=start,
+        reference=job.policy("reference"),
+        config=job.suite.dpo,
+        iteration=job.branch.iteration,
+        lora=job.model.lora,
+        seed=job.seed,
+        out=out,
+        work=job.work,
+    )
+    return notes(report)
+
+
+def _row(pair: PreferencePair, renderer: Renderer) -> PairRow:
+    return PairRow(
+        chosen=renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids),
+        rejected=renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids),
+        kind=pair.kind,
+        lambda_dpo=pair.lambda_dpo,
+        lambda_sft=pair.lambda_sft,
+    )

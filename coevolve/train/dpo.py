@@ -1,0 +1,194 @@
+"""Eq. 7 and 9 on TRL's DPOTrainer: multi-turn action masks, weights per pair, and a batch that is a batch."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from accelerate.utils import gather_object, is_peft_model  # type: ignore[import-untyped]
+from datasets import Dataset
+from torch import Tensor
+from trl import DPOConfig as TrlConfig
+from trl import DPOTrainer
+from trl.models import prepare_deepspeed
+
+from coevolve.config import DpoConfig, LoraConfig, per_iteration
+from coevolve.policies import directory
+from coevolve.train import loop, weights
+from coevolve.train.objective import PairLosses, Side, pair_losses
+from coevolve.train.report import TrainReport, kind_means, report
+from coevolve.train.rows import IGNORED, PairCollator, PairRow, fit_pairs, step_order
+
+
+class PairTrainer(DPOTrainer):  # type: ignore[misc]
+    """DPOTrainer with the objective of `coevolve.train.objective` and batches from a `PairCollator`."""
+
+    #: `compute_loss` divides by the number of pairs of the whole batch, so the trainer must not divide again.
+    loss_is_scaled_for_ga = True
+
+    def __init__(self, *, nll: Literal["mean", "sum"], **trl: Any) -> None:
+        self._nll: Literal["mean", "sum"] = nll
+        self._seen: list[tuple[str, tuple[float, ...]]] = []
+        super().__init__(**trl)
+        if self.args.precompute_ref_log_probs:
+            self.ref_model = None  # its answers are in the collator now
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor:
+        """The micro-batch's share of the mean of eq. 9 over all pairs of the batch."""
+        policy = _token_logps(model, inputs)
+        reference = inputs.get("reference")
+        if reference is None:
+            reference = self.compute_ref_log_probs(self.ref_model or self.model, inputs)
+        chosen, rejected = _sides(policy, reference, inputs["labels"])
+        lambdas = (inputs["lambda_dpo"].to(policy.dtype), inputs["lambda_sft"].to(policy.dtype))
+        losses = pair_losses(chosen, rejected, *lambdas, beta=self.beta, nll=self._nll)
+        self._see(inputs["kinds"], losses)
+        # The gradients of the devices are averaged, and num_items_in_batch counts the pairs of all of them.
+        loss: Tensor = losses.loss.sum() * self.accelerator.num_processes / num_items_in_batch
+        return loss
+
+    def compute_ref_log_probs(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """The reference policy's per-token log-probs; if no model holds it, it is this one without its adapters."""
+        adapters = self.ref_model is None and is_peft_model(self.model)
+        without = self.accelerator.unwrap_model(self.model).disable_adapter() if adapters else contextlib.nullcontext()
+        with torch.no_grad(), self.accelerator.autocast(), without:
+            return _token_logps(model, inputs)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the means per pair kind of the step."""
+        logs.update(kind_means(gather_object(self._seen)))
+        self._seen.clear()
+        super().log(logs, start_time)
+
+    def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
+        """Reference log-probs of each pair, computed once, alone, before the first step: no batch can change them."""
+        collator: PairCollator = self.data_collator
+        model = self.ref_model or self.model
+        if self.ref_model is None and self.is_deepspeed_enabled:
+            model = prepare_deepspeed(self.model, self.accelerator)
+        indices = list(range(len(collator.pairs)))
+        with self.accelerator.split_between_processes(indices, apply_padding=True) as share:
+            mine = [self._reference(model, collator, index) for index in share]
+        collator.references = gather_object(mine)[: len(indices)]
+        return dataset
+
+    def _reference(self, model: Any, collator: PairCollator, index: int) -> tuple[Tensor, Tensor]:
+        inputs = self._prepare_inputs(collator([{"row": index}]))
+        chosen, rejected = self.compute_ref_log_probs(model, inputs).cpu()
+        pair = collator.pairs[index]
+        return chosen[: len(pair.chosen.input_ids) - 1], rejected[: len(pair.rejected.input_ids) - 1]
+
+    def _see(self, kinds: Sequence[str], losses: PairLosses) -> None:
+        values = (losses.loss.detach(), losses.chosen, losses.rejected, losses.margin, (losses.margin > 0).float())
+        columns = torch.stack([value.double() for value in values], dim=1).tolist()
+        self._seen += [(kind, tuple(column)) for kind, column in zip(kinds, columns, strict=False)]
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> Tensor:
+        mine = torch.tensor(sum(len(batch["kinds"]) for batch in batch_samples), device=device)
+        pairs: Tensor = self.accelerator.gather(mine).sum()
+        return pairs
+
+    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
+        return dataset
+
+    def _send_telemetry(self) -> None:
+        pass
+
+
+def run_dpo(
+    pairs: Sequence[PairRow],
+    *,
+    start: Path,
+    reference: Path | None,
+    config: DpoConfig,
+    iteration: int,
+    lora: LoraConfig | None,
+    seed: int,
+    out: Path,
+    work: Path,
+    context: int | None = None,
+) -> TrainReport:
+    """Train the policy in `start` on the pairs (eq. 7 and 9) and write the policy directory `out`.
+
+    `reference` None is `start` itself; `context` None is the model's own. `iteration` counts from 1 and picks learning
+    rate and beta. Without a pair `out` is a copy of `start`, and the report says so. Raises as `run_sft` does.
+    """
+    began = time.monotonic()
+    before = directory.describe(start)
+    fitted = fit_pairs(pairs, context or weights.context_of(start))
+    if not fitted.rows:
+        weights.copy(start, out)
+        note = f"no pair to train on ({fitted.dropped} of {len(pairs)} dropped): the policy is the one it started from"
+        return report(fitted, [], config.batch_size, [], seconds=time.monotonic() - began, note=note)
+    order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
+    own = reference is None or reference.resolve() == start.resolve()
+    trainer = pair_trainer(
+        fitted.rows,
+        order,
+        model=weights.load(start),
+        # Before the first step, or with its adapters off, the model is its own reference: no second copy in memory.
+        reference=None if own and (lora or config.precompute_reference) else weights.load(reference or start),
+        tokenizer=directory.load_tokenizer(start),
+        config=config,
+        iteration=iteration,
+        lora=lora,
+        seed=seed,
+        work=work,
+    )
+    history = loop.run(trainer, work)
+    weights.write(trainer, start, before, out, f"dpo{iteration}")
+    return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - began)
+
+
+def pair_trainer(
+    pairs: Sequence[PairRow],
+    order: list[int],
+    *,
+    model: Any,
+    reference: Any | None,
+    tokenizer: Any,
+    config: DpoConfig,
+    iteration: int,
+    lora: LoraConfig | None,
+    seed: int,
+    work: Path,
+) -> PairTrainer:
+    """A trainer that is about to learn the pairs in the order given, reference log-probs computed if they are to be.
+
+    `reference` None: the model as it is now, where `config` precomputes, or without its adapters.
+    """
+    rate = per_iteration(config.learning_rate, iteration)
+    settings = loop.settings(config, rate, slots=len(order), model=model, seed=seed, work=work)
+    own = {
+        "beta": per_iteration(config.beta, iteration),
+        "precompute_ref_log_probs": config.precompute_reference,
+        "disable_dropout": False,  # TRL would silence the adapters' dropout, which is a key of ours
+    }
+    return PairTrainer(
+        nll=config.nll,
+        model=model,
+        ref_model=reference,
+        args=TrlConfig(**settings, **own),
+        data_collator=PairCollator(pairs),
+        train_dataset=loop.slots_dataset(order),
+        processing_class=tokenizer,
+        callbacks=[loop.Progress()],
+        peft_config=loop.peft_config(lora),
+    )
+
+
+def _token_logps(model: Any, inputs: dict[str, Any]) -> Tensor:
+    return loop.token_logps(model, inputs["input_ids"], inputs["labels"], fused=inputs["input_ids"].is_cuda)
+
+
+def _sides(policy: Tensor, reference: Tensor, labels: Tensor) -> tuple[Side, Side]:
+    """The chosen and the rejected half of a batch."""
+    halves = zip(policy.chunk(2), reference.chunk(2), (labels[:, 1:] != IGNORED).chunk(2), strict=True)
+    chosen, rejected = (Side(*half) for half in halves)
+    return chosen, rejected

@@ -1,0 +1,167 @@
+"""What supervised and preference training share: TRL's settings, log-probs, progress and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
+from datasets import Dataset
+from peft import LoraConfig as PeftLora
+from torch import Tensor
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
+
+from coevolve import seeds
+from coevolve.config import LoraConfig, Optimiser
+from coevolve.errors import UserError
+from coevolve.train import weights
+from coevolve.train.rows import IGNORED
+
+logger = logging.getLogger(__name__)
+
+SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
+#: Above this many parameters activations are recomputed in the backward pass: slower, smaller, the same numbers.
+RECOMPUTE_ABOVE = 1_000_000_000
+#: Progress lines per training.
+PROGRESS_LINES = 20
+
+
+def settings(
+    config: Optimiser, learning_rate: float, *, slots: int, model: Any, seed: int, work: Path
+) -> dict[str, Any]:
+    """TRL's settings for one pass over `slots` slots in the order given; `seed` is the training's own.
+
+    Raises `UserError` if micro-batches over all devices do not divide the batch.
+    """
+    devices = PartialState().num_processes
+    micro = min(config.micro_batch, config.batch_size)
+    if config.batch_size % (micro * devices):
+        together = f"`micro_batch` {micro} times {devices} devices"
+        raise UserError(f"`batch_size` {config.batch_size} is no multiple of {together}; change one of the two.")
+    steps = slots // config.batch_size
+    cuda = torch.cuda.is_available()
+    return {
+        "output_dir": str(work),
+        "max_steps": steps,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": config.batch_size // (micro * devices),
+        "train_sampling_strategy": "sequential",
+        "learning_rate": learning_rate,
+        "lr_scheduler_type": SCHEDULES[config.schedule],
+        "warmup_steps": math.ceil(config.warmup * steps),
+        "weight_decay": config.weight_decay,
+        "max_grad_norm": config.max_grad_norm,
+        "optim": "adamw_torch_fused",
+        "bf16": cuda,  # autocast only: the weights and the optimizer stay float32
+        "activation_checkpointing": model.num_parameters() > RECOMPUTE_ABOVE,
+        "seed": seeds.derive(seed, "trainer") % 2**32,
+        "save_strategy": "steps",
+        "save_steps": config.save_steps,
+        "save_total_limit": 1,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": cuda,
+        "max_length": None,
+    }
+
+
+def slots_dataset(order: list[int]) -> Dataset:
+    """The order of training as the data set TRL wants; the collators know the rows."""
+    return Dataset.from_dict({"row": order})
+
+
+def peft_config(lora: LoraConfig | None) -> PeftLora | None:
+    """The adapters as peft wants them described; None for full fine-tuning."""
+    if lora is None:
+        return None
+    return PeftLora(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def token_logps(model: torch.nn.Module, input_ids: Tensor, labels: Tensor, *, fused: bool) -> Tensor:
+    """Log pi(t_k | t_<k) in nats of each labelled token, [B, T-1]; 0 where there is no label.
+
+    `fused`: TRL's tiled head, which never holds all logits but computes in float32; the plain head is exact in any
+    precision and faster on a CPU.
+    """
+    if fused:
+        tiled: Tensor = model(input_ids=input_ids, labels=labels, fused_lm_head=True).log_probs
+        return tiled
+    logits: Tensor = model(input_ids=input_ids, use_cache=False).logits[:, :-1]
+    targets = labels[:, 1:]
+    learned = targets != IGNORED
+    logps = -torch.nn.functional.cross_entropy(logits[learned], targets[learned], reduction="none")
+    return logits.new_zeros(targets.shape, dtype=logps.dtype).masked_scatter(learned, logps)
+
+
+class Progress(TrainerCallback):  # type: ignore[misc]
+    """Says how far the training is, and ends it when the loss is no number any more."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, int] = (time.monotonic(), 0)
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Start the clock; a resumed training starts at its checkpoint's step."""
+        self._began = (time.monotonic(), state.global_step)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """No checkpoint after the last step: the policy itself is written next."""
+        if state.global_step >= state.max_steps:
+            control.should_save = False
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any) -> None:
+        """Raises `UserError` for a loss or gradient that is not finite, before the step can be saved."""
+        if "loss" not in logs:
+            return
+        step, last = state.global_step, state.max_steps
+        if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
+            raise UserError(
+                f"step {step} of {last}: loss {logs['loss']}, gradient norm {logs.get('grad_norm')};"
+                " lower `learning_rate` or look at the rows."
+            )
+        if state.is_world_process_zero and (step == last or step % max(1, last // PROGRESS_LINES) == 0):
+            began, first = self._began
+            left = (time.monotonic() - began) / (step - first) * (last - step)
+            logger.info("step %d of %d, loss %.4f, %.0f s left", step, last, logs["loss"], left)
+
+
+def run(trainer: Any, work: Path) -> list[dict[str, float]]:
+    """Train to the end, from the last complete checkpoint in `work` if there is one; one entry of history a step."""
+    weights.require_full_precision(trainer.model)
+    trainer.remove_callback(PrinterCallback)
+    with PartialState().main_process_first():
+        checkpoint = last_complete(work)
+    if checkpoint is not None:
+        logger.info("resuming from %s", checkpoint.name)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    # `epoch` counts passes over the slots, of which there is always one.
+    steps = [entry for entry in trainer.state.log_history if "loss" in entry]
+    return [{name: value for name, value in step.items() if name != "epoch"} for step in steps]
+
+
+def last_complete(work: Path) -> Path | None:
+    """The newest checkpoint that was written to its end; half-written ones are removed.
+
+    The trainer writes `trainer_state.json` last, so a checkpoint counts once that file is whole.
+    """
+    whole: dict[int, Path] = {}
+    for checkpoint in work.glob("checkpoint-*"):
+        try:
+            whole[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+        except (FileNotFoundError, json.JSONDecodeError):
+            shutil.rmtree(checkpoint)
+    return whole[max(whole)] if whole else None

@@ -1,0 +1,138 @@
+"""Eq. 5 on TRL's SFTTrainer, for fine-tuning on action tokens and for pre-training on all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from trl import SFTConfig as TrlConfig
+from trl import SFTTrainer
+
+from coevolve.config import LoraConfig, PretrainConfig, SftConfig
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.train import loop, weights
+from coevolve.train.objective import sft_losses
+from coevolve.train.report import TrainReport, report
+from coevolve.train.rows import IGNORED, Row, RowCollator, TokenRow, everywhere, fit_rows, step_order
+
+SupervisedConfig = SftConfig | PretrainConfig
+
+
+class RowTrainer(SFTTrainer):  # type: ignore[misc]
+    """SFTTrainer with eq. 5 of `coevolve.train.objective` and batches from a `RowCollator`."""
+
+    #: `compute_loss` divides by the number of labels of the whole batch, so the trainer must not divide again.
+    loss_is_scaled_for_ga = True
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor:
+        """The micro-batch's share of the mean of eq. 5 over all action tokens of the batch."""
+        ids, labels = inputs["input_ids"], inputs["labels"]
+        logps = loop.token_logps(model, ids, labels, fused=ids.is_cuda)
+        losses = sft_losses(logps, labels[:, 1:] != IGNORED)
+        # The gradients of the devices are averaged, and num_items_in_batch counts the labels of all of them.
+        loss: Tensor = losses.sum() * self.accelerator.num_processes / num_items_in_batch
+        return loss
+
+    def _send_telemetry(self) -> None:
+        pass
+
+
+def run_pretrain(
+    rows: Sequence[TokenRow],
+    *,
+    start: Path,
+    config: PretrainConfig,
+    seed: int,
+    out: Path,
+    work: Path,
+    context: int | None = None,
+) -> TrainReport:
+    """Language modelling on all tokens of the rows; the rest is as in `run_sft`."""
+    return _train(
+        everywhere(rows),
+        "pretrain",
+        context=context,
+        start=start,
+        config=config,
+        lora=None,
+        seed=seed,
+        out=out,
+        work=work,
+    )
+
+
+def run_sft(
+    rows: Sequence[TokenRow],
+    *,
+    start: Path,
+    config: SftConfig,
+    lora: LoraConfig | None,
+    seed: int,
+    out: Path,
+    work: Path,
+    context: int | None = None,
+) -> TrainReport:
+    """Train the policy in `start` on the rows' action tokens (eq. 3 to 5) and write the policy directory `out`.
+
+    `context` None is the model's own. `work` keeps checkpoints: a killed training that is started again goes on from
+    there. Raises `UserError` if there is nothing to learn from, if `start` holds no policy, or if the loss is no number
+    any more.
+    """
+    return _train(rows, "sft", context=context, start=start, config=config, lora=lora, seed=seed, out=out, work=work)
+
+
+def row_trainer(
+    rows: Sequence[Row],
+    order: list[int],
+    *,
+    model: Any,
+    tokenizer: Any,
+    config: SupervisedConfig,
+    lora: LoraConfig | None,
+    seed: int,
+    work: Path,
+) -> RowTrainer:
+    """A trainer that is about to learn the rows in the order given."""
+    settings = loop.settings(config, config.learning_rate, slots=len(order), model=model, seed=seed, work=work)
+    return RowTrainer(
+        model=model,
+        args=TrlConfig(**settings, dataset_kwargs={"skip_prepare_dataset": True}),
+        data_collator=RowCollator(rows),
+        train_dataset=loop.slots_dataset(order),
+        processing_class=tokenizer,
+        callbacks=[loop.Progress()],
+        peft_config=loop.peft_config(lora),
+    )
+
+
+def _train(
+    rows: Sequence[TokenRow],
+    stage: str,
+    *,
+    context: int | None,
+    start: Path,
+    config: SupervisedConfig,
+    lora: LoraConfig | None,
+    seed: int,
+    out: Path,
+    work: Path,
+) -> TrainReport:
+    began = time.monotonic()
+    before = directory.describe(start)
+    fitted = fit_rows(rows, context or weights.context_of(start))
+    if not fitted.rows:
+        raise UserError(f"{start}: {stage} got no row with an action token inside the context; give it trajectories.")
+    order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
+    model, tokenizer = weights.load(start), directory.load_tokenizer(start)
+    trainer = row_trainer(
+        fitted.rows, order, model=model, tokenizer=tokenizer, config=config, lora=lora, seed=seed, work=work
+    )
+    history = loop.run(trainer, work)
+    weights.write(trainer, start, before, out, stage)
+    return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - began)

@@ -1,0 +1,181 @@
+"""The four promises of the DAG, on the real DAG with real episodes and real training (a suite of seconds)."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.dag, pytest.mark.timeout(1200)]
+
+SNAKEMAKE = [
+    sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=nano", "--quiet", "none",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def repo(root, tmp_path_factory):
+    """A copy of the working tree's own files, with the nano suite in it."""
+    return copy_of(root, tmp_path_factory.mktemp("repo"))
+
+
+@pytest.fixture(scope="module")
+def finished(repo):
+    """The repository after an uninterrupted run."""
+    run(repo)
+    return repo
+
+
+def test_it_ends_with_the_table_and_full_provenance(finished):
+    table = (finished / "results/nano/paper/table1.md").read_text()
+    for row in ("Untrained", "SFT", "ETO", "Co-evolving"):
+        assert row in table
+    records = [json.loads(path.read_text()) for path in (finished / "results/nano").rglob("provenance.json")]
+    assert Counter(record["stage"] for record in records)["train"] == 5
+    for record in records:
+        assert record["code_digest"] and record["outputs"] and record["versions"]["python"]
+        assert record["protocol"] == "fixed"
+
+
+def test_a_second_run_has_nothing_to_do(finished):
+    assert jobs_to_run(finished) == Counter()
+
+
+def test_editing_a_docstring_or_comment_reruns_nothing(finished):
+    with edited(
+        finished, "coevolve/train/objective.py", lambda text: '"""Another docstring."""\n# a remark\n' + body(text)
+    ):
+        assert jobs_to_run(finished) == Counter()
+
+
+def test_editing_the_loss_reruns_training_and_what_follows(finished):
+    with edited(finished, "coevolve/train/objective.py", lambda text: text + "\nANOTHER = 1\n"):
+        jobs = jobs_to_run(finished)
+    assert {"pretrain", "sft", "train", "rollout", "evaluate", "report"} <= set(jobs)
+    assert "data" not in jobs and "untrained" not in jobs
+
+
+def test_editing_the_pairing_reruns_pairs_and_what_follows(finished):
+    with edited(finished, "coevolve/pairing.py", lambda text: text + "\nANOTHER = 1\n"):
+        jobs = jobs_to_run(finished)
+    assert jobs["pairs"] == 6 and jobs["train"] == 5
+    assert not {"data", "pretrain", "sft"} & set(jobs)
+
+
+def test_changing_a_setting_reruns_its_readers_only(finished):
+    jobs = jobs_to_run(finished, "dpo.max_grad_norm=0.5")
+    assert jobs["train"] == 5
+    assert not {"data", "pretrain", "sft"} & set(jobs)
+
+
+def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_path):
+    """kill -9 of the scheduler and of its jobs, again and again; then the same command."""
+    repo = copy_of(root, tmp_path / "repo")
+    moments = random.Random(20261121)
+    for _ in range(6):
+        process = subprocess.Popen(SNAKEMAKE, cwd=repo, env=environment(repo), start_new_session=True, **QUIET)
+        time.sleep(moments.uniform(4, 14))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    run(repo)
+    assert results(repo) == results(finished)
+
+
+def test_a_scheduler_killed_alone_leaves_no_second_writer(finished, root, tmp_path):
+    """kill -9 of snakemake only: its jobs live on, and the restarted ones wait for them."""
+    repo = copy_of(root, tmp_path / "repo")
+    process = subprocess.Popen(SNAKEMAKE, cwd=repo, env=environment(repo), start_new_session=True, **QUIET)
+    time.sleep(12)
+    process.kill()
+    process.wait()
+    run(repo)
+    assert results(repo) == results(finished)
+
+
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+def copy_of(root: Path, target: Path) -> Path:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in listed.stdout.splitlines():
+        source = root / name
+        if source.is_symlink() or source.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name, follow_symlinks=False)
+    shutil.copy(root / "tests/dag/nano.yaml", target / "configs/nano.yaml")
+    return target
+
+
+def environment(repo: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(repo), "HOME": str(repo)}
+
+
+def run(repo: Path) -> None:
+    done = subprocess.run(SNAKEMAKE, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+
+
+def jobs_to_run(repo: Path, *overrides: str) -> Counter[str]:
+    """Jobs by rule that a run would execute."""
+    done = subprocess.run(
+        [*SNAKEMAKE, *overrides, "--dry-run"],
+        cwd=repo,
+        env=environment(repo),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-4000:]
+    stats = re.search(r"Job stats:\n(.*?)\n\n", output, re.DOTALL)
+    rows = re.findall(r"^(\w+) +(\d+)$", stats[1], re.MULTILINE) if stats else []
+    return Counter({name: int(count) for name, count in rows if name not in ("all", "total")})
+
+
+def results(repo: Path) -> dict[str, object]:
+    """Everything a run decides: hashes of policies, episodes without their timings, pairs, tables."""
+    home = repo / "results/nano"
+    found: dict[str, object] = {}
+    for path in sorted(home.rglob("*")):
+        name = str(path.relative_to(home))
+        if path.name in ("policy.json", "pairs.jsonl", "records.jsonl", "table1.json", "table1.md", "figure3.json"):
+            found[name] = path.read_bytes()
+        if path.name == "episodes.jsonl":
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            found[name] = [{k: v for k, v in line.items() if k not in ("seconds", "attempts")} for line in lines]
+    assert len(found) > 30
+    return found
+
+
+class edited:
+    """A file of the copied repository with another text, for the length of a block."""
+
+    def __init__(self, repo, name, change):
+        self.path = repo / name
+        self.change = change
+
+    def __enter__(self):
+        self.text = self.path.read_text()
+        self.path.write_text(self.change(self.text))
+
+    def __exit__(self, *_):
+        self.path.write_text(self.text)
+
+
+def body(text: str) -> str:
+    """A module's text without its docstring."""
+    return re.sub(r'\A""".*?"""\n', "", text, count=1, flags=re.DOTALL)

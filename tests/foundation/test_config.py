@@ -1,0 +1,77 @@
+import re
+
+import pytest
+import yaml
+
+from coevolve import config
+from coevolve.errors import UserError
+
+SUITES = ["paper", "smoke", "micro"]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_suites_load(root, name):
+    assert config.load(root / f"configs/{name}.yaml").suite == name
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("sft.epoch=3", "unknown key `sft.epoch`; did you mean `epochs`"),
+        ("envs.sciworld.task.kinds=null", "unknown key `envs.sciworld.task`; did you mean `tasks`"),
+        ("sft.epochs=-1", "key `sft.epochs`: input should be greater than 0"),
+        ("methods=[etoo]", "`etoo` is no recipe; did you mean `eto`"),
+        ("dpo.beta=[]", "key `dpo.beta`"),
+        ("protocol=fast", "key `protocol`"),
+        ("sft.epochs", "write it as key.subkey=value"),
+    ],
+)
+def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, sentence):
+    with pytest.raises(UserError, match=re.escape(sentence)) as caught:
+        config.load(root / "configs/smoke.yaml", [override])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="no such config file"):
+        config.load(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [1,")
+    with pytest.raises(UserError, match=r"bad\.yaml: not readable as YAML"):
+        config.load(tmp_path / "bad.yaml")
+    (tmp_path / "circle.yaml").write_text("extends: circle.yaml")
+    with pytest.raises(UserError, match="circle"):
+        config.load(tmp_path / "circle.yaml")
+
+
+def test_children_override_parents_key_by_key(root, tmp_path):
+    (tmp_path / "child.yaml").write_text(
+        yaml.safe_dump({"extends": str(root / "configs/smoke.yaml"), "suite": "child", "sft": {"epochs": 7}})
+    )
+    child, parent = config.load(tmp_path / "child.yaml"), config.load(root / "configs/smoke.yaml")
+    assert child.sft == parent.sft.model_copy(update={"epochs": 7})
+
+
+def test_a_restricted_suite_refuses_undeclared_sections(root):
+    suite = config.load(root / "configs/smoke.yaml")
+    (model,) = suite.models
+    restricted = config.restrict(suite, ("models", "sft"), model, "sciworld", None)
+    assert restricted.sft == suite.sft
+    with pytest.raises(AttributeError):
+        _ = restricted.dpo
+    assert set(config.as_dict(restricted)) == {"models", "sft"}
+
+
+def test_every_number_of_the_paper_suite_cites_its_place(root):
+    """Law 5: each value is followed by a place in the paper, or by `choice:` and why."""
+    silent = [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in (root / "configs" / name for name in ("paper.yaml", "hyperparameters.yaml", "envs/sciworld.yaml"))
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if re.search(r":\s+\[?[\d.]+", line.split("#")[0])
+        and not re.search(r"# (?:choice|appendix|section|eq\.)", line)
+    ]
+    assert silent == []
+
+
+def test_schedules_hold_their_last_entry():
+    assert [config.per_iteration([0.1, 0.5], i) for i in (1, 2, 3)] == [0.1, 0.5, 0.5]

@@ -1,0 +1,62 @@
+"""Policies on disk."""
+
+import shutil
+
+import pytest
+import torch
+from templates.models import llama, tokenizer
+
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.policies.base import Conversation
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.prompts import prompt_messages
+from coevolve.types import Sampling
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "policy"
+    llama().save_pretrained(path)
+    tokenizer("tiny").save_pretrained(path)
+    return path
+
+
+def test_a_sealed_policy_is_described_and_loaded(saved):
+    ref = directory.seal(saved, name="tiny", base="none", revision="1")
+    assert directory.describe(saved) == ref
+    assert torch.equal(directory.load_model(saved).lm_head.weight, llama().lm_head.weight)
+    assert directory.load_tokenizer(saved).chat_template == tokenizer("tiny").chat_template
+    loaded = TransformersPolicy.load(saved, slots=2, context=128, long_prompt="end", device="cpu")
+    built = TransformersPolicy(llama(), tokenizer("tiny"), ref, slots=2, context=128, long_prompt="end")
+    conversation = Conversation("a#0", 1, prompt_messages("Find the key."), ())
+    sampling = Sampling(temperature=1.0, max_new_tokens=8)
+    assert loaded.ref == ref
+    assert loaded.complete([conversation], sampling) == built.complete([conversation], sampling)
+
+
+def test_only_what_the_policy_says_is_hashed(saved):
+    ref = directory.seal(saved, name="tiny", base="", revision="")
+    (saved / "provenance.json").write_text("{}")
+    (saved / "optimizer.pt").write_bytes(b"0")
+    assert directory.seal(saved, name="other", base="", revision="").sha256 == ref.sha256
+    copy = shutil.copytree(saved, saved.parent / "copy")
+    assert directory.describe(copy).sha256 == ref.sha256
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"])
+def test_changed_files_are_noticed(saved, name):
+    directory.seal(saved, name="tiny", base="", revision="")
+    with (saved / name).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(UserError, match=r"policy\.json says"):
+        directory.describe(saved)
+
+
+def test_missing_parts_are_named(saved):
+    with pytest.raises(UserError, match=r"policy\.json: missing or unreadable"):
+        directory.describe(saved)
+    (saved / "model.safetensors").unlink()
+    for use in (directory.describe, directory.load_model):
+        with pytest.raises(UserError, match="policy directory without weights; put"):
+            use(saved)

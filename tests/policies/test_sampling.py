@@ -1,0 +1,57 @@
+"""Sampling against the definition, in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from coevolve.policies.sampling import choose, uniforms
+from coevolve.types import Sampling
+
+LOGITS = torch.tensor([[2.0, -1.0, 0.5, 1.0, -torch.inf, 0.0]])
+
+
+def softmax(logits, temperature):
+    weights = np.exp(logits.double().numpy()[0] / temperature)
+    return weights / weights.sum()
+
+
+def reference(probabilities, uniform):
+    return int(np.argmax(np.cumsum(probabilities) > uniform * probabilities.sum()))
+
+
+def test_temperature_zero_takes_the_likeliest():
+    assert choose(torch.tensor([[0.0, 3.0, 1.0], [5.0, 3.0, 1.0]]), Sampling(temperature=0), np.zeros(2)) == [1, 0]
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+def test_the_distribution_function_is_inverted(temperature):
+    chances = np.concatenate([uniforms(7, 0, 500), [0.0, np.nextafter(1.0, 0.0)]])
+    chosen = choose(LOGITS.expand(len(chances), -1), Sampling(temperature=temperature), chances)
+    assert chosen == [reference(softmax(LOGITS, temperature), chance) for chance in chances]
+    assert 4 not in chosen
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.3, {0}), (0.6, {0, 3}), (0.9, {0, 2, 3, 5}), (1.0, {0, 1, 2, 3, 5})])
+def test_top_p_keeps_the_fewest_tokens_that_reach_it(top_p, kept):
+    chances = uniforms(1, 0, 2000)
+    chosen = choose(LOGITS.expand(2000, -1), Sampling(temperature=1.0, top_p=top_p), chances)
+    left = np.where(np.isin(np.arange(6), list(kept)), softmax(LOGITS, 1.0), 0.0)
+    assert chosen == [reference(left, chance) for chance in chances]
+    assert set(chosen) == kept
+
+
+def test_frequencies_are_the_probabilities():
+    count = 20_000
+    chosen = choose(LOGITS.expand(count, -1), Sampling(temperature=1.0), uniforms(3, 0, count))
+    expected = softmax(LOGITS, 1.0) * count
+    observed = np.bincount(chosen, minlength=6)
+    chi_square = np.sum((observed - expected)[expected > 0] ** 2 / expected[expected > 0])
+    assert chi_square < 18.5  # 99.9 % quantile at 4 degrees of freedom
+
+
+def test_uniform_numbers_belong_to_seed_turn_and_token():
+    first = uniforms(1, 0, 100)
+    assert np.array_equal(uniforms(1, 0, 30), first[:30])
+    assert not np.isin(uniforms(1, 1, 100), first).any()
+    assert not np.isin(uniforms(2, 0, 100), first).any()
+    assert (first >= 0).all() and (first < 1).all()

@@ -1,0 +1,181 @@
+"""The built-in policy against transformers' own generation, and against itself in other company."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from templates.models import llama, qwen3, tokenizer
+
+from coevolve.errors import UserError
+from coevolve.policies.base import Conversation
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.prompts import prompt_messages
+from coevolve.render import Renderer
+from coevolve.types import PolicyRef, Sampling, Turn
+
+REF = PolicyRef(name="random", sha256="0" * 64)
+MODELS = {"tiny": llama(), "llama2": llama(seed=1), "qwen3": qwen3()}
+GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
+SAMPLED = Sampling(temperature=1.0, top_p=0.95, max_new_tokens=12)
+SEEN = ("The door is now open.", "You see a key, a stove and a cup of water. " * 4, "Nothing.")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def policy(name="tiny", slots=4, context=384, long_prompt="end"):
+    return TransformersPolicy(MODELS[name], tokenizer(name), REF, slots=slots, context=context, long_prompt=long_prompt)
+
+
+def opening(number):
+    text = f"Your task is to find key {number}. " + "You see a red door. " * (number % 5)
+    return Conversation(f"task{number}#0", 100 + number, prompt_messages(text), ())
+
+
+def after(conversation, completion, observation):
+    turn = Turn(text=completion.text, action=None, observation=observation, token_ids=completion.token_ids)
+    return replace(conversation, turns=(*conversation.turns, turn))
+
+
+def play(acting, conversations, sampling, turns=3):
+    """The completions of each of some conversations, over several turns, side by side."""
+    said = [[] for _ in conversations]
+    for turn in range(turns):
+        completions = acting.complete(conversations, sampling)
+        for index, completion in enumerate(completions):
+            said[index].append(completion)
+        conversations = [
+            after(c, completion, SEEN[(turn + len(c.key)) % 3])
+            for c, completion in zip(conversations, completions, strict=True)
+        ]
+    return said
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_tokens_are_those_of_generate_on_the_whole_history(name):
+    renderer, acting = Renderer(tokenizer(name)), policy(name)
+    conversations = [opening(number) for number in range(4)]
+    for turn in range(3):
+        completions = acting.complete(conversations, GREEDY)
+        for conversation, completion in zip(conversations, completions, strict=True):
+            ids = renderer.conversation_ids(conversation.prompt, conversation.turns)
+            whole = MODELS[name].generate(
+                torch.tensor([ids]),
+                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                do_sample=False,
+                max_new_tokens=GREEDY.max_new_tokens,
+                eos_token_id=renderer.end_of_turn,
+                pad_token_id=0,
+            )
+            assert completion.token_ids == tuple(whole[0, len(ids) :].tolist())
+        conversations = [
+            after(c, completion, SEEN[turn]) for c, completion in zip(conversations, completions, strict=True)
+        ]
+
+
+ALONE = {
+    (sampling, number): play(policy(slots=8), [opening(number)], sampling)[0]
+    for sampling in (GREEDY, SAMPLED)
+    for number in range(8)
+}
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    numbers=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True),
+    sampling=st.sampled_from([GREEDY, SAMPLED]),
+)
+def test_company_changes_nothing(numbers, sampling):
+    together = play(policy(slots=8), [opening(number) for number in numbers], sampling)
+    assert together == [ALONE[sampling, number] for number in numbers]
+
+
+@pytest.mark.parametrize("slots", [3, 8])
+def test_fewer_slots_than_conversations_change_nothing(slots):
+    together = play(policy(slots=slots), [opening(number) for number in range(8)], SAMPLED)
+    alone = [play(policy(slots=slots), [opening(number)], SAMPLED)[0] for number in range(8)]
+    assert together == alone
+
+
+def test_episodes_that_come_and_go_change_nothing():
+    acting = policy(slots=8)
+    for number in (5, 1, 6, 2):
+        conversations = [opening(number), opening((number + 3) % 8)]
+        assert play(acting, conversations, SAMPLED)[0] == ALONE[SAMPLED, number]
+        acting.forget(conversations[0].key)
+
+
+def test_a_cold_cache_changes_nothing():
+    conversation = opening(3)
+    for completion in ALONE[SAMPLED, 3]:
+        assert policy(slots=8).complete([conversation], SAMPLED) == [completion]
+        conversation = after(conversation, completion, SEEN[(len(conversation.turns) + len(conversation.key)) % 3])
+
+
+def test_the_cache_is_used_across_turns(monkeypatch):
+    acting = policy(slots=2)
+    read = []
+    engine_read = acting._engine.read
+
+    def watched(passages):
+        read.extend(passages)
+        return engine_read(passages)
+
+    monkeypatch.setattr(acting._engine, "read", watched)
+    play(acting, [opening(1)], GREEDY, turns=3)
+    assert [passage.start for passage in read] == [0, len(read[0].ids), len(read[0].ids) + len(read[1].ids)]
+
+
+def test_seeds_and_turns_decide_what_is_sampled():
+    first, second = opening(1), replace(opening(1), seed=5)
+    one, other = policy().complete([first], SAMPLED)[0], policy().complete([second], SAMPLED)[0]
+    assert one != other
+    assert policy().complete([first], SAMPLED)[0] == one
+
+
+def test_a_turn_ends_with_its_token_or_is_cut_off():
+    completions = [completion for said in ALONE.values() for completion in said]
+    end = Renderer(tokenizer("tiny")).end_of_turn
+    for completion in completions:
+        assert completion.truncated == (completion.token_ids[-1] != end)
+        assert end not in completion.token_ids[:-1]
+        assert not completion.truncated or len(completion.token_ids) == 12
+    assert {completion.truncated for completion in completions} == {True, False}
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+def test_a_conversation_fits_up_to_the_last_token(spare, fits):
+    length = len(Renderer(tokenizer("tiny")).prompt_ids(opening(3).prompt))
+    tight = policy(context=length + GREEDY.max_new_tokens + spare)
+    roomy = policy().complete([opening(3)], GREEDY)[0]
+    found = tight.complete([opening(3), opening(0)], GREEDY)
+    assert [completion.fits for completion in found] == [fits, True]
+    assert found[0] == (roomy if fits else replace(found[0], text="", token_ids=(), truncated=False, fits=False))
+
+
+def test_a_long_prompt_may_lose_its_beginning():
+    context = 40
+    ids = Renderer(tokenizer("tiny")).prompt_ids(opening(4).prompt)
+    kept = ids[-(context - GREEDY.max_new_tokens) :]
+    assert len(kept) < len(ids)
+    whole = MODELS["tiny"].generate(
+        torch.tensor([kept]),
+        do_sample=False,
+        max_new_tokens=12,
+        eos_token_id=tokenizer("tiny").eos_token_id,
+        pad_token_id=0,
+    )
+    cut = policy(context=context, long_prompt="cut_left").complete([opening(4)], GREEDY)[0]
+    assert cut.token_ids == tuple(whole[0, len(kept) :].tolist())
+
+
+def test_more_new_tokens_than_context_are_refused():
+    with pytest.raises(UserError, match="max_new_tokens"):
+        policy(context=12).complete([opening(0)], GREEDY)

@@ -1,0 +1,74 @@
+"""A small deterministic text world: a corridor of rooms, a key in one of them, a locked door at its end."""
+
+import time
+
+from coevolve.envs.base import EnvError, StepResult
+from coevolve.prompts import write_action
+from coevolve.types import Task
+
+ROOMS = 4
+
+
+def task(number):
+    return Task(env="keydoor", task_id=f"door{number}", split="train", data={"key": number % ROOMS, "broken": 0})
+
+
+def tasks(count):
+    return [task(number) for number in range(count)]
+
+
+def gold(number):
+    """What opens the door of task `number`."""
+    walk = ["go right"] * (number % ROOMS)
+    rest = ["go right"] * (ROOMS - 1 - number % ROOMS)
+    return [write_action(action, "on I go") for action in [*walk, "take key", *rest, "open door"]]
+
+
+class KeyDoor:
+    """Reward 0.5 for the key, 1 for the open door. A task's `broken` starts fail before one succeeds."""
+
+    def __init__(self, delay=0.0):
+        self._delay = delay
+        self._broken = {}
+        self.started = []
+        self._room = self._key = 0
+        self._reward = 0.0
+
+    def start(self, task):
+        self.started.append(task.task_id)
+        self._left = self._broken.setdefault(task.task_id, task.data["broken"])
+        self._broken[task.task_id] = max(0, self._left - 1)
+        self._room, self._key, self._reward = 0, task.data["key"], 0.0
+        return f"Find the key, then open the door at the end of the corridor.\n{self._look()}"
+
+    def step(self, action):
+        time.sleep(self._delay)
+        if self._left and self._room:
+            raise EnvError("the corridor caved in")
+        answer = self._do(action or "")
+        return StepResult(observation=answer, reward=self._reward, score=10 * self._reward, done=self._reward == 1.0)
+
+    def step_limit(self, task):
+        return ROOMS + 3
+
+    def close(self):
+        pass
+
+    def _do(self, action):
+        if action in ("go left", "go right"):
+            self._room = min(ROOMS - 1, max(0, self._room + (1 if action == "go right" else -1)))
+        elif action == "take key" and self._room == self._key:
+            self._reward = max(self._reward, 0.5)
+            return "You have the key."
+        elif action == "open door" and self._room == ROOMS - 1 and self._reward > 0:
+            self._reward = 1.0
+            return "The door is open."
+        elif action:
+            return "That does not work here."
+        else:
+            return "Say what to do."
+        return self._look()
+
+    def _look(self):
+        key = " A key lies here." if self._room == self._key and not self._reward else ""
+        return f"You are in room {self._room}.{key}"

@@ -1,0 +1,49 @@
+"""A rollout of a random policy in the key-door world; run as a program, it is there to be killed."""
+
+import sys
+from pathlib import Path
+
+import torch
+from keydoor import KeyDoor, tasks
+from templates.models import llama, tokenizer
+
+from coevolve import store
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.rollout import rollout
+from coevolve.types import PolicyRef, Sampling, Trajectory
+
+REF = PolicyRef(name="random", sha256="0" * 64)
+SAMPLING = Sampling(temperature=1.0, top_p=0.9, max_new_tokens=10)
+TASKS = tasks(10)
+SAMPLES = 2
+
+
+def run(path, *, slots=8, delay=0.0, envs=5, **changes):
+    """`SAMPLES` episodes of each of `TASKS`, journal in `path`."""
+    torch.set_num_threads(1)
+    policy = TransformersPolicy(
+        llama(), tokenizer("tiny"), changes.pop("ref", REF), slots=slots, context=384, long_prompt="end"
+    )
+    settings = {
+        "samples": SAMPLES,
+        "sampling": SAMPLING,
+        "seed": 7,
+        "agent": "target",
+        "protocol": "fixed",
+        "retries": 1,
+    }
+    journal = store.Journal(path, Trajectory)
+    try:
+        return rollout(
+            changes.pop("tasks", TASKS),
+            policy,
+            [KeyDoor(delay) for _ in range(envs)],
+            journal=journal,
+            **{**settings, **changes},
+        )
+    finally:
+        journal.close()
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), delay=0.05)

@@ -1,0 +1,36 @@
+"""A rollout that is killed and run again ends in the same bytes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from runs import SAMPLES, TASKS, run
+
+from coevolve.types import Trajectory
+
+HERE = Path(__file__).parent
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_kill_and_resume(tmp_path, root):
+    path = tmp_path / "episodes.jsonl"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests"), str(HERE)])}
+    process = subprocess.Popen([sys.executable, HERE / "runs.py", path], env=environment)
+    while lines(path) < 3 and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert 3 <= lines(path) < SAMPLES * len(TASKS)
+    with path.open("ab") as file:
+        file.write(b'{"schema_version":1,"task":{"env":"keyd')
+    resumed, whole = run(path), run(tmp_path / "whole.jsonl")
+    measured = set(Trajectory.measured)
+    assert [t.model_dump_json(exclude=measured) for t in resumed] == [
+        t.model_dump_json(exclude=measured) for t in whole
+    ]

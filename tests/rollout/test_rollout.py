@@ -1,0 +1,183 @@
+"""Episodes side by side in a small real world."""
+
+import json
+
+import pytest
+from keydoor import KeyDoor, gold, task, tasks
+from runs import SAMPLES, TASKS, run
+
+from coevolve import store
+from coevolve.errors import UserError
+from coevolve.policies.base import Completion
+from coevolve.policies.scripted import ScriptedPolicy, recorded
+from coevolve.prompts import prompt_messages
+from coevolve.rollout import rollout
+from coevolve.types import PolicyRef, Sampling, StopReason, Task, Trajectory
+
+GREEDY = Sampling(temperature=0.0)
+
+
+def play(policy, wanted, tmp_path, *, envs=3, samples=1, retries=0, worlds=None):
+    worlds = worlds or [KeyDoor() for _ in range(envs)]
+    journal = store.Journal(tmp_path / "episodes.jsonl", Trajectory)
+    try:
+        return rollout(
+            wanted,
+            policy,
+            worlds,
+            samples=samples,
+            sampling=GREEDY,
+            seed=1,
+            agent="target",
+            protocol="fixed",
+            retries=retries,
+            journal=journal,
+        )
+    finally:
+        journal.close()
+
+
+def expert(count):
+    return recorded({f"door{number}": gold(number) for number in range(count)})
+
+
+def content(trajectories):
+    return [trajectory.model_dump_json(exclude=set(Trajectory.measured)) for trajectory in trajectories]
+
+
+@pytest.mark.parametrize("envs", [1, 3, 20])
+def test_recorded_actions_reach_the_goal_in_task_order(tmp_path, envs):
+    trajectories = play(expert(7), tasks(7), tmp_path, envs=envs)
+    assert [t.task.task_id for t in trajectories] == [f"door{number}" for number in range(7)]
+    assert all((t.stop, t.reward, t.raw_score, t.attempts) == (StopReason.DONE, 1.0, 10.0, 1) for t in trajectories)
+    assert [turn.text for turn in trajectories[5].turns] == gold(5)
+    assert [turn.action for turn in trajectories[1].turns] == [
+        "go right",
+        "take key",
+        "go right",
+        "go right",
+        "open door",
+    ]
+    assert trajectories[1].turns[1].observation == "You have the key." and trajectories[1].turns[1].score == 5.0
+    assert trajectories[0].prompt == prompt_messages(KeyDoor().start(task(0)))
+    assert store.read(tmp_path / "episodes.jsonl", Trajectory) != [] and len(content(trajectories)) == 7
+
+
+def test_every_ending_has_its_name(tmp_path):
+    def script(conversation):
+        if conversation.key.startswith("door0"):
+            return "no action here"
+        return "Action: take key" if len(conversation.turns) < 2 else None
+
+    stuck, silent = play(ScriptedPolicy(script), [task(0), task(4).model_copy(update={"task_id": "other"})], tmp_path)
+    assert (stuck.stop, stuck.reward, len(stuck.turns)) == (StopReason.STEP_LIMIT, 0.0, 7)
+    assert {turn.action for turn in stuck.turns} == {None}
+    assert (silent.stop, silent.reward, len(silent.turns)) == (StopReason.CONTEXT, 0.5, 2)
+
+
+def broken(number, times):
+    return task(number).model_copy(update={"data": {"key": number, "broken": times}})
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2])
+def test_a_broken_world_is_tried_again_and_then_counted(tmp_path, retries):
+    trajectories = play(expert(3), [task(0), broken(1, 2), task(2)], tmp_path, envs=1, retries=retries)
+    assert [t.reward for t in trajectories] == [1.0, 1.0 if retries == 2 else 0.0, 1.0]
+    failed = trajectories[1]
+    assert failed.attempts == retries + 1
+    assert failed.error == ("" if retries == 2 else "the corridor caved in")
+    assert failed.stop is (StopReason.DONE if retries == 2 else StopReason.ENV_ERROR)
+    assert len(failed.turns) == (5 if retries == 2 else 1)
+
+
+def test_any_other_error_stops_the_run_and_keeps_what_was_finished(tmp_path):
+    class Crashing(KeyDoor):
+        def step(self, action):
+            if self._key == 3:
+                raise IndexError("a bug")
+            return super().step(action)
+
+    with pytest.raises(IndexError, match="a bug"):
+        play(expert(4), tasks(4), tmp_path, worlds=[Crashing()])
+    assert [t.task.task_id for t in store.read(tmp_path / "episodes.jsonl", Trajectory)] == ["door0", "door1", "door2"]
+
+
+def test_a_task_listed_twice_is_played_twice_as_often(tmp_path):
+    trajectories = play(expert(2), [task(0), task(1), task(0)], tmp_path, samples=2)
+    assert [(t.task.task_id, t.sample) for t in trajectories] == [
+        ("door0", 0), ("door0", 1), ("door1", 0), ("door1", 1), ("door0", 2), ("door0", 3),
+    ]  # fmt: skip
+
+
+def test_what_the_journal_holds_is_not_played_again(tmp_path):
+    first = play(expert(6), tasks(4), tmp_path)
+    worlds = [KeyDoor(), KeyDoor()]
+    both = play(expert(6), tasks(6), tmp_path, worlds=worlds)
+    assert both[:4] == first
+    assert sorted(name for world in worlds for name in world.started) == ["door4", "door5"]
+    assert len(store.read(tmp_path / "episodes.jsonl", Trajectory)) == 6
+
+
+def test_the_policy_hears_which_episodes_are_over(tmp_path):
+    class Listening:
+        ref = PolicyRef(name="listening", sha256="0")
+        forgotten: list[str] = []  # noqa: RUF012
+
+        def complete(self, conversations, sampling):
+            assert not {c.key for c in conversations} & set(self.forgotten)
+            return [Completion(text="Action: go right") for _ in conversations]
+
+        def forget(self, key):
+            self.forgotten.append(key)
+
+    play(Listening(), tasks(5), tmp_path, samples=2)
+    assert sorted(Listening.forgotten) == sorted(f"door{number}#{sample}" for number in range(5) for sample in range(2))
+
+
+def test_no_tasks_no_episodes(tmp_path):
+    assert play(expert(0), [], tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("run") / "episodes.jsonl")
+
+
+def test_concurrency_changes_nothing(uninterrupted, tmp_path):
+    assert content(run(tmp_path / "one.jsonl", envs=1)) == content(uninterrupted)
+    assert content(run(tmp_path / "eight.jsonl", envs=8)) == content(uninterrupted)
+
+
+def test_samples_seeds_and_agents_differ(uninterrupted, tmp_path):
+    said = {tuple(turn.token_ids for turn in t.turns) for t in uninterrupted}
+    assert len(said) == len(uninterrupted) == SAMPLES * len(TASKS)
+    for name, change in {"seed": {"seed": 8}, "agent": {"agent": "failure"}}.items():
+        others = run(tmp_path / f"{name}.jsonl", **change)
+        assert not said & {tuple(turn.token_ids for turn in t.turns) for t in others}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ref": PolicyRef(name="random", sha256="1" * 64)},
+        {"sampling": Sampling(temperature=0.5)},
+        {"seed": 8},
+        {"agent": "failure"},
+        {"protocol": "paper"},
+        {"tasks": TASKS[:-1]},
+        {"tasks": [*TASKS[:-1], Task(env="keydoor", task_id="door9", split="test", data=TASKS[9].data)]},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_journal_of_another_rollout_is_refused(uninterrupted, tmp_path, change):
+    path = tmp_path / "episodes.jsonl"
+    store.write(path, uninterrupted)
+    with pytest.raises(UserError, match=r"episodes\.jsonl: episode .* is of another"):
+        run(path, **change)
+    assert len(store.read(path, Trajectory)) == len(uninterrupted)
+
+
+def test_trajectories_survive_json(uninterrupted):
+    for trajectory in uninterrupted:
+        assert Trajectory.from_json(trajectory.to_json()) == trajectory
+        assert json.loads(trajectory.to_json())["policy"]["name"] == "random"

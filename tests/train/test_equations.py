@@ -1,0 +1,280 @@
+"""The trainers against the equations, written out once more with plain loops in float64."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import peft
+import pytest
+import torch
+from transformers import TrainerCallback
+from trl.trainer.utils import add_fused_lm_head
+
+from coevolve.config import DpoConfig, LoraConfig, SftConfig
+from coevolve.policies import directory
+from coevolve.train import dpo, loop, sft
+from coevolve.train.rows import EMPTY, IGNORED, PairRow, Row, fit_pairs, fit_rows, pad_rows, step_order
+from coevolve.types import PairKind
+
+TOLERANCE = 1e-9
+ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.0, target_modules="all-linear")
+CONTEXT = 24
+
+
+# --- the reference: eq. 2, 5, 7 and 9, one token at a time -------------------------------------------------------------
+
+
+def log_likelihood(model, row):
+    """Eq. 2."""
+    ids = torch.tensor([row.input_ids])
+    logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+    total = torch.zeros((), dtype=torch.float64)
+    for k in range(1, len(row.input_ids)):
+        if row.action_mask[k]:
+            total = total + torch.log_softmax(logits[k - 1], dim=-1)[row.input_ids[k]]
+    return total
+
+
+def equation_9(model, reference, pairs, beta, nll):
+    """The mean over pairs; with weights (1, 0) it is eq. 7."""
+    total = torch.zeros((), dtype=torch.float64)
+    for pair in pairs:
+        chosen, rejected = log_likelihood(model, pair.chosen), log_likelihood(model, pair.rejected)
+        with torch.no_grad():
+            ref_chosen, ref_rejected = log_likelihood(reference, pair.chosen), log_likelihood(reference, pair.rejected)
+        ratio = beta * (chosen - ref_chosen) - beta * (rejected - ref_rejected)
+        per_token = sum(pair.chosen.action_mask[1:]) if nll == "mean" else 1
+        total = total - pair.lambda_dpo * torch.log(1 / (1 + torch.exp(-ratio))) - pair.lambda_sft * chosen / per_token
+    return total / len(pairs)
+
+
+def equation_5(model, rows):
+    """Summed over trajectories, per action token."""
+    return -sum(log_likelihood(model, row) for row in rows) / sum(sum(row.action_mask[1:]) for row in rows)
+
+
+# --- what the trainers do ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Step:
+    weights: dict
+    loss: float = 0.0
+    gradients: dict = field(default_factory=dict)
+
+
+class Witness(TrainerCallback):
+    """Takes down, step by step, the weights, the loss in full precision, and the gradients the optimiser gets."""
+
+    def __init__(self, trainer):
+        self.steps, self.trainer, self.training_step = [], trainer, trainer.training_step
+        trainer.training_step = self.watched
+        trainer.add_callback(self)
+
+    def watched(self, *args, **kwargs):
+        loss = self.training_step(*args, **kwargs)
+        self.steps[-1].loss += loss.item()
+        return loss
+
+    def on_step_begin(self, args, state, control, **_):
+        self.steps.append(Step({k: v.clone() for k, v in self.trainer.model.state_dict().items()}))
+
+    def on_pre_optimizer_step(self, args, state, control, **_):
+        named = self.trainer.model.named_parameters()
+        self.steps[-1].gradients = {name: p.grad.clone() for name, p in named if p.requires_grad}
+
+
+def load(path, lora=None):
+    model = directory.load_model(path, dtype=torch.float64)
+    return peft.get_peft_model(model, loop.peft_config(lora)) if lora else model
+
+
+def observe(trainer, work):
+    witness = Witness(trainer)
+    loop.run(trainer, work)
+    return witness.steps
+
+
+def assert_equal_gradients(steps, batches, fresh, loss_of):
+    """Each step's loss and gradients against the reference's, at the weights the step began with."""
+    assert len(steps) == len(batches)
+    for step, batch in zip(steps, batches, strict=True):
+        fresh.load_state_dict(step.weights)
+        fresh.zero_grad()
+        loss = loss_of(fresh, batch)
+        loss.backward()
+        assert step.loss == pytest.approx(loss.item(), rel=TOLERANCE)
+        expected = {name: p.grad for name, p in fresh.named_parameters() if p.requires_grad}
+        assert step.gradients.keys() == expected.keys()
+        scale = max(gradient.abs().max() for gradient in expected.values())
+        assert scale > 1e-4
+        for name, gradient in expected.items():
+            assert (step.gradients[name] - gradient).abs().max() <= TOLERANCE * scale, name
+
+
+def optimiser(micro, batch=4, epochs=1.0):
+    return {
+        "epochs": epochs,
+        "batch_size": batch,
+        "micro_batch": micro,
+        "warmup": 0.0,
+        "schedule": "constant",
+        "weight_decay": 0.0,
+        "max_grad_norm": 1e9,
+        "save_steps": 1000,
+    }
+
+
+def dpo_config(micro=2, nll="mean", precompute=True, **changes):
+    own = {"learning_rate": [1e-2, 1e-3], "beta": [0.1, 0.5], "reference": "previous"}
+    return DpoConfig(**{**optimiser(micro), **own, "nll": nll, "precompute_reference": precompute, **changes})
+
+
+def random_row(rng, low, high):
+    """Several turns: prompt, then actions and observations of random lengths."""
+    length = int(rng.integers(low, high))
+    mask = [0] * 4 + [int(bit) for bit in np.repeat(rng.integers(0, 2, length), rng.integers(1, 4, length))][
+        : length - 4
+    ]
+    mask[5:7] = [1, 1]
+    return Row(tuple(rng.integers(5, 300, len(mask)).tolist()), tuple(mask))
+
+
+def random_pairs(n=7, seed=0):
+    """Mixed kinds with mixed weights; some sides are longer than `CONTEXT`."""
+    rng = np.random.default_rng(seed)
+    kinds = [
+        (PairKind.EXPERT_TARGET, 0.5, 0.5),
+        (PairKind.EXPERT_FAILURE, 0.3, 0.7),
+        (PairKind.FAILURE_FAILURE, 1.0, 0.0),
+    ]
+    pairs = []
+    for index in range(n):
+        kind, lambda_dpo, lambda_sft = kinds[index % 3]
+        pairs.append(PairRow(kind, random_row(rng, 10, 40), random_row(rng, 10, 40), lambda_dpo, lambda_sft))
+    return pairs
+
+
+def batches_of(rows, order, size):
+    steps = [order[start : start + size] for start in range(0, len(order), size)]
+    return [[rows[index] for index in step if index != EMPTY] for step in steps]
+
+
+def observe_dpo(path, reference, pairs, config, lora, iteration, work):
+    fitted = fit_pairs(pairs, CONTEXT)
+    assert 0 < fitted.truncated < len(fitted.rows)
+    order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed=5)
+    trainer = dpo.pair_trainer(
+        fitted.rows,
+        order,
+        model=load(path),
+        reference=load(reference) if reference else None,
+        tokenizer=directory.load_tokenizer(path),
+        config=config,
+        iteration=iteration,
+        lora=lora,
+        seed=5,
+        work=work,
+    )
+    return observe(trainer, work), batches_of(fitted.rows, order, config.batch_size)
+
+
+CASES = {
+    "llama, one pair a micro-batch": {"micro": 1, "precompute": True},
+    "llama, on the fly": {"micro": 2, "precompute": False},
+    "llama, whole batch": {"micro": 4, "precompute": True, "iteration": 2},
+    "llama, summed nll": {"micro": 2, "precompute": True, "nll": "sum"},
+    "llama, lora, precomputed": {"micro": 2, "precompute": True, "lora": ADAPTERS},
+    "llama, lora, adapters off": {"micro": 2, "precompute": False, "lora": ADAPTERS},
+    "llama, lora, another reference": {"micro": 4, "precompute": False, "lora": ADAPTERS, "reference": "other"},
+    "llama, another reference": {"micro": 2, "precompute": True, "reference": "other"},
+    "qwen3, precomputed": {"micro": 2, "precompute": True, "model": "qwen"},
+    "qwen3, on the fly": {"micro": 4, "precompute": False, "model": "qwen"},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_preference_training_is_equation_9(case, request, tmp_path):
+    path = request.getfixturevalue(case.get("model", "llama"))
+    lora, iteration, nll = case.get("lora"), case.get("iteration", 1), case.get("nll", "mean")
+    reference = request.getfixturevalue(case["reference"]) if "reference" in case else None
+    config = dpo_config(case["micro"], nll, case["precompute"])
+    # Without adapters and without precomputing, the reference is a second model, which run_dpo loads.
+    given = reference or (None if lora or case["precompute"] else path)
+    steps, batches = observe_dpo(path, given, random_pairs(), config, lora, iteration, tmp_path)
+    assert [len(batch) for batch in batches] == [4, 3], "the last batch must be uneven"
+    beta, fixed = config.beta[iteration - 1], load(reference or path)
+    assert_equal_gradients(
+        steps, batches, load(path, lora), lambda model, batch: equation_9(model, fixed, batch, beta, nll)
+    )
+
+
+@pytest.mark.parametrize("micro", [1, 4])
+@pytest.mark.parametrize(("model", "lora"), [("llama", None), ("llama", ADAPTERS), ("qwen", None)])
+def test_supervised_training_is_equation_5(model, lora, micro, request, tmp_path):
+    path = request.getfixturevalue(model)
+    rng = np.random.default_rng(1)
+    fitted = fit_rows([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
+    assert fitted.truncated > 0
+    config = SftConfig(**optimiser(micro), learning_rate=1e-2)
+    order = step_order(7, 4, 1.0, seed=5)
+    tokenizer = directory.load_tokenizer(path)
+    trainer = sft.row_trainer(
+        fitted.rows, order, model=load(path), tokenizer=tokenizer, config=config, lora=lora, seed=5, work=tmp_path
+    )
+    steps = observe(trainer, tmp_path)
+    assert_equal_gradients(steps, batches_of(fitted.rows, order, 4), load(path, lora), equation_5)
+
+
+def test_step_0_loss_is_ln_2(llama, tmp_path):
+    pairs = [PairRow(p.kind, p.chosen, p.rejected, 1.0, 0.0) for p in random_pairs()]
+    for precompute in (True, False):
+        config = dpo_config(2, precompute=precompute)
+        given = None if precompute else llama
+        steps, _ = observe_dpo(llama, given, pairs, config, None, 1, tmp_path / str(precompute))
+        assert steps[0].loss == pytest.approx(math.log(2), rel=1e-12)
+
+
+def test_changing_lambda_changes_the_gradient(llama, tmp_path):
+    def gradient(lambda_dpo, lambda_sft):
+        pairs = [PairRow(p.kind, p.chosen, p.rejected, lambda_dpo, lambda_sft) for p in random_pairs()]
+        work = tmp_path / f"{lambda_dpo}-{lambda_sft}"
+        steps, _ = observe_dpo(llama, None, pairs, dpo_config(), None, 1, work)
+        return torch.cat([g.flatten() for g in steps[0].gradients.values()])
+
+    preference, supervised = gradient(1.0, 0.0), gradient(0.0, 1.0)
+    assert (preference - supervised).norm() > 0.1 * supervised.norm()
+    # Llama's norms compute in float32 inside, so sums of gradients agree no closer than that.
+    assert (gradient(0.5, 0.5) - 0.5 * preference - 0.5 * supervised).norm() < 1e-6 * supervised.norm()
+
+
+def test_only_action_tokens_are_learned(llama, tmp_path):
+    """The last token is input to nothing: if it is no action, its id may change without changing a bit of the gradient."""
+    row = random_row(np.random.default_rng(2), 20, 24)
+
+    def gradients(last, acted):
+        changed = Row((*row.input_ids[:-1], last), (*row.action_mask[:-1], acted))
+        trainer = sft.row_trainer(
+            [changed],
+            [0],
+            model=load(llama),
+            tokenizer=directory.load_tokenizer(llama),
+            config=SftConfig(**optimiser(1, batch=1), learning_rate=1e-2),
+            lora=None,
+            seed=5,
+            work=tmp_path,
+        )
+        return observe(trainer, tmp_path)[0].gradients.values()
+
+    assert all(torch.equal(a, b) for a, b in zip(gradients(7, 0), gradients(9, 0), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(gradients(7, 1), gradients(9, 1), strict=True))
+
+
+def test_the_tiled_head_agrees_with_the_plain_one(qwen):
+    model = directory.load_model(qwen, dtype=torch.float32)
+    batch = pad_rows([pair.chosen for pair in random_pairs()])
+    plain = loop.token_logps(model, **batch, fused=False)
+    add_fused_lm_head(model)
+    tiled = loop.token_logps(model, **batch, fused=True)
+    torch.testing.assert_close(tiled, plain, rtol=1e-5, atol=1e-5)
+    assert torch.equal(plain != 0, batch["labels"][:, 1:] != IGNORED)

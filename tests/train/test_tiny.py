@@ -1,0 +1,96 @@
+import hashlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from coevolve import store
+from coevolve.config import TinyArchitecture
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.render import Renderer
+from coevolve.train import tiny
+from coevolve.types import Message
+
+TEXTS = [
+    f"{verb} the {noun} in the {place}, naïvely"
+    for verb in ("open", "take", "focus on")
+    for noun in ("door", "red apple", "jar")
+    for place in ("kitchen", "hall")
+]
+ARCHITECTURE = TinyArchitecture(vocab_size=320, hidden_size=16, layers=1, heads=2, intermediate_size=32)
+
+
+def build(out, seed=1, texts=TEXTS, architecture=ARCHITECTURE):
+    return tiny.build(architecture, context=64, texts=texts, seed=seed, out=out, name="tiny")
+
+
+def test_equal_seeds_give_equal_bytes(tmp_path):
+    refs = [build(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))]
+    assert refs[0] == refs[1] != refs[2]
+    assert store.sha256(tmp_path / "a") == store.sha256(tmp_path / "b")
+    assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "c" / "tokenizer.json").read_bytes()
+
+
+def test_the_vocabulary_is_the_same_in_another_process(tmp_path):
+    build(tmp_path)
+    code = (
+        "import sys; from coevolve.train import tiny\n"
+        "tokenizer = tiny.train_tokenizer(sys.argv[1:], 320)\n"
+        "tokenizer.save_pretrained(sys.stdin.read())"
+    )
+    command = [sys.executable, "-c", code, *TEXTS]
+    subprocess.run(command, input=str(tmp_path / "again"), text=True, check=True, capture_output=True)
+    ours, theirs = (hashlib.sha256((path / "tokenizer.json").read_bytes()) for path in (tmp_path, tmp_path / "again"))
+    assert ours.hexdigest() == theirs.hexdigest()
+
+
+def test_building_leaves_the_global_generator_alone(tmp_path):
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    build(tmp_path)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_policy_speaks_its_own_template(tmp_path):
+    build(tmp_path)
+    tokenizer, model = directory.load_tokenizer(tmp_path), directory.load_model(tmp_path)
+    assert len(tokenizer) == model.config.vocab_size == 320
+    assert model.config.max_position_embeddings == 64
+    assert (tokenizer.pad_token, tokenizer.eos_token) == ("<|pad|>", "<|end|>")
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    chat = [{"role": role, "content": f" {role} text "} for role in ("system", "user", "assistant")]
+    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert text == "<|system|>system text<|end|><|user|>user text<|end|><|assistant|>assistant text<|end|><|assistant|>"
+    assert tokenizer(text)["input_ids"].count(tokenizer.eos_token_id) == 3
+
+
+def test_the_renderer_reads_it(tmp_path):
+    build(tmp_path)
+    tokenizer = directory.load_tokenizer(tmp_path)
+    messages = [Message(role="user", content="take the jar"), Message(role="assistant", content="open the door")]
+    rendered = Renderer(tokenizer).render(messages[:1], messages[1:])
+    assert tokenizer.decode(rendered.input_ids) == "<|user|>take the jar<|end|><|assistant|>open the door<|end|>"
+    acted = [token for token, flag in zip(rendered.input_ids, rendered.action_mask, strict=True) if flag]
+    assert tokenizer.decode(acted) == "open the door<|end|>"
+
+
+@pytest.mark.parametrize("text", ["naïve 火  two  blanks\n\ttab", "<|end|> said the user"])
+def test_any_text_survives(tmp_path, text):
+    build(tmp_path)
+    tokenizer = directory.load_tokenizer(tmp_path)
+    ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.eos_token_id not in ids
+
+
+def test_more_tokens_than_the_text_gives(tmp_path):
+    greedy = ARCHITECTURE.model_copy(update={"vocab_size": 2000})
+    with pytest.raises(UserError, match=r"`tiny.vocab_size` is 2000, but the text gives only \d+ tokens"):
+        build(tmp_path, architecture=greedy)
+
+
+def test_fewer_tokens_than_bytes(tmp_path):
+    with pytest.raises(UserError, match=r"`tiny.vocab_size` is 100; .* are 261"):
+        build(tmp_path, architecture=ARCHITECTURE.model_copy(update={"vocab_size": 100}))

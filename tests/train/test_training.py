@@ -1,0 +1,222 @@
+"""Trainings end to end: what they write, what they report, what they refuse."""
+
+import json
+import logging
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import trl.trainer.base_trainer
+from safetensors.torch import load_file, save_file
+
+from coevolve import store
+from coevolve.config import DpoConfig, LoraConfig, PretrainConfig, SftConfig
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.train import dpo, loop, sft, weights
+from coevolve.train.rows import PairRow, Row
+from coevolve.types import PairKind
+
+OPTIMISER = {
+    "epochs": 2,
+    "batch_size": 4,
+    "micro_batch": 2,
+    "warmup": 0.1,
+    "schedule": "cosine",
+    "weight_decay": 0.01,
+    "max_grad_norm": 1.0,
+    "save_steps": 3,
+}
+SFT = SftConfig(**OPTIMISER, learning_rate=1e-2)
+DPO = DpoConfig(
+    **OPTIMISER, learning_rate=[5e-3], beta=[0.1], reference="previous", nll="mean", precompute_reference=True
+)
+ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.0, target_modules="all-linear")
+
+
+def row(seed, length=20):
+    ids = np.random.default_rng(seed).integers(5, 300, length)
+    return Row(tuple(ids.tolist()), tuple(int(k >= 5 and k % 5 > 1) for k in range(length)))
+
+
+ROWS = [row(seed) for seed in range(10)]
+KINDS = [*PairKind, PairKind.FAILURE_FAILURE]
+PAIRS = [PairRow(KINDS[i % 4], row(i), row(100 + i), *((1.0, 0.0) if i % 4 > 1 else (0.5, 0.5))) for i in range(10)]
+
+
+def run_sft(tmp_path, llama, name="sft", rows=ROWS, config=SFT, lora=None, seed=7, **more):
+    out, work = tmp_path / name, tmp_path / f"work-{name}"
+    return sft.run_sft(rows, start=llama, config=config, lora=lora, seed=seed, out=out, work=work, **more), out
+
+
+def run_dpo(tmp_path, llama, name="dpo", pairs=PAIRS, config=DPO, lora=None, seed=7, reference=None, **more):
+    out, work = tmp_path / name, tmp_path / f"work-{name}"
+    places = {"start": llama, "reference": reference, "out": out, "work": work}
+    return dpo.run_dpo(pairs, config=config, iteration=1, lora=lora, seed=seed, **places, **more), out
+
+
+def tensors(path):
+    return load_file(path / "model.safetensors")
+
+
+def test_sft_learns_and_writes_a_policy(tmp_path, llama):
+    report, out = run_sft(tmp_path, llama)
+    assert (report.rows, report.steps, report.tokens) == (10, 6, 2 * 10 * 20)
+    assert report.last_loss < report.first_loss - 0.1
+    assert [step["step"] for step in report.history] == list(range(1, 7))
+    ref = directory.describe(out)
+    assert (ref.name, ref.base) == ("tiny+sft", "tiny")
+    assert all(tensor.dtype == torch.float32 for tensor in tensors(out).values())
+
+
+def test_what_training_does_not_change_stays(tmp_path, llama):
+    _, out = run_dpo(tmp_path, llama)
+    same = sorted(path.name for path in llama.iterdir() if path.name not in ("model.safetensors", "policy.json"))
+    assert {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} <= set(same)
+    for name in same:
+        assert (out / name).read_bytes() == (llama / name).read_bytes(), name
+    assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in llama.iterdir())
+
+
+def test_pretraining_learns_every_token(tmp_path, llama):
+    rows = [Row(row.input_ids, (0,) * 20) for row in ROWS]
+    config = PretrainConfig(**OPTIMISER, learning_rate=1e-2)
+    places = {"start": llama, "out": tmp_path / "out", "work": tmp_path / "work"}
+    report = sft.run_pretrain(rows, config=config, seed=7, **places)
+    assert report.last_loss < report.first_loss - 0.1
+    assert report.first_loss == pytest.approx(math.log(300), rel=0.05)
+
+
+@pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
+def test_dpo_widens_the_margin_and_reports_each_kind(tmp_path, llama, lora):
+    config = DPO.model_copy(update={"epochs": 10.0})
+    report, out = run_dpo(tmp_path, llama, config=config, lora=lora)
+    assert set(report.kinds) == set(PairKind)
+    assert [report.kinds[kind].pairs for kind in PairKind] == [3, 3, 4]
+    for kind in report.kinds.values():
+        assert kind.margin > 0 and kind.accuracy > 0.5 and kind.chosen < 0
+    assert report.kinds[PairKind.FAILURE_FAILURE].loss < math.log(2)
+    assert not (out / "adapter_config.json").exists()
+    assert tensors(out).keys() == tensors(llama).keys()
+    json.dumps(report.history)
+
+
+def test_weights_of_a_kind_that_do_not_learn_do_not_move(tmp_path, llama):
+    silent = [PairRow(pair.kind, pair.chosen, pair.rejected, 0.0, 0.0) for pair in PAIRS]
+    _, out = run_dpo(tmp_path, llama, pairs=silent, config=DPO.model_copy(update={"weight_decay": 0.0}))
+    assert all(torch.equal(tensor, tensors(llama)[name]) for name, tensor in tensors(out).items())
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2, alpha=4, dropout=0.2, target_modules="all-linear")])
+def test_same_seed_same_bytes(tmp_path, llama, lora):
+    first, again = (run_dpo(tmp_path, llama, name, lora=lora)[1] for name in ("a", "b"))
+    _, other = run_dpo(tmp_path, llama, "c", lora=lora, seed=8)
+    assert store.sha256(first) == store.sha256(again) != store.sha256(other)
+
+
+def test_micro_batches_do_not_change_what_is_learned(tmp_path, llama):
+    small, whole = (
+        run_dpo(tmp_path, llama, f"micro{micro}", config=DPO.model_copy(update={"micro_batch": micro}))[0]
+        for micro in (1, 4)
+    )
+    losses = [[step["loss"] for step in report.history] for report in (small, whole)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_the_base_policy_as_reference(tmp_path, llama, other):
+    own, _ = run_dpo(tmp_path, llama, "own")
+    base, _ = run_dpo(tmp_path, llama, "base", reference=other)
+    ours, _ = run_dpo(
+        tmp_path, llama, "fly", reference=other, config=DPO.model_copy(update={"precompute_reference": False})
+    )
+    assert own.first_loss != pytest.approx(base.first_loss, rel=1e-3)
+    assert ours.first_loss == pytest.approx(base.first_loss, rel=1e-5)
+
+
+def test_without_pairs_the_policy_is_the_one_it_started_from(tmp_path, llama):
+    nothing = Row(tuple(range(10)), (0,) * 10)
+    report, out = run_dpo(tmp_path, llama, pairs=[PairRow(PairKind.FAILURE_FAILURE, row(1), nothing, 1.0, 0.0)])
+    assert directory.describe(out) == directory.describe(llama)
+    assert (report.steps, report.dropped, report.first_loss) == (0, 1, None)
+    assert "no pair to train on (1 of 1 dropped)" in report.note
+
+
+def test_long_rows_are_cut_and_counted(tmp_path, llama):
+    late = Row(tuple(range(5, 45)), (0,) * 35 + (1,) * 5)
+    report, _ = run_sft(tmp_path, llama, rows=[*ROWS[:3], row(50, 40), late], context=30)
+    assert (report.rows, report.truncated, report.dropped) == (4, 1, 1)
+    assert report.tokens == 2 * (3 * 20 + 30)
+
+
+def test_nothing_to_learn_from(tmp_path, llama):
+    with pytest.raises(UserError, match="no row with an action token"):
+        run_sft(tmp_path, llama, rows=[])
+
+
+def test_a_directory_without_weights(tmp_path, llama):
+    shutil.copytree(llama, tmp_path / "empty", ignore=shutil.ignore_patterns("*.safetensors"))
+    for run in (run_sft, run_dpo):
+        with pytest.raises(UserError, match="policy directory without weights"):
+            run(tmp_path, tmp_path / "empty")
+
+
+def test_a_batch_that_micro_batches_do_not_divide(tmp_path, llama):
+    with pytest.raises(UserError, match="`batch_size` 4 is no multiple of `micro_batch` 3"):
+        run_sft(tmp_path, llama, config=SFT.model_copy(update={"micro_batch": 3}))
+
+
+def test_bfloat16_files_are_trained_in_float32(tmp_path, llama):
+    half = tmp_path / "half"
+    shutil.copytree(llama, half)
+    narrow = {name: tensor.bfloat16() for name, tensor in tensors(llama).items()}
+    save_file(narrow, half / "model.safetensors", metadata={"format": "pt"})
+    directory.seal(half, name="half", base="", revision="")
+    config = SFT.model_copy(update={"learning_rate": 1e-6})
+    _, out = run_sft(tmp_path, half, config=config)
+    moved = {name: (tensors(out)[name] != tensor.float()).float().mean() for name, tensor in narrow.items()}
+    assert moved["model.layers.0.mlp.up_proj.weight"] > 0.5
+    assert tensors(out)["model.norm.weight"].dtype == torch.float32
+
+
+def test_narrow_weights_are_refused(tmp_path, llama):
+    trainer = sft.row_trainer(
+        ROWS,
+        [0, 1, 2, 3],
+        model=directory.load_model(llama, dtype=torch.bfloat16),
+        tokenizer=directory.load_tokenizer(llama),
+        config=SFT,
+        lora=None,
+        seed=7,
+        work=tmp_path,
+    )
+    with pytest.raises(UserError, match="bfloat16; load the policy in float32"):
+        loop.run(trainer, tmp_path)
+    with pytest.raises(UserError, match="float32"):
+        weights.require_full_precision(directory.load_model(llama, dtype=torch.float16))
+
+
+def test_a_loss_that_is_no_number_ends_the_training(tmp_path, llama):
+    with pytest.raises(UserError, match=r"step \d of 60: loss .*nan.*; lower `learning_rate`"):
+        run_sft(tmp_path, llama, config=SFT.model_copy(update={"learning_rate": 1e30, "epochs": 20.0, "save_steps": 1}))
+    assert not (tmp_path / "sft").exists()
+
+
+def test_progress_is_logged(tmp_path, llama, caplog):
+    with caplog.at_level(logging.INFO, logger="coevolve.train"):
+        run_sft(tmp_path, llama)
+    assert any("step 6 of 6, loss" in message for message in caplog.messages)
+
+
+def test_nothing_is_printed(tmp_path, llama, capsys):
+    run_dpo(tmp_path, llama)
+    assert capsys.readouterr().out == ""
+
+
+def test_no_telemetry(tmp_path, llama, monkeypatch):
+    sent = []
+    monkeypatch.setattr(trl.trainer.base_trainer, "send_telemetry", lambda **kwargs: sent.append(kwargs))
+    run_sft(tmp_path, llama)
+    run_dpo(tmp_path, llama)
+    assert sent == []
