@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 SHELL := /bin/bash
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup smoke micro test test-slow lint lock clean
+.PHONY: help setup smoke micro gold test test-slow lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -41,3 +41,6 @@ lock: setup ## write requirements.lock from the environment
 
 clean: ## remove results, keep the committed reference
 	rm -rf results/smoke results/micro .snakemake
+
+gold: setup ## make the committed gold trajectories again and compare them, bit for bit (minutes)
+	snakemake --profile smoke --config suite=gold -- gold

@@ -26,13 +26,12 @@ def inputs(stage):
     return lambda wildcards: PLAN.inputs(stage, wildcards)
 
 
-def fingerprint(stage):
-    """Changes when a config section the stage reads, or code it can reach, changes: then the job reruns."""
-    return lambda wildcards: PLAN.fingerprint(stage, wildcards)
-
-
-def arguments(stage):
-    return lambda wildcards: PLAN.arguments(stage, wildcards)
+def params(stage):
+    """`fingerprint` changes when a config section the stage reads, or code it can reach, changes: the job reruns."""
+    return {
+        "arguments": lambda wildcards: PLAN.arguments(stage, wildcards),
+        "fingerprint": lambda wildcards: PLAN.fingerprint(stage, wildcards),
+    }
 
 
 def command(stage):
@@ -68,8 +67,7 @@ rule generate_gold:
     log:
         f"{LOGS}/gold/{{env}}.log",
     params:
-        arguments=arguments("gold"),
-        fingerprint=fingerprint("gold"),
+        **params("gold"),
     shell:
         command("gold")
 
@@ -83,8 +81,7 @@ rule data:
     log:
         f"{LOGS}/data/{{env}}.log",
     params:
-        arguments=arguments("data"),
-        fingerprint=fingerprint("data"),
+        **params("data"),
     shell:
         command("data")
 
@@ -98,8 +95,7 @@ rule untrained:
     log:
         f"{LOGS}/untrained/{{model}}.{{env}}.{{branch}}.log",
     params:
-        arguments=arguments("untrained"),
-        fingerprint=fingerprint("untrained"),
+        **params("untrained"),
     shell:
         command("untrained")
 
@@ -112,8 +108,7 @@ rule pretrain:
     log:
         f"{LOGS}/pretrain/{{model}}.{{env}}.{{branch}}.log",
     params:
-        arguments=arguments("pretrain"),
-        fingerprint=fingerprint("pretrain"),
+        **params("pretrain"),
     shell:
         command("pretrain")
 
@@ -127,8 +122,7 @@ rule sft:
     log:
         f"{LOGS}/sft/{{model}}.{{env}}.{{branch}}.{{agent}}.log",
     params:
-        arguments=arguments("sft"),
-        fingerprint=fingerprint("sft"),
+        **params("sft"),
     shell:
         command("sft")
 
@@ -141,8 +135,7 @@ rule rollout:
     log:
         f"{LOGS}/rollout/{{model}}.{{env}}.{{branch}}.{{agent}}.log",
     params:
-        arguments=arguments("rollout"),
-        fingerprint=fingerprint("rollout"),
+        **params("rollout"),
     shell:
         command("rollout")
 
@@ -156,8 +149,7 @@ rule pairs:
     log:
         f"{LOGS}/pairs/{{model}}.{{env}}.{{branch}}.{{agent}}.log",
     params:
-        arguments=arguments("pairs"),
-        fingerprint=fingerprint("pairs"),
+        **params("pairs"),
     shell:
         command("pairs")
 
@@ -171,8 +163,7 @@ rule train:
     log:
         f"{LOGS}/train/{{model}}.{{env}}.{{branch}}.{{agent}}.log",
     params:
-        arguments=arguments("train"),
-        fingerprint=fingerprint("train"),
+        **params("train"),
     shell:
         command("train")
 
@@ -185,8 +176,7 @@ rule evaluate:
     log:
         f"{LOGS}/evaluate/{{model}}.{{env}}.{{branch}}.log",
     params:
-        arguments=arguments("evaluate"),
-        fingerprint=fingerprint("evaluate"),
+        **params("evaluate"),
     shell:
         command("evaluate")
 
@@ -199,7 +189,6 @@ rule report:
     log:
         f"{LOGS}/report.log",
     params:
-        arguments=arguments("report"),
-        fingerprint=fingerprint("report"),
+        **params("report"),
     shell:
         command("report")

@@ -1,4 +1,4 @@
-"""The command line: one command a stage, and `plan`, `replay`, `view`, `doctor` beside them."""
+"""The command line: one command a stage, and `plan`, `replay` and `doctor` beside them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from coevolve import config
+from coevolve import config, provenance
 from coevolve.errors import UserError
 from coevolve.plan import STAGES, Plan
+
+GOLD = Path("data/sciworld/gold.jsonl")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -36,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.set_defaults(command=_plan)
     replay = commands.add_parser("replay", help="replay recorded trajectories and compare every observation")
     replay.add_argument("env", choices=["sciworld"])
-    replay.add_argument("file", type=Path, nargs="?", help="a recorded file (default: the committed gold trajectories)")
+    replay.add_argument("file", type=Path, nargs="?", default=GOLD, help="recorded episodes (default: %(default)s)")
     replay.add_argument("--limit", type=int, help="replay the first N trajectories only")
     replay.set_defaults(command=_replay)
     doctor = commands.add_parser("doctor", help="check this machine: versions, Java, a ScienceWorld episode")
@@ -87,8 +89,22 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from coevolve.envs.replay import replay_recorded_sciworld
+
+    summary = replay_recorded_sciworld(options.file, limit=options.limit)
+    if summary.first:
+        first = summary.first
+        print(f"first difference: {first.task_id}, turn {first.turn}, {first.what}")
+        print(f"recorded: {first.expected}\nreplayed: {first.found}")
+    print(f"{summary.episodes} episodes, {summary.turns} turns compared; {summary.different} episodes differ")
+    return 1 if summary.different else 0
 
 
-def _doctor(options: argparse.Namespace) -> int:
-    raise NotImplementedError
+def _doctor(_: argparse.Namespace) -> int:
+    for name, version in provenance.versions().items():
+        print(f"{name:14} {version}")
+    from coevolve.envs.replay import replay_recorded_sciworld
+
+    summary = replay_recorded_sciworld(GOLD, limit=3)
+    print(f"ScienceWorld   {summary.episodes} recorded episodes replayed, {summary.different} differ")
+    return 1 if summary.different else 0

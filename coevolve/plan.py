@@ -49,7 +49,7 @@ STAGES = {
         Stage(
             "data",
             ("envs", "protocol", "protocols"),
-            ("sft.jsonl", "experts.jsonl", "explore.jsonl", "evaluate.jsonl", "drops.jsonl"),
+            ("sft.jsonl", "experts.jsonl", "explore.jsonl", "evaluate.jsonl", "drops.jsonl", "instruction.txt"),
             "data/{env}",
         ),
         Stage("untrained", ("models",), POLICY, _TREE + "policy/target", "base/untrained"),
@@ -164,6 +164,7 @@ class Plan:
         data = f"{self.home}/data/{env}"
         model, branch = wildcards["model"], Branch.parse(wildcards["branch"])
         own = self._folder(model, env, branch)
+        asked: dict[str, str | list[str]] = {"instruction": f"{data}/instruction.txt"}
         agent = wildcards.get("agent", "target")
         base = self._folder(model, env, Branch.parse("base/untrained"))
         if stage == "untrained":
@@ -173,9 +174,9 @@ class Plan:
         if stage == "sft":
             return {"experts": f"{data}/sft.jsonl", "start": self._pretrained(model, env)}
         if stage == "evaluate":
-            return {"tasks": f"{data}/evaluate.jsonl", "policy": f"{own}/policy/target/policy.json"}
+            return {**asked, "tasks": f"{data}/evaluate.jsonl", "policy": f"{own}/policy/target/policy.json"}
         if stage == "rollout":
-            return {"tasks": f"{data}/explore.jsonl", "policy": self._explorer(model, env, branch, agent)}
+            return {**asked, "tasks": f"{data}/explore.jsonl", "policy": self._explorer(model, env, branch, agent)}
         if stage == "pairs":
             episodes = self.rollouts(model, env, branch.method, branch.seed, branch.iteration)
             return {"tasks": f"{data}/explore.jsonl", "experts": f"{data}/experts.jsonl", **episodes}

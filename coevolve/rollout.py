@@ -1,9 +1,9 @@
 """The episode loop: many episodes side by side, each a conversation between a policy and an environment.
 
 An episode is a generator. It yields the conversation that awaits an action and is sent the completion; between two
-yields it does one step of its environment. The loop gathers the conversations of all running episodes, asks the
-policy once for all of them, and lets the environments step in threads. Finished episodes go to a journal; a run that
-was killed takes them from there and plays only the others.
+yields it does one step of its environment. The episodes run in two halves: while the environments of one half step in
+threads, the policy answers all conversations of the other at once. Finished episodes go to a journal; a run that was
+killed takes them from there and plays only the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from coevolve import seeds
@@ -62,6 +62,19 @@ class Move:
 
 
 Lane = Generator[Conversation | Trajectory, Completion | None, None]
+
+
+@dataclass(frozen=True)
+class Half:
+    """Lanes that are answered together, and what they are doing with their last answers."""
+
+    lanes: list[Lane]
+    moves: list[Future[Move]]
+
+    @classmethod
+    def sent(cls, threads: Executor, lanes: list[Lane], answers: Sequence[Completion | None]) -> Half:
+        """`lanes` going on with `answers`, each in a thread of its own."""
+        return cls(lanes, [threads.submit(_advance, lane, answer) for lane, answer in zip(lanes, answers, strict=True)])
 
 
 def rollout(
@@ -131,18 +144,20 @@ def _identity(record: Trajectory) -> tuple[PolicyRef | None, Sampling | None, in
 def _play_all(
     waiting: deque[tuple[Task, int]], policy: Policy, envs: Sequence[Env], plan: Plan
 ) -> Iterator[Trajectory]:
-    """Play the `waiting` episodes; yields each as it ends."""
-    lanes = [_lane(env, waiting, plan) for env in envs]
-    with ThreadPoolExecutor(max_workers=max(1, len(lanes))) as threads:
-        answers: list[Completion | None] = [None] * len(lanes)
-        while lanes:
-            moves = list(threads.map(_advance, lanes, answers))
+    """Play the `waiting` episodes, half of the environments stepping at any time; yields each episode as it ends."""
+    with ThreadPoolExecutor(max_workers=max(1, len(envs))) as threads:
+        lanes = [_lane(env, waiting, plan) for env in envs]
+        halves = deque(Half.sent(threads, part, [None] * len(part)) for part in (lanes[0::2], lanes[1::2]))
+        while halves:
+            half = halves.popleft()
+            moves = [move.result() for move in half.moves]
             for trajectory in (ended for move in moves for ended in move.ended):
                 policy.forget(_key(trajectory.task, trajectory.sample))
                 yield trajectory
-            lanes = [lane for lane, move in zip(lanes, moves, strict=True) if move.awaiting]
-            awaiting = [move.awaiting for move in moves if move.awaiting]
-            answers = [*policy.complete(awaiting, plan.sampling)]
+            going_on = [lane for lane, move in zip(half.lanes, moves, strict=True) if move.awaiting]
+            if going_on:
+                answers = policy.complete([move.awaiting for move in moves if move.awaiting], plan.sampling)
+                halves.append(Half.sent(threads, going_on, answers))
 
 
 def _advance(lane: Lane, answer: Completion | None) -> Move:

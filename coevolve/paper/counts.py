@@ -22,7 +22,9 @@ def markdown(summaries: Mapping[Key, Mapping[str, Any]], overlap: Mapping[str, i
     ]
     head = ["method", "environment", "seed", "iteration", "agent", "pair kind", "candidates", "pairs", "dropped"]
     left_out = [f"{env}: {count} training tasks or experts left out before training." for env, count in overlap.items()]
-    return "\n".join(["## Pairs", "", tabulate(rows, head, tablefmt="github"), "", *left_out, *_empty(summaries)]) + "\n"
+    return (
+        "\n".join(["## Pairs", "", tabulate(rows, head, tablefmt="github"), "", *left_out, *_empty(summaries)]) + "\n"
+    )
 
 
 def _reasons(drops: Mapping[str, int]) -> str:

@@ -1,10 +1,10 @@
 """A decoder's forward passes over many conversations, with their keys and values kept.
 
 The last bits of a row of a matrix product depend on the product's shape, and on nothing in its other rows. So every
-pass has one of two shapes, whoever takes part: reading takes [LANES, CHUNK] tokens, stepping [slots, 1], and attention
-always spans `width` positions. What has been read is then a function of the ids alone, to the bit; what was stepped
-through is forgotten, and read again with the next turn. On a GPU, where no such promise is made, attention spans only
-the positions in use.
+pass has one of two shapes, whoever takes part: reading takes [LANES, CHUNK] tokens, stepping [batch, 1], and attention
+always spans `width` positions. What has been read stays on the shelf, a function of the ids alone, to the bit. To step,
+conversations are copied to the desk; what is stepped through there is forgotten, and read again with the next turn. On
+a GPU, where no such promise is made, attention spans only the positions in use.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from coevolve.errors import UserError
 
-LANES = 4
-CHUNK = 64
+Array = NDArray[np.int64]
+
+LANES = 8
+CHUNK = 32
 _GROWTH = 256  # attention spans a multiple of this many positions
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
@@ -34,98 +36,115 @@ class Passage:
     ids: tuple[int, ...]
 
 
-class SlotCache:
-    """Keys and values of all slots, [(slots + 1) * width, heads, dim] per layer; the last slot takes what nobody needs.
+class Shelf:
+    """Keys and values of all slots, [2, slots + 1, heads, width, dim] per layer; the last slot takes padding.
 
-    A pass is aimed before it is made: `targets` says where its tokens go, `rows` which slots its lanes attend to (None:
-    lane i to slot i), `span` over how many positions. Of transformers' cache protocol a decoder uses `update` alone.
+    Stands in a reading pass for transformers' cache, of which decoders call nothing but `update`. The pass is aimed
+    first: `targets` are the slot and the position of each of its tokens, `rows` the slots its lanes attend to, over
+    `span` positions.
     """
 
-    def __init__(self, config: Any, slots: int, width: int, device: torch.device, dtype: torch.dtype) -> None:
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (2, (slots + 1) * width, config.num_key_value_heads, head_dim)
-        self._kept = [torch.zeros(shape, device=device, dtype=dtype) for _ in range(config.num_hidden_layers)]
-        self._slots, self._width = slots, width
-        self.targets: torch.Tensor
-        self.rows: torch.Tensor | None = None
-        self.span = width
+    def __init__(self, layers: int, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
+        self.kept = [torch.zeros((2, *shape), device=device, dtype=dtype) for _ in range(layers)]
+        self.targets: tuple[torch.Tensor, torch.Tensor]
+        self.rows: torch.Tensor
+        self.span = 0
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keep the pass's keys and values [R, heads, C, dim]; returns all that its lanes see [R, heads, span, dim]."""
-        keys, values = self._kept[layer_idx]
-        return self._store(keys, key_states), self._store(values, value_states)
+        _keep(self.kept[layer_idx], self.targets, key_states, value_states)
+        keys, values = self.kept[layer_idx][:, :, :, : self.span]
+        return keys.index_select(0, self.rows), values.index_select(0, self.rows)
 
-    def _store(self, kept: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        kept.index_copy_(0, self.targets, states.transpose(1, 2).flatten(0, 1))
-        by_slot = kept.view(self._slots + 1, self._width, *kept.shape[1:])[:, : self.span]
-        seen = by_slot[: self._slots] if self.rows is None else by_slot.index_select(0, self.rows)
-        return seen.transpose(1, 2)
+
+class Desk:
+    """Working copies of the keys and values of up to `batch` slots, [2, batch, heads, width, dim] per layer.
+
+    Stands in a stepping pass for transformers' cache; its lanes are in order, so nothing is gathered.
+    """
+
+    def __init__(self, shelf: Shelf, batch: int) -> None:
+        self._shelf = shelf
+        self._held = [torch.zeros_like(kept[:, :batch]) for kept in shelf.kept]
+        self.targets: tuple[torch.Tensor, torch.Tensor]
+        self.span = 0
+
+    def fetch(self, slots: Sequence[int], length: int) -> None:
+        """Copy the first `length` positions of `slots` to the first lanes."""
+        for held, kept in zip(self._held, self._shelf.kept, strict=True):
+            for lane, slot in enumerate(slots):
+                held[:, lane, :, :length] = kept[:, slot, :, :length]
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keep the pass's keys and values [batch, heads, 1, dim]; returns all that its lanes see."""
+        _keep(self._held[layer_idx], self.targets, key_states, value_states)
+        keys, values = self._held[layer_idx][:, :, :, : self.span]
+        return keys, values
 
 
 class Engine:
-    """`slots` conversations of up to `context` tokens each under one model."""
+    """Up to `slots` conversations of up to `context` tokens under one model, `batch` of them stepping at a time."""
 
-    def __init__(self, model: Any, slots: int, context: int) -> None:
+    def __init__(self, model: Any, *, slots: int, batch: int, context: int) -> None:
         _check(model.config, context)
         self._decoder, self._head = model.base_model, model.get_output_embeddings()
-        self._slots, self._width = slots, -(-context // CHUNK) * CHUNK
-        self._device, self._dtype = model.device, model.dtype
-        self._bitwise = model.device.type == "cpu"
-        self._cache = SlotCache(model.config, slots, self._width, model.device, model.dtype)
+        self._slots, self._batch, self._width = slots, batch, -(-context // CHUNK) * CHUNK
+        self._device, self._bitwise = model.device, model.device.type == "cpu"
+        self._shelf = Shelf(*_layout(model.config, slots + 1, self._width), model.device, model.dtype)
+        self._desk = Desk(self._shelf, batch)
         self._positions = torch.arange(self._width, device=model.device)
-        self._blocked = torch.tensor(-torch.inf, device=model.device, dtype=model.dtype)
-        self._open = torch.zeros_like(self._blocked)
+        self._open, self._blocked = torch.tensor([0.0, -torch.inf], device=model.device, dtype=model.dtype)
 
     def read(self, passages: Sequence[Passage]) -> torch.Tensor:
-        """Put `passages` (one per slot) into the cache; returns the logits after each one's last token, [slots, V]."""
+        """Put up to `batch` passages into their slots; returns the logits after each one's last token, [batch, V].
+
+        Lane i of the desk then holds the slot of passage i, for `step`.
+        """
+        lanes = {passage.slot: lane for lane, passage in enumerate(passages)}
         chunks = [chunk for passage in passages for chunk in _chunks(passage)]
-        final = torch.zeros((self._slots, self._decoder.config.hidden_size), device=self._device, dtype=self._dtype)
+        final = self._head.weight.new_zeros(self._batch, self._head.in_features)
         for first in range(0, len(chunks), LANES):
             pack = chunks[first : first + LANES]
             hidden = self._read_pack(pack)
-            for lane, chunk in enumerate(pack):
-                final[chunk.slot] = hidden[lane, len(chunk.ids) - 1]
+            for row, chunk in enumerate(pack):
+                final[lanes[chunk.slot]] = hidden[row, len(chunk.ids) - 1]
+        longest = max(passage.start + len(passage.ids) for passage in passages)
+        self._desk.fetch(list(lanes), longest)
         return self._logits(final)
 
     def step(self, tokens: Mapping[int, tuple[int, int]]) -> torch.Tensor:
-        """Add one token to some slots, `tokens` maps them to (position, id); returns the next logits, [slots, V]."""
-        ids, positions = np.zeros((2, self._slots, 1), dtype=np.int64)
-        targets = np.full(self._slots, self._slots * self._width, dtype=np.int64)
-        for slot, (position, token) in tokens.items():
-            ids[slot], positions[slot], targets[slot] = token, position, slot * self._width + position
-        return self._logits(self._forward(ids, positions, targets, rows=None)[:, 0])
+        """Add one token to some lanes, `tokens` maps them to (position, id); returns the next logits, [batch, V]."""
+        ids, positions = np.zeros((2, self._batch, 1), dtype=np.int64)
+        for lane, (position, token) in tokens.items():
+            ids[lane], positions[lane] = token, position
+        return self._logits(self._forward(self._desk, ids, positions, np.arange(self._batch)[:, None])[:, 0])
 
     def _read_pack(self, pack: Sequence[Passage]) -> torch.Tensor:
         """Hidden states [LANES, CHUNK, hidden] of up to LANES chunks; a slot's later chunk sees its earlier one."""
         ids, positions = np.zeros((2, LANES, CHUNK), dtype=np.int64)
-        targets = np.full((LANES, CHUNK), self._slots * self._width, dtype=np.int64)
-        rows = np.full(LANES, self._slots, dtype=np.int64)
-        for lane, chunk in enumerate(pack):
-            place = np.arange(chunk.start, chunk.start + len(chunk.ids))
-            ids[lane, : len(place)], positions[lane, : len(place)] = chunk.ids, place
-            targets[lane, : len(place)], rows[lane] = chunk.slot * self._width + place, chunk.slot
-        return self._forward(ids, positions, targets.ravel(), rows)
+        slots = np.full((LANES, CHUNK), self._slots)
+        for row, chunk in enumerate(pack):
+            taken = slice(len(chunk.ids))
+            ids[row, taken], slots[row, taken] = chunk.ids, chunk.slot
+            positions[row, taken] = np.arange(chunk.start, chunk.start + len(chunk.ids))
+        self._shelf.rows = self._tensor(slots[:, 0])
+        return self._forward(self._shelf, ids, positions, slots)
 
-    def _forward(
-        self,
-        ids: NDArray[np.int64],
-        positions: NDArray[np.int64],
-        targets: NDArray[np.int64],
-        rows: NDArray[np.int64] | None,
-    ) -> torch.Tensor:
-        """Hidden states [R, C, hidden] of the tokens `ids` [R, C]."""
-        self._cache.targets = self._tensor(targets)
-        self._cache.rows = None if rows is None else self._tensor(rows)
-        self._cache.span = self._span(int(positions.max()))
+    def _forward(self, cache: Shelf | Desk, ids: Array, positions: Array, rows: Array) -> torch.Tensor:
+        """Hidden states [R, C, hidden] of the tokens `ids` [R, C], kept at `rows` and `positions` of `cache`."""
         place = self._tensor(positions)
-        visible = self._positions[: self._cache.span] <= place[:, None, :, None]
+        cache.targets = self._tensor(rows), place
+        cache.span = self._span(int(positions.max()))
+        visible = self._positions[: cache.span] <= place[:, None, :, None]
         hidden: torch.Tensor = self._decoder(
             input_ids=self._tensor(ids),
             attention_mask=torch.where(visible, self._open, self._blocked),
             position_ids=place,
-            past_key_values=self._cache,
+            past_key_values=cache,
             use_cache=True,
         ).last_hidden_state
         return hidden
@@ -139,8 +158,23 @@ class Engine:
         logits: torch.Tensor = self._head(hidden)
         return logits
 
-    def _tensor(self, array: NDArray[np.int64]) -> torch.Tensor:
+    def _tensor(self, array: Array) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device)
+
+
+def _keep(
+    states: torch.Tensor, targets: tuple[torch.Tensor, torch.Tensor], keys: torch.Tensor, values: torch.Tensor
+) -> None:
+    """Write `keys` and `values` [R, heads, C, dim] to rows and positions `targets` (each [R, C]) of `states`."""
+    rows, positions = targets
+    states[0, rows, :, positions] = keys.transpose(1, 2)
+    states[1, rows, :, positions] = values.transpose(1, 2)
+
+
+def _layout(config: Any, rows: int, width: int) -> tuple[int, tuple[int, ...]]:
+    """Number of layers, and the shape of the keys of one: [rows, heads, width, dim]."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return config.num_hidden_layers, (rows, config.num_key_value_heads, width, head_dim)
 
 
 def _chunks(passage: Passage) -> Iterator[Passage]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from coevolve.errors import UserError
 from coevolve.policies import directory
@@ -21,22 +22,32 @@ LongPrompt = Literal["end", "cut_left"]
 
 
 class TransformersPolicy:
-    """Up to `slots` conversations at once, each of up to `context` tokens, their keys and values kept between turns.
+    """Keeps the keys and values of `slots` conversations of up to `context` tokens, and completes `batch` at a time.
 
     A completion is a function of its own conversation: on a CPU the same ids come out whatever stands beside it, in
     whichever slot, cached or not. A conversation whose ids and `max_new_tokens` exceed the context does not fit
     (`long_prompt` "end"), or loses its first tokens ("cut_left"). A turn that is cut off has no end-of-turn token among
-    its ids; the renderer writes one before the next observation.
+    its ids; the renderer writes one before the next observation. By default `batch` is half of `slots`, rounded up: a
+    rollout completes one half of its episodes while the environments of the other half step.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, ref: PolicyRef, *, slots: int, context: int, long_prompt: LongPrompt
+        self,
+        model: Any,
+        tokenizer: Any,
+        ref: PolicyRef,
+        *,
+        slots: int,
+        context: int,
+        long_prompt: LongPrompt,
+        batch: int | None = None,
     ) -> None:
         self.ref = ref
         self._renderer = Renderer(tokenizer)
-        self._engine = Engine(model, slots, context)
+        self._batch = batch or (slots + 1) // 2
+        self._engine = Engine(model, slots=slots, batch=self._batch, context=context)
         self._seats = Seats(slots)
-        self._slots, self._context, self._long_prompt = slots, context, long_prompt
+        self._context, self._long_prompt = context, long_prompt
 
     @classmethod
     def load(
@@ -56,19 +67,17 @@ class TransformersPolicy:
         return cls(model, tokenizer, ref, slots=slots, context=context, long_prompt=long_prompt)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """The next action of each conversation, in order; more than `slots` of them are taken in groups."""
+        """The next action of each conversation, in order, `batch` of them at a time."""
         room = self._context - sampling.max_new_tokens
         if room <= 0:
             raise UserError(
                 f"`max_new_tokens` {sampling.max_new_tokens} fills the `context` {self._context}; lower it."
             )
         ids = [self._renderer.conversation_ids(c.prompt, c.turns) for c in conversations]
-        fitting = [
-            i for i, conversation in enumerate(ids) if len(conversation) <= room or self._long_prompt == "cut_left"
-        ]
+        fitting = [i for i, own in enumerate(ids) if len(own) <= room or self._long_prompt == "cut_left"]
         completions = [Completion(text="", fits=False)] * len(conversations)
-        for first in range(0, len(fitting), self._slots):
-            group = fitting[first : first + self._slots]
+        for first in range(0, len(fitting), self._batch):
+            group = fitting[first : first + self._batch]
             said = self._sample([conversations[i] for i in group], [ids[i][-room:] for i in group], sampling)
             for i, tokens in zip(group, said, strict=True):
                 completions[i] = self._completion(tokens)
@@ -85,32 +94,27 @@ class TransformersPolicy:
     @torch.inference_mode()
     def _sample(self, group: Sequence[Conversation], ids: Sequence[Ids], sampling: Sampling) -> list[Ids]:
         """The sampled ids of each conversation of `group`, whose own ids are `ids`."""
-        passages = self._seats.take([conversation.key for conversation in group], ids)
-        logits = self._engine.read(passages)
-        chance = self._chance(group, passages, sampling)
-        said: dict[int, list[int]] = {passage.slot: [] for passage in passages}
-        ends = {passage.slot: passage.start + len(passage.ids) for passage in passages}
-        speaking = list(said)
+        logits = self._engine.read(self._seats.take([conversation.key for conversation in group], ids))
+        chance = self._chance(group, sampling)
+        said: list[list[int]] = [[] for _ in group]
+        speaking: Sequence[int] = range(len(group))
         for step in range(sampling.max_new_tokens):
             if step:
-                logits = self._engine.step({slot: (ends[slot] + step - 1, said[slot][-1]) for slot in speaking})
+                logits = self._engine.step({i: (len(ids[i]) + step - 1, said[i][-1]) for i in speaking})
             tokens = choose(logits, sampling, chance[step])
-            for slot in speaking:
-                said[slot].append(tokens[slot])
-            speaking = [slot for slot in speaking if tokens[slot] != self._renderer.end_of_turn]
+            for i in speaking:
+                said[i].append(tokens[i])
+            speaking = [i for i in speaking if tokens[i] != self._renderer.end_of_turn]
             if not speaking:
                 break
-        return [tuple(said[passage.slot]) for passage in passages]
+        return [tuple(tokens) for tokens in said]
 
-    def _chance(
-        self, group: Sequence[Conversation], passages: Sequence[Passage], sampling: Sampling
-    ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """The uniform numbers of the tokens to come, [max_new_tokens, slots]; greedy decoding needs none."""
-        chance = np.zeros((sampling.max_new_tokens, self._slots))
+    def _chance(self, group: Sequence[Conversation], sampling: Sampling) -> NDArray[np.float64]:
+        """The uniform numbers of the tokens to come, [max_new_tokens, batch]; greedy decoding needs none."""
+        chance = np.zeros((sampling.max_new_tokens, self._batch))
         if sampling.temperature > 0:
-            for conversation, passage in zip(group, passages, strict=True):
-                turn = len(conversation.turns)
-                chance[:, passage.slot] = uniforms(conversation.seed, turn, sampling.max_new_tokens)
+            for i, conversation in enumerate(group):
+                chance[:, i] = uniforms(conversation.seed, len(conversation.turns), sampling.max_new_tokens)
         return chance
 
 

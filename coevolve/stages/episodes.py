@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from coevolve import store
 from coevolve.envs import sciworld
 from coevolve.policies.transformers import TransformersPolicy
+from coevolve.prompts import prompt_messages
 from coevolve.rollout import rollout
 from coevolve.stages.job import Job
 from coevolve.types import Agent, Sampling, Task, Trajectory
@@ -39,6 +41,7 @@ def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -
             protocol=job.suite.protocol,
             retries=config.retries,
             journal=journal,
+            prompt=functools.partial(prompt_messages, instruction=job.file("instruction").read_text(encoding="utf-8")),
         )
 
 

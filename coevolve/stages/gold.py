@@ -5,10 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.envs.sciworld import gold
+from coevolve import store
+from coevolve.envs.sciworld import gold, select
+from coevolve.errors import UserError
 from coevolve.stages.job import Job
+from coevolve.types import Trajectory
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `gold.jsonl`; returns how many gold paths were kept and why others were not."""
-    raise NotImplementedError(gold, job, out)
+    """Write `gold.jsonl` for the suite's training tasks; raises `UserError` if it is not what `experts.sha256` says."""
+    env = job.env
+    selection = select(env.tasks, env.splits, job.suite.quirks.overlap)
+    tasks = list(dict.fromkeys([*selection.sft, *selection.explore]))
+    journal = store.Journal(job.work / "gold.jsonl", Trajectory)
+    trajectories, drops = gold.generate(
+        tasks,
+        journal,
+        simplification=env.simplification,
+        memory_mb=env.memory_mb,
+        read_timeout=env.read_timeout,
+    )
+    store.write(out / "gold.jsonl", trajectories)
+    found = store.sha256(out / "gold.jsonl")
+    if env.experts.format == "gold" and found != env.experts.sha256:
+        raise UserError(f"the gold trajectories have sha256 {found}, not `envs.{job.wildcards['env']}.experts.sha256`.")
+    return {"trajectories": len(trajectories), "drops": len(drops), "sha256": found}

@@ -21,5 +21,13 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     corpus = rows(job.records("corpus", Trajectory), Renderer(directory.load_tokenizer(start)))
     config = job.model.pretrain
     assert config is not None, "the plan asks for pre-training of tiny models only"
-    report = sft.run_pretrain(corpus, start=start, config=config, seed=job.seed, out=out, work=job.work)
+    report = sft.run_pretrain(
+        corpus,
+        start=start,
+        config=config,
+        context=job.model.context,
+        seed=job.seed,
+        out=out,
+        work=job.work,
+    )
     return notes(report)

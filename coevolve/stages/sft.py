@@ -20,6 +20,13 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     start = job.policy("start")
     experts = rows(job.records("experts", Trajectory), Renderer(directory.load_tokenizer(start)))
     report = sft.run_sft(
-        experts, start=start, config=job.suite.sft, lora=job.model.lora, seed=job.seed, out=out, work=job.work
+        experts,
+        start=start,
+        config=job.suite.sft,
+        lora=job.model.lora,
+        context=job.model.context,
+        seed=job.seed,
+        out=out,
+        work=job.work,
     )
     return notes(report)

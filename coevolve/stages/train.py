@@ -26,6 +26,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         config=job.suite.dpo,
         iteration=job.branch.iteration,
         lora=job.model.lora,
+        context=job.model.context,
         seed=job.seed,
         out=out,
         work=job.work,

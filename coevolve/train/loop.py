@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import shutil
 import time
 from pathlib import Path
@@ -39,7 +40,8 @@ def settings(
 
     Raises `UserError` if micro-batches over all devices do not divide the batch.
     """
-    devices = PartialState().num_processes
+    # What every launcher sets; accelerate knows it only once these settings are TRL's.
+    devices = int(os.environ.get("WORLD_SIZE", "1"))
     micro = min(config.micro_batch, config.batch_size)
     if config.batch_size % (micro * devices):
         together = f"`micro_batch` {micro} times {devices} devices"
@@ -70,6 +72,7 @@ def settings(
         "disable_tqdm": True,
         "remove_unused_columns": False,
         "dataloader_pin_memory": cuda,
+        "ddp_find_unused_parameters": False,
         "max_length": None,
     }
 

@@ -1,11 +1,13 @@
 """Forward passes: the right numbers, and the same bits whoever takes part."""
 
+import itertools
+
 import pytest
 import torch
 from templates.models import llama, qwen3
 
 from coevolve.errors import UserError
-from coevolve.policies.engine import CHUNK, Engine, Passage
+from coevolve.policies.engine import CHUNK, LANES, Engine, Passage
 
 MODELS = {"llama": llama(), "qwen3": qwen3()}
 
@@ -23,70 +25,73 @@ def ids_of(length, seed):
     return tuple(torch.randint(0, 400, (length,), generator=torch.Generator().manual_seed(seed)).tolist())
 
 
-def crowd(slots, but):
-    """Neighbours of different lengths in all slots except one."""
-    return [Passage(slot, 0, ids_of(1 + (37 * slot) % 190, seed=slot + 1)) for slot in range(slots) if slot != but]
+def engine_of(name="llama", slots=3, batch=2, context=400):
+    return Engine(MODELS[name], slots=slots, batch=batch, context=context)
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 3])
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, LANES * CHUNK + 3])
 def test_logits_are_those_of_the_model(name, length):
-    engine = Engine(MODELS[name], slots=3, context=400)
+    engine = engine_of(name)
     ids, tail = ids_of(length, seed=0), ids_of(4, seed=9)
-    found = [engine.read([Passage(1, 0, ids)])[1]]
+    found = [engine.read([Passage(2, 0, ids_of(5, seed=1)), Passage(1, 0, ids)])[1]]
     for offset, token in enumerate(tail):
         found.append(engine.step({1: (length + offset, token)})[1])
     whole = MODELS[name](torch.tensor([ids + tail])).logits[0, length - 1 :]
     assert torch.allclose(torch.stack(found), whole, atol=2e-4)
 
 
+def bits(name, slots, batch, lane, slot, company, pieces):
+    """The bits of one conversation's logits: read in `pieces`, then three steps, the others doing likewise."""
+    ids, engine = ids_of(150, seed=0), engine_of(name, slots, batch, context=256)
+    others = [other for other in range(slots) if other != slot][: batch - 1] if company else []
+    crowd = [Passage(other, 0, ids_of(1 + (37 * other) % 190, seed=other + 1)) for other in others]
+    lane = min(lane, len(crowd))
+    for start, end in itertools.pairwise([0, *pieces]):
+        engine.read([*crowd[:lane], Passage(slot, start, ids[start:end]), *crowd[lane:]])
+    logits = engine.read([*crowd[:lane], Passage(slot, pieces[-1], ids[pieces[-1] :]), *crowd[lane:]])
+    seen = [logits[lane].numpy().tobytes()]
+    busy = {
+        i: (len(passage.ids), 7) for i, passage in enumerate([*crowd[:lane], *crowd[:1], *crowd[lane:]]) if i != lane
+    }
+    for offset, token in enumerate(ids_of(3, seed=9)):
+        seen.append(engine.step({lane: (len(ids) + offset, token), **busy})[lane].numpy().tobytes())
+    return seen
+
+
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("slots", [1, 5, 16])
-def test_bits_do_not_depend_on_slot_neighbours_or_what_was_cached(name, slots):
-    ids, tokens = ids_of(150, seed=0), ids_of(3, seed=9)
-
-    def bits(slot, neighbours, pieces):
-        engine = Engine(MODELS[name], slots, context=256)
-        logits = engine.read([*neighbours, Passage(slot, 0, ids[: pieces[0]])])
-        for start, end in zip(pieces, [*pieces[1:], len(ids)], strict=True):
-            if start < end:
-                logits = engine.read([Passage(slot, start, ids[start:end])])
-        seen = [logits[slot].numpy().tobytes()]
-        others = {passage.slot: (len(passage.ids), 7) for passage in neighbours}
-        for offset, token in enumerate(tokens):
-            seen.append(engine.step({slot: (len(ids) + offset, token), **others})[slot].numpy().tobytes())
-        return seen
-
-    alone = bits(0, [], [150])
+@pytest.mark.parametrize(("slots", "batch"), [(1, 1), (5, 3), (16, 8), (16, 16)])
+def test_bits_do_not_depend_on_slot_lane_neighbours_or_what_was_cached(name, slots, batch):
+    alone = bits(name, slots, batch, lane=0, slot=0, company=False, pieces=[120])
     for slot in {0, slots // 2, slots - 1}:
-        assert bits(slot, [], [150]) == alone
-        assert bits(slot, crowd(slots, but=slot), [150]) == alone
-        assert bits(slot, crowd(slots, but=slot)[::-1], [40, 41, 120]) == alone
+        for lane in {0, batch - 1}:
+            assert bits(name, slots, batch, lane, slot, company=True, pieces=[120]) == alone
+            assert bits(name, slots, batch, lane, slot, company=True, pieces=[40, 41, 149]) == alone
 
 
 def test_what_was_stepped_through_leaves_no_trace():
-    ids = ids_of(90, seed=0)
-    engine = Engine(MODELS["llama"], 2, context=256)
+    ids, engine = ids_of(90, seed=0), engine_of()
     fresh = engine.read([Passage(0, 0, ids)])[0].clone()
     engine.read([Passage(1, 0, ids[:50])])
     for offset, token in enumerate(ids_of(30, seed=4)):
-        engine.step({1: (50 + offset, token)})
-    assert torch.equal(engine.read([Passage(1, 50, ids[50:])])[1], fresh)
+        engine.step({0: (50 + offset, token)})
+    assert torch.equal(engine.read([Passage(1, 50, ids[50:])])[0], fresh)
 
 
 def test_attention_may_span_only_what_is_used(monkeypatch):
-    ids, context = ids_of(300, seed=0), 512
-    whole = Engine(MODELS["qwen3"], 2, context)
-    growing = Engine(MODELS["qwen3"], 2, context)
+    ids = ids_of(300, seed=0)
+    whole, growing = engine_of("qwen3", context=512), engine_of("qwen3", context=512)
     monkeypatch.setattr(growing, "_bitwise", False)
     for passage in (Passage(1, 0, ids[:100]), Passage(1, 100, ids[100:])):
-        assert torch.allclose(whole.read([passage])[1], growing.read([passage])[1], atol=1e-4)
+        assert torch.allclose(whole.read([passage])[0], growing.read([passage])[0], atol=1e-4)
+        last = passage.start + len(passage.ids)
+        assert torch.allclose(whole.step({0: (last, 7)})[0], growing.step({0: (last, 7)})[0], atol=1e-4)
 
 
 def test_models_that_are_not_supported_are_refused():
     model = llama()
     with pytest.raises(UserError, match="exceeds the model's 512 positions"):
-        Engine(model, slots=1, context=513)
+        Engine(model, slots=1, batch=1, context=513)
     model.config.model_type = "mamba"
     with pytest.raises(UserError, match="`mamba` is not supported"):
-        Engine(model, slots=1, context=10)
+        Engine(model, slots=1, batch=1, context=10)

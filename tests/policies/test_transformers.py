@@ -49,8 +49,8 @@ def play(acting, conversations, sampling, turns=3):
     said = [[] for _ in conversations]
     for turn in range(turns):
         completions = acting.complete(conversations, sampling)
-        for index, completion in enumerate(completions):
-            said[index].append(completion)
+        for own, completion in zip(said, completions, strict=True):
+            own.append(completion)
         conversations = [
             after(c, completion, SEEN[(turn + len(c.key)) % 3])
             for c, completion in zip(conversations, completions, strict=True)

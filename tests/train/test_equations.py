@@ -21,7 +21,7 @@ ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.0, target_modules="all-linear")
 CONTEXT = 24
 
 
-# --- the reference: eq. 2, 5, 7 and 9, one token at a time -------------------------------------------------------------
+# The reference: eq. 2, 5, 7 and 9, one token at a time.
 
 
 def log_likelihood(model, row):
@@ -53,7 +53,7 @@ def equation_5(model, rows):
     return -sum(log_likelihood(model, row) for row in rows) / sum(sum(row.action_mask[1:]) for row in rows)
 
 
-# --- what the trainers do ----------------------------------------------------------------------------------------------
+# What the trainers do, as they do it.
 
 
 @dataclass
@@ -249,7 +249,7 @@ def test_changing_lambda_changes_the_gradient(llama, tmp_path):
 
 
 def test_only_action_tokens_are_learned(llama, tmp_path):
-    """The last token is input to nothing: if it is no action, its id may change without changing a bit of the gradient."""
+    """The last token is input to nothing: unless it is an action, its id does not change a bit of the gradient."""
     row = random_row(np.random.default_rng(2), 20, 24)
 
     def gradients(last, acted):

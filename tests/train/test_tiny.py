@@ -19,7 +19,7 @@ TEXTS = [
     for noun in ("door", "red apple", "jar")
     for place in ("kitchen", "hall")
 ]
-ARCHITECTURE = TinyArchitecture(vocab_size=320, hidden_size=16, layers=1, heads=2, intermediate_size=32)
+ARCHITECTURE = TinyArchitecture(vocab_size=300, hidden_size=16, layers=1, heads=2, intermediate_size=32)
 
 
 def build(out, seed=1, texts=TEXTS, architecture=ARCHITECTURE):
@@ -33,11 +33,12 @@ def test_equal_seeds_give_equal_bytes(tmp_path):
     assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "c" / "tokenizer.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_the_same_in_another_process(tmp_path):
     build(tmp_path)
     code = (
         "import sys; from coevolve.train import tiny\n"
-        "tokenizer = tiny.train_tokenizer(sys.argv[1:], 320)\n"
+        "tokenizer = tiny.train_tokenizer(sys.argv[1:], 300)\n"
         "tokenizer.save_pretrained(sys.stdin.read())"
     )
     command = [sys.executable, "-c", code, *TEXTS]
@@ -56,7 +57,7 @@ def test_building_leaves_the_global_generator_alone(tmp_path):
 def test_the_policy_speaks_its_own_template(tmp_path):
     build(tmp_path)
     tokenizer, model = directory.load_tokenizer(tmp_path), directory.load_model(tmp_path)
-    assert len(tokenizer) == model.config.vocab_size == 320
+    assert len(tokenizer) == model.config.vocab_size == 300
     assert model.config.max_position_embeddings == 64
     assert (tokenizer.pad_token, tokenizer.eos_token) == ("<|pad|>", "<|end|>")
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id

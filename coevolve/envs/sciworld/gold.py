@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from coevolve.envs.base import StepResult
 from coevolve.envs.sciworld.env import SciWorld, one_line
 from coevolve.envs.sciworld.jvm import Simulator, simplifications_for
+from coevolve.envs.sciworld.tasks import kinds
 from coevolve.prompts import prompt_messages, write_action
 from coevolve.store import Journal
 from coevolve.types import Drop, DropReason, StopReason, Task, Trajectory, Turn
@@ -38,10 +39,12 @@ _OTHER_REASON = ("The task is about the {}.",)
 def generate(
     tasks: Sequence[Task], journal: Journal[Trajectory], *, simplification: str, memory_mb: int, read_timeout: float
 ) -> tuple[list[Trajectory], list[Drop]]:
-    """One trajectory of reward 1 per task, in task order, and a drop for each task whose gold path does not reach it.
+    """One trajectory of reward 1 per task, and a drop for each task whose gold path does not reach it.
 
-    What `journal` holds already is not made again. The same arguments give the same bytes.
+    Both come in the order of the official lists, so that the same set of tasks gives the same bytes. What `journal`
+    holds already is not made again.
     """
+    tasks = sorted(tasks, key=lambda task: (kinds().index(task.kind), task.data["variation"]))
     made = {trajectory.task.task_id: trajectory for trajectory in journal.records}
     guide, stage = Simulator(memory_mb, read_timeout), Simulator(memory_mb, read_timeout)
     env = SciWorld(stage, simplification)

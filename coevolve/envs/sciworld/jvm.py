@@ -93,9 +93,7 @@ class Simulator:
             world.simplifications = interface.getSimplificationsUsed()
             description: str = interface.freeActionTaskDesc()
         if complaint:
-            raise UserError(
-                f"task `{task}` variation {variation}: the simulator says {complaint!r}; correct the task list."
-            )
+            raise UserError(f"task `{task}/{variation}`: the simulator says {complaint!r}; correct the task list.")
         return description.strip()
 
     def step(self, world: World, action: str) -> Reading:
@@ -213,7 +211,7 @@ def check_simplification(simplification: str) -> None:
 
 
 def _launch(memory_mb: int) -> tuple[int, str, Any]:
-    """Port, token and process of a new JVM, which ends by itself once this process no longer holds its standard input."""
+    """Port, token and process of a new JVM, which ends by itself once nobody holds its standard input open."""
     # One hash code for all objects: the simulator walks hash tables of them, and their order reaches the text.
     flags = [f"-Xmx{memory_mb}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
     flags += ["-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"]

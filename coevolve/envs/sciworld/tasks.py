@@ -86,6 +86,11 @@ def step_limit(kind: str) -> int:
     return _limits().get(kind, PACKAGE_STEP_LIMIT)
 
 
+def kind_of_number(number: str) -> str | None:
+    """The simulator's name of the task type that ETO numbers so, None if there is none."""
+    return _numbers().get(number)
+
+
 def kinds() -> tuple[str, ...]:
     """The simulator's thirty task types, in its order."""
     return tuple(_official())
@@ -127,6 +132,11 @@ def _refuse_empty(selection: Selection, splits: Collection[str]) -> None:
 def _names() -> dict[str, str]:
     """ETO's name of a task type -> the simulator's."""
     return dict(_json("eto/names.json"))
+
+
+@functools.cache
+def _numbers() -> dict[str, str]:
+    return {str(number): _names()[old] for old, number in _json("eto/numbers.json").items()}
 
 
 @functools.cache

@@ -1,0 +1,117 @@
+"""Expert files: the kit's own and ETO's format, filters that count, and errors that name file, key and fix."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coevolve import store
+from coevolve.config import ExpertSource
+from coevolve.envs import experts
+from coevolve.envs.sciworld.tasks import DATA, listed, task_of
+from coevolve.errors import UserError
+from coevolve.types import DropReason, Trajectory
+
+ANIMAL = task_of("find-animal", 218, "train")
+BOIL = task_of("boil", 3, "train")
+
+
+def item(identity: str = "11_218", **more) -> dict:
+    values = [
+        "You are a helpful assistant. Answer with Thought and Action.",
+        "OK",
+        "Your task is to find a(n) animal.",
+        "Thought: go\nAction: teleport to outside",
+        "Observation: You teleport to the outside.",
+        "Thought: done\nAction: focus on dove egg",
+    ]
+    speakers = ["human", "gpt"] * 3
+    said = [{"from": speaker, "value": value} for speaker, value in zip(speakers, values, strict=True)]
+    return {"id": identity, "conversations": said, **more}
+
+
+def source(path: Path, form: str = "eto", min_reward: float = 0.0) -> ExpertSource:
+    return ExpertSource(format=form, path=str(path), sha256=store.sha256(path), min_reward=min_reward)
+
+
+def write(path: Path, content) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_etos_format_becomes_a_trajectory(tmp_path: Path) -> None:
+    (found,) = experts.read_eto(write(tmp_path / "eto.json", [item()]))
+    assert found.task == ANIMAL
+    assert (found.agent, found.protocol, found.reward) == ("expert", "paper", 1.0)
+    assert [message.role for message in found.prompt] == ["user", "assistant", "user"]
+    assert found.prompt[2].content == "Your task is to find a(n) animal."
+    assert [turn.action for turn in found.turns] == ["teleport to outside", "focus on dove egg"]
+    assert [turn.observation for turn in found.turns] == ["You teleport to the outside.", ""]
+    assert [message.role for message in found.completion] == ["assistant", "user", "assistant"]
+
+
+def test_every_id_of_etos_training_list_is_understood(tmp_path: Path) -> None:
+    numbers = json.loads((DATA / "eto/numbers.json").read_text(encoding="utf-8"))
+    pairs = json.loads((DATA / "eto/train.json").read_text(encoding="utf-8"))
+    path = write(tmp_path / "eto.json", [item(f"{numbers[old]}_{variation}") for old, variation in pairs])
+    found = experts.read(source(path), listed("eto", "train"), "experts")
+    assert len(found.trajectories) == 1483
+    assert found.drops == ()
+
+
+def test_what_is_not_used_is_counted(tmp_path: Path) -> None:
+    low, other, twice = item("0_3", reward=0.5), item("0_4"), item()
+    silent = item("1_2") | {"conversations": item()["conversations"][:3]}
+    wanted = [ANIMAL, BOIL, task_of("change-the-state-of-matter-of", 2, "train")]
+    path = write(tmp_path / "eto.json", [item(), low, other, twice, silent])
+    found = experts.read(source(path, min_reward=0.7), wanted, "experts")
+    assert [trajectory.task for trajectory in found.trajectories] == [ANIMAL]
+    assert [(drop.task_id, drop.reason) for drop in found.drops] == [
+        ("sciworld/boil/3", DropReason.LOW_REWARD),
+        ("sciworld/boil/4", DropReason.NOT_IN_SPLIT),
+        ("sciworld/find-animal/218", DropReason.DUPLICATE),
+        ("sciworld/change-the-state-of-matter-of/2", DropReason.EMPTY),
+        ("sciworld/boil/3", DropReason.MISSING_EXPERT),
+        ("sciworld/change-the-state-of-matter-of/2", DropReason.MISSING_EXPERT),
+    ]
+
+
+def test_the_committed_gold_file_in_the_order_of_the_tasks() -> None:
+    tasks = [task_of("find-plant", 3, "train"), task_of("find-animal", 1, "train")]
+    found = experts.read(source(DATA / "gold.jsonl", "gold"), tasks, "experts")
+    assert [trajectory.task for trajectory in found.trajectories] == tasks
+    total = len(store.read(DATA / "gold.jsonl", Trajectory))
+    assert len(found.drops) == total - 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (json.dumps([item()])[:-40], "Invalid JSON"),
+        ({"id": "11_218"}, "valid array"),
+        ([{"id": "11_218"}], "0.conversations"),
+        ([item() | {"conversations": [{"from": "robot", "value": "x"}]}], "0.conversations.0.from"),
+        ([item() | {"conversations": item()["conversations"][1:]}], "item 0: `conversations`"),
+        ([item(), item("99_0")], "item 1: id `99_0`"),
+        ([item("4116")], "item 0: id `4116`"),
+        ([item(reward=1.5)], "0.reward"),
+    ],
+)
+def test_malformed_files_name_file_key_and_fix(tmp_path: Path, content, words: str) -> None:
+    path = write(tmp_path / "eto.json", content)
+    with pytest.raises(UserError) as caught:
+        experts.read_eto(path)
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+    assert "fetch" in str(caught.value)
+
+
+def test_a_changed_file_and_a_missing_one_name_the_key(tmp_path: Path) -> None:
+    path = write(tmp_path / "eto.json", [item()])
+    stated = source(path)
+    write(path, [item(), item()])
+    with pytest.raises(UserError, match=r"envs\.sciworld\.experts\.sha256"):
+        experts.read(stated, [ANIMAL], "envs.sciworld.experts")
+    path.unlink()
+    with pytest.raises(UserError, match=r"envs\.sciworld\.experts\.path"):
+        experts.read(stated, [ANIMAL], "envs.sciworld.experts")

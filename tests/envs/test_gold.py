@@ -1,0 +1,104 @@
+"""The committed gold trajectories are what the simulator and the rules of `gold` give, bit for bit."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from coevolve import store
+from coevolve.envs.sciworld.gold import canonical, generate, shortened, thoughts, with_looks
+from coevolve.envs.sciworld.tasks import DATA, listed, task_of
+from coevolve.prompts import parse_action
+from coevolve.types import Trajectory
+
+GOLD = DATA / "gold.jsonl"
+CHEAP = (
+    ("lifespan-longest-lived", 5),
+    ("lifespan-longest-lived-then-shortest-lived", 3),
+    ("find-animal", 0),
+    ("find-plant", 66),
+    ("find-non-living-thing", 12),
+)
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[Trajectory]:
+    return store.read(GOLD, Trajectory)
+
+
+def make(tasks, path: Path):
+    journal = store.Journal(path, Trajectory)
+    made = generate(tasks, journal, simplification="easy", memory_mb=256, read_timeout=60.0)
+    journal.close()
+    return made
+
+
+def test_the_readme_states_the_files_hash() -> None:
+    assert store.sha256(GOLD) in (DATA / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_committed_trajectory_is_a_success_on_a_training_task(committed: list[Trajectory]) -> None:
+    assert {(t.reward, t.raw_score, t.agent, t.seconds) for t in committed} == {(1.0, 1.0, "expert", 0.0)}
+    train = {task.task_id: task for task in listed("official", "train")}
+    assert all(train[t.task.task_id] == t.task for t in committed)
+    assert Counter(t.task.kind.split("-")[0] for t in committed) == {"lifespan": 3 * 62, "find": 4 * 75}
+    assert len({t.task.task_id for t in committed}) == len(committed)
+
+
+def test_committed_turns_parse_back_to_their_actions(committed: list[Trajectory]) -> None:
+    assert all(parse_action(turn.text) == turn.action for t in committed for turn in t.turns)
+    assert all(turn.text.startswith("Thought: ") for t in committed for turn in t.turns)
+
+
+def test_regeneration_gives_the_committed_bytes(committed: list[Trajectory], tmp_path: Path) -> None:
+    by_id = {t.task.task_id: t.to_json() for t in committed}
+    tasks = [task_of(kind, variation, "train") for kind, variation in CHEAP]
+    made, drops = make(tasks, tmp_path / "gold.jsonl")
+    assert [t.to_json() for t in made] == [line for line in by_id.values() if line in {by_id[t.task_id] for t in tasks}]
+    assert drops == []
+
+
+def test_generation_resumes_and_answers_in_list_order(committed: list[Trajectory], tmp_path: Path) -> None:
+    known = next(t for t in committed if t.task.kind == "find-animal").model_copy(update={"seed": 5})
+    store.write(tmp_path / "gold.jsonl", [known])
+    missing = next(t for t in committed if t.task.kind == "find-plant")
+    made, drops = make([known.task, missing.task], tmp_path / "gold.jsonl")
+    assert made == [missing, known]
+    assert drops == []
+    assert len(store.read(tmp_path / "gold.jsonl", Trajectory)) == 2
+
+
+def test_a_walk_becomes_one_teleport_and_a_focus_is_preceded_by_a_look() -> None:
+    path = ["open door to hallway", "go to hallway", "go to outside", "focus on egg dove", "focus on ant", "wait1"]
+    short = with_looks(shortened(path))
+    assert short == ["teleport to outside", "look around", "focus on egg dove", "focus on ant", "wait1"]
+
+
+def test_a_look_already_taken_is_not_taken_again_before_the_room_changes() -> None:
+    actions = ["look around", "focus on a", "teleport to kitchen", "focus on b"]
+    assert with_looks(actions) == ["look around", "focus on a", "teleport to kitchen", "look around", "focus on b"]
+
+
+def test_things_are_called_what_the_simulator_calls_them() -> None:
+    actions = ["focus on egg dove", "pick up egg dove", "move egg dove egg in inventory to red box"]
+    replies = ["You focus on the dove egg.", "You move the dove to the inventory.", "You move the dove to the red box."]
+    assert canonical(actions, replies) == ["focus on dove egg", "pick up dove egg", "move dove egg to red box"]
+
+
+def test_thoughts_follow_the_order_of_focuses() -> None:
+    lines = thoughts("lifespan-longest-lived-then-shortest-lived", ["look around", "focus on a", "focus on b"])
+    assert lines == ["What is here?", "The a lives longest.", "The b lives shortest."]
+
+
+def test_independent_gold_paths_agree(committed: list[Trajectory], shared: Path) -> None:
+    recorded = json.loads((shared / "upstream/sciworld/micro_gold.json").read_text(encoding="utf-8"))
+    steps = {
+        f"sciworld/{item['task']}/{item['variation']}": [(s[0], s[1], s[2]) for s in item["steps"]] for item in recorded
+    }
+    different = [
+        t.task.task_id
+        for t in committed
+        if [(u.action, u.observation, round(u.score, 4)) for u in t.turns] != steps[t.task.task_id]
+    ]
+    assert different == []

@@ -1,0 +1,72 @@
+"""The same task gives the same text after any other episode, in any JVM, among any neighbours."""
+
+import pytest
+
+from coevolve.envs.sciworld.env import SciWorld
+from coevolve.envs.sciworld.jvm import Simulator
+from coevolve.envs.sciworld.tasks import kinds, listed, task_of
+from coevolve.seeds import generator
+from coevolve.types import Task
+
+#: Actions that move things, open things, ask for help, pass time, fail, and stir what is random in a world.
+ACTIONS = (
+    "look around", "inventory", "teleport to greenhouse", "teleport to kitchen", "teleport to outside", "wait1",
+    "teleport to workshop", "open cupboard", "pick up thermometer", "examine bee hive", "activate stove", "objects",
+    "connect battery anode to black wire terminal 1", "0", "pick up tree", "move soil to flower pot 1", "go to hallway",
+    "use thermometer on agent", "dig", "task", None, "look at table", "teleport to art studio", "mix bowl", "eat apple",
+)  # fmt: skip
+STEPS = 12
+
+
+def script(task: Task) -> list[str | None]:
+    """Actions that belong to the task, whoever plays it and when."""
+    rng = generator(7, task.task_id)
+    return [ACTIONS[i] for i in rng.integers(len(ACTIONS), size=STEPS)]
+
+
+def alone(simulator: Simulator, tasks: list[Task]) -> dict[str, list]:
+    """Transcripts of episodes played one after another in one world."""
+    env = SciWorld(simulator, "easy")
+    found = {}
+    for task in tasks:
+        start = env.start(task)
+        found[task.task_id] = [start, *(env.step(action) for action in script(task))]
+    env.close()
+    return found
+
+
+def interleaved(simulator: Simulator, tasks: list[Task], n: int) -> dict[str, list]:
+    """Transcripts of episodes played `n` at a time, step by step in turn, each world reused."""
+    envs = [SciWorld(simulator, "easy") for _ in range(n)]
+    found = {}
+    for batch in _batches(tasks, n):
+        playing = list(zip(envs, batch, strict=False))
+        for env, task in playing:
+            found[task.task_id] = [env.start(task)]
+        for number in range(STEPS):
+            for env, task in reversed(playing):
+                found[task.task_id].append(env.step(script(task)[number]))
+    for env in envs:
+        env.close()
+    return found
+
+
+def _batches(tasks: list[Task], n: int) -> list[list[Task]]:
+    return [tasks[i : i + n] for i in range(0, len(tasks), n)]
+
+
+def check(simulator: Simulator, other: Simulator, tasks: list[Task], n: int) -> None:
+    expected = alone(simulator, tasks)
+    found = interleaved(other, tasks[::-1], n)
+    assert [task_id for task_id in expected if expected[task_id] != found[task_id]] == []
+    assert len({str(transcript) for transcript in expected.values()}) == len(tasks), "the scripts tell tasks apart"
+
+
+def test_episodes_do_not_depend_on_history_or_neighbours(simulator: Simulator, own_simulator) -> None:
+    check(simulator, own_simulator(), [task_of(kind, 1, "train") for kind in kinds()[::3]], n=4)
+
+
+@pytest.mark.slow
+def test_hundred_episodes_do_not_depend_on_history_or_neighbours(own_simulator) -> None:
+    tasks = [task for kind in kinds() for task in listed("official", "train") if task.kind == kind]
+    check(own_simulator(), own_simulator(), tasks[:: len(tasks) // 120][:120], n=16)

@@ -1,0 +1,83 @@
+"""Golden trajectories replay exactly, and a record that was tampered with does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coevolve import store
+from coevolve.envs.replay import replay, replay_all, replay_recorded_sciworld
+from coevolve.envs.sciworld.env import SciWorld
+from coevolve.envs.sciworld.tasks import DATA
+from coevolve.errors import UserError
+from coevolve.types import Trajectory
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[Trajectory]:
+    return store.read(DATA / "gold.jsonl", Trajectory)
+
+
+def tampered(trajectory: Trajectory, number: int, **change) -> Trajectory:
+    turns = list(trajectory.turns)
+    turns[number] = turns[number].model_copy(update=change)
+    return trajectory.model_copy(update={"turns": tuple(turns)})
+
+
+def test_committed_gold_replays_exactly(env: SciWorld, committed: list[Trajectory]) -> None:
+    summary = replay_all(env, committed[::20])
+    assert (summary.episodes, summary.different, summary.first) == (25, 0, None)
+    assert summary.turns == sum(len(trajectory.turns) for trajectory in committed[::20])
+
+
+@pytest.mark.slow
+def test_all_committed_gold_replays_exactly() -> None:
+    summary = replay_recorded_sciworld(DATA / "gold.jsonl")
+    assert (summary.episodes, summary.different) == (486, 0)
+
+
+def test_each_kind_of_difference_is_found(env: SciWorld, committed: list[Trajectory]) -> None:
+    gold = committed[0]
+    other_start = gold.prompt[0].model_copy(update={"content": "elsewhere"})
+    cases = {
+        "start": gold.model_copy(update={"prompt": (other_start,)}),
+        "observation": tampered(gold, 1, observation="nothing"),
+        "score": tampered(gold, 0, score=0.25),
+        "ending": gold.model_copy(update={"turns": gold.turns[:-1], "reward": gold.turns[-2].score}),
+        "reward": gold.model_copy(update={"reward": 0.5}),
+    }
+    for what, record in cases.items():
+        assert [difference.what for difference in replay(env, record)] == [what]
+    assert replay(env, cases["score"])[0].turn == 0
+
+
+def test_recorded_gold_paths_of_others_replay_exactly(shared: Path, tmp_path: Path) -> None:
+    recorded = json.loads((shared / "upstream/sciworld/micro_gold.json").read_text(encoding="utf-8"))
+    sample = tmp_path / "sample.json"
+    sample.write_text(json.dumps(recorded[::25]), encoding="utf-8")
+    summary = replay_recorded_sciworld(sample)
+    assert (summary.episodes, summary.differences) == (32, ())
+
+
+@pytest.mark.slow
+def test_all_recorded_gold_paths_of_others_replay_exactly(shared: Path) -> None:
+    summary = replay_recorded_sciworld(shared / "upstream/sciworld/micro_gold.json")
+    assert (summary.episodes, summary.differences) == (786, ())
+
+
+@pytest.mark.slow
+def test_paths_recorded_without_fixed_hash_codes_start_alike_up_to_order(shared: Path) -> None:
+    """These were recorded under Java's default flags, where the order of things in a list is chance."""
+    summary = replay_recorded_sciworld(shared / "upstream/sciworld/gold_218.json")
+    starts = [difference for difference in summary.differences if difference.what == "start"]
+    assert summary.episodes == 2 * 218
+    assert summary.different < 0.4 * summary.episodes
+    assert all(sorted(one.expected) == sorted(one.found) for one in starts)
+
+
+def test_a_file_without_recordings_is_the_users_error(tmp_path: Path) -> None:
+    for content in ('{"a": 1}', "[{}]", '[{"steps": ['):
+        path = tmp_path / "other.json"
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match=r"other\.json"):
+            replay_recorded_sciworld(path)

@@ -1,0 +1,196 @@
+"""The real simulator behind the environment protocol: texts, rewards, bad input, broken JVMs."""
+
+import os
+import signal
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coevolve import store
+from coevolve.envs.base import EnvError
+from coevolve.envs.sciworld.env import ACTION_LENGTH, FORMAT_ERROR, OVER, SciWorld, one_line
+from coevolve.envs.sciworld.jvm import HOME, Simulator
+from coevolve.envs.sciworld.tasks import task_of
+from coevolve.errors import UserError
+
+ANIMAL = task_of("find-animal", 0, "train")
+ANIMAL_START = """\
+Task Description:
+Your task is to find a(n) animal. First, focus on the thing. Then, move it to the red box in the kitchen.
+This room is called the hallway. In it, you see: 
+\tthe agent
+\ta substance called air
+\ta picture
+You also see:
+\tA door to the art studio (that is open)
+\tA door to the bedroom (that is open)
+\tA door to the greenhouse (that is open)
+\tA door to the kitchen (that is open)
+\tA door to the living room (that is open)
+\tA door to the workshop (that is open)"""
+ANIMAL_ACTIONS = (
+    "teleport to outside",
+    "focus on butterfly egg",
+    "pick up butterfly egg",
+    "teleport to kitchen",
+    "move butterfly egg to red box",
+)
+
+
+def rewards(env: SciWorld, task, actions) -> list[float]:
+    env.start(task)
+    return [round(env.step(action).reward, 4) for action in actions]
+
+
+def test_an_episode_from_start_to_success(env: SciWorld) -> None:
+    assert env.start(ANIMAL) == ANIMAL_START
+    results = [env.step(action) for action in ANIMAL_ACTIONS]
+    assert [round(result.score, 4) for result in results] == [0.1667, 0.6667, 0.75, 0.8333, 1.0]
+    assert [result.done for result in results] == [False] * 4 + [True]
+    assert results[-1].observation == "You move the butterfly to the red box."
+    assert results[-1].reward == 1.0
+
+
+def test_a_format_error_resets_the_reward_under_paper_only(simulator: Simulator) -> None:
+    actions = [ANIMAL_ACTIONS[0], ANIMAL_ACTIONS[1], None, None, "inventory", ANIMAL_ACTIONS[2]]
+    paper = SciWorld(simulator, "easy", format_error_resets=True)
+    fixed = SciWorld(simulator, "easy", format_error_resets=False)
+    assert rewards(paper, ANIMAL, actions) == [0.1667, 0.6667, 0.0, 0.0, 0.6667, 0.75]
+    assert rewards(fixed, ANIMAL, actions) == [0.1667, 0.6667, 0.6667, 0.6667, 0.6667, 0.75]
+    paper.close()
+    fixed.close()
+
+
+def test_a_format_error_is_answered_without_the_simulator(env: SciWorld) -> None:
+    env.start(ANIMAL)
+    first = env.step("teleport to outside")
+    answer = env.step(None)
+    assert (answer.observation, answer.score, answer.done) == (FORMAT_ERROR, first.score, False)
+
+
+def test_a_wrong_focus_ends_the_episode_and_keeps_the_maximum(env: SciWorld) -> None:
+    env.start(ANIMAL)
+    before = env.step("teleport to outside")
+    failed = env.step("focus on axe")
+    assert (failed.score, failed.done, failed.reward) == (-1.0, True, before.reward)
+
+
+def test_steps_after_the_end_change_nothing(env: SciWorld) -> None:
+    env.start(ANIMAL)
+    env.step("focus on picture")
+    for action in ("reset task", None, "teleport to outside"):
+        after = env.step(action)
+        assert (after.observation, after.reward, after.score, after.done) == (OVER, 0.0, -1.0, True)
+
+
+@given(st.text(max_size=400))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_answered(env: SciWorld, action: str) -> None:
+    env.start(ANIMAL)
+    assert isinstance(env.step(action).observation, str)
+
+
+@pytest.mark.parametrize("action", ["\ud800 look", "look around\nfocus on axe", "x" * 2_000_000, "", "\x00", "é\u2028"])
+def test_awkward_actions_are_answered(env: SciWorld, action: str) -> None:
+    env.start(ANIMAL)
+    assert not env.step(action).done
+    assert len(one_line(action)) <= ACTION_LENGTH
+
+
+def test_electrical_tasks_keep_their_electrical_actions(simulator: Simulator) -> None:
+    env = SciWorld(simulator, "teleportAction,openDoors,openContainers,selfWateringFlowerPots,noElectricalAction")
+    env.start(task_of("power-component", 0, "train"))
+    env.step("teleport to workshop")
+    assert "is now connected to" in env.step("connect battery anode to black wire terminal 1").observation
+    env.start(ANIMAL)
+    assert env.step("connect battery anode to black wire terminal 1").observation.startswith("No known action")
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (task_of("find-animal", -1, "train"), "variation"),
+        (task_of("find-animal", 100_000, "train"), "find-animal/100000"),
+        (task_of("find-unicorn", 0, "train"), "find-unicorn"),
+    ],
+)
+def test_tasks_that_do_not_exist_are_the_users_error(env: SciWorld, task, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        env.start(task)
+    assert env.start(ANIMAL) == ANIMAL_START
+
+
+def test_an_unknown_simplification_is_the_users_error(simulator: Simulator) -> None:
+    with pytest.raises(UserError, match="teleportActions"):
+        SciWorld(simulator, "teleportActions,openDoors")
+
+
+def test_step_limits_are_etos_unless_configured(simulator: Simulator) -> None:
+    assert SciWorld(simulator, "easy").step_limit(ANIMAL) == 15
+    assert SciWorld(simulator, "easy").step_limit(task_of("mendelian-genetics-known-plant", 0, "train")) == 100
+    assert SciWorld(simulator, "easy", step_limit=7).step_limit(ANIMAL) == 7
+
+
+def test_a_killed_jvm_fails_every_world_in_it_and_start_brings_it_back(own_simulator) -> None:
+    simulator = own_simulator()
+    env, neighbour = SciWorld(simulator, "easy"), SciWorld(simulator, "easy")
+    env.start(ANIMAL)
+    neighbour.start(ANIMAL)
+    killed = simulator.pid
+    os.kill(killed, signal.SIGKILL)
+    for broken in (env, neighbour):
+        with pytest.raises(EnvError):
+            broken.step("teleport to outside")
+    assert env.start(ANIMAL) == ANIMAL_START
+    with pytest.raises(EnvError):
+        neighbour.step("teleport to outside")
+    assert rewards(neighbour, ANIMAL, ANIMAL_ACTIONS)[-1] == 1.0
+    assert simulator.pid != killed
+
+
+def test_a_jvm_killed_between_episodes_is_not_noticed(own_simulator) -> None:
+    simulator = own_simulator()
+    env = SciWorld(simulator, "easy")
+    env.start(ANIMAL)
+    os.kill(simulator.pid, signal.SIGKILL)
+    psutil.Process(simulator.pid).wait(10)
+    assert env.start(ANIMAL) == ANIMAL_START
+
+
+def test_a_hung_jvm_fails_within_the_time_limit_and_is_replaced(own_simulator) -> None:
+    simulator = own_simulator(read_timeout=10.0)
+    env = SciWorld(simulator, "easy")
+    env.start(ANIMAL)
+    hung = simulator.pid
+    os.kill(hung, signal.SIGSTOP)
+    with pytest.raises(EnvError):
+        env.step("look around")
+    assert not psutil.pid_exists(hung)
+    assert env.start(ANIMAL) == ANIMAL_START
+
+
+def test_a_heap_too_small_is_an_environment_error(own_simulator) -> None:
+    env = SciWorld(own_simulator(memory_mb=8), "easy")
+    with pytest.raises(EnvError):
+        env.start(ANIMAL)
+
+
+def test_one_jvm_serves_all_environments(simulator: Simulator) -> None:
+    envs = [SciWorld(simulator, "easy") for _ in range(16)]
+    for env in envs:
+        env.start(ANIMAL)
+    jvms = [child for child in psutil.Process().children() if child.pid == simulator.pid]
+    assert len(jvms) == 1
+    assert jvms[0].memory_info().rss < 600e6
+    for env in envs:
+        env.close()
+
+
+def test_the_simulator_writes_nothing_where_it_runs(env: SciWorld) -> None:
+    before = store.sha256(HOME / "object_type_ids.tsv")
+    env.start(task_of("mendelian-genetics-known-plant", 0, "train"))
+    env.step("look around")
+    assert store.sha256(HOME / "object_type_ids.tsv") == before

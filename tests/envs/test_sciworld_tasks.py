@@ -1,0 +1,101 @@
+"""Task lists: ETO's and the official ones, their overlap, and what a selection takes from them."""
+
+import pytest
+
+from coevolve.config import TaskSelection
+from coevolve.envs.sciworld.jvm import Simulator
+from coevolve.envs.sciworld.tasks import kind_of_number, kinds, listed, select, step_limit
+from coevolve.errors import UserError
+from coevolve.types import DropReason
+
+ALL = TaskSelection(lists="eto", kinds=None, sft=None, explore=None, evaluate=None, explore_sft=True)
+SOME = TaskSelection(lists="official", kinds=["find-plant", "boil"], sft=5, explore=4, evaluate=3, explore_sft=False)
+BOTH = ("seen", "unseen")
+
+
+def ids(tasks) -> list[str]:
+    return [task.task_id for task in tasks]
+
+
+def test_etos_lists_have_the_papers_sizes() -> None:
+    assert [len(listed("eto", split)) for split in ("train", "seen", "unseen")] == [1483, 194, 211]
+    assert len({task.kind for split in ("train", "seen", "unseen") for task in listed("eto", split)}) == 24
+
+
+def test_lists_hold_no_task_twice() -> None:
+    for source in ("eto", "official"):
+        for split in ("train", "seen", "unseen"):
+            assert len(set(ids(listed(source, split)))) == len(listed(source, split))
+
+
+def test_etos_test_list_is_the_first_ten_official_test_variations_of_each_type() -> None:
+    official = listed("official", "unseen")
+    used = {task.kind for task in listed("eto", "unseen")}
+    first = [task for kind in used for task in [t for t in official if t.kind == kind][:10]]
+    assert sorted(ids(first)) == sorted(ids(listed("eto", "unseen")))
+
+
+def test_overlap_is_declared_and_kept_or_removed() -> None:
+    kept, removed = select(ALL, BOTH, "keep"), select(ALL, BOTH, "remove")
+    assert len(kept.overlap) == len(removed.overlap) == 54
+    assert (len(kept.explore), len(kept.drops)) == (1483, 0)
+    assert (len(removed.explore), len(removed.drops)) == (1429, 54)
+    assert {drop.reason for drop in removed.drops} == {DropReason.OVERLAP}
+    assert ids(removed.drops) == list(removed.overlap)
+    assert not set(ids(removed.explore)) & set(ids(removed.seen) + ids(removed.unseen))
+
+
+def test_the_selection_takes_the_first_of_each_type_in_list_order() -> None:
+    selection = select(SOME, BOTH, "remove")
+    plant = [f"sciworld/find-plant/{variation}" for variation in range(9)]
+    assert [i for i in ids(selection.sft) if "plant" in i] == plant[:5]
+    assert [i for i in ids(selection.explore) if "plant" in i] == plant[5:]
+    assert (len(selection.sft), len(selection.explore)) == (10, 8)
+    assert (len(selection.seen), len(selection.unseen)) == (6, 6)
+    everything = ids((*selection.sft, *selection.explore, *selection.seen, *selection.unseen))
+    assert len(everything) == len(set(everything))
+    assert selection.sft[0].data == {"task": "boil", "variation": 0}
+
+
+def test_exploration_may_repeat_what_sft_saw() -> None:
+    selection = select(SOME.model_copy(update={"explore_sft": True}), BOTH, "remove")
+    assert set(ids(selection.explore)) < set(ids(selection.sft))
+
+
+def test_a_split_that_is_not_evaluated_stays_empty() -> None:
+    assert select(SOME, ["seen"], "remove").unseen == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"kinds": ["find-plants"]}, "tasks.kinds"),
+        ({"sft": None}, "tasks.explore"),
+        ({"lists": "eto", "kinds": ["mendelian-genetics-known-plant"]}, "tasks.sft"),
+    ],
+)
+def test_an_empty_selection_names_the_key(change: dict, key: str) -> None:
+    with pytest.raises(UserError, match=f"`{key}`"):
+        select(SOME.model_copy(update=change), BOTH, "remove")
+
+
+def test_step_limits_and_numbers_of_types() -> None:
+    assert [step_limit(kind) for kind in ("lifespan-longest-lived", "boil", "inclined-plane-determine-angle")] == [
+        10,
+        100,
+        100,
+    ]
+    assert {step_limit(task.kind) for task in listed("eto", "train")} == {10, 12, 15, 20, 30, 60, 80, 100, 120}
+    assert (kind_of_number("11"), kind_of_number("99")) == ("find-animal", None)
+
+
+def test_the_official_splits_are_the_simulators(simulator: Simulator) -> None:
+    world = simulator.new_world()
+    for kind in kinds()[::5]:
+        world.interface.load(kind, 0, "", False)
+        stated = [world.interface.getVariationsTrain(), world.interface.getVariationsDev()]
+        stated.append(world.interface.getVariationsTest())
+        for split, variations in zip(("train", "seen", "unseen"), stated, strict=True):
+            listed_here = [task.data["variation"] for task in listed("official", split) if task.kind == kind]
+            assert list(variations) == listed_here
+    simulator.drop(world)

@@ -1,0 +1,82 @@
+"""The house rules that a machine can check."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted((ROOT / "coevolve").rglob("*.py"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("ruff", "check"), ("ruff", "format", "--check"), ("mypy",), ("lint-imports",)],
+    ids=["ruff", "format", "types", "layers"],
+)
+def test_static_checks_pass(command):
+    tool = Path(sys.executable).parent / command[0]
+    done = subprocess.run([tool, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_global_randomness_and_no_print_outside_the_command_line(path):
+    text = path.read_text()
+    assert not re.search(r"np\.random\.(seed|rand|randint|choice|shuffle)\b|\brandom\.(seed|random|shuffle)\b", text)
+    if path.name != "cli.py":
+        assert not any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+            for node in ast.walk(ast.parse(text))
+        )
+
+
+def test_torch_stays_in_its_rooms():
+    """Also what keeps a dry run of hundreds of jobs interactive: the Snakefile imports no torch."""
+    rooms = ("coevolve/train/", "coevolve/policies/", "coevolve/render.py", "coevolve/stages/")
+    outside = [
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        if re.search(r"^\s*(import|from) torch\b", path.read_text(), re.MULTILINE)
+        and not str(path.relative_to(ROOT)).startswith(rooms)
+    ]
+    assert outside == []
+    code = "import sys, coevolve.plan, coevolve.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_functions_stay_short():
+    """Sizes are no law, but a habit: nine functions in ten have at most 30 lines."""
+    lengths = sorted(
+        (node.end_lineno or 0) - node.lineno + 1
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    )
+    assert lengths[len(lengths) * 9 // 10] <= 30
+    assert max(len(path.read_text().splitlines()) for path in MODULES) <= 400
+
+
+def test_the_snakefile_is_short():
+    assert len((ROOT / "Snakefile").read_text().splitlines()) <= 200
+
+
+def test_ci_runs_the_readmes_own_two_commands():
+    readme, ci = (ROOT / "README.md").read_text(), (ROOT / ".ci/run").read_text()
+    for command in ("make smoke", "make test"):
+        assert re.search(rf"^{command}\b", readme, re.MULTILINE)
+        assert re.search(rf"^{command}$", ci, re.MULTILINE)
+
+
+def test_commands_in_the_readme_exist():
+    """Every `make` target and every `coevolve` command the README shows is one there is."""
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"^make ([a-z-]+)", readme, re.MULTILINE)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    python = Path(sys.executable)
+    for command in set(re.findall(r"^(?:\.venv/bin/)?coevolve ([a-z]+)", readme, re.MULTILINE)):
+        done = subprocess.run([python, "-m", "coevolve", command, "--help"], cwd=ROOT, capture_output=True, check=False)
+        assert done.returncode == 0, command
