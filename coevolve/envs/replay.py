@@ -86,8 +86,8 @@ def replay_all(env: Env, trajectories: Iterable[Trajectory], tolerance: float = 
     return Summary(episodes, turns, different, tuple(differences))
 
 
-def replay_recorded_sciworld(path: Path, simplification: str = "easy") -> Summary:
-    """Replay a file of ScienceWorld episodes in a simulator of its own.
+def replay_recorded_sciworld(path: Path, simplification: str = "easy", limit: int | None = None) -> Summary:
+    """Replay a file of ScienceWorld episodes, or the first `limit` of it, in a simulator of its own.
 
     The file holds the kit's trajectories (`.jsonl`), or recorded gold paths (`.json`): a list of task, variation,
     instruction, first observation and `steps`, with `teleport_steps` as a second episode where there are any.
@@ -98,7 +98,7 @@ def replay_recorded_sciworld(path: Path, simplification: str = "easy") -> Summar
         raise UserError(f"{path}: holds no episodes; give another file.")
     simulator = Simulator(MEMORY_MB, READ_TIMEOUT_S)
     try:
-        return replay_all(SciWorld(simulator, simplification), trajectories, 0.0 if own else ROUNDING)
+        return replay_all(SciWorld(simulator, simplification), trajectories[:limit], 0.0 if own else ROUNDING)
     finally:
         simulator.close()
 

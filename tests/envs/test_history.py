@@ -24,13 +24,23 @@ def script(task: Task) -> list[str | None]:
     return [ACTIONS[i] for i in rng.integers(len(ACTIONS), size=STEPS)]
 
 
+def outside(simulator: Simulator, env: SciWorld) -> tuple[int, int, str]:
+    """What the simulator keeps outside worlds, as `env` meets it: next id, next random number, simplifications."""
+    with simulator._entered(env._world) as interface:
+        return (
+            simulator._jvm._ids.count(),
+            simulator._jvm._generator.nextInt(),
+            interface.getSimplificationsUsed(),
+        )
+
+
 def alone(simulator: Simulator, tasks: list[Task]) -> dict[str, list]:
     """Transcripts of episodes played one after another in one world."""
     env = SciWorld(simulator, "easy")
     found = {}
     for task in tasks:
         start = env.start(task)
-        found[task.task_id] = [start, *(env.step(action) for action in script(task))]
+        found[task.task_id] = [start, *(env.step(action) for action in script(task)), outside(simulator, env)]
     env.close()
     return found
 
@@ -46,6 +56,8 @@ def interleaved(simulator: Simulator, tasks: list[Task], n: int) -> dict[str, li
         for number in range(STEPS):
             for env, task in reversed(playing):
                 found[task.task_id].append(env.step(script(task)[number]))
+        for env, task in playing:
+            found[task.task_id].append(outside(simulator, env))
     for env in envs:
         env.close()
     return found

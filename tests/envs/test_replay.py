@@ -30,6 +30,11 @@ def test_committed_gold_replays_exactly(env: SciWorld, committed: list[Trajector
     assert summary.turns == sum(len(trajectory.turns) for trajectory in committed[::20])
 
 
+def test_a_file_can_be_replayed_in_part() -> None:
+    summary = replay_recorded_sciworld(DATA / "gold.jsonl", limit=2)
+    assert (summary.episodes, summary.different) == (2, 0)
+
+
 @pytest.mark.slow
 def test_all_committed_gold_replays_exactly() -> None:
     summary = replay_recorded_sciworld(DATA / "gold.jsonl")

@@ -58,6 +58,19 @@ def play(acting, conversations, sampling, turns=3):
     return said
 
 
+def generated(name, ids):
+    """What transformers generates greedily after `ids`."""
+    whole = MODELS[name].generate(
+        torch.tensor([ids]),
+        attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        do_sample=False,
+        max_new_tokens=GREEDY.max_new_tokens,
+        eos_token_id=Renderer(tokenizer(name)).end_of_turn,
+        pad_token_id=0,
+    )
+    return tuple(whole[0, len(ids) :].tolist())
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_tokens_are_those_of_generate_on_the_whole_history(name):
     renderer, acting = Renderer(tokenizer(name)), policy(name)
@@ -66,15 +79,7 @@ def test_greedy_tokens_are_those_of_generate_on_the_whole_history(name):
         completions = acting.complete(conversations, GREEDY)
         for conversation, completion in zip(conversations, completions, strict=True):
             ids = renderer.conversation_ids(conversation.prompt, conversation.turns)
-            whole = MODELS[name].generate(
-                torch.tensor([ids]),
-                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-                do_sample=False,
-                max_new_tokens=GREEDY.max_new_tokens,
-                eos_token_id=renderer.end_of_turn,
-                pad_token_id=0,
-            )
-            assert completion.token_ids == tuple(whole[0, len(ids) :].tolist())
+            assert completion.token_ids == generated(name, ids)
         conversations = [
             after(c, completion, SEEN[turn]) for c, completion in zip(conversations, completions, strict=True)
         ]
@@ -161,19 +166,16 @@ def test_a_conversation_fits_up_to_the_last_token(spare, fits):
 
 
 def test_a_long_prompt_may_lose_its_beginning():
-    context = 40
-    ids = Renderer(tokenizer("tiny")).prompt_ids(opening(4).prompt)
-    kept = ids[-(context - GREEDY.max_new_tokens) :]
-    assert len(kept) < len(ids)
-    whole = MODELS["tiny"].generate(
-        torch.tensor([kept]),
-        do_sample=False,
-        max_new_tokens=12,
-        eos_token_id=tokenizer("tiny").eos_token_id,
-        pad_token_id=0,
-    )
-    cut = policy(context=context, long_prompt="cut_left").complete([opening(4)], GREEDY)[0]
-    assert cut.token_ids == tuple(whole[0, len(kept) :].tolist())
+    renderer, acting, context = Renderer(tokenizer("tiny")), policy(context=60, long_prompt="cut_left"), 60
+    conversation, lost = opening(4), []
+    for turn in range(3):
+        ids = renderer.conversation_ids(conversation.prompt, conversation.turns)
+        kept = ids[-(context - GREEDY.max_new_tokens) :]
+        completion = acting.complete([conversation], GREEDY)[0]
+        assert completion.token_ids == generated("tiny", kept)
+        conversation = after(conversation, completion, SEEN[turn])
+        lost.append(len(ids) - len(kept))
+    assert lost[0] == 0 < lost[1] < lost[2]
 
 
 def test_more_new_tokens_than_context_are_refused():

