@@ -28,7 +28,7 @@ micro: setup ## the science in miniature: 5 seeds, 3 iterations
 	@cat results/micro/paper/table1.md results/micro/paper/summary.md
 
 test: setup ## all tests but the slow ones
-	pytest -m "not slow"
+	pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup ## the slow tests only
 	pytest -m slow
@@ -37,7 +37,7 @@ lint: setup ## the laws that need no run
 	ruff check && ruff format --check && mypy && lint-imports
 
 lock: setup ## write requirements.lock from the environment
-	$(VENV)/bin/pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
+	$(VENV)/bin/pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove results, keep the committed reference
 	rm -rf results/smoke results/micro .snakemake

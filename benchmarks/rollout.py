@@ -2,7 +2,8 @@
 
 Both play the same ScienceWorld tasks with the same policy and the same greedy decoding, through the same episode loop;
 the table also says in how many episodes every token agrees. Without `--policy DIR` the policy is a random Llama (hidden
-128, 3 layers): its text means nothing, so a fixed walk is acted in its place, which gives observations of real length.
+128, 3 layers). Its text means nothing, so the gold actions of each task are done in its place, and its turns are as
+long as the gold ones are on average.
 
     python benchmarks/rollout.py --episodes 64 --threads 1 2
 """
@@ -10,10 +11,10 @@ the table also says in how many episodes every token agrees. Without `--policy D
 from __future__ import annotations
 
 import argparse
-import itertools
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,17 @@ from coevolve.envs import sciworld
 from coevolve.envs.base import StepResult
 from coevolve.policies import directory
 from coevolve.policies.base import Completion, Conversation, Policy
+from coevolve.policies.scripted import recorded
 from coevolve.policies.transformers import TransformersPolicy
 from coevolve.render import Renderer
 from coevolve.rollout import rollout
 from coevolve.train import tiny
-from coevolve.types import PolicyRef, Sampling, Task, Trajectory
+from coevolve.types import PolicyRef, Sampling, Task, Trajectory, Turn
 
 ROOT = Path(__file__).parents[1]
+GOLD = ROOT / "data" / "sciworld" / "gold.jsonl"
 CONTEXT = 640
-TURNS = 12
-WALK = ("teleport to kitchen", "open cupboard", "teleport to workshop", "look at table", "teleport to outside")
-ARCHITECTURE = TinyArchitecture(vocab_size=700, hidden_size=128, layers=3, heads=4, intermediate_size=344)
+ARCHITECTURE = TinyArchitecture(vocab_size=900, hidden_size=128, layers=3, heads=4, intermediate_size=344)
 
 
 class Reencoding:
@@ -72,51 +73,50 @@ class Reencoding:
         return Completion(text=self._renderer.decode(tokens), token_ids=tokens, truncated=truncated)
 
 
+@dataclass
 class Guided:
-    """ScienceWorld that walks a fixed tour whatever the policy says."""
+    """ScienceWorld that is played by the gold trajectories whatever the policy says."""
 
-    def __init__(self, env: Any) -> None:
-        self._env = env
-        self._tour = iter(WALK)
+    env: Any
+    gold: Mapping[str, Trajectory]
+    left: Iterator[Turn] = field(default_factory=lambda: iter(()))
 
     def start(self, task: Task) -> str:
-        """Begin the tour."""
-        self._tour = itertools.cycle(WALK)
-        return str(self._env.start(task))
+        """Begin `task` and its gold trajectory."""
+        self.left = iter(self.gold[task.task_id].turns)
+        return str(self.env.start(task))
 
     def step(self, action: str | None) -> StepResult:
-        """Go on with the tour."""
-        result: StepResult = self._env.step(next(self._tour))
+        """Do the next gold action."""
+        result: StepResult = self.env.step(next(self.left).action)
         return result
 
     def step_limit(self, task: Task) -> int:
-        """The same for all tasks."""
-        return TURNS
+        """As long as the gold trajectory."""
+        return len(self.gold[task.task_id].turns)
 
     def close(self) -> None:
         """End the simulator's episode."""
-        self._env.close()
+        self.env.close()
 
 
 def main() -> None:
     options = parse()
     suite = config.load(ROOT / "configs" / "smoke.yaml")
-    tasks = spread(sciworld.tasks.listed("official", "train"), options.episodes)
+    gold = {trajectory.task.task_id: trajectory for trajectory in store.read(GOLD, Trajectory)}
+    tasks = [gold[name].task for name in list(gold)[:: max(1, len(gold) // options.episodes)]][: options.episodes]
     simulators = sciworld.pool(suite.envs["sciworld"], suite.quirks, options.envs)
     rows = []
     with tempfile.TemporaryDirectory() as folder, simulators as pool:
-        path = options.policy or random_policy(Path(folder) / "policy", pool[0], tasks)
-        envs = pool if options.policy else [Guided(env) for env in pool]
-        length = 48 if options.policy else 12
-        for env in envs:
-            walk(env, tasks[0])
+        path = options.policy or random_policy(Path(folder) / "policy", list(gold.values()))
+        length = 64 if options.policy else mean_length(path, list(gold.values()))
+        envs = pool if options.policy else [Guided(env, gold) for env in pool]
+        play(recorded({name: [turn.text for turn in gold[name].turns] for name in gold}), pool, tasks, length)
         for threads in options.threads:
             torch.set_num_threads(threads)
-            fast_policy = TransformersPolicy.load(
-                path, slots=options.envs, context=CONTEXT, long_prompt="end", device="cpu"
-            )
+            policy = TransformersPolicy.load(path, slots=options.envs, context=CONTEXT, long_prompt="end", device="cpu")
             slow = play(Reencoding(path), envs[:1], tasks, length)
-            fast = play(fast_policy, envs, tasks, length)
+            fast = play(policy, envs, tasks, length)
             rows += table_rows(threads, slow, fast)
     print(tabulate(rows, headers=["engine", "threads", "episodes", "turns", "seconds", "episodes/s", "ratio", "same"]))
 
@@ -130,21 +130,18 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def spread(tasks: Sequence[Task], count: int) -> list[Task]:
-    """`count` tasks, evenly over the list."""
-    return [tasks[index * len(tasks) // count] for index in range(count)]
-
-
-def walk(env: Any, task: Task) -> list[str]:
-    """What the tour of a task shows; it also warms the simulator up."""
-    return [env.start(task), *(env.step(action).observation for action in WALK)]
-
-
-def random_policy(path: Path, env: Any, tasks: Sequence[Task]) -> Path:
-    """A random Llama whose tokenizer has read some ScienceWorld."""
-    texts = [text for task in tasks[::8] for text in walk(env, task)]
+def random_policy(path: Path, gold: Sequence[Trajectory]) -> Path:
+    """A random Llama whose tokenizer has read the gold trajectories."""
+    texts = [message.content for trajectory in gold for message in (*trajectory.prompt, *trajectory.completion)]
     tiny.build(ARCHITECTURE, context=CONTEXT, texts=texts, seed=0, out=path, name="random")
     return path
+
+
+def mean_length(path: Path, gold: Sequence[Trajectory]) -> int:
+    """Mean number of tokens of a gold turn, its end included."""
+    renderer = Renderer(directory.load_tokenizer(path))
+    masks = [renderer.render(trajectory.prompt, trajectory.completion).action_mask for trajectory in gold]
+    return round(sum(map(sum, masks)) / sum(len(trajectory.turns) for trajectory in gold))
 
 
 def play(

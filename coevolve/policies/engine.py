@@ -2,9 +2,9 @@
 
 The last bits of a row of a matrix product depend on the product's shape, and on nothing in its other rows. So every
 pass has one of two shapes, whoever takes part: reading takes [LANES, CHUNK] tokens, stepping [batch, 1], and attention
-always spans `width` positions. What has been read stays on the shelf, a function of the ids alone, to the bit. To step,
-conversations are copied to the desk; what is stepped through there is forgotten, and read again with the next turn. On
-a GPU, where no such promise is made, attention spans only the positions in use.
+spans only numbers of positions that give the same bits (`coevolve.policies.spans`). What has been read stays on the
+shelf, a function of the ids alone, to the bit. To step, conversations are copied to the desk; what is stepped through
+there is forgotten, and read again with the next turn.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from coevolve.errors import UserError
+from coevolve.policies.spans import exact_spans, shortest
 
 Array = NDArray[np.int64]
 
 LANES = 8
 CHUNK = 32
-_GROWTH = 256  # attention spans a multiple of this many positions
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 
 
@@ -41,11 +41,12 @@ class Shelf:
 
     Stands in a reading pass for transformers' cache, of which decoders call nothing but `update`. The pass is aimed
     first: `targets` are the slot and the position of each of its tokens, `rows` the slots its lanes attend to, over
-    `span` positions.
+    `span` positions, one of `spans`.
     """
 
     def __init__(self, layers: int, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
         self.kept = [torch.zeros((2, *shape), device=device, dtype=dtype) for _ in range(layers)]
+        self.spans = exact_spans(CHUNK, shape[-1], shape[-2], device=device, dtype=dtype)
         self.targets: tuple[torch.Tensor, torch.Tensor]
         self.rows: torch.Tensor
         self.span = 0
@@ -55,8 +56,8 @@ class Shelf:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keep the pass's keys and values [R, heads, C, dim]; returns all that its lanes see [R, heads, span, dim]."""
         _keep(self.kept[layer_idx], self.targets, key_states, value_states)
-        keys, values = self.kept[layer_idx][:, :, :, : self.span]
-        return keys.index_select(0, self.rows), values.index_select(0, self.rows)
+        keys, values = self.kept[layer_idx][:, self.rows, :, : self.span]
+        return keys, values
 
 
 class Desk:
@@ -68,6 +69,8 @@ class Desk:
     def __init__(self, shelf: Shelf, batch: int) -> None:
         self._shelf = shelf
         self._held = [torch.zeros_like(kept[:, :batch]) for kept in shelf.kept]
+        kept = shelf.kept[0]
+        self.spans = exact_spans(1, kept.shape[-1], kept.shape[-2], device=kept.device, dtype=kept.dtype)
         self.targets: tuple[torch.Tensor, torch.Tensor]
         self.span = 0
 
@@ -93,7 +96,7 @@ class Engine:
         _check(model.config, context)
         self._decoder, self._head = model.base_model, model.get_output_embeddings()
         self._slots, self._batch, self._width = slots, batch, -(-context // CHUNK) * CHUNK
-        self._device, self._bitwise = model.device, model.device.type == "cpu"
+        self._device = model.device
         self._shelf = Shelf(*_layout(model.config, slots + 1, self._width), model.device, model.dtype)
         self._desk = Desk(self._shelf, batch)
         self._positions = torch.arange(self._width, device=model.device)
@@ -105,7 +108,7 @@ class Engine:
         Lane i of the desk then holds the slot of passage i, for `step`.
         """
         lanes = {passage.slot: lane for lane, passage in enumerate(passages)}
-        chunks = [chunk for passage in passages for chunk in _chunks(passage)]
+        chunks = sorted((chunk for passage in passages for chunk in _chunks(passage)), key=lambda chunk: chunk.start)
         final = self._head.weight.new_zeros(self._batch, self._head.in_features)
         for first in range(0, len(chunks), LANES):
             pack = chunks[first : first + LANES]
@@ -138,7 +141,7 @@ class Engine:
         """Hidden states [R, C, hidden] of the tokens `ids` [R, C], kept at `rows` and `positions` of `cache`."""
         place = self._tensor(positions)
         cache.targets = self._tensor(rows), place
-        cache.span = self._span(int(positions.max()))
+        cache.span = shortest(cache.spans, int(positions.max()) + 1)
         visible = self._positions[: cache.span] <= place[:, None, :, None]
         hidden: torch.Tensor = self._decoder(
             input_ids=self._tensor(ids),
@@ -148,11 +151,6 @@ class Engine:
             use_cache=True,
         ).last_hidden_state
         return hidden
-
-    def _span(self, last: int) -> int:
-        if self._bitwise:
-            return self._width
-        return min(self._width, -(-(last + 1) // _GROWTH) * _GROWTH)
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._head(hidden)

@@ -30,7 +30,9 @@ def choose(logits: torch.Tensor, sampling: Sampling, uniform: NDArray[np.float64
     if sampling.top_p < 1:
         probabilities = _nucleus(probabilities, sampling.top_p)
     cumulative = probabilities.cumsum(-1)
-    target = torch.as_tensor(uniform, device=logits.device)[:, None] * cumulative[:, -1:]
+    total = cumulative[:, -1:]
+    target = torch.as_tensor(uniform, device=logits.device)[:, None] * total
+    target = target.minimum(total.nextafter(torch.zeros_like(total)))  # a product may round up to the total
     return _ids(torch.searchsorted(cumulative, target, right=True)[:, 0])
 
 

@@ -23,6 +23,12 @@ def test_temperature_zero_takes_the_likeliest():
     assert choose(torch.tensor([[0.0, 3.0, 1.0], [5.0, 3.0, 1.0]]), Sampling(temperature=0), np.zeros(2)) == [1, 0]
 
 
+def test_what_is_impossible_is_never_chosen():
+    logits = torch.tensor([[-torch.inf, 1.0, -torch.inf, 1.0, -torch.inf]])
+    chances = np.array([0.0, 0.25, 0.5, np.nextafter(1.0, 0.0)])
+    assert choose(logits.expand(4, -1), Sampling(temperature=1.0), chances) == [1, 1, 3, 3]
+
+
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 def test_the_distribution_function_is_inverted(temperature):
     chances = np.concatenate([uniforms(7, 0, 500), [0.0, np.nextafter(1.0, 0.0)]])

@@ -124,6 +124,11 @@ def test_a_cold_cache_changes_nothing():
         conversation = after(conversation, completion, SEEN[(len(conversation.turns) + len(conversation.key)) % 3])
 
 
+def test_asked_again_it_answers_the_same():
+    acting = policy()
+    assert acting.complete([opening(1)], SAMPLED) == acting.complete([opening(1)], SAMPLED)
+
+
 def test_the_cache_is_used_across_turns(monkeypatch):
     acting = policy(slots=2)
     read = []

@@ -25,7 +25,7 @@ def gold(number):
 
 
 class KeyDoor:
-    """Reward 0.5 for the key, 1 for the open door. A task's `broken` starts fail before one succeeds."""
+    """Reward 0.5 for the key, 1 for the open door. The first `broken` episodes of a task fail once the key is taken."""
 
     def __init__(self, delay=0.0):
         self._delay = delay
@@ -43,7 +43,7 @@ class KeyDoor:
 
     def step(self, action):
         time.sleep(self._delay)
-        if self._left and self._room:
+        if self._left and self._reward:
             raise EnvError("the corridor caved in")
         answer = self._do(action or "")
         return StepResult(observation=answer, reward=self._reward, score=10 * self._reward, done=self._reward == 1.0)

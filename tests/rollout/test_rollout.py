@@ -87,7 +87,7 @@ def test_a_broken_world_is_tried_again_and_then_counted(tmp_path, retries):
     assert failed.attempts == retries + 1
     assert failed.error == ("" if retries == 2 else "the corridor caved in")
     assert failed.stop is (StopReason.DONE if retries == 2 else StopReason.ENV_ERROR)
-    assert len(failed.turns) == (5 if retries == 2 else 1)
+    assert len(failed.turns) == (5 if retries == 2 else 2)
 
 
 def test_any_other_error_stops_the_run_and_keeps_what_was_finished(tmp_path):
