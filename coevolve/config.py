@@ -127,7 +127,10 @@ class ExpertSource(Strict):
 
 
 class SciWorldConfig(Strict):
-    """ScienceWorld. `simplification`: the simulator's own string; `workers` JVMs of `memory_mb` heap each."""
+    """ScienceWorld. `simplification`: the simulator's own string; `workers` episodes at once, sixteen to a JVM.
+
+    `memory_mb` caps the heap of a JVM; one that is silent for `read_timeout` seconds has failed.
+    """
 
     kind: Literal["sciworld"]
     label: str
@@ -146,7 +149,7 @@ EnvConfig = SciWorldConfig
 
 
 class RolloutConfig(Strict):
-    """Exploration: `k` rollouts per instruction; evaluation is greedy, once. `concurrency` episodes share a batch."""
+    """Exploration: `k` rollouts per instruction; evaluation is greedy, once. A broken episode has `retries` more."""
 
     k: Positive
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]

@@ -30,8 +30,9 @@ class StepResult:
 class Env(Protocol):
     """One episode at a time, history-free: the same task gives the same text after any other episode.
 
-    `start` and `step` raise :class:`EnvError` only when the environment itself is broken; a bad action (None: the policy's
-    text held no action) is answered by an observation. After an EnvError the instance must be able to `start` again.
+    `start` and `step` raise :class:`EnvError` only when the environment itself is broken; a bad action (None: the
+    policy's text held no action) is answered by an observation. After an EnvError the instance must be able to `start`
+    again.
     """
 
     def start(self, task: Task) -> str:

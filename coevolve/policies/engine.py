@@ -46,9 +46,10 @@ class Shelf:
 
     def __init__(self, layers: int, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
         self.kept = [torch.zeros((2, *shape), device=device, dtype=dtype) for _ in range(layers)]
+        self._seen = torch.zeros((2, LANES, *shape[1:]), device=device, dtype=dtype)
         self.spans = exact_spans(CHUNK, shape[-1], shape[-2], device=device, dtype=dtype)
         self.targets: tuple[torch.Tensor, torch.Tensor]
-        self.rows: torch.Tensor
+        self.rows: Sequence[int] = ()
         self.span = 0
 
     def update(
@@ -56,7 +57,8 @@ class Shelf:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keep the pass's keys and values [R, heads, C, dim]; returns all that its lanes see [R, heads, span, dim]."""
         _keep(self.kept[layer_idx], self.targets, key_states, value_states)
-        keys, values = self.kept[layer_idx][:, self.rows, :, : self.span]
+        _gather(self._seen, self.kept[layer_idx], self.rows, self.span)
+        keys, values = self._seen[:, :, :, : self.span]
         return keys, values
 
 
@@ -77,8 +79,7 @@ class Desk:
     def fetch(self, slots: Sequence[int], length: int) -> None:
         """Copy the first `length` positions of `slots` to the first lanes."""
         for held, kept in zip(self._held, self._shelf.kept, strict=True):
-            for lane, slot in enumerate(slots):
-                held[:, lane, :, :length] = kept[:, slot, :, :length]
+            _gather(held, kept, slots, length)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
@@ -134,7 +135,7 @@ class Engine:
             taken = slice(len(chunk.ids))
             ids[row, taken], slots[row, taken] = chunk.ids, chunk.slot
             positions[row, taken] = np.arange(chunk.start, chunk.start + len(chunk.ids))
-        self._shelf.rows = self._tensor(slots[:, 0])
+        self._shelf.rows = [int(slot) for slot in slots[:, 0]]
         return self._forward(self._shelf, ids, positions, slots)
 
     def _forward(self, cache: Shelf | Desk, ids: Array, positions: Array, rows: Array) -> torch.Tensor:
@@ -167,6 +168,12 @@ def _keep(
     rows, positions = targets
     states[0, rows, :, positions] = keys.transpose(1, 2)
     states[1, rows, :, positions] = values.transpose(1, 2)
+
+
+def _gather(into: torch.Tensor, states: torch.Tensor, rows: Sequence[int], length: int) -> None:
+    """Copy the first `length` positions of the `rows` of `states` to the first rows of `into`."""
+    for lane, row in enumerate(rows):
+        into[:, lane, :, :length] = states[:, row, :, :length]
 
 
 def _layout(config: Any, rows: int, width: int) -> tuple[int, tuple[int, ...]]:

@@ -17,7 +17,7 @@ _MOST = 16  # candidates
 
 
 def exact_spans(queries: int, head_dim: int, width: int, *, device: torch.device, dtype: torch.dtype) -> list[int]:
-    """Numbers of positions, `width` last, over which attention of `queries` tokens gives the bits it gives over `width`.
+    """Numbers of positions over which attention of `queries` tokens gives the bits it gives over `width`, the last.
 
     On anything but a CPU, where no bits are promised, all candidates.
     """

@@ -1,5 +1,6 @@
 """The four promises of the DAG, on the real DAG with real episodes and real training (a suite of seconds)."""
 
+import contextlib
 import json
 import os
 import random
@@ -161,19 +162,14 @@ def results(repo: Path) -> dict[str, object]:
     return found
 
 
-class edited:
+@contextlib.contextmanager
+def edited(repo, name, change):
     """A file of the copied repository with another text, for the length of a block."""
-
-    def __init__(self, repo, name, change):
-        self.path = repo / name
-        self.change = change
-
-    def __enter__(self):
-        self.text = self.path.read_text()
-        self.path.write_text(self.change(self.text))
-
-    def __exit__(self, *_):
-        self.path.write_text(self.text)
+    path = repo / name
+    text = path.read_text()
+    path.write_text(change(text))
+    yield
+    path.write_text(text)
 
 
 def body(text: str) -> str:

@@ -75,3 +75,14 @@ def test_every_number_of_the_paper_suite_cites_its_place(root):
 
 def test_schedules_hold_their_last_entry():
     assert [config.per_iteration([0.1, 0.5], i) for i in (1, 2, 3)] == [0.1, 0.5, 0.5]
+
+
+def test_every_config_key_is_read_by_something(root):
+    """Law 5: no documented option that nobody reads."""
+    code = "\n".join(path.read_text() for path in (root / "coevolve").rglob("*.py"))
+    sections = [
+        value for value in vars(config).values() if isinstance(value, type) and issubclass(value, config.Strict)
+    ]
+    keys = {key for section in sections for key in section.model_fields}
+    unread = {key for key in keys if not re.search(rf"\.{key}\b", code)}
+    assert unread == set()

@@ -8,6 +8,7 @@ from templates.models import llama, qwen3
 
 from coevolve.errors import UserError
 from coevolve.policies.engine import CHUNK, LANES, Engine, Passage
+from coevolve.policies.spans import exact_spans, shortest
 
 MODELS = {"llama": llama(), "qwen3": qwen3()}
 
@@ -43,9 +44,9 @@ def test_logits_are_those_of_the_model(name, length):
 
 def bits(name, slots, batch, lane, slot, company, pieces):
     """The bits of one conversation's logits: read in `pieces`, then three steps, the others doing likewise."""
-    ids, engine = ids_of(150, seed=0), engine_of(name, slots, batch, context=256)
+    ids, engine = ids_of(150, seed=0), engine_of(name, slots, batch, context=512)
     others = [other for other in range(slots) if other != slot][: batch - 1] if company else []
-    crowd = [Passage(other, 0, ids_of(1 + (37 * other) % 190, seed=other + 1)) for other in others]
+    crowd = [Passage(other, 0, ids_of(1 + (137 * other) % 490, seed=other + 1)) for other in others]
     lane = min(lane, len(crowd))
     for start, end in itertools.pairwise([0, *pieces]):
         engine.read([*crowd[:lane], Passage(slot, start, ids[start:end]), *crowd[lane:]])
@@ -78,14 +79,27 @@ def test_what_was_stepped_through_leaves_no_trace():
     assert torch.equal(engine.read([Passage(1, 50, ids[50:])])[0], fresh)
 
 
-def test_attention_may_span_only_what_is_used(monkeypatch):
-    ids = ids_of(300, seed=0)
-    whole, growing = engine_of("qwen3", context=512), engine_of("qwen3", context=512)
-    monkeypatch.setattr(growing, "_bitwise", False)
-    for passage in (Passage(1, 0, ids[:100]), Passage(1, 100, ids[100:])):
-        assert torch.allclose(whole.read([passage])[0], growing.read([passage])[0], atol=1e-4)
-        last = passage.start + len(passage.ids)
-        assert torch.allclose(whole.step({0: (last, 7)})[0], growing.step({0: (last, 7)})[0], atol=1e-4)
+@pytest.mark.parametrize("name", MODELS)
+def test_bits_do_not_depend_on_how_far_attention_spans(name, monkeypatch):
+    ids = ids_of(500, seed=0)
+    narrow, wide = engine_of(name, context=512), engine_of(name, context=512)
+    assert len(narrow._shelf.spans) > 1 and len(narrow._desk.spans) > 1, "this machine gains nothing from shorter spans"
+    monkeypatch.setattr(wide._shelf, "spans", [512])
+    monkeypatch.setattr(wide._desk, "spans", [512])
+    for start, end in itertools.pairwise([0, 30, 60, 70, 150, 220, 300, 490]):
+        passage = Passage(1, start, ids[start:end])
+        assert torch.equal(narrow.read([passage])[0], wide.read([passage])[0])
+        assert torch.equal(narrow.step({0: (end, 7)})[0], wide.step({0: (end, 7)})[0])
+
+
+def test_spans_end_with_the_width_and_need_no_bits_off_the_cpu():
+    shape = {"queries": 32, "head_dim": 16, "dtype": torch.float32}
+    for width in (32, 64, 400, 4096):
+        spans = exact_spans(width=width, device=torch.device("cpu"), **shape)
+        everywhere = exact_spans(width=width, device=torch.device("meta"), **shape)
+        assert spans == sorted(spans) and spans[-1] == everywhere[-1] == width
+        assert set(spans) <= set(everywhere) and len(everywhere) <= 16
+        assert all(shortest(spans, length) >= length for length in range(1, width + 1))
 
 
 def test_models_that_are_not_supported_are_refused():

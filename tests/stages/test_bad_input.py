@@ -35,9 +35,8 @@ def coevolve(root, tmp_path):
 
 def data(experts, *overrides):
     settings = [item for override in overrides for item in ("--set", override)]
-    return [
-        "data", "--config", "configs/smoke.yaml", *settings, "--out", "OUT", "--on", "env=sciworld", f"experts={experts}",
-    ]  # fmt: skip
+    command = ["data", "--config", "configs/smoke.yaml", *settings, "--out", "OUT", "--on", "env=sciworld"]
+    return [*command, f"experts={experts}"]
 
 
 def refused(done, out, *needles):

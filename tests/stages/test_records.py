@@ -1,0 +1,69 @@
+"""What counts towards a mean, under either protocol (quirks 6 and 12)."""
+
+import pytest
+
+from coevolve import config
+from coevolve.errors import UserError
+from coevolve.stages.data import instruction
+from coevolve.stages.evaluate import records
+from coevolve.types import Message, StopReason, Task, Trajectory, Turn
+
+
+def episode(reward, stop, task_id="t"):
+    turn = Turn(text="Action: look", action="look", observation="")
+    return Trajectory(
+        task=Task(env="sciworld", task_id=task_id, split="seen"),
+        agent="target",
+        protocol="fixed",
+        prompt=(Message(role="user", content="do it"),),
+        turns=(turn,),
+        reward=reward,
+        stop=stop,
+    )
+
+
+EPISODES = [
+    episode(1.0, StopReason.DONE),
+    episode(0.5, StopReason.DONE),
+    episode(0.5, StopReason.STEP_LIMIT),
+    episode(0.0, StopReason.ENV_ERROR),
+]
+
+
+@pytest.fixture
+def quirks(root):
+    return config.load(root / "configs/smoke.yaml").protocols
+
+
+def test_fixed_counts_rewards_of_one_as_success_and_leaves_broken_episodes_out(quirks):
+    found = records(EPISODES, quirks["fixed"], seed=3)
+    assert [(record.reward, record.success) for record in found] == [(1.0, True), (0.5, False), (0.5, False)]
+    assert {record.seed for record in found} == {3}
+
+
+def test_paper_counts_any_ending_as_success_and_broken_episodes_as_zero(quirks):
+    found = records(EPISODES, quirks["paper"], seed=0)
+    assert [record.success for record in found] == [True, True, False, False]
+    assert found[-1].reward == 0.0
+
+
+def test_records_point_to_their_episodes(quirks):
+    found = records(EPISODES, quirks["paper"], seed=0)
+    assert [record.trajectory_id for record in found] == [e.digest() for e in EPISODES]
+
+
+def test_agents_are_asked_in_the_words_their_experts_were_asked_in():
+    plain = episode(1.0, StopReason.DONE)
+    opened = plain.model_copy(
+        update={
+            "prompt": (
+                Message(role="user", content="You are in a text world."),
+                Message(role="assistant", content="OK"),
+                Message(role="user", content="do it"),
+            )
+        }
+    )
+    assert instruction([plain, plain]) == ""
+    assert instruction([opened]) == "You are in a text world."
+    with pytest.raises(UserError, match="2 different ways"):
+        instruction([plain, opened])
