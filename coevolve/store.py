@@ -44,7 +44,7 @@ def write(path: Path, records: Iterable[Record]) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that at any moment it is the old one or the new one; raises `UserError` on a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside = _aside(path)
     try:
         with _disk_errors(path), aside.open("wb") as file:
             file.write(content)
@@ -88,7 +88,7 @@ class Journal(Generic[R]):
 def directory(path: Path) -> Iterator[Path]:
     """A new directory that appears under `path` whole, when the block ends without an error; an old one is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside = _aside(path)
     shutil.rmtree(aside, ignore_errors=True)
     try:
         with _disk_errors(path):
@@ -147,6 +147,11 @@ def verified(path: Path, expected: str, key: str) -> Path:
             f"{path}: sha256 is {found}, `{key}.sha256` says {expected}; fetch it again or correct the key."
         )
     return path
+
+
+def _aside(path: Path) -> Path:
+    """Where a file or directory is made; the next attempt after a kill starts by replacing what is there."""
+    return path.with_name(f".{path.name}.tmp")
 
 
 def _hidden(relative: Path) -> bool:

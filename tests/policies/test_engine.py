@@ -14,12 +14,9 @@ MODELS = {"llama": llama(), "qwen3": qwen3()}
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def no_gradients():
     with torch.inference_mode():
         yield
-    torch.set_num_threads(before)
 
 
 def ids_of(length, seed):

@@ -22,14 +22,6 @@ SAMPLED = Sampling(temperature=1.0, top_p=0.95, max_new_tokens=12)
 SEEN = ("The door is now open.", "You see a key, a stove and a cup of water. " * 4, "Nothing.")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def policy(name="tiny", slots=4, context=384, long_prompt="end"):
     return TransformersPolicy(MODELS[name], tokenizer(name), REF, slots=slots, context=context, long_prompt=long_prompt)
 
@@ -85,11 +77,14 @@ def test_greedy_tokens_are_those_of_generate_on_the_whole_history(name):
         ]
 
 
-ALONE = {
-    (sampling, number): play(policy(slots=8), [opening(number)], sampling)[0]
-    for sampling in (GREEDY, SAMPLED)
-    for number in range(8)
-}
+@pytest.fixture(scope="module")
+def alone():
+    """What each of eight conversations says on its own, by sampling and number."""
+    return {
+        (sampling, number): play(policy(slots=8), [opening(number)], sampling)[0]
+        for sampling in (GREEDY, SAMPLED)
+        for number in range(8)
+    }
 
 
 @settings(max_examples=12, deadline=None)
@@ -97,29 +92,28 @@ ALONE = {
     numbers=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True),
     sampling=st.sampled_from([GREEDY, SAMPLED]),
 )
-def test_company_changes_nothing(numbers, sampling):
+def test_company_changes_nothing(alone, numbers, sampling):
     together = play(policy(slots=8), [opening(number) for number in numbers], sampling)
-    assert together == [ALONE[sampling, number] for number in numbers]
+    assert together == [alone[sampling, number] for number in numbers]
 
 
 @pytest.mark.parametrize("slots", [3, 8])
 def test_fewer_slots_than_conversations_change_nothing(slots):
     together = play(policy(slots=slots), [opening(number) for number in range(8)], SAMPLED)
-    alone = [play(policy(slots=slots), [opening(number)], SAMPLED)[0] for number in range(8)]
-    assert together == alone
+    assert together == [play(policy(slots=slots), [opening(number)], SAMPLED)[0] for number in range(8)]
 
 
-def test_episodes_that_come_and_go_change_nothing():
+def test_episodes_that_come_and_go_change_nothing(alone):
     acting = policy(slots=8)
     for number in (5, 1, 6, 2):
         conversations = [opening(number), opening((number + 3) % 8)]
-        assert play(acting, conversations, SAMPLED)[0] == ALONE[SAMPLED, number]
+        assert play(acting, conversations, SAMPLED)[0] == alone[SAMPLED, number]
         acting.forget(conversations[0].key)
 
 
-def test_a_cold_cache_changes_nothing():
+def test_a_cold_cache_changes_nothing(alone):
     conversation = opening(3)
-    for completion in ALONE[SAMPLED, 3]:
+    for completion in alone[SAMPLED, 3]:
         assert policy(slots=8).complete([conversation], SAMPLED) == [completion]
         conversation = after(conversation, completion, SEEN[(len(conversation.turns) + len(conversation.key)) % 3])
 
@@ -150,8 +144,8 @@ def test_seeds_and_turns_decide_what_is_sampled():
     assert policy().complete([first], SAMPLED)[0] == one
 
 
-def test_a_turn_ends_with_its_token_or_is_cut_off():
-    completions = [completion for said in ALONE.values() for completion in said]
+def test_a_turn_ends_with_its_token_or_is_cut_off(alone):
+    completions = [completion for said in alone.values() for completion in said]
     end = Renderer(tokenizer("tiny")).end_of_turn
     for completion in completions:
         assert completion.truncated == (completion.token_ids[-1] != end)
