@@ -15,7 +15,7 @@ from coevolve.plan import Plan
 min_version("9.0")
 
 SUITE = f"configs/{config.get('suite', 'paper')}.yaml"
-OVERRIDES = [f"{key}={value}" for key, value in config.items() if key not in ("suite", "python")]
+OVERRIDES = suites.dotted({key: value for key, value in config.items() if key not in ("suite", "python")})
 PLAN = Plan(suites.load(SUITE, OVERRIDES))
 COEVOLVE = f"{config.get('python', sys.executable)} -m coevolve"
 LOGS = f"{PLAN.home}/logs"

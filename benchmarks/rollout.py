@@ -5,7 +5,7 @@ the table also says in how many episodes every token agrees. Without `--policy D
 128, 3 layers). Its text means nothing, so the gold actions of each task are done in its place, and its turns are as
 long as the gold ones are on average; the same is then timed on recorded observations, where the policy alone counts.
 
-    python benchmarks/rollout.py --episodes 96 --threads 1 2
+    python benchmarks/rollout.py --episodes 192 --threads 1 2
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", type=Path, help="policy directory (default: a random tiny Llama)")
-    parser.add_argument("--episodes", type=int, default=96)
+    parser.add_argument("--episodes", type=int, default=192)
     parser.add_argument("--envs", type=int, default=32, help="episodes at once")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="torch threads, one run for each")
     return parser.parse_args()

@@ -274,6 +274,15 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Nested settings as overrides: `{"dpo": {"nll": "sum"}}` is `['dpo.nll="sum"']`."""
+    overrides: list[str] = []
+    for key, value in settings.items():
+        deeper = isinstance(value, Mapping)
+        overrides += dotted(value, f"{prefix}{key}.") if deeper else [f"{prefix}{key}={json.dumps(value)}"]
+    return overrides
+
+
 def per_iteration(values: Sequence[float], iteration: int) -> float:
     """Entry `iteration` (from 1) of a schedule whose last entry holds for all later iterations."""
     return values[min(iteration, len(values)) - 1]

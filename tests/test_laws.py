@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -71,12 +72,30 @@ def test_ci_runs_the_readmes_own_two_commands():
         assert re.search(rf"^{command}$", ci, re.MULTILINE)
 
 
-def test_commands_in_the_readme_exist():
-    """Every `make` target and every `coevolve` command the README shows is one there is."""
-    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"^make ([a-z-]+)", readme, re.MULTILINE)):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-    python = Path(sys.executable)
-    for command in set(re.findall(r"^(?:\.venv/bin/)?coevolve ([a-z]+)", readme, re.MULTILINE)):
-        done = subprocess.run([python, "-m", "coevolve", command, "--help"], cwd=ROOT, capture_output=True, check=False)
-        assert done.returncode == 0, command
+def readme_commands(start: str) -> list[str]:
+    return re.findall(rf"^{start}.*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+def test_make_targets_in_the_readme_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for command in readme_commands("make "):
+        assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("command", readme_commands(".venv/bin/coevolve "))
+def test_questions_in_the_readme_are_answered(command):
+    done = run_here("-m", "coevolve", *shlex.split(command)[1:])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("command", readme_commands(".venv/bin/snakemake "))
+def test_snakemake_commands_in_the_readme_are_planned(command):
+    arguments = shlex.split(command)[1:]
+    done = run_here("-m", "snakemake", "--dry-run", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "Job stats" in done.stdout + done.stderr or "Nothing to be done" in done.stdout + done.stderr
+
+
+def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)

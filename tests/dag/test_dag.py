@@ -17,9 +17,7 @@ import pytest
 
 pytestmark = [pytest.mark.dag, pytest.mark.timeout(1200)]
 
-SNAKEMAKE = [
-    sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=nano", "--quiet", "none",
-]  # fmt: skip
+SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=nano"]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ def test_editing_the_pairing_reruns_pairs_and_what_follows(finished):
 
 
 def test_changing_a_setting_reruns_its_readers_only(finished):
-    jobs = jobs_to_run(finished, "dpo.max_grad_norm=0.5")
+    jobs = jobs_to_run(finished, "dpo={max_grad_norm: 0.5}")
     assert jobs["train"] == 5
     assert not {"data", "pretrain", "sft"} & set(jobs)
 

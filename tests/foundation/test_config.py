@@ -73,6 +73,13 @@ def test_every_number_of_the_paper_suite_cites_its_place(root):
     assert silent == []
 
 
+def test_nested_settings_become_overrides(root):
+    overrides = config.dotted({"dpo": {"nll": "sum", "beta": [0.1, 0.5]}, "protocol": "paper"})
+    assert overrides == ['dpo.nll="sum"', "dpo.beta=[0.1, 0.5]", 'protocol="paper"']
+    suite = config.load(root / "configs/smoke.yaml", overrides)
+    assert (suite.dpo.nll, suite.dpo.beta, suite.protocol) == ("sum", [0.1, 0.5], "paper")
+
+
 def test_schedules_hold_their_last_entry():
     assert [config.per_iteration([0.1, 0.5], i) for i in (1, 2, 3)] == [0.1, 0.5, 0.5]
 
