@@ -142,9 +142,9 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", type=Path, help="policy directory (default: a random tiny Llama)")
-    parser.add_argument("--episodes", type=int, default=192)
+    parser.add_argument("--episodes", type=int, default=96)
     parser.add_argument("--envs", type=int, default=32, help="episodes at once")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="torch threads, one run for each")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="torch threads, one run for each")
     return parser.parse_args()
 
 

@@ -92,7 +92,6 @@ class ModelConfig(Strict):
     pretrain: PretrainConfig | None = None
     path: str | None = None
     revision: str = ""
-    chat_template: str | None = None
     lora: LoraConfig | None = None
 
     @model_validator(mode="after")
@@ -134,7 +133,6 @@ class SciWorldConfig(Strict):
 
     kind: Literal["sciworld"]
     label: str
-    iterations: Positive
     splits: list[Literal["seen", "unseen"]]
     tasks: TaskSelection
     experts: ExpertSource
@@ -202,7 +200,10 @@ class ReportConfig(Strict):
 
 
 class Suite(Strict):
-    """A whole run of the kit: everything that decides its numbers, and nothing about the machine it runs on."""
+    """A whole run of the kit: everything that decides its numbers, and nothing about the machine it runs on.
+
+    `iterations` counts those of each environment; it stands apart from `envs`, so that one more reruns none before it.
+    """
 
     suite: str
     protocol: Protocol
@@ -210,6 +211,7 @@ class Suite(Strict):
     seeds: Annotated[list[int], Field(min_length=1)]
     models: dict[str, ModelConfig]
     envs: dict[str, EnvConfig]
+    iterations: dict[str, Positive]
     methods: Annotated[list[str], Field(min_length=1)]
     recipes: dict[str, Recipe]
     sft: SftConfig
@@ -230,6 +232,8 @@ class Suite(Strict):
                 raise ValueError(f"methods: `{method}` is no recipe{_suggestion(method, self.recipes)}")
         if len(self.models) != 1:
             raise ValueError(f"models: a suite has one model, this one {len(self.models)} ({', '.join(self.models)})")
+        if missing := self.envs.keys() - self.iterations.keys():
+            raise ValueError(f"iterations: `{missing.pop()}` is missing")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
         return self
@@ -250,15 +254,21 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
         raise UserError(f"{path}: {_explain(error, raw)}") from None
 
 
+_NOT_FOR_JOBS = {"label": "", "source": "", "iterations": None}
+
+
 def restrict(suite: Suite, keys: Iterable[str], model: str | None, env: str | None, method: str | None) -> Suite:
     """The part of a suite that one job may read: `keys` only, and only its own model, environment and recipe.
 
     Reading anything else raises AttributeError or KeyError: a stage cannot depend on what its digest does not cover.
+    What is only for people's eyes (labels, sources) or for the plan (a recipe's iterations) is blank.
     """
     narrowed: dict[str, Any] = {key: getattr(suite, key) for key in keys}
     for key, name in (("models", model), ("envs", env), ("recipes", method)):
         if key in narrowed and name is not None:
-            narrowed[key] = {name: narrowed[key][name]}
+            section = narrowed[key][name]
+            blank = {field: empty for field, empty in _NOT_FOR_JOBS.items() if field in type(section).model_fields}
+            narrowed[key] = {name: section.model_copy(update=blank)}
     if "protocols" in narrowed:
         narrowed["protocols"] = {suite.protocol: suite.quirks}
     return Suite.model_construct(_fields_set=set(narrowed), **narrowed)

@@ -73,7 +73,7 @@ STAGES = {
         ),
         Stage(
             "report",
-            ("suite", "protocol", "methods", "seeds", "models", "envs", "recipes", "report"),
+            ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report"),
             ("table1.md", "table1.tex", "table1.json", "figure3.png", "figure3.json", "summary.md"),
             "paper",
         ),
@@ -122,7 +122,7 @@ class Plan:
     def iterations(self, env: str, method: str) -> int:
         """Iterations of a method: the recipe's own number, else the environment's."""
         own = self._recipe(method).iterations
-        return self.suite.envs[env].iterations if own is None else own
+        return self.suite.iterations[env] if own is None else own
 
     def policy(self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName) -> str:
         """The policy an agent has after `iteration` (0: before the first); a frozen agent keeps its base."""

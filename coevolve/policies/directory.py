@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from coevolve import store
 from coevolve.errors import UserError
@@ -58,6 +59,7 @@ def describe(path: Path) -> PolicyRef:
 def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
     """The model, ready to act; `dtype` "auto" is the one its weights were saved in."""
     _check_weights(path)
+    transformers_logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, attn_implementation="sdpa")
     return model.eval()
 

@@ -65,4 +65,6 @@ def _counts(job: Job) -> str:
     plan = Plan(job.suite)
     summaries = {key: json.loads(Path(path).read_text(encoding="utf-8")) for key, path in plan.summaries().items()}
     left_out = Counter({path.parent.name: len(store.read(path, Drop)) for path in job.inputs["drops"]})
-    return counts.markdown(summaries, left_out)
+    recipes = [job.suite.recipes[method] for method in job.suite.methods]
+    methods = [f"* {recipe.label}: {recipe.source}" for recipe in recipes]
+    return "\n".join(["## Methods", "", *methods, "", counts.markdown(summaries, left_out)])

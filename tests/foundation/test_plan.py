@@ -10,7 +10,7 @@ from coevolve.provenance import code_digest, reachable
 
 @pytest.fixture
 def plan(root):
-    return Plan(config.load(root / "configs/smoke.yaml", ["envs.sciworld.iterations=3", "seeds=[0,1]"]))
+    return Plan(config.load(root / "configs/smoke.yaml", ["iterations.sciworld=3", "seeds=[0,1]"]))
 
 
 def test_nothing_is_computed_twice_and_the_base_is_shared(plan):
@@ -71,13 +71,25 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
 
 
 def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan):
-    other = Plan(config.load(root / "configs/smoke.yaml", ["dpo.nll=sum", "envs.sciworld.iterations=3", "seeds=[0,1]"]))
+    other = Plan(config.load(root / "configs/smoke.yaml", ["dpo.nll=sum", "iterations.sciworld=3", "seeds=[0,1]"]))
     changed = {
         stage
         for stage, wildcards in plan.jobs()
         if plan.fingerprint(stage, wildcards) != other.fingerprint(stage, wildcards)
     }
     assert changed == {"train"}
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["iterations.sciworld=4", "envs.sciworld.label=Other", "recipes.coevolve.label=Other", "models.tiny.label=Other"],
+)
+def test_one_more_iteration_or_another_label_reruns_nothing_but_the_report(root, plan, override):
+    other = Plan(config.load(root / "configs/smoke.yaml", ["iterations.sciworld=3", "seeds=[0,1]", override]))
+    changed = {
+        stage for stage, names in plan.jobs() if plan.fingerprint(stage, names) != other.fingerprint(stage, names)
+    }
+    assert changed == {"report"}
 
 
 def test_code_reached_by_a_stage_is_in_its_digest():
