@@ -74,7 +74,7 @@ STAGES = {
         Stage(
             "report",
             ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report"),
-            ("table1.md", "table1.tex", "table1.json", "figure3.png", "figure3.json", "summary.md"),
+            ("table1.md", "table1.tex", "table1.json", "figure3.png", "figure3.json", "differences.json", "summary.md"),
             "paper",
         ),
     )

@@ -1,6 +1,7 @@
 """The house rules that a machine can check."""
 
 import ast
+import json
 import re
 import shlex
 import subprocess
@@ -70,6 +71,20 @@ def test_ci_runs_the_readmes_own_two_commands():
     for command in ("make smoke", "make test"):
         assert re.search(rf"^{command}\b", readme, re.MULTILINE)
         assert re.search(rf"^{command}$", ci, re.MULTILINE)
+
+
+def test_the_readmes_numbers_are_those_of_the_reference_results():
+    readme, folder = (ROOT / "README.md").read_text(), ROOT / "results/reference/micro"
+    cells = {(c["row"], c["column"]): c for c in json.loads((folder / "table1.json").read_text())[0]["cells"]}
+    for row in ("sft", "eto", "coevolve"):
+        for column in ("sciworld_seen", "sciworld_unseen"):
+            estimate = cells[row, column]["estimate"]
+            shown = f"{estimate['mean']:.1f} [{estimate['low']:.1f}, {estimate['high']:.1f}]"
+            assert f"{shown} | {cells[row, column]['paper']}" in readme
+    for found in json.loads((folder / "differences.json").read_text()):
+        if "untrained" not in (found["better"], found["than"]):
+            low, high = (f"{100 * found['estimate'][end]:.1f}" for end in ("low", "high"))
+            assert f"{low} to {high}" in readme
 
 
 def readme_commands(start: str) -> list[str]:

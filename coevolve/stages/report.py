@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import store
-from coevolve.paper import claims, counts, figure3, table, table1
+from coevolve.paper import claims, counts, differences, figure3, table, table1
 from coevolve.paper.measurement import Measurement
 from coevolve.plan import Plan
 from coevolve.stages.job import Job, write_json
@@ -29,7 +29,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     write_json(out / "table1.json", [t.model_dump(mode="json") for t in tables])
     write_json(out / "figure3.json", curves.model_dump(mode="json"))
     store.write_bytes(out / "figure3.png", figure3.png(curves))
-    store.write_bytes(out / "summary.md", _counts(job).encode())
+    compared = differences.paired(final, suite.report, 0)
+    write_json(out / "differences.json", [difference.model_dump(mode="json") for difference in compared])
+    store.write_bytes(out / "summary.md", f"{differences.markdown(compared, labels)}\n{_counts(job)}".encode())
     return {"cells": sum(cell.estimate is not None for t in tables for cell in t.cells)}
 
 
