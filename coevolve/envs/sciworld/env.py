@@ -48,14 +48,14 @@ class SciWorld:
 
     def start(self, task: Task) -> str:
         """Load `task` (`data`: {"task": type, "variation": number}); raises `UserError` if there is no such task."""
-        kind, variation = _address(task)
-        world = self._world
-        if world is None or not self._simulator.holds(world):
-            world = self._world = self._simulator.new_world()
-        description = self._simulator.load(world, kind, variation, simplifications_for(kind, self._simplification))
-        seen = self._simulator.step(world, "look around")
-        self._last = StepResult(observation=seen.observation, reward=0.0, score=seen.score, done=False)
-        return f"{description}\n{seen.observation}"
+        try:
+            return self._begin(*_address(task))
+        except EnvError:
+            if self._world is None:
+                raise
+            # The JVM died after the last episode ended, which is no episode's failure.
+            self._world = None
+            return self._begin(*_address(task))
 
     def step(self, action: str | None) -> StepResult:
         """Do one line of `action`; None is answered here, without asking the simulator."""
@@ -76,6 +76,17 @@ class SciWorld:
         if self._world is not None:
             self._simulator.drop(self._world)
         self._world = None
+
+    def _begin(self, kind: str, variation: int) -> str:
+        world = self._world
+        if world is None or not self._simulator.holds(world):
+            self._world = None
+            world = self._simulator.new_world()
+        description = self._simulator.load(world, kind, variation, simplifications_for(kind, self._simplification))
+        seen = self._simulator.step(world, "look around")
+        self._world = world
+        self._last = StepResult(observation=seen.observation, reward=0.0, score=seen.score, done=False)
+        return f"{description}\n{seen.observation}"
 
     def _running(self) -> World:
         if self._world is None:
