@@ -254,11 +254,11 @@ class Plan:
         """The policy that explores on a branch: the base itself, or what the previous iteration left."""
         if not branch.iteration:
             return self._file(model, env, branch, f"policy/{agent}/policy.json")
-        name: AgentName = "failure" if agent == "failure" else "target"
+        name = agent_name(agent)
         return self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, name)
 
     def _train_inputs(self, model: str, env: str, branch: Branch, agent: str, own: str) -> dict[str, str | list[str]]:
-        name: AgentName = "failure" if agent == "failure" else "target"
+        name = agent_name(agent)
         start = self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, name)
         base = self.policy(model, env, branch.method, branch.seed, 0, name)
         reference = start if self.suite.dpo.reference == "previous" else base
@@ -280,6 +280,11 @@ class Plan:
                         folder = self._folder(model, env, Branch(method, seed, iteration))
                         found[method, model, env, seed, iteration, agent] = f"{folder}/pairs/{agent}/summary.json"
         return found
+
+
+def agent_name(text: str) -> AgentName:
+    """The agent a wildcard names; its constraint lets only these two pass."""
+    return "failure" if text == "failure" else "target"
 
 
 def _regex(pattern: str) -> str:

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from coevolve.types import Message
 
-#: The kit's own instruction, for policies that were not fine-tuned on another one.
-INSTRUCTION = (
-    "You act in a text world. Each message shows you what you see there. Answer with a short thought and exactly one "
-    "action, in this form:\nThought: what you make of it\nAction: the action"
-)
-
 _MARKER = "Action:"
 
 

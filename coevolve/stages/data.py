@@ -13,7 +13,7 @@ from coevolve.envs import experts
 from coevolve.envs.sciworld import Selection, select
 from coevolve.errors import UserError
 from coevolve.stages.job import Job
-from coevolve.types import Task, Trajectory
+from coevolve.types import Drop, Task, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +58,11 @@ def instruction(trajectories: Sequence[Trajectory]) -> str:
     return openings.pop()
 
 
-def _own(found: experts.Experts, tasks: Sequence[Task]) -> list[Any]:
+def _own(found: experts.Experts, tasks: Sequence[Task]) -> list[Drop]:
     """Drops that concern these tasks: a file of experts also holds other tasks', which is no loss."""
     ids = {task.task_id for task in tasks}
     return [drop for drop in found.drops if drop.task_id in ids]
 
 
-def _reasons(drops: Sequence[Any]) -> dict[str, int]:
+def _reasons(drops: Sequence[Drop]) -> dict[str, int]:
     return dict(Counter(drop.reason.value for drop in drops))

@@ -15,7 +15,7 @@ from coevolve.policies.transformers import TransformersPolicy
 from coevolve.prompts import prompt_messages
 from coevolve.rollout import rollout
 from coevolve.stages.job import Job
-from coevolve.types import Agent, Sampling, Task, Trajectory
+from coevolve.types import Sampling, Task, Trajectory
 
 
 def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -> list[Trajectory]:
@@ -28,7 +28,6 @@ def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -
         job.policy("policy"), slots=workers, context=job.model.context, long_prompt=quirks.long_prompt
     )
     journal = store.Journal(job.work / "episodes.jsonl", Trajectory)
-    agent: Agent = "failure" if job.agent == "failure" else "target"
     with sciworld.pool(job.env, quirks, workers) as envs:
         return rollout(
             tasks,
@@ -37,7 +36,7 @@ def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -
             samples=samples,
             sampling=sampling,
             seed=job.seed,
-            agent=agent,
+            agent=job.agent,
             protocol=job.suite.protocol,
             retries=config.retries,
             journal=journal,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from coevolve import seeds, store
 from coevolve.config import EnvConfig, ModelConfig, Recipe, Suite
-from coevolve.plan import Branch
+from coevolve.plan import AgentName, Branch, agent_name
 from coevolve.types import Record
 
 R = TypeVar("R", bound=Record)
@@ -47,9 +47,9 @@ class Job:
         return Branch.parse(self.wildcards["branch"])
 
     @property
-    def agent(self) -> str:
+    def agent(self) -> AgentName:
         """The agent the job is about."""
-        return self.wildcards.get("agent", "target")
+        return agent_name(self.wildcards.get("agent", "target"))
 
     @property
     def recipe(self) -> Recipe:

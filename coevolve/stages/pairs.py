@@ -18,7 +18,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     agents: tuple[Agent, ...] = ("target", "failure")
     rollouts = {agent: job.records(agent, Trajectory) for agent in agents if agent in job.inputs}
     result = pairing.pair(
-        job.recipe.agents["failure" if job.agent == "failure" else "target"],
+        job.recipe.agents[job.agent],
         job.recipe.pairing or job.suite.pairing,
         job.records("tasks", Task),
         job.records("experts", Trajectory),
