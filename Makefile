@@ -12,11 +12,12 @@ help: ## show the targets
 
 setup: $(STAMP) ## make the environment (torch first: everything else then fits around it)
 
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): pyproject.toml requirements.lock envs_setup/mysql.sh
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet "$$(grep '^torch==' requirements.lock)"
 	$(VENV)/bin/pip install --quiet --requirement requirements.lock
 	$(VENV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	envs_setup/mysql.sh
 	touch $@
 
 smoke: setup ## the whole paper in miniature: set-up, training, evaluation, Table 1
@@ -43,4 +44,4 @@ clean: ## remove results, keep the committed reference
 	rm -rf results/smoke results/micro .snakemake
 
 gold: setup ## make the committed gold trajectories again and compare them, bit for bit (minutes)
-	snakemake --profile smoke --config suite=gold -- gold
+	snakemake --profile smoke --config suite=gold -- results/gold/gold/sciworld/gold.jsonl

@@ -14,6 +14,8 @@ from coevolve.errors import UserError
 from coevolve.plan import STAGES, Plan
 
 GOLD = Path("data/sciworld/gold.jsonl")
+DUMP = Path("data/mirror/spider/spider_dev.sql")
+IPR = Path("data/mirror/ipr")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -36,14 +38,32 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", help="print what a full run executes")
     _add_config(plan)
     plan.set_defaults(command=_plan)
-    replay = commands.add_parser("replay", help="replay recorded trajectories and compare every observation")
-    replay.add_argument("env", choices=["sciworld"])
-    replay.add_argument("file", type=Path, nargs="?", default=GOLD, help="recorded episodes (default: %(default)s)")
-    replay.add_argument("--limit", type=int, help="replay the first N trajectories only")
-    replay.set_defaults(command=_replay)
-    doctor = commands.add_parser("doctor", help="check this machine: versions, Java, a ScienceWorld episode")
+    _add_replay(commands.add_parser("replay", help="replay recorded trajectories and compare every observation"))
+    ipr = commands.add_parser("import", help="take IPR's archives apart into the files that a config names")
+    ipr.add_argument("archives", type=Path, nargs="+", metavar="ARCHIVE", help="the zip files of IPR's setup.sh")
+    ipr.add_argument("--out", type=Path, default=IPR, help="where to (default: %(default)s)")
+    ipr.set_defaults(command=_import_ipr)
+    doctor = commands.add_parser(
+        "doctor", help="check this machine: versions, Java, a ScienceWorld episode, the database server"
+    )
     doctor.set_defaults(command=_doctor)
     return parser
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    envs = parser.add_subparsers(required=True, metavar="ENV")
+    sciworld = envs.add_parser("sciworld", help="the kit's own trajectories, or recorded gold paths")
+    sciworld.add_argument("file", type=Path, nargs="?", default=GOLD, help="recorded episodes (default: %(default)s)")
+    sciworld.set_defaults(command=_replay_sciworld)
+    sql = envs.add_parser("intercode_sql", help="a run that InterCode recorded in 2023")
+    sql.add_argument("--recorded", type=Path, required=True, metavar="FILE", help="the recorded run")
+    sql.add_argument("--items", type=Path, metavar="FILE", help="ic_spider_dev.json (default: near the recorded run)")
+    sql.add_argument("--dump", type=Path, default=DUMP, metavar="FILE", help="the databases (default: %(default)s)")
+    sql.add_argument("--engine", choices=["mysql", "mariadb"], help="default: MySQL, else MariaDB")
+    sql.add_argument("--server", metavar="ADDRESS", help="user@host:port of a server that holds the databases")
+    sql.set_defaults(command=_replay_sql)
+    for one in (sciworld, sql):
+        one.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +108,7 @@ def _plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _replay(options: argparse.Namespace) -> int:
+def _replay_sciworld(options: argparse.Namespace) -> int:
     from coevolve.envs.replay import replay_recorded_sciworld
 
     summary = replay_recorded_sciworld(options.file, limit=options.limit)
@@ -100,6 +120,27 @@ def _replay(options: argparse.Namespace) -> int:
     return 1 if summary.different else 0
 
 
+def _replay_sql(options: argparse.Namespace) -> int:
+    from coevolve.envs.intercode_sql import recorded
+
+    server = _sql_server([options.engine] if options.engine else ["mysql", "mariadb"], options.server)
+    report = recorded.replay(options.recorded, server, options.dump, options.items, options.limit)
+    for kind in report.by_class:
+        for difference in report.first(kind, 1):
+            print(f"{kind}, item {difference.item}, turn {difference.turn}: {difference.pair.statement}")
+            print(f"recorded: {difference.pair.recorded}\nanswered: {difference.pair.seen}")
+    print(report.last_line())
+    return 0
+
+
+def _import_ipr(options: argparse.Namespace) -> int:
+    from coevolve.envs.intercode_sql import ipr
+
+    for name, sha256 in ipr.unpack(options.archives, options.out).items():
+        print(f"{options.out / name}  sha256 {sha256}")
+    return 0
+
+
 def _doctor(_: argparse.Namespace) -> int:
     for name, version in provenance.versions().items():
         print(f"{name:14} {version}")
@@ -107,4 +148,11 @@ def _doctor(_: argparse.Namespace) -> int:
 
     summary = replay_recorded_sciworld(GOLD, limit=3)
     print(f"ScienceWorld   {summary.episodes} recorded episodes replayed, {summary.different} differ")
+    from coevolve.envs.intercode_sql import engine
+
+    print(f"InterCodeSQL   {engine.find(_sql_server(['mysql', 'mariadb'])).identity()}")
     return 1 if summary.different else 0
+
+
+def _sql_server(engines: list[config.Flavour], address: str | None = None) -> config.SqlServerConfig:
+    return config.SqlServerConfig(address=address, binary=None, engine=engines, statement_seconds=10.0, rows=20000)

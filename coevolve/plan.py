@@ -8,7 +8,7 @@ evaluation) or `coevolve/seed0/iter2`. The Snakefile asks this module and nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -18,6 +18,8 @@ from coevolve.provenance import code_digest
 
 AgentName = Literal["target", "failure"]
 POLICY = ("policy.json",)
+#: Where downloads lie, for all suites.
+MIRROR = "data/mirror"
 SEED, ITERATION = r"base/seed\d+", r"(?!base/)\w+/seed\d+/iter[1-9]\d*"
 
 
@@ -39,12 +41,18 @@ class Stage:
         """The module with the stage's `run`."""
         return f"coevolve.stages.{self.name}"
 
+    @property
+    def enters(self) -> bool:
+        """Whether the stage asks something of the environment's own package."""
+        return "envs" in self.reads and "{env}" in self.folder
+
 
 _TREE = "{model}/{env}/{branch}/"
 _EPISODES = ("models", "envs", "protocol", "protocols", "rollout")
 STAGES = {
     stage.name: stage
     for stage in (
+        Stage("download", ("sources",), ("{file}",), "{source}"),
         Stage("gold", ("envs", "protocol", "protocols"), ("gold.jsonl",), "gold/{env}"),
         Stage(
             "data",
@@ -158,13 +166,18 @@ class Plan:
         """Input files of a job by name."""
         if stage == "report":
             return self._report_inputs()
+        if stage in ("gold", "download"):
+            return {}
         env = wildcards["env"]
-        if stage in ("gold", "data"):
-            return {} if stage == "gold" else {"experts": self.suite.envs[env].experts.path}
+        if stage == "data":
+            return dict(self.suite.envs[env].data_files)
         data = f"{self.home}/data/{env}"
         model, branch = wildcards["model"], Branch.parse(wildcards["branch"])
         own = self._folder(model, env, branch)
-        asked: dict[str, str | list[str]] = {"instruction": f"{data}/instruction.txt"}
+        asked: dict[str, str | list[str]] = {
+            "instruction": f"{data}/instruction.txt",
+            **self.suite.envs[env].play_files,
+        }
         agent = wildcards.get("agent", "target")
         base = self._folder(model, env, Branch.parse("base/untrained"))
         if stage == "untrained":
@@ -184,10 +197,23 @@ class Plan:
 
     def outputs(self, stage: str) -> list[str]:
         """Output patterns of a stage, with Snakemake's wildcards and their constraints."""
-        names = {"model": "|".join(self.suite.models), "env": "|".join(self.suite.envs), "agent": "target|failure"}
-        constraints = {**names, "branch": STAGES[stage].branches}
-        folder = re.sub(r"\{(\w+)\}", lambda match: f"{{{match[1]},{constraints[match[1]]}}}", STAGES[stage].folder)
-        return [f"{self.home}/{folder}/{name}" for name in (*STAGES[stage].files, "provenance.json")]
+        suite, own = self.suite, STAGES[stage]
+        named: dict[str, Iterable[str]] = {
+            "model": suite.models,
+            "env": suite.envs,
+            "source": suite.sources,
+            "agent": ("target", "failure"),
+        }
+        constraints = {name: "|".join(values) or "(?!)" for name, values in named.items()}
+        constraints |= {"branch": own.branches, "file": r"[^/]+"}
+        files = own.files if stage == "download" else (*own.files, "provenance.json")
+        folder = f"{self._root(stage)}/{own.folder}"
+        return [_constrained(f"{folder}/{name}", constraints) for name in files]
+
+    def log(self, stage: str) -> str:
+        """Where a stage's jobs write what they say, with Snakemake's wildcards."""
+        names = re.findall(r"\{(\w+),", self.outputs(stage)[0])
+        return f"{self.home}/logs/{stage}{'/' if names else ''}{'.'.join(f'{{{name}}}' for name in names)}.log"
 
     def arguments(self, stage: str, wildcards: Mapping[str, str]) -> str:
         """What follows `coevolve <stage> --config ...` on the command line of a job."""
@@ -198,18 +224,28 @@ class Plan:
             for name, paths in self.inputs(stage, wildcards).items()
             for path in ([paths] if isinstance(paths, str) else paths)
         ]
-        return " ".join([f"--out {self.home}/{folder}", *on, *files])
+        return " ".join([f"--out {self._root(stage)}/{folder}", *on, *files])
 
     def fingerprint(self, stage: str, wildcards: Mapping[str, str]) -> str:
         """Digest of what a job depends on beside its inputs: the config it may read, and its code."""
         restricted = self.restricted(stage, wildcards)
-        return f"{digest(as_dict(restricted))}-{code_digest(STAGES[stage].module)}"
+        # A pinned file stays what it is, however it came.
+        code = "" if stage == "download" else self.code(stage, wildcards)
+        return f"{digest(as_dict(restricted))}-{code}"
+
+    def code(self, stage: str, wildcards: Mapping[str, str]) -> str:
+        """Digest of the code a job can reach: its stage's, and where it enters one, its environment's."""
+        own = STAGES[stage]
+        entered = [self.suite.envs[wildcards["env"]].module] if own.enters else []
+        return code_digest(own.module, *entered)
 
     def restricted(self, stage: str, wildcards: Mapping[str, str]) -> Suite:
         """The part of the suite a job may read."""
         method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else None
         method = method if method in self.suite.recipes else None
-        return restrict(self.suite, STAGES[stage].reads, wildcards.get("model"), wildcards.get("env"), method)
+        names = {"models": wildcards.get("model"), "envs": wildcards.get("env"), "sources": wildcards.get("source")}
+        own = {key: name for key, name in {**names, "recipes": method}.items() if name is not None}
+        return restrict(self.suite, STAGES[stage].reads, own)
 
     def jobs(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every (stage, wildcards) that a full run executes, each once, consumers before producers."""
@@ -235,6 +271,9 @@ class Plan:
                 if match:
                     return stage, match.groupdict()
         return None
+
+    def _root(self, stage: str) -> str:
+        return MIRROR if stage == "download" else self.home
 
     def _recipe(self, method: str) -> Recipe:
         return self.suite.recipes[method]
@@ -285,6 +324,11 @@ class Plan:
 def agent_name(text: str) -> AgentName:
     """The agent a wildcard names; its constraint lets only these two pass."""
     return "failure" if text == "failure" else "target"
+
+
+def _constrained(pattern: str, constraints: Mapping[str, str]) -> str:
+    """`{name}` as Snakemake's `{name,constraint}`."""
+    return re.sub(r"\{(\w+)\}", lambda name: f"{{{name[1]},{constraints[name[1]]}}}", pattern)
 
 
 def _regex(pattern: str) -> str:

@@ -21,6 +21,7 @@ REPORTED = (
     "numpy",
     "peft",
     "pydantic",
+    "pymysql",
     "scienceworld",
     "snakemake",
     "tokenizers",
@@ -30,12 +31,12 @@ REPORTED = (
 )
 
 
-def code_digest(module: str) -> str:
-    """First 16 hex digits of the sha256 over the syntax trees of a package module and all package modules it imports.
+def code_digest(*modules: str) -> str:
+    """First 16 hex digits of the sha256 over the syntax trees of package modules and all package modules they import.
 
     Comments, docstrings and layout do not count; an edit of anything a stage can reach does.
     """
-    trees = "".join(f"{name}={_tree(name)}\n" for name in sorted(reachable(module)))
+    trees = "".join(f"{name}={_tree(name)}\n" for name in sorted(set().union(*map(reachable, modules))))
     return hashlib.sha256(trees.encode()).hexdigest()[:16]
 
 

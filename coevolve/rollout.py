@@ -20,7 +20,7 @@ from coevolve.envs.base import Env, EnvError
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation, Policy
 from coevolve.progress import Progress
-from coevolve.prompts import parse_action, prompt_messages
+from coevolve.prompts import prompt_messages
 from coevolve.store import Journal
 from coevolve.types import Agent, Message, PolicyRef, Protocol, Sampling, StopReason, Task, Trajectory, Turn
 
@@ -202,6 +202,7 @@ def _episode(env: Env, task: Task, sample: int, plan: Plan) -> Generator[Convers
         seed=plan.seed,
         sample=sample,
         protocol=plan.protocol,
+        environment=env.identity,
         prompt=attempt.prompt,
         turns=tuple(attempt.turns),
         reward=attempt.reward,
@@ -223,7 +224,7 @@ def _play(
         said = yield Conversation(_key(task, sample), seed, attempt.prompt, tuple(attempt.turns))
         if not said.fits:
             return StopReason.CONTEXT
-        action = parse_action(said.text)
+        action = env.parse(said.text)
         step = env.step(action)
         attempt.turns.append(
             Turn(

@@ -19,6 +19,8 @@ Protocol = Literal["paper", "fixed"]
 Agent = Literal["target", "failure", "expert"]
 Scalar = str | int | float | bool | None
 UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
+#: In [0, 1], but for InterCodeSQL under protocol `paper`, where a wrong order of rows can make it negative.
+Reward = Annotated[float, Field(ge=-1.0, le=1.0)]
 
 
 class Record(BaseModel):
@@ -110,8 +112,9 @@ class Trajectory(Record):
     """An episode e = (u, a1, o1, ..., an), eq. 1: the prompt apart from the turns, and how it ended.
 
     `prompt` holds the messages before the first action (instruction, first observation, in-context example if any).
-    `reward` is r(u, e) in [0, 1] under `protocol`; `raw_score` what the environment said. `sample` counts rollouts of
-    the same task by the same policy from 0. `seconds` is wall time, `attempts` how often the episode was started.
+    `reward` is r(u, e) under `protocol`; `raw_score` what the environment said. `environment` names what answered, with
+    its version. `sample` counts rollouts of the same task by the same policy from 0. `seconds` is wall time, `attempts`
+    how often the episode was started.
     """
 
     measured: ClassVar[frozenset[str]] = frozenset({"seconds", "attempts"})
@@ -124,9 +127,10 @@ class Trajectory(Record):
     seed: int = 0
     sample: int = 0
     protocol: Protocol
+    environment: str = ""
     prompt: tuple[Message, ...]
     turns: tuple[Turn, ...]
-    reward: UnitInterval
+    reward: Reward
     raw_score: float = 0.0
     stop: StopReason
     error: str = ""
@@ -179,8 +183,8 @@ class PreferencePair(Record):
     rejected_token_ids: tuple[tuple[int, ...], ...]
     chosen_id: str
     rejected_id: str
-    chosen_reward: UnitInterval
-    rejected_reward: UnitInterval
+    chosen_reward: Reward
+    rejected_reward: Reward
     lambda_dpo: float
     lambda_sft: float
 
@@ -196,8 +200,9 @@ class DropReason(StrEnum):
     EXPERT_BEATEN = "expert_beaten"
     ENV_ERROR = "env_error"
     EMPTY = "empty"  # a side without a single action
-    OVERLONG = "overlong"  # a side longer than the training context
+    OVERLONG = "overlong"  # a side longer than the training context; an expert of more turns than an episode has
     LOW_REWARD = "low_reward"  # an expert below the required reward
+    GOLD_FAILS = "gold_fails"  # an item whose gold statement the server refuses
     DUPLICATE = "duplicate"
     OVERLAP = "overlap"  # a training task that is also an evaluation task
     NOT_IN_SPLIT = "not_in_split"
@@ -214,12 +219,13 @@ class Drop(Record):
 
 
 class EvalRecord(Record):
-    """One evaluated episode, as statistics see it."""
+    """One evaluated episode, as statistics see it; `environment` names what answered, with its version."""
 
     task_id: str
     split: str
     seed: int
-    reward: UnitInterval
+    environment: str = ""
+    reward: Reward
     success: bool
     stop: StopReason
     turns: int

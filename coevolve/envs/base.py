@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coevolve.types import Scalar, Task
+from coevolve.types import Drop, Scalar, Task
 
 
 class EnvError(Exception):
@@ -16,8 +16,8 @@ class EnvError(Exception):
 class StepResult:
     """What an action met.
 
-    `reward` is the episode's reward so far, in [0, 1], under the protocol; `score` the raw value behind it. `done`: the
-    environment ended the episode.
+    `reward` is the episode's reward so far under the protocol, in [0, 1] unless the protocol lets it be negative;
+    `score` the raw value behind it. `done`: the environment ended the episode.
     """
 
     observation: str
@@ -27,6 +27,26 @@ class StepResult:
     info: dict[str, Scalar] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The tasks of a suite. `sft` and `explore` are disjoint unless the suite lets exploration repeat `sft`.
+
+    `evaluate` holds all evaluation splits, each task naming its own. `overlap` names the training tasks that the
+    source also uses for evaluation; `drops` those removed for it, and items that cannot be used.
+    """
+
+    sft: tuple[Task, ...]
+    explore: tuple[Task, ...]
+    evaluate: tuple[Task, ...]
+    overlap: tuple[str, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+    @property
+    def training(self) -> tuple[Task, ...]:
+        """What is fine-tuned on or explored, each task once."""
+        return tuple({task.task_id: task for task in (*self.sft, *self.explore)}.values())
+
+
 class Env(Protocol):
     """One episode at a time, history-free: the same task gives the same text after any other episode.
 
@@ -34,6 +54,15 @@ class Env(Protocol):
     policy's text held no action) is answered by an observation. After an EnvError the instance must be able to `start`
     again.
     """
+
+    @property
+    def identity(self) -> str:
+        """What answers here, with its version: results of different identities are never averaged."""
+        ...
+
+    def parse(self, text: str) -> str | None:
+        """The action in a policy's text, None if it holds none."""
+        ...
 
     def start(self, task: Task) -> str:
         """Begin `task` and return the text the policy sees first: the instruction and the first observation."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from coevolve import store
 from coevolve.envs.base import Env
-from coevolve.envs.sciworld.env import SciWorld
+from coevolve.envs.sciworld.env import IDENTITY, SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import task_of
 from coevolve.errors import UserError
@@ -123,6 +123,7 @@ def _trajectory(item: dict[str, Any], turns: list[Turn]) -> Trajectory:
         task=task_of(item["task"], item["variation"], item["split"]),
         agent="expert",
         protocol="fixed",
+        environment=IDENTITY,
         prompt=prompt_messages(text),
         turns=tuple(turns),
         reward=best,

@@ -10,7 +10,7 @@ from coevolve import seeds, stats
 from coevolve.config import ReportConfig
 from coevolve.errors import UserError
 from coevolve.paper.claims import Claims
-from coevolve.paper.measurement import Measurement, Setting, common_setting
+from coevolve.paper.measurement import Measurement, Setting, common_setting, remarks
 from coevolve.paper.table import Footnote, Table
 from coevolve.types import Cell, Estimate
 
@@ -33,7 +33,7 @@ def reward_table(
     parts = {(row, column): _parts(row, column, measured, claims) for row in rows for column in columns}
     cells = [_cell(key, parts[key], stats.reward, claims.value(*key), setting, report, seed) for key in parts]
     quantity = "average reward x 100"
-    remark = f"In brackets the paper's cell ({claims.source})."
+    remark = f"In brackets the paper's cell ({claims.source}). {remarks(measurements)}".rstrip()
     return Table(
         caption=_caption(quantity, remark, setting, report, _sizes(rows, columns, cells)),
         unit=quantity,
@@ -56,7 +56,8 @@ def success_table(
     columns = {column: label for column, label in _columns(measured, claims).items() if column in where}
     parts = {(row, column): _measured(measured, row, column) for row in rows for column in columns}
     cells = [_cell(key, parts[key], stats.success, None, setting, report, seed) for key in parts]
-    remark = f"Success as protocol {setting.protocol} counts it; the paper prints none."
+    counted = f"Success as protocol {setting.protocol} counts it; the paper prints none."
+    remark = f"{counted} {remarks(measurements)}".rstrip()
     quantity = "success rate in per cent"
     return Table(
         caption=_caption(quantity, remark, setting, report, _sizes(rows, columns, cells)),

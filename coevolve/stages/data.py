@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import store
-from coevolve.envs import experts
-from coevolve.envs.sciworld import Selection, select
+from coevolve.envs.base import Selection
+from coevolve.envs.domains import domain
+from coevolve.envs.experts import Experts
 from coevolve.errors import UserError
 from coevolve.stages.job import Job
 from coevolve.types import Drop, Task, Trajectory
@@ -20,34 +21,39 @@ log = logging.getLogger(__name__)
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write tasks, experts, the instruction they begin with, and drops; raises `UserError` where splits overlap."""
-    env, name = job.env, job.wildcards["env"]
-    selection = select(env.tasks, env.splits, job.suite.quirks.overlap)
+    env, name, quirks = job.env, job.wildcards["env"], job.suite.quirks
+    selection = domain(env).select(env, quirks.overlap)
     leaked = overlapping(selection)
     if leaked and job.suite.protocol == "fixed":
         where = f"{len(leaked)} tasks are in training and in evaluation, `{leaked[0]}` first"
         raise UserError(f"envs.{name}.tasks: {where}; protocol `fixed` does not allow it: set `overlap: remove`.")
-    key = f"envs.{name}.experts"
-    tuned = experts.read(env.experts, selection.sft, key)
-    guides = experts.read(env.experts, selection.explore, key)
-    if not tuned.trajectories:
-        raise UserError(f"{env.experts.path}: no expert for any of {len(selection.sft)} tasks; check `{key}`.")
-    drops = [*selection.drops, *_own(tuned, selection.sft), *_own(guides, selection.explore)]
-    store.write(out / "sft.jsonl", tuned.trajectories)
-    store.write(out / "experts.jsonl", guides.trajectories)
+    found = domain(env).experts(env, quirks, selection.training, f"envs.{name}")
+    tuned, guides = _of(found.trajectories, selection.sft), _of(found.trajectories, selection.explore)
+    if not tuned:
+        raise UserError(f"envs.{name}.experts: no expert for any of {len(selection.sft)} tasks; take another file.")
+    drops = [*selection.drops, *_own(found, selection.training)]
+    store.write(out / "sft.jsonl", tuned)
+    store.write(out / "experts.jsonl", guides)
     store.write(out / "explore.jsonl", selection.explore)
-    store.write(out / "evaluate.jsonl", [*selection.seen, *selection.unseen])
+    store.write(out / "evaluate.jsonl", selection.evaluate)
     store.write(out / "drops.jsonl", drops)
-    store.write_bytes(out / "instruction.txt", instruction(tuned.trajectories).encode())
-    counts = {split: len(getattr(selection, split)) for split in ("sft", "explore", "seen", "unseen")}
-    notes = {**counts, "overlap": len(selection.overlap), "still_overlapping": len(leaked), "drops": _reasons(drops)}
+    store.write_bytes(out / "instruction.txt", instruction(tuned).encode())
+    counts = {"sft": len(selection.sft), "explore": len(selection.explore)} | _splits(selection.evaluate)
+    notes = {
+        **counts,
+        "overlap": len(selection.overlap),
+        "still_overlapping": len(leaked),
+        "drops": _reasons(drops),
+        "note": env.note,
+    }
     log.info("%s: %s", name, notes)
     return notes
 
 
 def overlapping(selection: Selection) -> list[str]:
     """Ids of the tasks that are fine-tuned on or explored, and evaluated too."""
-    evaluated = {task.task_id for task in (*selection.seen, *selection.unseen)}
-    return sorted({task.task_id for task in (*selection.sft, *selection.explore)} & evaluated)
+    evaluated = {task.task_id for task in selection.evaluate}
+    return sorted({task.task_id for task in selection.training} & evaluated)
 
 
 def instruction(trajectories: Sequence[Trajectory]) -> str:
@@ -58,10 +64,20 @@ def instruction(trajectories: Sequence[Trajectory]) -> str:
     return openings.pop()
 
 
-def _own(found: experts.Experts, tasks: Sequence[Task]) -> list[Drop]:
+def _own(found: Experts, tasks: Sequence[Task]) -> list[Drop]:
     """Drops that concern these tasks: a file of experts also holds other tasks', which is no loss."""
     ids = {task.task_id for task in tasks}
     return [drop for drop in found.drops if drop.task_id in ids]
+
+
+def _of(trajectories: Sequence[Trajectory], tasks: Sequence[Task]) -> list[Trajectory]:
+    """The trajectories of these tasks, in their order."""
+    by_task = {trajectory.task.task_id: trajectory for trajectory in trajectories}
+    return [by_task[task.task_id] for task in tasks if task.task_id in by_task]
+
+
+def _splits(tasks: Sequence[Task]) -> dict[str, int]:
+    return dict(Counter(task.split for task in tasks))
 
 
 def _reasons(drops: Sequence[Drop]) -> dict[str, int]:

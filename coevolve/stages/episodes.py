@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from coevolve import store
-from coevolve.envs import sciworld
+from coevolve.envs.domains import domain
 from coevolve.policies.transformers import TransformersPolicy
 from coevolve.prompts import prompt_messages
 from coevolve.rollout import rollout
@@ -28,7 +28,7 @@ def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -
         job.policy("policy"), slots=workers, context=job.model.context, long_prompt=quirks.long_prompt
     )
     journal = store.Journal(job.work / "episodes.jsonl", Trajectory)
-    with sciworld.pool(job.env, quirks, workers) as envs:
+    with domain(job.env).pool(job.env, quirks, workers) as envs:
         return rollout(
             tasks,
             policy,
@@ -48,6 +48,7 @@ def counts(episodes: Sequence[Trajectory]) -> dict[str, Any]:
     """How the episodes ended, and what was cut or failed on the way."""
     return {
         "episodes": len(episodes),
+        "environments": sorted({episode.environment for episode in episodes}),
         "mean_reward": sum(episode.reward for episode in episodes) / max(1, len(episodes)),
         "failures": sum(episode.is_failure for episode in episodes),
         "stops": dict(Counter(episode.stop.value for episode in episodes)),

@@ -30,6 +30,7 @@ def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int) -> list[E
             task_id=episode.task.task_id,
             split=episode.task.split,
             seed=seed,
+            environment=episode.environment,
             reward=episode.reward,
             success=_success(episode, quirks),
             stop=episode.stop,

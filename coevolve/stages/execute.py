@@ -41,7 +41,8 @@ def execute(
         started, clock = datetime.now(UTC), time.monotonic()
         with store.directory(out) as folder:
             notes = importlib.import_module(STAGES[stage].module).run(job, folder)
-            _write_provenance(folder, suite, job, hashes, notes, started, time.monotonic() - clock)
+            code = plan.code(stage, wildcards)
+            _write_provenance(folder, suite, job, code, hashes, notes, started, time.monotonic() - clock)
         shutil.rmtree(scratch)
 
 
@@ -49,6 +50,7 @@ def _write_provenance(
     folder: Path,
     suite: Suite,
     job: Job,
+    code: str,
     hashes: dict[str, list[str]],
     notes: dict[str, Any],
     started: datetime,
@@ -60,7 +62,7 @@ def _write_provenance(
         stage=job.stage,
         config=config,
         config_digest=digest(config),
-        code_digest=provenance.code_digest(STAGES[job.stage].module),
+        code_digest=code,
         commit=commit,
         dirty=dirty,
         protocol=suite.protocol,

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import store
-from coevolve.envs.sciworld import gold, select
+from coevolve.config import SciWorldConfig
+from coevolve.envs.sciworld import gold
+from coevolve.envs.sciworld.tasks import select
 from coevolve.errors import UserError
 from coevolve.stages.job import Job
 from coevolve.types import Trajectory
@@ -14,12 +16,13 @@ from coevolve.types import Trajectory
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `gold.jsonl` for the suite's training tasks; raises `UserError` if it is not what `experts.sha256` says."""
-    env = job.env
+    env, name = job.env, job.wildcards["env"]
+    if not isinstance(env, SciWorldConfig):
+        raise UserError(f"envs.{name}: only ScienceWorld has gold trajectories to make; give a suite with it alone.")
     selection = select(env.tasks, env.splits, job.suite.quirks.overlap)
-    tasks = list(dict.fromkeys([*selection.sft, *selection.explore]))
     journal = store.Journal(job.work / "gold.jsonl", Trajectory)
     trajectories, drops = gold.generate(
-        tasks,
+        selection.training,
         journal,
         simplification=env.simplification,
         memory_mb=env.memory_mb,
@@ -28,5 +31,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     store.write(out / "gold.jsonl", trajectories)
     found = store.sha256(out / "gold.jsonl")
     if env.experts.format == "gold" and found != env.experts.sha256:
-        raise UserError(f"the gold trajectories have sha256 {found}, not `envs.{job.wildcards['env']}.experts.sha256`.")
+        raise UserError(f"the gold trajectories have sha256 {found}, not `envs.{name}.experts.sha256`.")
     return {"trajectories": len(trajectories), "drops": len(drops), "sha256": found}

@@ -55,6 +55,7 @@ def _measurements(plan: Plan) -> Iterator[Measurement]:
                     iteration=iteration,
                     records=tuple(record for record in records if record.split == split),
                     sources=tuple(files),
+                    note=suite.envs[env].note,
                 )
 
 

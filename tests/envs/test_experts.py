@@ -7,9 +7,11 @@ import pytest
 
 from coevolve import store
 from coevolve.config import ExpertSource
-from coevolve.envs import experts
+from coevolve.envs.experts import read_eto
+from coevolve.envs.sciworld.experts import read, task_of_id
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.errors import UserError
+from coevolve.prompts import parse_action
 from coevolve.types import DropReason, Trajectory
 
 ANIMAL = task_of("find-animal", 218, "train")
@@ -40,7 +42,7 @@ def write(path: Path, content) -> Path:
 
 
 def test_etos_format_becomes_a_trajectory(tmp_path: Path) -> None:
-    (found,) = experts.read_eto(write(tmp_path / "eto.json", [item()]))
+    (found,) = read_eto(write(tmp_path / "eto.json", [item()]), task_of_id, parse_action)
     assert found.task == ANIMAL
     assert (found.agent, found.protocol, found.reward) == ("expert", "paper", 1.0)
     assert [message.role for message in found.prompt] == ["user", "assistant", "user"]
@@ -54,7 +56,7 @@ def test_every_id_of_etos_training_list_is_understood(tmp_path: Path) -> None:
     numbers = json.loads((DATA / "eto/numbers.json").read_text(encoding="utf-8"))
     pairs = json.loads((DATA / "eto/train.json").read_text(encoding="utf-8"))
     path = write(tmp_path / "eto.json", [item(f"{numbers[old]}_{variation}") for old, variation in pairs])
-    found = experts.read(source(path), listed("eto", "train"), "experts")
+    found = read(source(path), listed("eto", "train"), "experts")
     assert len(found.trajectories) == 1483
     assert found.drops == ()
 
@@ -64,7 +66,7 @@ def test_what_is_not_used_is_counted(tmp_path: Path) -> None:
     silent = item("1_2") | {"conversations": item()["conversations"][:3]}
     wanted = [ANIMAL, BOIL, task_of("change-the-state-of-matter-of", 2, "train")]
     path = write(tmp_path / "eto.json", [item(), low, other, twice, silent])
-    found = experts.read(source(path, min_reward=0.7), wanted, "experts")
+    found = read(source(path, min_reward=0.7), wanted, "experts")
     assert [trajectory.task for trajectory in found.trajectories] == [ANIMAL]
     assert [(drop.task_id, drop.reason) for drop in found.drops] == [
         ("sciworld/boil/3", DropReason.LOW_REWARD),
@@ -78,7 +80,7 @@ def test_what_is_not_used_is_counted(tmp_path: Path) -> None:
 
 def test_the_committed_gold_file_in_the_order_of_the_tasks() -> None:
     tasks = [task_of("find-plant", 3, "train"), task_of("find-animal", 1, "train")]
-    found = experts.read(source(DATA / "gold.jsonl", "gold"), tasks, "experts")
+    found = read(source(DATA / "gold.jsonl", "gold"), tasks, "experts")
     assert [trajectory.task for trajectory in found.trajectories] == tasks
     total = len(store.read(DATA / "gold.jsonl", Trajectory))
     assert len(found.drops) == total - 2
@@ -100,7 +102,7 @@ def test_the_committed_gold_file_in_the_order_of_the_tasks() -> None:
 def test_malformed_files_name_file_key_and_fix(tmp_path: Path, content, words: str) -> None:
     path = write(tmp_path / "eto.json", content)
     with pytest.raises(UserError) as caught:
-        experts.read_eto(path)
+        read_eto(path, task_of_id, parse_action)
     assert str(path) in str(caught.value)
     assert words in str(caught.value)
     assert "fetch" in str(caught.value)
@@ -111,7 +113,7 @@ def test_a_changed_file_and_a_missing_one_name_the_key(tmp_path: Path) -> None:
     stated = source(path)
     write(path, [item(), item()])
     with pytest.raises(UserError, match=r"envs\.sciworld\.experts\.sha256"):
-        experts.read(stated, [ANIMAL], "envs.sciworld.experts")
+        read(stated, [ANIMAL], "envs.sciworld.experts")
     path.unlink()
     with pytest.raises(UserError, match=r"envs\.sciworld\.experts\.path"):
-        experts.read(stated, [ANIMAL], "envs.sciworld.experts")
+        read(stated, [ANIMAL], "envs.sciworld.experts")

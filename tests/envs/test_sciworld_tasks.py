@@ -2,14 +2,16 @@
 
 import pytest
 
-from coevolve.config import TaskSelection
+from coevolve.config import SciWorldSelection
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import kind_of_number, kinds, listed, select, step_limit
 from coevolve.errors import UserError
 from coevolve.types import DropReason
 
-ALL = TaskSelection(lists="eto", kinds=None, sft=None, explore=None, evaluate=None, explore_sft=True)
-SOME = TaskSelection(lists="official", kinds=["find-plant", "boil"], sft=5, explore=4, evaluate=3, explore_sft=False)
+ALL = SciWorldSelection(lists="eto", kinds=None, sft=None, explore=None, evaluate=None, explore_sft=True)
+SOME = SciWorldSelection(
+    lists="official", kinds=["find-plant", "boil"], sft=5, explore=4, evaluate=3, explore_sft=False
+)
 BOTH = ("seen", "unseen")
 
 
@@ -42,7 +44,7 @@ def test_overlap_is_declared_and_kept_or_removed() -> None:
     assert (len(removed.explore), len(removed.drops)) == (1429, 54)
     assert {drop.reason for drop in removed.drops} == {DropReason.OVERLAP}
     assert ids(removed.drops) == list(removed.overlap)
-    assert not set(ids(removed.explore)) & set(ids(removed.seen) + ids(removed.unseen))
+    assert not set(ids(removed.explore)) & set(ids(removed.evaluate))
 
 
 def test_the_selection_takes_the_first_of_each_type_in_list_order() -> None:
@@ -51,8 +53,8 @@ def test_the_selection_takes_the_first_of_each_type_in_list_order() -> None:
     assert [i for i in ids(selection.sft) if "plant" in i] == plant[:5]
     assert [i for i in ids(selection.explore) if "plant" in i] == plant[5:]
     assert (len(selection.sft), len(selection.explore)) == (10, 8)
-    assert (len(selection.seen), len(selection.unseen)) == (6, 6)
-    everything = ids((*selection.sft, *selection.explore, *selection.seen, *selection.unseen))
+    assert [task.split for task in selection.evaluate] == ["seen"] * 6 + ["unseen"] * 6
+    everything = ids((*selection.sft, *selection.explore, *selection.evaluate))
     assert len(everything) == len(set(everything))
     assert selection.sft[0].data == {"task": "boil", "variation": 0}
 
@@ -63,7 +65,7 @@ def test_exploration_may_repeat_what_sft_saw() -> None:
 
 
 def test_a_split_that_is_not_evaluated_stays_empty() -> None:
-    assert select(SOME, ["seen"], "remove").unseen == ()
+    assert {task.split for task in select(SOME, ["seen"], "remove").evaluate} == {"seen"}
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_children_override_parents_key_by_key(root, tmp_path):
 def test_a_restricted_suite_refuses_undeclared_sections(root):
     suite = config.load(root / "configs/smoke.yaml")
     (model,) = suite.models
-    restricted = config.restrict(suite, ("models", "sft"), model, "sciworld", None)
+    restricted = config.restrict(suite, ("models", "sft"), {"models": model, "envs": "sciworld"})
     assert restricted.sft == suite.sft
     with pytest.raises(AttributeError):
         _ = restricted.dpo

@@ -1,37 +1,43 @@
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from coevolve import config
-from coevolve.plan import STAGES, Branch, Plan
+from coevolve.plan import MIRROR, STAGES, Branch, Plan
 from coevolve.provenance import code_digest, reachable
+
+LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "seeds=[0,1]"]
+ENVS = 2
 
 
 @pytest.fixture
 def plan(root):
-    return Plan(config.load(root / "configs/smoke.yaml", ["iterations.sciworld=3", "seeds=[0,1]"]))
+    return Plan(config.load(root / "configs/smoke.yaml", LARGER))
 
 
 def test_nothing_is_computed_twice_and_the_base_is_shared(plan):
     jobs = [(stage, tuple(sorted(wildcards.items()))) for stage, wildcards in plan.jobs()]
     assert max(Counter(jobs).values()) == 1
     counts = Counter(stage for stage, _ in jobs)
-    assert counts["data"] == counts["untrained"] == counts["pretrain"] == 1
-    assert counts["sft"] == 4, "two agents, two seeds"
+    assert counts["data"] == counts["untrained"] == counts["pretrain"] == ENVS
+    assert counts["sft"] == ENVS * 4, "two agents, two seeds"
     # Per seed: the base's rollouts of both agents, and per later iteration 2 (co-evolving) + 1 (ETO).
-    assert counts["rollout"] == 2 * (2 + 2 * 3)
-    assert counts["pairs"] == 2 * 3 * (2 + 1)
+    assert counts["rollout"] == ENVS * 2 * (2 + 2 * 3)
+    assert counts["pairs"] == ENVS * 2 * 3 * (2 + 1)
     # The failure agent of the last iteration would be trained for nobody.
-    assert counts["train"] == counts["pairs"] - 2
-    assert counts["evaluate"] == 1 + 2 * (1 + 3 + 3)
+    assert counts["train"] == counts["pairs"] - ENVS * 2
+    assert counts["evaluate"] == ENVS * (1 + 2 * (1 + 3 + 3))
+    assert counts["download"] == 1, "the databases, once for all jobs"
 
 
 def test_every_output_has_one_maker(plan):
     for stage, wildcards in plan.jobs():
+        home = MIRROR if stage == "download" else plan.home
         folder = STAGES[stage].folder.format_map(wildcards)
-        for name in (*STAGES[stage].files, "provenance.json"):
-            assert plan.maker(f"{plan.home}/{folder}/{name}") == (stage, wildcards)
+        for name in STAGES[stage].files:
+            assert plan.maker(f"{home}/{folder}/{name.format_map(wildcards)}") == (stage, wildcards)
 
 
 def test_iteration_one_explores_with_the_base_and_later_ones_with_what_was_trained(plan):
@@ -71,7 +77,7 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
 
 
 def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan):
-    other = Plan(config.load(root / "configs/smoke.yaml", ["dpo.nll=sum", "iterations.sciworld=3", "seeds=[0,1]"]))
+    other = Plan(config.load(root / "configs/smoke.yaml", [*LARGER, "dpo.nll=sum"]))
     changed = {
         stage
         for stage, wildcards in plan.jobs()
@@ -85,11 +91,31 @@ def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root,
     ["iterations.sciworld=4", "envs.sciworld.label=Other", "recipes.coevolve.label=Other", "models.tiny.label=Other"],
 )
 def test_one_more_iteration_or_another_label_reruns_nothing_but_the_report(root, plan, override):
-    other = Plan(config.load(root / "configs/smoke.yaml", ["iterations.sciworld=3", "seeds=[0,1]", override]))
+    other = Plan(config.load(root / "configs/smoke.yaml", [*LARGER, override]))
     changed = {
         stage for stage, names in plan.jobs() if plan.fingerprint(stage, names) != other.fingerprint(stage, names)
     }
     assert changed == {"report"}
+
+
+def test_a_file_from_outside_has_one_pin_for_the_download_and_for_its_reader(root):
+    suite = config.load(root / "configs/smoke.yaml")
+    for env in suite.envs.values():
+        for path in env.data_files.values():
+            if path.startswith(MIRROR):
+                assert path.split("/")[-2:] == [next(n for n in suite.sources if n in path), Path(path).name]
+    assert suite.envs["intercode_sql"].dump.sha256 == suite.sources["spider"].sha256
+
+
+def test_a_job_depends_on_the_code_of_its_own_environment_only(plan):
+    branch = {"model": "tiny", "branch": "base/seed0", "agent": "target"}
+    sciworld, sql = ({**branch, "env": env} for env in ("sciworld", "intercode_sql"))
+    assert plan.code("rollout", sciworld) != plan.code("rollout", sql)
+    assert plan.code("sft", sciworld) == plan.code("sft", sql)
+    assert "coevolve.envs.sciworld.jvm" in reachable("coevolve.envs.sciworld.domain")
+    assert not any("sciworld" in name for name in reachable("coevolve.envs.intercode_sql.domain"))
+    for stage in ("data", "rollout", "evaluate", "train"):
+        assert not any("sciworld" in name or "sql" in name for name in reachable(f"coevolve.stages.{stage}"))
 
 
 def test_code_reached_by_a_stage_is_in_its_digest():

@@ -92,8 +92,8 @@ def test_records_are_frozen_and_closed():
         Message.model_validate({"role": "user", "content": "", "surprise": 1})
 
 
-@pytest.mark.parametrize("reward", [-0.01, 1.01, float("nan")])
-def test_a_reward_outside_the_unit_interval_is_refused(reward):
+@pytest.mark.parametrize("reward", [-1.01, 1.01, float("nan")])
+def test_a_reward_that_no_environment_gives_is_refused(reward):
     with pytest.raises(ValidationError):
         _episode(reward=reward)
 

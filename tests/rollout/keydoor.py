@@ -3,7 +3,7 @@
 import time
 
 from coevolve.envs.base import EnvError, StepResult
-from coevolve.prompts import write_action
+from coevolve.prompts import parse_action, write_action
 from coevolve.types import Task
 
 ROOMS = 4
@@ -33,6 +33,11 @@ class KeyDoor:
         self.started = []
         self._room = self._key = 0
         self._reward = 0.0
+
+    identity = "KeyDoor 1"
+
+    def parse(self, text):
+        return parse_action(text)
 
     def start(self, task):
         self.started.append(task.task_id)

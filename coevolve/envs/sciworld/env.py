@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from importlib import metadata
 
 from coevolve.config import Quirks, SciWorldConfig
 from coevolve.envs.base import EnvError, StepResult
 from coevolve.envs.sciworld import tasks
 from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
 from coevolve.errors import UserError
+from coevolve.prompts import parse_action
 from coevolve.types import Task
 
 #: An action is one line of at most this many characters: the simulator takes seconds over a very long one.
@@ -19,6 +21,7 @@ ACTION_LENGTH = 300
 WORLDS_PER_JVM = 16
 #: The simulator adds rounded shares of a goal up; from here on the sum is meant to be 1.
 FULL_SCORE = 0.995
+IDENTITY = f"ScienceWorld {metadata.version('scienceworld')}"
 FORMAT_ERROR = "I found no action in that. Write `Thought: ...` and then, on a line of its own, `Action: ...`."
 OVER = "The episode is over."
 
@@ -45,6 +48,15 @@ class SciWorld:
         self._step_limit = step_limit
         self._world: World | None = None
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
+
+    @property
+    def identity(self) -> str:
+        """The simulator with its version."""
+        return IDENTITY
+
+    def parse(self, text: str) -> str | None:
+        """The rest of the line after the first `Action:`."""
+        return parse_action(text)
 
     def start(self, task: Task) -> str:
         """Load `task` (`data`: {"task": type, "variation": number}); raises `UserError` if there is no such task."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from coevolve.envs.base import StepResult
-from coevolve.envs.sciworld.env import SciWorld, one_line
+from coevolve.envs.sciworld.env import IDENTITY, SciWorld, one_line
 from coevolve.envs.sciworld.jvm import Simulator, simplifications_for
 from coevolve.envs.sciworld.tasks import kinds
 from coevolve.prompts import prompt_messages, write_action
@@ -180,6 +180,7 @@ def _trajectory(task: Task, text: str, actions: Sequence[str], results: Sequence
         task=task,
         agent="expert",
         protocol="fixed",
+        environment=IDENTITY,
         prompt=prompt_messages(text),
         turns=turns,
         reward=results[-1].reward,

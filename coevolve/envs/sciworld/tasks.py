@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from coevolve.config import TaskSelection
-from coevolve.errors import UserError
-from coevolve.types import Drop, DropReason, Task
+from coevolve.config import SciWorldSelection
+from coevolve.envs import selection
+from coevolve.envs.base import Selection
+from coevolve.types import Task
 
 DATA = Path(__file__).resolve().parents[3] / "data" / "sciworld"
 #: What the simulator's own Python package allows; used for the six task types that ETO leaves out.
@@ -21,46 +20,13 @@ PACKAGE_STEP_LIMIT = 100
 Split = Literal["train", "seen", "unseen"]
 #: The name of each split in either source: ETO calls the development list "seen" and the test list "unseen".
 SPLITS: dict[Split, str] = {"train": "train", "seen": "dev", "unseen": "test"}
+EVALUATED: tuple[Split, ...] = ("seen", "unseen")
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The tasks of a suite. `sft` and `explore` are disjoint unless `explore_sft` lets exploration repeat `sft`.
-
-    `overlap` names the training tasks that the source also uses for evaluation; `drops` those removed for it.
-    """
-
-    sft: tuple[Task, ...]
-    explore: tuple[Task, ...]
-    seen: tuple[Task, ...]
-    unseen: tuple[Task, ...]
-    overlap: tuple[str, ...]
-    drops: tuple[Drop, ...]
-
-
-def select(config: TaskSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> Selection:
-    """The tasks `config` asks for; evaluation splits not named in `splits` stay empty.
-
-    Training tasks that stand in *any* evaluation list of the source count as overlap, whether or not this suite
-    evaluates them. Raises `UserError` naming the key that leaves a list empty.
-    """
-    lists = {split: _of_kinds(listed(config.lists, split), config.kinds) for split in SPLITS}
-    evaluated = {task.task_id for split in ("seen", "unseen") for task in lists[split]}
-    shared = tuple(task.task_id for task in lists["train"] if task.task_id in evaluated)
-    removed = set(shared) if overlap == "remove" else set()
-    train = [task for task in lists["train"] if task.task_id not in removed]
-    sft = _first(train, config.sft)
-    rest = train if config.explore_sft else _without(train, sft)
-    selection = Selection(
-        sft=sft,
-        explore=_first(rest, config.explore),
-        seen=_first(lists["seen"], config.evaluate) if "seen" in splits else (),
-        unseen=_first(lists["unseen"], config.evaluate) if "unseen" in splits else (),
-        overlap=shared,
-        drops=tuple(Drop(task_id=task_id, reason=DropReason.OVERLAP) for task_id in shared if task_id in removed),
-    )
-    _refuse_empty(selection, splits)
-    return selection
+def select(config: SciWorldSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> Selection:
+    """The tasks `config` asks for out of its lists; see `coevolve.envs.selection.select`."""
+    evaluated: dict[str, tuple[Task, ...]] = {split: listed(config.lists, split) for split in EVALUATED}
+    return selection.select(config, listed(config.lists, "train"), evaluated, splits, overlap, kinds())
 
 
 @functools.cache
@@ -94,38 +60,6 @@ def kind_of_number(number: str) -> str | None:
 def kinds() -> tuple[str, ...]:
     """The simulator's thirty task types, in its order."""
     return tuple(_official())
-
-
-def _of_kinds(tasks: Iterable[Task], wanted: Sequence[str] | None) -> tuple[Task, ...]:
-    unknown = [kind for kind in wanted or () if kind not in kinds()]
-    if unknown:
-        raise UserError(f"key `tasks.kinds`: unknown task type `{unknown[0]}`; known are {', '.join(kinds())}.")
-    return tuple(task for task in tasks if wanted is None or task.kind in wanted)
-
-
-def _first(tasks: Iterable[Task], limit: int | None) -> tuple[Task, ...]:
-    """The first `limit` tasks of each type, in order."""
-    count: Counter[str] = Counter()
-    taken = []
-    for task in tasks:
-        count[task.kind] += 1
-        if limit is None or count[task.kind] <= limit:
-            taken.append(task)
-    return tuple(taken)
-
-
-def _without(tasks: Iterable[Task], others: Iterable[Task]) -> list[Task]:
-    taken = {task.task_id for task in others}
-    return [task for task in tasks if task.task_id not in taken]
-
-
-def _refuse_empty(selection: Selection, splits: Collection[str]) -> None:
-    wanted = {"sft": "tasks.sft", "explore": "tasks.explore"} | dict.fromkeys(splits, "splits")
-    for name, key in wanted.items():
-        if not getattr(selection, name):
-            raise UserError(
-                f"key `{key}`: the list `{name}` is empty for these `tasks.kinds` and limits; widen one of them."
-            )
 
 
 @functools.cache

@@ -11,192 +11,27 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from coevolve.config.environments import KINDS, EnvConfig
+from coevolve.config.sections import (
+    DpoConfig,
+    ModelConfig,
+    PairingConfig,
+    Positive,
+    Quirks,
+    Recipe,
+    ReportConfig,
+    RolloutConfig,
+    SftConfig,
+    Source,
+    Strict,
+)
 from coevolve.errors import UserError
-from coevolve.types import PairKind, PairWeights, Protocol, UnitInterval
-
-Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(gt=0.0)]
-
-
-class Strict(BaseModel):
-    """Base of all config sections: immutable, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Optimiser(Strict):
-    """AdamW and its schedule; `batch_size` counts sequences (or pairs) per step over all devices."""
-
-    epochs: Rate
-    batch_size: Positive
-    micro_batch: Positive
-    warmup: UnitInterval
-    schedule: Literal["cosine", "linear", "constant"]
-    weight_decay: float = Field(ge=0.0)
-    max_grad_norm: float = Field(gt=0.0)
-    save_steps: Positive
-
-
-class SftConfig(Optimiser):
-    """Eq. 3 to 5."""
-
-    learning_rate: Rate
-
-
-class DpoConfig(Optimiser):
-    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last one for all later iterations."""
-
-    learning_rate: Annotated[list[Rate], Field(min_length=1)]
-    beta: Annotated[list[Rate], Field(min_length=1)]
-    reference: Literal["previous", "base"]
-    nll: Literal["mean", "sum"]
-    precompute_reference: bool
-
-
-class TinyArchitecture(Strict):
-    """A Llama built from nothing, with a byte-level BPE tokenizer trained on the expert text."""
-
-    vocab_size: Positive
-    hidden_size: Positive
-    layers: Positive
-    heads: Positive
-    intermediate_size: Positive
-
-
-class PretrainConfig(Optimiser):
-    """Language modelling on all tokens of `corpus`; stands where a downloaded checkpoint stands for real models."""
-
-    learning_rate: Rate
-
-
-class LoraConfig(Strict):
-    """Low-rank adapters in place of full fine-tuning."""
-
-    rank: Positive
-    alpha: Positive
-    dropout: UnitInterval
-    target_modules: list[str] | Literal["all-linear"]
-
-
-class ModelConfig(Strict):
-    """A base model: either `tiny` (built here) or `path` (a directory in transformers' format)."""
-
-    label: str
-    context: Positive
-    tiny: TinyArchitecture | None = None
-    pretrain: PretrainConfig | None = None
-    path: str | None = None
-    revision: str = ""
-    lora: LoraConfig | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> ModelConfig:
-        if (self.tiny is None) == (self.path is None) or (self.tiny is None) != (self.pretrain is None):
-            raise ValueError("give either `path`, or both `tiny` and `pretrain`")
-        return self
-
-
-class TaskSelection(Strict):
-    """Which tasks of the environment's lists a suite uses, in the lists' order.
-
-    `kinds` None: all task types. `sft`, `explore` and `evaluate` bound the number of tasks per task type (None: all).
-    `explore_sft`: the tasks fine-tuned on are explored too (what the paper does); otherwise exploration takes others.
-    """
-
-    lists: Literal["eto", "official"]
-    kinds: list[str] | None
-    sft: Positive | None
-    explore: Positive | None
-    evaluate: Positive | None
-    explore_sft: bool
-
-
-class ExpertSource(Strict):
-    """Where expert trajectories come from: `gold` (the kit's own trajectory file) or `eto` (ETO's published format)."""
-
-    format: Literal["gold", "eto"]
-    path: str
-    sha256: str
-    min_reward: UnitInterval
-
-
-class SciWorldConfig(Strict):
-    """ScienceWorld. `simplification`: the simulator's own string; `workers` episodes at once, sixteen to a JVM.
-
-    `memory_mb` caps the heap of a JVM; one that is silent for `read_timeout` seconds has failed.
-    """
-
-    kind: Literal["sciworld"]
-    label: str
-    splits: list[Literal["seen", "unseen"]]
-    tasks: TaskSelection
-    experts: ExpertSource
-    simplification: str
-    step_limit: Positive | None
-    workers: Positive
-    memory_mb: Positive
-    read_timeout: Rate
-
-
-EnvConfig = SciWorldConfig
-
-
-class RolloutConfig(Strict):
-    """Exploration: `k` rollouts per instruction; evaluation is greedy, once. A broken episode has `retries` more."""
-
-    k: Positive
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)]
-    max_new_tokens: Positive
-    retries: Annotated[int, Field(ge=0)]
-
-
-class PairingConfig(Strict):
-    """Rules of pairing (section 4.2 and 4.3 of the paper, and ETO's script)."""
-
-    expert_beaten: Literal["drop", "swap"]
-    max_extra_turns: Annotated[int, Field(ge=0)] | None
-    within: bool
-
-
-class AgentRecipe(Strict):
-    """One agent of a method: the base policy it starts from, and what it is trained on (nothing: it stays frozen)."""
-
-    base: Literal["untrained", "target", "failure"]
-    explores: bool
-    trains_on: dict[PairKind, PairWeights] = {}
-
-
-class Recipe(Strict):
-    """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often."""
-
-    label: str
-    source: str
-    iterations: Annotated[int, Field(ge=0)] | None
-    agents: dict[Literal["target", "failure"], AgentRecipe]
-    pairing: PairingConfig | None = None
-
-
-class Quirks(Strict):
-    """What upstream's code does and a referee would not: SPEC section 4, one switch each."""
-
-    exploration_temperature: float = Field(ge=0.0)  # 1
-    overlap: Literal["keep", "remove"]  # 3
-    long_prompt: Literal["cut_left", "end"]  # 5
-    success: Literal["any_ending", "reward_one"]  # 6
-    format_error_resets: bool  # 7
-    env_error: Literal["zero", "exclude"]  # 12
-
-
-class ReportConfig(Strict):
-    """Intervals and tables."""
-
-    bootstrap: Positive
-    confidence: Annotated[float, Field(gt=0.0, lt=1.0)]
+from coevolve.types import Protocol
 
 
 class Suite(Strict):
@@ -210,6 +45,7 @@ class Suite(Strict):
     protocols: dict[Protocol, Quirks]
     seeds: Annotated[list[int], Field(min_length=1)]
     models: dict[str, ModelConfig]
+    sources: dict[str, Source] = Field(default_factory=dict)
     envs: dict[str, EnvConfig]
     iterations: dict[str, Positive]
     methods: Annotated[list[str], Field(min_length=1)]
@@ -251,21 +87,21 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
     try:
         return Suite.model_validate(raw)
     except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error, raw)}") from None
+        raise UserError(f"{path}: {_explain(error)}") from None
 
 
 _NOT_FOR_JOBS = {"label": "", "source": "", "iterations": None}
 
 
-def restrict(suite: Suite, keys: Iterable[str], model: str | None, env: str | None, method: str | None) -> Suite:
-    """The part of a suite that one job may read: `keys` only, and only its own model, environment and recipe.
+def restrict(suite: Suite, keys: Iterable[str], own: Mapping[str, str]) -> Suite:
+    """The part of a suite that one job may read: `keys` only, and of the sections in `own` only the entry named there.
 
     Reading anything else raises AttributeError or KeyError: a stage cannot depend on what its digest does not cover.
     What is only for people's eyes (labels, sources) or for the plan (a recipe's iterations) is blank.
     """
     narrowed: dict[str, Any] = {key: getattr(suite, key) for key in keys}
-    for key, name in (("models", model), ("envs", env), ("recipes", method)):
-        if key in narrowed and name is not None:
+    for key, name in own.items():
+        if key in narrowed:
             section = narrowed[key][name]
             blank = {field: empty for field, empty in _NOT_FOR_JOBS.items() if field in type(section).model_fields}
             narrowed[key] = {name: section.model_copy(update=blank)}
@@ -345,10 +181,12 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     node[last] = yaml.safe_load(text)
 
 
-def _explain(error: ValidationError, raw: dict[str, Any]) -> str:
+def _explain(error: ValidationError) -> str:
     """The first problem of a validation error in words, with the nearest known key where one is unknown."""
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or "(top level)"
+    # Pydantic also names the kind by which it chose an environment's class; the file has no such key.
+    location = [part for place, part in enumerate(first["loc"]) if place != 2 or first["loc"][0] != "envs"]
+    key = ".".join(str(part) for part in location) or "(top level)"
     if first["type"] == "extra_forbidden":
         return f"unknown key `{key}`{_suggestion(str(first['loc'][-1]), _siblings(first['loc'][:-1]))}."
     if first["type"] == "missing":
@@ -360,6 +198,8 @@ def _explain(error: ValidationError, raw: dict[str, Any]) -> str:
 def _siblings(location: tuple[str | int, ...]) -> Iterable[str]:
     """Names of the fields beside an unknown key."""
     section: Any = Suite
+    if location[:1] == ("envs",) and len(location) > 2:
+        section, location = KINDS[str(location[2])], location[3:]
     for part in location:
         fields = getattr(section, "model_fields", {})
         if part in fields:

@@ -1,0 +1,183 @@
+"""The sections of the environments, one class a kind."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from coevolve.config.sections import Positive, Rate, SourceFile, Strict
+from coevolve.types import UnitInterval
+
+
+class TaskSelection(Strict):
+    """Which tasks of an environment's lists a suite uses, in the lists' order.
+
+    `kinds` None: all task types. `sft`, `explore` and `evaluate` bound the number of tasks per task type (None: all).
+    `explore_sft`: the tasks fine-tuned on are explored too (what the paper does); otherwise exploration takes others.
+    """
+
+    kinds: list[str] | None
+    sft: Positive | None
+    explore: Positive | None
+    evaluate: Positive | None
+    explore_sft: bool
+
+
+class SciWorldSelection(TaskSelection):
+    """`lists`: ETO's task lists, or the simulator's official splits."""
+
+    lists: Literal["eto", "official"]
+
+
+class ExpertSource(SourceFile):
+    """Where expert trajectories come from: `gold` (the kit's own trajectory file) or `eto` (ETO's published format)."""
+
+    format: Literal["gold", "eto"]
+    min_reward: UnitInterval
+
+
+class EnvSection(Strict):
+    """What every environment's section has: its kind, its name in tables, and how many episodes run at once."""
+
+    kind: str
+    label: str
+    workers: Positive
+
+    @property
+    def module(self) -> str:
+        """The module that stands behind this kind (`coevolve.envs.domains`)."""
+        return f"coevolve.envs.{self.kind}.domain"
+
+    @property
+    def note(self) -> str:
+        """What has to be said beside every result, such as that a split is not the paper's; else empty."""
+        return ""
+
+
+class SciWorldConfig(EnvSection):
+    """ScienceWorld. `simplification`: the simulator's own string; `workers` episodes at once, sixteen to a JVM.
+
+    `memory_mb` caps the heap of a JVM; one that is silent for `read_timeout` seconds has failed.
+    """
+
+    kind: Literal["sciworld"]
+    splits: list[Literal["seen", "unseen"]]
+    tasks: SciWorldSelection
+    experts: ExpertSource
+    simplification: str
+    step_limit: Positive | None
+    memory_mb: Positive
+    read_timeout: Rate
+
+    @property
+    def data_files(self) -> dict[str, str]:
+        """Files the task lists and experts are made from, by name."""
+        return {"experts": self.experts.path}
+
+    @property
+    def play_files(self) -> dict[str, str]:
+        """Files an episode needs, by name."""
+        return {}
+
+
+#: Servers that speak MySQL's language; what MariaDB says differs from what was recorded in 2023.
+Flavour = Literal["mysql", "mariadb"]
+
+
+class SqlItems(Strict):
+    """Questions with their gold statements.
+
+    `templates`: made from `databases` (None: all), `per_kind` of each kind, for tiny policies. `dev`: Spider's development
+    items as InterCode ships them, training and evaluation divided by database. `ipr`: IPR's lists.
+    """
+
+    source: Literal["templates", "dev", "ipr"]
+    dev: SourceFile | None = None
+    train: SourceFile | None = None
+    per_kind: Positive | None = None
+    databases: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _source_has_its_files(self) -> SqlItems:
+        needed = {"templates": ("per_kind",), "dev": ("dev",), "ipr": ("dev", "train")}[self.source]
+        missing = [name for name in needed if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"source `{self.source}` needs `{missing[0]}`")
+        return self
+
+
+class SqlExperts(Strict):
+    """Where expert trajectories come from.
+
+    `scripted`: the kit looks at the tables, then asks. `recorded`: GPT-4's own runs of 2023 that earned 1.0, in
+    InterCode's format. `eto`: IPR's published file, in ETO's format.
+    """
+
+    format: Literal["scripted", "recorded", "eto"]
+    file: SourceFile | None = None
+    min_reward: UnitInterval
+
+    @model_validator(mode="after")
+    def _file_where_one_is_read(self) -> SqlExperts:
+        if (self.file is None) != (self.format == "scripted"):
+            raise ValueError(f"format `{self.format}` {'takes no' if self.file else 'needs a'} `file`")
+        return self
+
+
+class SqlServerConfig(Strict):
+    """The database server: `address` if given, else `binary`, else a `mysqld` on PATH, else the kit's own package.
+
+    `address`: `user@host:port` or `user@/path/to/socket`, password in COEVOLVE_SQL_PASSWORD; the server then holds the
+    dump already. `engine`: which flavours are taken, the first found wins. A statement runs at most
+    `statement_seconds` and brings at most `rows`.
+    """
+
+    address: str | None
+    binary: str | None
+    engine: Annotated[list[Flavour], Field(min_length=1)]
+    statement_seconds: Rate
+    rows: Positive
+
+
+class InterCodeSqlConfig(EnvSection):
+    """InterCodeSQL: questions over the twenty databases of `dump`, asked of a real server by `workers` sessions.
+
+    `reward`: `continuous` as upstream computes it, or `binary` (1 for an exact answer, else 0), as appendix A says.
+    Observations are cut to `observation_length` characters.
+    """
+
+    kind: Literal["intercode_sql"]
+    splits: list[Literal["test"]]
+    tasks: TaskSelection
+    items: SqlItems
+    experts: SqlExperts
+    dump: SourceFile
+    server: SqlServerConfig
+    reward: Literal["continuous", "binary"]
+    observation_length: Positive
+    step_limit: Positive
+
+    @property
+    def note(self) -> str:
+        """How the items differ from IPR's, or what is taken for granted about those."""
+        return {
+            "templates": "InterCodeSQL: template questions, not IPR's items.",
+            "dev": "InterCodeSQL: Spider's dev items, 815 to train on and 200 of other databases, not IPR's split.",
+            "ipr": "InterCodeSQL: IPR's 1,015 test items are taken to be Spider's dev items whose gold runs, in order.",
+        }[self.items.source]
+
+    @property
+    def data_files(self) -> dict[str, str]:
+        """Files the task lists and experts are made from, by name."""
+        return self.play_files | ({"experts": self.experts.file.path} if self.experts.file else {})
+
+    @property
+    def play_files(self) -> dict[str, str]:
+        """Files an episode needs, by name: the items are there for the fingerprint of their gold rows."""
+        sources = {"dump": self.dump, "dev": self.items.dev, "train": self.items.train}
+        return {name: file.path for name, file in sources.items() if file}
+
+
+EnvConfig = Annotated[SciWorldConfig | InterCodeSqlConfig, Field(discriminator="kind")]
+KINDS: dict[str, type[EnvSection]] = {"sciworld": SciWorldConfig, "intercode_sql": InterCodeSqlConfig}

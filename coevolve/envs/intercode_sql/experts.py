@@ -1,0 +1,89 @@
+"""InterCodeSQL's experts: the kit's own script, GPT-4's recorded runs, or IPR's published file.
+
+The first two are played here, so that their observations are those of the server that the agents meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from coevolve import store
+from coevolve.config import InterCodeSqlConfig, Quirks, SourceFile
+from coevolve.envs.experts import Experts, matched, read_eto
+from coevolve.envs.intercode_sql import recorded
+from coevolve.envs.intercode_sql.env import InterCodeSql, pool
+from coevolve.envs.intercode_sql.templates import say, solution
+from coevolve.prompts import prompt_messages, write_action
+from coevolve.types import Drop, DropReason, StopReason, Task, Trajectory, Turn
+
+INSTRUCTION = (
+    "Answer a question about a MySQL database. Each turn, write `Thought: ...` and then `Action:` with one statement:\n"
+    "Action: \n```sql\nSHOW TABLES\n```\n"
+    "The last result is your answer. Once it is right, write `Action: submit`."
+)
+
+
+def experts(config: InterCodeSqlConfig, quirks: Quirks, wanted: Sequence[Task], key: str) -> Experts:
+    """One expert of at least the configured reward per wanted task at most; raises `UserError` for a malformed file."""
+    source = config.experts
+    if source.file is None:
+        return _played(config, quirks, wanted, {task.task_id: solution(task) for task in wanted})
+    path = store.verified(Path(source.file.path), source.file.sha256, f"{key}.experts.file")
+    if source.format == "recorded":
+        return _played(config, quirks, wanted, dict(_recorded(path, config.items.dev)))
+    return matched(read_eto(path, _task_of_number, _action), wanted, source.min_reward)
+
+
+def _played(
+    config: InterCodeSqlConfig, quirks: Quirks, wanted: Sequence[Task], scripts: Mapping[str, Sequence[str]]
+) -> Experts:
+    """The scripts of the wanted tasks, played; those of more turns than an episode has are dropped."""
+    scripted = [task for task in wanted if task.task_id in scripts]
+    long = [task for task in scripted if len(scripts[task.task_id]) > config.step_limit]
+    with pool(config, quirks, 1) as (env,):
+        found = [_play(env, quirks, task, scripts[task.task_id]) for task in scripted if task not in long]
+    experts = matched(found, [task for task in wanted if task not in long], config.experts.min_reward)
+    drops = tuple(
+        Drop(task_id=task.task_id, reason=DropReason.OVERLONG, detail=f"{len(scripts[task.task_id])} turns")
+        for task in long
+    )
+    return Experts(experts.trajectories, (*drops, *experts.drops))
+
+
+def _play(env: InterCodeSql, quirks: Quirks, task: Task, script: Sequence[str]) -> Trajectory:
+    question = env.start(task)
+    turns = []
+    for text in script:
+        action = env.parse(text)
+        result = env.step(action)
+        turns.append(Turn(text=text, action=action, observation=result.observation, score=result.score))
+    return Trajectory(
+        task=task,
+        agent="expert",
+        protocol="paper" if quirks.sql_wrapper == "lenient" else "fixed",
+        environment=env.identity,
+        prompt=prompt_messages(question, instruction=INSTRUCTION),
+        turns=tuple(turns),
+        reward=result.reward,
+        raw_score=result.score,
+        stop=StopReason.DONE,
+    )
+
+
+def _recorded(path: Path, dev: SourceFile | None) -> Iterator[tuple[str, list[str]]]:
+    """The runs that earned 1.0 in 2023, in the kit's words: the statements that were run, then `submit`."""
+    for episode in recorded.read(path, Path(dev.path) if dev else None):
+        statements = [turn.statement for turn in episode.turns if turn.statement is not None]
+        if statements and episode.turns[-1].reward == 1.0:
+            yield f"intercode_sql/dev/{episode.number}", [*map(say, statements), write_action("submit")]
+
+
+def _task_of_number(number: str) -> Task | None:
+    """The training item that IPR's file numbers so."""
+    name = f"intercode_sql/ipr/{number}"
+    return Task(env="intercode_sql", task_id=name, split="train") if number.isdecimal() else None
+
+
+def _action(text: str) -> str | None:
+    return text.partition("Action:")[2].strip() or None

@@ -1,0 +1,88 @@
+#!/bin/bash
+# The servers InterCodeSQL runs on, unpacked into the kit's cache: no Docker, no root, nothing of the system is touched.
+# MySQL comes from Debian's unstable suite with a libc of its own, MariaDB, the fallback, from this machine's own suite.
+#
+#   COEVOLVE_CACHE    where to unpack (default: /var/cache/coevolve for root, else ~/.cache/coevolve)
+#   COEVOLVE_MIRROR   a directory with mysql/*.deb or mariadb/*.deb, taken instead of the network
+#
+# A server that is there already is left alone. `manifest.tsv` beside each names package, version and sha256.
+set -uo pipefail
+umask 022
+
+if [ -z "${COEVOLVE_CACHE:-}" ]; then
+  if [ "$(id -u)" = 0 ]; then COEVOLVE_CACHE=/var/cache/coevolve; else COEVOLVE_CACHE=$HOME/.cache/coevolve; fi
+fi
+SERVERS=$COEVOLVE_CACHE/servers
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+
+say() { echo "mysql.sh: $*" >&2; }
+
+# The archives this machine's own sources name for its own release, one per line.
+sites() { apt-get update --print-uris 2>/dev/null | sed -n "s|^'\(.*\)/dists/$1/InRelease' .*|\1|p"; }
+
+# apt with a state of its own under $APT, which holds nothing but a Perl that no server needs at run time.
+private_apt() {
+  apt-get -qq -o Dir::State="$APT" -o Dir::State::status="$APT/status" -o Dir::Cache="$APT" \
+    -o Dir::Etc::sourcelist="$APT/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
+    -o Dir::Log="$APT" -o Debug::NoLocking=1 -o APT::Sandbox::User="$(id -un)" -o APT::Update::Error-Mode=any "$@"
+}
+
+new_apt() {
+  APT=$1
+  mkdir -p "$APT"/lists/partial "$APT"/archives/partial
+  printf '%s\n' 'Package: perl' 'Status: install ok installed' 'Version: 999' \
+    "Architecture: $(dpkg --print-architecture)" 'Multi-Arch: allowed' 'Maintainer: none' 'Description: stands in' \
+    > "$APT/status"
+}
+
+# Package $1 of suite $2 and all it depends on, as .debs in directory $3.
+download() {
+  local codename site
+  codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+  new_apt "$3/apt"
+  for site in $(sites "$codename"); do
+    echo "deb [signed-by=$KEYRING] $site ${2:-$codename} main" > "$APT/sources.list"
+    private_apt update && private_apt install --yes --no-install-recommends --download-only "$1" &&
+      mv "$APT"/archives/*.deb "$3" && rm -r "$APT" && return
+  done
+  return 1
+}
+
+# The .debs of directory $1 as one tree in directory $2, without programs and texts that a server does not read.
+unpack() {
+  local deb
+  mkdir -p "$2"/usr/{lib,lib64} && ln -s usr/lib usr/lib64 "$2" || return
+  for deb in "$1"/*.deb; do
+    dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$2" --no-same-owner --keep-directory-symlink \
+      --exclude='./usr/bin/*' --exclude='./usr/share/doc/*' --exclude='./usr/share/man/*' || return
+    dpkg-deb --show --showformat='${Package}\t${Version}\t' "$deb" && sha256sum < "$deb" | cut -d ' ' -f 1 || return
+  done > "$2/manifest.tsv"
+}
+
+# Server $1, made of package $2 (suite $3, default: the machine's own) and recognised by file $4; made aside, then renamed.
+server() {
+  local aside=$SERVERS/.$1.tmp debs
+  [ -e "$SERVERS/$1/$4" ] && return
+  rm -rf "$aside" "${SERVERS:?}/$1" && mkdir -p "$aside/debs" || return
+  debs=${COEVOLVE_MIRROR:-}/$1
+  if ! compgen -G "$debs/*.deb" > /dev/null; then
+    debs=$aside/debs
+    download "$2" "$3" "$debs" > "$aside/log" 2>&1 || { tail -n 3 "$aside/log" >&2; rm -rf "$aside"; return 1; }
+  fi
+  unpack "$debs" "$aside/tree" && [ -e "$aside/tree/$4" ] && mv "$aside/tree" "$SERVERS/$1"
+  local failed=$?
+  rm -rf "$aside"
+  return $failed
+}
+
+if ! command -v apt-get dpkg-deb > /dev/null; then
+  say "no apt here: install MySQL 8 or 9 your own way and name it in \`server.binary\` or \`server.address\`."
+  exit 1
+fi
+mkdir -p "$SERVERS" && exec 9>> "$SERVERS/.lock" && flock 9 || { say "cannot write to $SERVERS; set COEVOLVE_CACHE."; exit 1; }
+server mysql mysql-server-core unstable usr/sbin/mysqld || say "MySQL could not be had; going on with MariaDB, whose results are not comparable."
+server mariadb mariadb-server-core "" usr/sbin/mariadbd || say "MariaDB could not be had."
+for one in mysql mariadb; do
+  [ -d "$SERVERS/$one" ] && found=1 && say "$one is in $SERVERS/$one"
+done
+[ -n "${found:-}" ] || { say "no server could be had: see the lines above, or put .debs into COEVOLVE_MIRROR/mysql."; exit 1; }

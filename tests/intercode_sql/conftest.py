@@ -1,0 +1,63 @@
+"""A real server on the real databases, shared by tests that do not break it."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coevolve import mirror
+from coevolve.config import Source, SqlServerConfig
+from coevolve.envs.intercode_sql.server import Server
+
+DEFAULTS = {
+    "address": None,
+    "binary": None,
+    "engine": ["mysql", "mariadb"],
+    "statement_seconds": 10.0,
+    "rows": 20_000,
+}
+
+
+@pytest.fixture(scope="session")
+def dump(root: Path) -> Path:
+    """The dump of the twenty databases, downloaded once where it is not there yet."""
+    source = Source(**yaml.safe_load((root / "configs" / "sources.yaml").read_text())["sources"]["spider"])
+    path = root / "data" / "mirror" / "spider" / source.file
+    if not path.exists():
+        folder = os.environ.get("COEVOLVE_MIRROR")
+        mirror.fetch(source, path, Path(folder) if folder else None)
+    return path
+
+
+@pytest.fixture(scope="session")
+def sql_config() -> SqlServerConfig:
+    return SqlServerConfig(**DEFAULTS)
+
+
+@pytest.fixture(scope="session")
+def quick_config(sql_config: SqlServerConfig) -> SqlServerConfig:
+    """For servers that only start and end: MariaDB does both in a third of the time."""
+    return sql_config.model_copy(update={"engine": ["mariadb", "mysql"]})
+
+
+@pytest.fixture(scope="session")
+def server(sql_config: SqlServerConfig, dump: Path) -> Iterator[Server]:
+    """A server for tests that leave it alive."""
+    with Server(sql_config, dump) as server:
+        yield server
+
+
+@pytest.fixture
+def own_server(dump: Path) -> Iterator[Callable[..., Server]]:
+    """Makes servers that a test may break, with keys of the configuration replaced; they are closed at its end."""
+    made: list[Server] = []
+
+    def make(**changes: object) -> Server:
+        made.append(Server(SqlServerConfig(**DEFAULTS | changes), dump))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()

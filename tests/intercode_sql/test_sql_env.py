@@ -1,0 +1,272 @@
+"""The environment on the real server: both protocols' wrappers, rewards, and episodes that cannot see each other."""
+
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coevolve.config import InterCodeSqlConfig, Quirks
+from coevolve.envs.base import EnvError
+from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, OVER, InterCodeSql, pool
+from coevolve.envs.intercode_sql.golds import Golds
+from coevolve.envs.intercode_sql.server import Server
+from coevolve.errors import UserError
+from coevolve.types import Task
+
+LANGUAGES = "SELECT Language FROM countrylanguage WHERE CountryCode = 'CHE' ORDER BY Percentage DESC"
+FOUND = "[('German',), ('French',), ('Italian',), ('Romansh',)]"
+
+
+def task(database: str = "world_1", gold: str = LANGUAGES) -> Task:
+    data = {"database": database, "gold": gold, "question": "Which languages are spoken in Switzerland?"}
+    return Task(env="intercode_sql", task_id="intercode_sql/test/0", split="test", data=data)
+
+
+def sql(statement: str) -> str:
+    return f"```sql\n{statement}\n```"
+
+
+@pytest.fixture(scope="module")
+def config(root: Path, dump: Path) -> InterCodeSqlConfig:
+    text = (root / "configs" / "envs" / "intercode_sql-small.yaml").read_text()
+    section = yaml.safe_load(text)["envs"]["intercode_sql"]
+    return InterCodeSqlConfig.model_validate(section | {"dump": section["dump"] | {"path": str(dump)}})
+
+
+@pytest.fixture(scope="module")
+def protocols(root: Path) -> dict[str, Quirks]:
+    text = (root / "configs" / "protocols.yaml").read_text()
+    return {name: Quirks.model_validate(quirks) for name, quirks in yaml.safe_load(text)["protocols"].items()}
+
+
+@pytest.fixture(scope="module")
+def golds(server: Server) -> Iterator[Golds]:
+    with contextlib.closing(Golds(server)) as golds:
+        yield golds
+
+
+@pytest.fixture
+def make(server: Server, golds: Golds, config: InterCodeSqlConfig, protocols: dict[str, Quirks]) -> Iterator[Callable]:
+    """Makes environments of a protocol, with keys of the configuration replaced."""
+    with contextlib.ExitStack() as stack:
+
+        def make(protocol: str, **changes: object) -> InterCodeSql:
+            env = InterCodeSql(server, golds, config.model_copy(update=changes), protocols[protocol], "a server")
+            stack.callback(env.close)
+            return env
+
+        yield make
+
+
+def played(env: InterCodeSql, actions: list[str | None], item: Task | None = None) -> list[tuple]:
+    """Observation, reward, score and end of every step."""
+    env.start(item or task())
+    results = [env.step(action) for action in actions]
+    return [(result.observation, result.reward, result.score, result.done) for result in results]
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fixed"])
+def test_an_episode_from_question_to_success(make: Callable, protocol: str) -> None:
+    env = make(protocol)
+    assert env.start(task()) == "Which languages are spoken in Switzerland?"
+    texts = ["Thought: I look.\nAction: " + sql("SHOW TABLES"), "Action: " + sql(LANGUAGES), "Action: submit"]
+    results = [env.step(env.parse(text)) for text in texts]
+    assert [r.observation for r in results] == ["[('city',), ('country',), ('countrylanguage',)]", FOUND, FOUND]
+    assert [(r.reward, r.score, r.done) for r in results] == [(0.0, 0.0, False)] * 2 + [(1.0, 1.0, True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("Thought: a\nAction: submit", "submit"),
+        ("Action:submit\n", "submit\n"),
+        ("Action:\n\nsubmit", "\nsubmit"),
+        ("Action: a\nAction: b", "a\nAction: b"),
+        ("Action:", ""),
+        ("action: submit", None),
+        ("SELECT 1", None),
+        ("", None),
+    ],
+)
+def test_the_action_is_what_follows_the_first_label(make: Callable, text: str, action: str | None) -> None:
+    assert make("paper").parse(text) == action
+
+
+#: Action -> the observation of `paper` and of `fixed`; None where the episode ends with the last result.
+WRAPPED = {
+    sql("SELECT 1"): ("[(1,)]", "[(1,)]"),
+    "I try ```sql SELECT 1``` and ```sql SELECT 2```": ("[(1,)]", "[(1,)]"),
+    sql("SELECT ID\nFROM city WHERE ID = 3"): (
+        "Error executing query: Unknown column 'ID' in 'field list'",
+        "[(3,)]",
+    ),
+    sql("SELECT ID FROM city WHERE ID < 0"): ("[]", "[]"),
+    sql("SET @x = 1"): (NOT_UNDERSTOOD, NO_ROWS),
+    sql(""): (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
+    "```sql": (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
+    "SELECT 1": (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
+    "``` SELECT 1 ```": (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
+    "": (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
+    "submit": (None, None),
+    "submit.": (None, None),
+    " submit\n": (None, None),
+    "I submit this": (None, NOT_UNDERSTOOD),
+    sql("SELECT 'submit'"): (None, "[('submit',)]"),
+    "Submit": (NOT_UNDERSTOOD, None),
+    "SUBMIT.": (NOT_UNDERSTOOD, None),
+    "submit..": (None, NOT_UNDERSTOOD),
+}
+
+
+@pytest.mark.parametrize("action", WRAPPED, ids=range(len(WRAPPED)))
+@pytest.mark.parametrize("protocol", ["paper", "fixed"])
+def test_what_an_action_is_taken_for(make: Callable, protocol: str, action: str) -> None:
+    expected = WRAPPED[action][protocol == "fixed"]
+    _, (observation, _, _, done) = played(make(protocol), [sql("SELECT 7"), action])
+    assert (observation, done) == (("[(7,)]", True) if expected is None else (expected, False))
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fixed"])
+def test_no_action_is_not_understood_and_keeps_the_last_result(make: Callable, protocol: str) -> None:
+    steps = played(make(protocol), [sql(LANGUAGES), None, "what?", "submit"])
+    assert steps[1] == steps[2] == (NOT_UNDERSTOOD, 0.0, 0.0, False)
+    assert steps[3] == (FOUND, 1.0, 1.0, True)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fixed"])
+def test_submitting_what_is_no_list_of_rows_earns_nothing(server: Server, make: Callable, protocol: str) -> None:
+    env = make(protocol)
+    assert played(env, ["submit"]) == [("None", 0.0, 0.0, True)]
+    assert played(env, [sql(LANGUAGES), sql("SET @x = 1"), "submit"])[-1] == ("None", 0.0, 0.0, True)
+    if server.comparable:
+        error = "Error executing query: Table 'world_1.towns' doesn't exist"
+        steps = played(env, [sql(LANGUAGES), sql("SELECT * FROM towns"), "submit"])
+        assert steps[1:] == [(f"{error}\n", 0.0, 0.0, False), (error, 0.0, 0.0, True)]
+
+
+def test_long_observations_are_cut_but_for_what_paper_shows_of_a_submission(make: Callable) -> None:
+    actions = [sql("SELECT Name FROM city ORDER BY ID"), "submit"]
+    (paper, *_), (paper_submitted, *_) = played(make("paper"), actions)
+    (fixed, *_), (fixed_submitted, *_) = played(make("fixed"), actions)
+    assert paper == fixed == fixed_submitted == paper_submitted[:350] + "..."
+    assert paper_submitted.endswith("('Rafah',)]")
+    assert played(make("fixed"), [sql(f"SELECT '{'x' * 343}'")])[0][0] == f"[('{'x' * 343}',)]"
+    assert played(make("fixed"), [sql(f"SELECT '{'x' * 344}'")])[0][0] == f"[('{'x' * 344}',)..."
+
+
+def test_an_answer_in_another_order_is_negative_or_clipped(make: Callable) -> None:
+    # Upstream's tau compares the rows' texts place by place, not their ranks in the gold: reversed is not quite -1.
+    actions = [sql(LANGUAGES.replace("DESC", "ASC")), "submit"]
+    assert played(make("paper"), actions)[-1][1:3] == (-0.33, -0.33)
+    assert played(make("fixed"), actions)[-1][1:3] == (0.0, -0.33)
+    assert played(make("paper", reward="binary"), actions)[-1][1:3] == (0.0, -0.33)
+
+
+def test_a_part_of_the_rows_earns_a_part_or_nothing(make: Callable) -> None:
+    actions = [sql(f"{LANGUAGES} LIMIT 3"), "submit"]
+    assert played(make("fixed"), actions)[-1][1:3] == (0.75, 0.75)
+    assert played(make("fixed", reward="binary"), actions)[-1][1:3] == (0.0, 0.75)
+    assert played(make("fixed", reward="binary"), [sql(LANGUAGES), "submit"])[-1][1:3] == (1.0, 1.0)
+
+
+def test_steps_after_the_end_change_nothing(make: Callable) -> None:
+    steps = played(make("fixed"), [sql(LANGUAGES), "submit", "submit", sql("SELECT 1"), None])
+    assert steps[2:] == [(OVER, 1.0, 1.0, True)] * 3
+
+
+def test_a_step_before_any_episode_is_answered(make: Callable) -> None:
+    assert make("paper").step("submit").observation == OVER
+
+
+def test_the_limit_of_steps_is_the_configured_one(make: Callable) -> None:
+    assert make("paper").step_limit(task()) == 10
+    assert make("paper", step_limit=3).step_limit(task()) == 3
+
+
+@pytest.mark.parametrize("missing", ["database", "gold", "question"])
+def test_a_task_that_is_not_the_environments_is_the_users_error(make: Callable, missing: str) -> None:
+    data = {key: value for key, value in task().data.items() if key != missing}
+    with pytest.raises(UserError, match=missing):
+        make("fixed").start(task().model_copy(update={"data": data}))
+    with pytest.raises(UserError, match="world_2"):
+        make("fixed").start(task("world_2"))
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_answered(make: Callable, text: str) -> None:
+    for protocol in ("paper", "fixed"):
+        for action in (text, sql(text)):
+            assert isinstance(played(make(protocol), [action])[0][0], str)
+
+
+@pytest.fixture(scope="module")
+def pooled(config: InterCodeSqlConfig, protocols: dict[str, Quirks]) -> Iterator[list[InterCodeSql]]:
+    with pool(config, protocols["paper"], 8) as envs:
+        yield envs
+
+
+def test_a_pool_shares_one_server_and_says_which(pooled: list[InterCodeSql], server: Server) -> None:
+    assert {env.identity for env in pooled} == {pooled[0].identity}
+    assert pooled[0].identity.startswith(f"{server.identity} (rows ")
+    pids = {env.step(sql("SELECT @@pid_file")).observation for env in pooled if env.start(task())}
+    assert len(pids) == 1
+
+
+#: Statements that leave something behind in their session, and others that would see it.
+STATEMENTS = [
+    "SELECT @x, @@sql_mode, @@sql_select_limit, DATABASE()",
+    "SET @x = 1",
+    "SET sql_mode = ''",
+    "SET sql_select_limit = 2",
+    "USE flight_2",
+    "PREPARE s FROM 'SELECT Name FROM city ORDER BY ID LIMIT 9'",
+    "EXECUTE s",
+    "SELECT Name, COUNT(*) FROM city",
+    "SELECT Name FROM country ORDER BY Name LIMIT 5",
+    "START TRANSACTION",
+    "ROLLBACK",
+    "DELETE FROM city",
+    "DROP TABLE country",
+    "SELECT LAST_INSERT_ID(), LAST_INSERT_ID(3)",
+    "SELECT Language FROM countrylanguage",
+    LANGUAGES,
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_episodes_at_once_read_as_they_do_alone(pooled: list[InterCodeSql], seed: int) -> None:
+    choose = random.Random(seed)
+    episodes = [[*map(sql, choose.choices(STATEMENTS, k=6)), "submit"] for _ in range(48)]
+    alone = [played(pooled[0], episode) for episode in episodes]
+
+    def play(env: int) -> dict[int, list[tuple]]:
+        mine = list(range(env, len(episodes), len(pooled)))
+        random.Random(seed + env).shuffle(mine)
+        return {number: played(pooled[env], episodes[number]) for number in mine}
+
+    with ThreadPoolExecutor(len(pooled)) as threads:
+        at_once = dict(item for part in threads.map(play, range(len(pooled))) for item in part.items())
+    assert [at_once[number] for number in range(len(episodes))] == alone
+
+
+def test_a_killed_server_fails_the_episode_and_start_brings_it_back(
+    own_server: Callable, config: InterCodeSqlConfig, protocols: dict[str, Quirks]
+) -> None:
+    server = own_server()
+    with contextlib.closing(Golds(server)) as golds:
+        env = InterCodeSql(server, golds, config, protocols["fixed"], "a server")
+        env.start(task())
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(EnvError):
+            env.step(sql(LANGUAGES))
+        assert played(env, [sql(LANGUAGES), "submit"])[-1] == (FOUND, 1.0, 1.0, True)
+        env.close()

@@ -1,0 +1,206 @@
+"""Experts on the real server: the script, recorded runs in the kit's words, and IPR's format."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coevolve import store
+from coevolve.config import InterCodeSqlConfig, Quirks, SqlServerConfig
+from coevolve.envs.intercode_sql.experts import INSTRUCTION, experts
+from coevolve.envs.intercode_sql.tasks import items, listed
+from coevolve.errors import UserError
+from coevolve.types import Drop, DropReason
+
+KEY = "envs.intercode_sql"
+
+
+@pytest.fixture(scope="session")
+def quirks(root: Path) -> dict[str, Quirks]:
+    """The switches of both protocols."""
+    stated = yaml.safe_load((root / "configs/protocols.yaml").read_text())["protocols"]
+    return {protocol: Quirks.model_validate(switches) for protocol, switches in stated.items()}
+
+
+def source(path: Path) -> dict:
+    return {"path": str(path), "sha256": store.sha256(path)}
+
+
+def config(dump: Path, server: SqlServerConfig, questions: dict, trajectories: dict, **changes) -> InterCodeSqlConfig:
+    section = {
+        "kind": "intercode_sql",
+        "label": "InterCodeSQL",
+        "splits": ["test"],
+        "tasks": {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True},
+        "items": questions,
+        "experts": {"min_reward": 1.0, **trajectories},
+        "dump": source(dump),
+        "server": server.model_dump(),
+        "reward": "continuous",
+        "observation_length": 350,
+        "step_limit": 10,
+        "workers": 2,
+    }
+    return InterCodeSqlConfig.model_validate(section | changes)
+
+
+def write(path: Path, content) -> Path:
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def reasons(drops: tuple[Drop, ...]) -> list[tuple[str, DropReason]]:
+    return [(drop.task_id, drop.reason) for drop in drops]
+
+
+@pytest.mark.parametrize("protocol", ["paper", "fixed"])
+def test_the_script_earns_one_on_every_template_question(
+    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], protocol: str
+) -> None:
+    wanted = config(dump, sql_config, {"source": "templates", "per_kind": 90}, {"format": "scripted"})
+    tasks = items(wanted)
+    found = experts(wanted, quirks[protocol], tasks, KEY)
+    assert found.drops == ()
+    assert [trajectory.task for trajectory in found.trajectories] == list(tasks)
+    assert {(trajectory.reward, trajectory.protocol) for trajectory in found.trajectories} == {(1.0, protocol)}
+    first = found.trajectories[0]
+    assert [message.content for message in first.prompt] == [
+        INSTRUCTION,
+        "OK",
+        "List the injured of all rows in death.",
+    ]
+    assert [turn.observation[:12] for turn in first.turns] == [
+        "[('battle',)",
+        "[('caused_by",
+        "[(0,), (0,),",
+        "[(0,), (0,),",
+    ]
+    assert first.turns[2].action == "\n```sql\nSELECT injured FROM death\n```"
+    assert first.environment.startswith(("MySQL", "MariaDB"))
+
+
+def test_an_episode_too_short_for_the_expert_is_counted(
+    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks]
+) -> None:
+    wanted = config(dump, sql_config, {"source": "templates", "per_kind": 1}, {"format": "scripted"}, step_limit=3)
+    found = experts(wanted, quirks["fixed"], items(wanted), KEY)
+    assert found.trajectories == ()
+    assert {drop.reason for drop in found.drops} == {DropReason.OVERLONG}
+    assert len(found.drops) == 6
+
+
+def development(path: Path) -> dict:
+    """1,034 items in InterCode's format, all over one database."""
+    count = "SELECT COUNT(*) FROM singer"
+    asked = [{"db": "concert_singer", "gold": f"{count} WHERE Age > {n}", "query": f"Over {n}?"} for n in range(1034)]
+    return source(write(path, asked))
+
+
+def run(number: int, actions: list[str], reward: float) -> dict:
+    rewards = [*[0.0] * (len(actions) - 1), reward]
+    history = {"actions": actions, "observations": ["[]"] * len(actions), "rewards": rewards}
+    return {"task_id": number, "query": f"Over {number}?", "turn_history": history, "summary": {"max_reward": reward}}
+
+
+def test_recorded_runs_are_worded_and_played_again(
+    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path
+) -> None:
+    right = "SELECT COUNT(*) FROM singer WHERE Age > 40"
+    runs = [
+        run(40, ["DESCRIBE singer", right], 1.0),
+        run(41, ["SELECT Name FROM singer"], 1.0),
+        run(42, ["SHOW TABLES"] * 9 + [right.replace("40", "42")], 1.0),
+        run(43, [right.replace("40", "43")], 0.5),
+    ]
+    recorded = write(tmp_path / "runs.json", {str(record["task_id"]): record for record in runs})
+    trajectories = {"format": "recorded", "file": source(recorded)}
+    wanted = config(dump, sql_config, {"source": "dev", "dev": development(tmp_path / "dev.json")}, trajectories)
+    tasks = [task for task in items(wanted) if task.task_id.endswith(("/40", "/41", "/42", "/43", "/44"))]
+    found = experts(wanted, quirks["fixed"], tasks, KEY)
+    (good,) = found.trajectories
+    assert (good.task.task_id, good.reward) == ("intercode_sql/dev/40", 1.0)
+    assert [turn.text for turn in good.turns] == [
+        "Action: \n```sql\nDESCRIBE singer\n```",
+        f"Action: \n```sql\n{right}\n```",
+        "Action: submit",
+    ]
+    assert good.turns[1].observation == "[(3,)]"
+    assert reasons(found.drops) == [
+        ("intercode_sql/dev/42", DropReason.OVERLONG),
+        ("intercode_sql/dev/41", DropReason.LOW_REWARD),
+        ("intercode_sql/dev/41", DropReason.MISSING_EXPERT),
+        ("intercode_sql/dev/43", DropReason.MISSING_EXPERT),
+        ("intercode_sql/dev/44", DropReason.MISSING_EXPERT),
+    ]
+
+
+def test_gpt_4s_recorded_runs_still_earn_one(
+    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], shared: Path
+) -> None:
+    upstream = shared / "upstream/intercode"
+    runs = upstream / "recorded/ic_sql_multiturn_gpt-4_10_turns.json"
+    questions = {"source": "dev", "dev": source(upstream / "ic_spider_dev.json")}
+    wanted = config(dump, sql_config, questions, {"format": "recorded", "file": source(runs)})
+    lists = listed(wanted)
+    found = experts(wanted, quirks["paper"], lists.train, KEY)
+    if found.trajectories[0].environment.startswith("MySQL"):
+        assert len(found.trajectories) >= 590
+    assert {trajectory.reward for trajectory in found.trajectories} == {1.0}
+    assert all(trajectory.turns[-1].action == "submit" for trajectory in found.trajectories)
+
+
+def published(number: int | str, reward: float | None = None) -> dict:
+    """A trajectory as IPR publishes them."""
+    said = [
+        ("human", "Use SQL."),
+        ("gpt", "OK"),
+        ("human", "How many?"),
+        ("gpt", "Thought: I count.\nAction: \n```sql\nSELECT COUNT(*) FROM singer\n```"),
+        ("human", "Observation: [(6,)]"),
+        ("gpt", "Thought: Done.\nAction: submit."),
+    ]
+    conversations = [{"from": speaker, "value": value} for speaker, value in said]
+    return {"id": number, "conversations": conversations} | ({} if reward is None else {"reward": reward})
+
+
+def test_iprs_published_experts_are_read_as_they_are(
+    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path
+) -> None:
+    train = [{"db": "concert_singer", "gold": "SELECT 1", "query": "?", "hardness": "easy"}] * 4555
+    lists = {"dev": development(tmp_path / "dev.json"), "train": source(write(tmp_path / "train.json", train))}
+    file = write(tmp_path / "sft.json", [published(1287), published("438"), published(0), published(531, reward=0.4)])
+    wanted = config(dump, sql_config, {"source": "ipr", **lists}, {"format": "eto", "file": source(file)})
+    found = experts(wanted, quirks["paper"], listed(wanted).train[:4], KEY)
+    assert [trajectory.task for trajectory in found.trajectories] == list(listed(wanted).train[:2])
+    turns = found.trajectories[0].turns
+    assert [turn.action for turn in turns] == ["```sql\nSELECT COUNT(*) FROM singer\n```", "submit."]
+    assert [turn.observation for turn in turns] == ["[(6,)]", ""]
+    assert found.trajectories[0].prompt[0].content == "Use SQL."
+    assert reasons(found.drops) == [
+        ("intercode_sql/ipr/0", DropReason.NOT_IN_SPLIT),
+        ("intercode_sql/ipr/531", DropReason.LOW_REWARD),
+        ("intercode_sql/ipr/531", DropReason.MISSING_EXPERT),
+        ("intercode_sql/ipr/3579", DropReason.MISSING_EXPERT),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([published("item 5")], "item 0: id `item 5` stands for no task"),
+        ([published(5) | {"conversations": []}], "item 0: `conversations`"),
+        ([{"id": 5}], r"key `0\.conversations`"),
+    ],
+)
+def test_a_malformed_file_is_one_sentence(
+    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path, content, words: str
+) -> None:
+    file = source(write(tmp_path / "sft.json", content))
+    questions = {"source": "dev", "dev": development(tmp_path / "dev.json")}
+    wanted = config(dump, sql_config, questions, {"format": "eto", "file": file})
+    with pytest.raises(UserError, match=words):
+        experts(wanted, quirks["paper"], items(wanted), KEY)
+    Path(file["path"]).write_text("[]")
+    with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts\.file\.sha256"):
+        experts(wanted, quirks["paper"], items(wanted), KEY)

@@ -1,0 +1,297 @@
+"""What an agent may try: each ends as an answer in bounded time, and nobody else, then or later, sees any of it."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from coevolve.config import SqlServerConfig
+from coevolve.envs.intercode_sql.server import GRACE_SECONDS, Server
+from coevolve.envs.intercode_sql.session import TIMED_OUT, Answer, Session
+
+STATEMENT_SECONDS = 1.0
+#: A statement the server bounds, with room for a busy machine; one that only the client bounds.
+BOUND_SECONDS = 5.0
+CLIENT_BOUND_SECONDS = STATEMENT_SECONDS + 2 * GRACE_SECONDS
+
+#: What every session answers alike, whatever was tried before. The last one shows a variable of the session itself.
+PROBE = (
+    "SELECT DATABASE(), @@sql_mode, @@autocommit, @@sql_select_limit, @@time_zone, @@character_set_results",
+    "SHOW TABLES",
+    "SELECT * FROM city ORDER BY ID LIMIT 20",
+    "SELECT Continent, COUNT(*) FROM country GROUP BY Continent ORDER BY Continent",
+    "SELECT * FROM towns",
+    "EXECUTE s",
+    "SELECT @mine",
+)
+
+#: The limits by MySQL's names and by MariaDB's: on either, the other's are errors.
+LIFTED = (
+    "SET SESSION max_execution_time = 0",
+    "SET SESSION max_statement_time = 0",
+    "SET SESSION sql_select_limit = DEFAULT",
+    "SET SESSION cte_max_recursion_depth = 4294967295",
+    "SET SESSION max_recursive_iterations = 4294967295",
+)
+ENDLESS = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT "
+
+WRITES = (
+    "INSERT INTO city (Name, CountryCode) VALUES ('Nowhere', 'CHE')",
+    "REPLACE INTO city (ID) VALUES (1)",
+    "UPDATE city SET Population = 0",
+    "DELETE FROM city",
+    "TRUNCATE TABLE city",
+    "DROP TABLE city",
+    "DROP DATABASE world_1",
+    "ALTER TABLE city ADD COLUMN x INT",
+    "RENAME TABLE city TO town",
+    "CREATE TABLE towns (id INT)",
+    "CREATE TABLE towns AS SELECT * FROM city",
+    "CREATE TEMPORARY TABLE towns (id INT)",
+    "CREATE VIEW towns AS SELECT 1",
+    "CREATE DATABASE mine",
+    "CREATE INDEX i ON city (Name)",
+    "CREATE PROCEDURE p() SELECT 1",
+    "CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN 1",
+    "CREATE TRIGGER t BEFORE INSERT ON city FOR EACH ROW SET @x = 1",
+    "CREATE EVENT e ON SCHEDULE EVERY 1 SECOND DO SELECT 1",
+    "CREATE USER mine",
+    "GRANT ALL ON *.* TO CURRENT_USER()",
+    "SET PASSWORD = 'x'",
+    "ALTER USER CURRENT_USER() IDENTIFIED BY 'x'",
+    "SET GLOBAL max_connections = 1",
+    "SET GLOBAL super_read_only = OFF",
+    "SET PERSIST max_connections = 1",
+    "FLUSH TABLES WITH READ LOCK",
+    "FLUSH PRIVILEGES",
+    "LOCK TABLES city WRITE",
+    "LOCK TABLES city READ",
+    "LOCK INSTANCE FOR BACKUP",
+    "SELECT * FROM city FOR UPDATE",
+    "ANALYZE TABLE city",
+    "OPTIMIZE TABLE city",
+    "SHUTDOWN",
+    "RESTART",
+    "INSTALL PLUGIN x SONAME 'x.so'",
+    "KILL 1",
+    "SELECT * INTO OUTFILE '/tmp/coevolve-hostile' FROM city",
+    "SELECT 1 INTO DUMPFILE '/tmp/coevolve-hostile'",
+    "LOAD DATA INFILE '/etc/passwd' INTO TABLE city",
+    "LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE city",
+    "CALL sys.table_exists('world_1', 'city', @x)",
+    "XA START 'a'",
+)
+
+#: Refused, empty or malformed.
+NONSENSE = (
+    "SELECT 1; DROP TABLE city",
+    "DELIMITER //",
+    "",
+    ";",
+    "`",
+    "SELECT `",
+    "SELECT 'a",
+    "SELECT /* a",
+    "\x00",
+    "SELECT " + "a" * 100_000,
+    "SELECT " + "1 + " * 50_000 + "1",
+    "SELECT " + "(" * 100_000,
+    "SELECT SLEEP(1000",
+    "USE nowhere",
+    "EXECUTE s",
+    "no\ud800thing",
+    "SELECT * FROM city UNION SELECT * FROM country",
+)
+
+#: Episodes that are answered, and must leave nothing.
+ALLOWED = (
+    ("START TRANSACTION", "CREATE TABLE towns (id INT)", "COMMIT"),
+    ("SET autocommit = 0", "SELECT * FROM city FOR SHARE", "DELETE FROM city"),
+    ("HANDLER city OPEN", "HANDLER city READ FIRST"),
+    ("SELECT GET_LOCK('world', 0)",),
+    ("SELECT LOAD_FILE('/etc/passwd')",),
+    ("SELECT COUNT(*) FROM city INTO @mine", "SELECT @mine"),
+    ("SET @mine = 7", "SELECT @mine := @mine + 1"),
+    ("SET SESSION sql_mode = ''", "SELECT Name, COUNT(*) FROM city"),
+    ("SET NAMES latin1", "SELECT 'é'"),
+    ("SET character_set_results = utf16", "SELECT * FROM city"),
+    ("SET character_set_results = latin1", "SELECT 'é'", "SELECT 'é' AS 'é'"),
+    ("PREPARE s FROM 'SELECT 1'", "EXECUTE s"),
+    ("PREPARE s FROM 'DROP TABLE city'", "EXECUTE s"),
+    ("SET @k = CONCAT('KILL ', CONNECTION_ID())", "PREPARE s FROM @k", "EXECUTE s", "SELECT 1"),
+    ("USE mysql", "SELECT * FROM user", "DELETE FROM user"),
+    ("USE car_1", "SHOW TABLES"),
+    ("SELECT user, host, authentication_string FROM mysql.user",),
+    ("SELECT * FROM information_schema.columns",),
+    ("SHOW PROCESSLIST",),
+    ("SHOW VARIABLES",),
+    ("SHOW GRANTS",),
+    ("SHOW CREATE TABLE city",),
+    ("-- ",),
+    ("/* nothing */",),
+    ("SELECT 1 -- \x00",),
+    ("SELECT '\x00', '\ud800', '😀'",),
+    ("SELECT " + ", ".join(["1"] * 10_000),),
+    ("SELECT " + "(" * 5_000 + "1" + ")" * 5_000,),
+    ("SELECT '" + "x" * 100_000 + "'",),
+    ("SELECT REPEAT('x', 1000000000)",),
+    ("SELECT REPEAT('x', 1000000), city.* FROM city LIMIT 4000",),
+    ("SELECT a.* FROM city a, city b LIMIT 1000000",),
+    ("SET group_concat_max_len = 1000000000", "SELECT GROUP_CONCAT(a.Name, b.Name) FROM city a, city b"),
+    ("SET sql_select_limit = 1", "SELECT * FROM city"),
+    ("SET timestamp = 1", "SELECT NOW()"),
+    (*LIFTED, "SELECT a.Name FROM city a, city b"),
+    ("SELECT SLEEP(1000)",),
+    ("SELECT BENCHMARK(1000000000000, 1 + 1)",),
+    ("SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID",),
+    ("SELECT * FROM city a, city b, city c ORDER BY a.ID + b.ID + c.ID",),
+    ("SET cte_max_recursion_depth = 4294967295", ENDLESS + "SUM(i) FROM n"),
+    (ENDLESS + "* FROM n",),
+)
+
+#: What the server's own limit does not cover, or an agent has lifted: ended from outside.
+STALLS = (
+    ("DO SLEEP(1000)",),
+    ("SET @x = SLEEP(1000)",),
+    (*LIFTED, "SELECT SLEEP(1000)"),
+    (*LIFTED, "SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID"),
+    (*LIFTED, ENDLESS + "SUM(i) FROM n"),
+    (*LIFTED, "SELECT SLEEP(0.5), REPEAT('x', 100000) FROM city"),
+)
+
+
+@pytest.fixture(scope="module")
+def strict(sql_config: SqlServerConfig, dump: Path) -> Iterator[Server]:
+    """A server that gives a statement one second."""
+    with Server(sql_config.model_copy(update={"statement_seconds": STATEMENT_SECONDS}), dump) as server:
+        yield server
+
+
+@pytest.fixture
+def attacker(strict: Server) -> Iterator[Session]:
+    with contextlib.closing(Session(strict)) as session:
+        session.use("world_1")
+        yield session
+
+
+@pytest.fixture(scope="module")
+def neighbour(strict: Server) -> Iterator[Session]:
+    """A session in an episode that lasts all the time, with a variable that only it knows."""
+    with contextlib.closing(Session(strict)) as session:
+        session.use("world_1")
+        session.ask("SET @mine = 42")
+        yield session
+
+
+@pytest.fixture(scope="module")
+def fresh(strict: Server) -> list[Answer]:
+    """What a session answers where nothing has happened yet."""
+    with contextlib.closing(Session(strict)) as session:
+        session.use("world_1")
+        return probe(session)
+
+
+@pytest.fixture(scope="module")
+def untouched(strict: Server, fresh: list[Answer]) -> list[Answer]:
+    return contents(strict)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_seen(
+    strict: Server, fresh: list[Answer], untouched: list[Answer], attacker: Session, neighbour: Session
+) -> Iterator[None]:
+    """After each test the neighbour, the attacker's next episode and the databases are as they were."""
+    pid = strict.pid
+    yield
+    assert probe(neighbour) == [*fresh[:-1], Answer([(42,)])]
+    attacker.use("world_1")
+    assert probe(attacker) == fresh
+    assert contents(strict) == untouched
+    assert strict.pid == pid
+    assert not Path("/tmp/coevolve-hostile").exists()
+
+
+def probe(session: Session) -> list[Answer]:
+    return [session.ask(statement) for statement in PROBE]
+
+
+def contents(server: Server) -> list[Answer]:
+    """Databases, tables, columns and checksums, as a session finds them."""
+    ours = "table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1, 2, 3"
+    with contextlib.closing(Session(server)) as session:
+        session.use("world_1")
+        tables = session.ask(f"SELECT table_schema, table_name, table_type FROM information_schema.tables WHERE {ours}")
+        names = ", ".join(f"`{schema}`.`{table}`" for schema, table, _ in tables.rows)
+        columns = f"SELECT table_schema, table_name, column_name FROM information_schema.columns WHERE {ours}"
+        accounts = "SELECT user, host FROM mysql.user ORDER BY 1, 2"
+        return [tables, *map(session.ask, (f"CHECKSUM TABLE {names}", columns, accounts, "SHOW DATABASES"))]
+
+
+def attempt(session: Session, statements: Sequence[str], bound: float) -> list[Answer]:
+    answers = []
+    for statement in statements:
+        started = time.monotonic()
+        answers.append(session.ask(statement))
+        assert time.monotonic() - started < bound
+        assert len(str(answers[-1].rows)) < 20_000_000
+    return answers
+
+
+def test_there_is_something_to_lose(fresh: list[Answer], untouched: list[Answer]) -> None:
+    assert fresh[1].rows == [("city",), ("country",), ("countrylanguage",)]
+    assert fresh[-1] == Answer([(None,)])
+    assert len(untouched[1].rows) == 81 and all(checksum for _, checksum in untouched[1].rows[:20])
+
+
+@pytest.mark.parametrize("statement", WRITES)
+def test_a_statement_that_would_change_something_is_an_error(attacker: Session, statement: str) -> None:
+    [answer] = attempt(attacker, [statement], BOUND_SECONDS)
+    assert answer.rows is None and answer.error
+
+
+@pytest.mark.parametrize("statement", NONSENSE, ids=lambda text: repr(text[:30]))
+def test_nonsense_is_an_error(attacker: Session, statement: str) -> None:
+    [answer] = attempt(attacker, [statement], BOUND_SECONDS)
+    assert answer.rows is None and answer.error
+
+
+@pytest.mark.parametrize("statements", ALLOWED, ids=lambda texts: repr(texts[0][:30]))
+def test_what_is_allowed_is_answered_and_leaves_nothing(attacker: Session, statements: Sequence[str]) -> None:
+    attempt(attacker, statements, BOUND_SECONDS)
+
+
+def test_stalls_are_ended_and_do_not_stop_others(strict: Server, neighbour: Session, fresh: list[Answer]) -> None:
+    def stall(statements: Sequence[str]) -> Answer:
+        with contextlib.closing(Session(strict)) as session:
+            session.use("world_1")
+            *_, last = attempt(session, statements, CLIENT_BOUND_SECONDS)
+            assert session.ask("SELECT DATABASE()") == Answer([("world_1",)])
+            return last
+
+    with ThreadPoolExecutor(len(STALLS)) as threads:
+        stalled = [threads.submit(stall, statements) for statements in STALLS]
+        for _ in range(10):
+            assert probe(neighbour)[:-1] == fresh[:-1]
+            time.sleep(0.2)
+        answers = [future.result() for future in stalled]
+    # MariaDB's own limit ends the first, as if it were done.
+    assert answers[0] == Answer(None, TIMED_OUT if strict.comparable else "")
+    assert answers[1:] == [Answer(None, TIMED_OUT)] * (len(STALLS) - 1)
+    working = "SELECT COUNT(*) FROM information_schema.processlist WHERE command <> 'Sleep'"
+    deadline = time.monotonic() + BOUND_SECONDS
+    while neighbour.ask(working) != Answer([(1,)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert neighbour.ask(working) == Answer([(1,)])
+
+
+def test_an_agent_that_kills_all_others_stops_nobody(attacker: Session, neighbour: Session) -> None:
+    others = attacker.ask("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID()").rows
+    assert others
+    for (number,) in others:
+        attacker.ask(f"PREPARE s FROM 'KILL {number}'")
+        attacker.ask("EXECUTE s")
+    assert neighbour.ask("SELECT COUNT(*) FROM city") == Answer([(4079,)])
+    neighbour.ask("SET @mine = 42")

@@ -1,0 +1,110 @@
+"""However the process that started a server ends, server and directory end with it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coevolve.config import SqlServerConfig
+from coevolve.envs.intercode_sql.process import YOUNG_SECONDS, Directory
+
+PROGRAM = """
+import os, sys, time
+from pathlib import Path
+from coevolve.config import SqlServerConfig
+from coevolve.envs.intercode_sql.server import Server
+
+# The strictest mask a user may have must not hide files from the server.
+os.umask(0o077)
+config, dump, ending = sys.argv[1:]
+server = Server(SqlServerConfig.model_validate_json(config), Path(dump))
+server.connect()
+print(server.pid, flush=True)
+if ending == "close":
+    server.close()
+elif ending == "exception":
+    raise RuntimeError("on purpose")
+elif ending != "exit":
+    time.sleep(60)
+"""
+
+
+class Kit:
+    """A process that has started a server, the server, and the watcher between them."""
+
+    def __init__(self, config: SqlServerConfig, dump: Path, ending: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, config.model_dump_json(), dump, ending],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.server = psutil.Process(int(self.process.stdout.readline()))
+        if ending.startswith("SIG"):
+            self.watcher = self.server.parent()
+            self.directory = Path(self.server.cwd()).parent
+            assert self.directory.name.startswith("coevolve-sql-")
+
+
+@pytest.fixture
+def kit(quick_config: SqlServerConfig, dump: Path):
+    kits: list[Kit] = []
+
+    def start(ending: str, config: SqlServerConfig = quick_config) -> Kit:
+        kits.append(Kit(config, dump, ending))
+        return kits[-1]
+
+    yield start
+    for kit in kits:
+        with kit.process:
+            kit.process.kill()
+
+
+@pytest.mark.parametrize("ending", ["exit", "close", "exception"])
+def test_a_kit_that_ends_leaves_no_server(kit, ending: str) -> None:
+    started = kit(ending)
+    started.process.wait(30)
+    _, alive = psutil.wait_procs([started.server], timeout=10)
+    assert not alive
+
+
+@pytest.mark.parametrize("ending", ["SIGTERM", "SIGINT", "SIGKILL"])
+def test_a_kit_that_is_ended_leaves_neither_server_nor_directory(kit, ending: str) -> None:
+    started = kit(ending)
+    assert started.server.is_running()
+    started.process.send_signal(getattr(signal, ending))
+    _, alive = psutil.wait_procs([started.server, started.watcher], timeout=10)
+    assert not alive and not started.directory.exists()
+
+
+def test_mysql_ends_with_a_killed_kit(kit, sql_config: SqlServerConfig) -> None:
+    started = kit("SIGKILL", sql_config)
+    started.process.kill()
+    _, alive = psutil.wait_procs([started.server, started.watcher], timeout=10)
+    assert not alive and not started.directory.exists()
+
+
+def test_signals_to_everybody_leave_the_watcher_to_clean_up(kit) -> None:
+    started = kit("SIGTERM")
+    for process in (started.watcher, started.process):
+        process.send_signal(signal.SIGTERM)
+    _, alive = psutil.wait_procs([started.server, started.watcher], timeout=10)
+    assert not alive and not started.directory.exists()
+
+
+def test_what_a_kit_killed_with_its_watcher_leaves_is_removed_by_the_next(kit) -> None:
+    dead, living = kit("SIGKILL"), kit("SIGKILL")
+    for process in (dead.watcher, dead.process):
+        process.kill()
+    _, alive = psutil.wait_procs([dead.server], timeout=10)
+    assert not alive
+    for directory in (dead.directory, living.directory):
+        long_ago = directory.stat().st_mtime - 2 * YOUNG_SECONDS
+        os.utime(directory, (long_ago, long_ago))
+    Directory().remove()
+    assert not dead.directory.exists()
+    assert living.directory.exists() and living.server.is_running()

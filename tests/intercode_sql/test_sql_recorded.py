@@ -1,0 +1,217 @@
+"""Records made on our own server are repeated by it, and each way of leaving a record is found and named."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from coevolve.envs.intercode_sql.differences import CLASSES, normal
+from coevolve.envs.intercode_sql.recorded import compare, read, replay
+from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.session import Session
+from coevolve.errors import UserError
+
+ERROR = "Error executing query: "
+COUNTRY = {"db": "world_1", "gold": "SELECT Name FROM country ORDER BY Name LIMIT 3", "query": "Which come first?"}
+PETS = {"db": "pets_1", "gold": "SELECT PetType FROM pets", "query": "Which kinds of pet are there?"}
+LONG = "SELECT Name FROM city WHERE ID <= 40 ORDER BY ID"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a record with one episode an item, each a list of (action, observation, reward), and the items beside."""
+
+    def write(items: list[dict[str, str]], *episodes: list[tuple[str, str, float]], react: bool = False) -> Path:
+        record = {}
+        for number, (item, turns) in enumerate(zip(items, episodes, strict=True)):
+            history = dict(
+                zip(("actions", "observations", "rewards"), map(list, zip(*turns, strict=True)), strict=True)
+            )
+            if react:
+                history["thoughts"] = ["I think."] * len(turns)
+            record[str(number)] = {"task_id": number, "query": item["query"], "turn_history": history}
+        (tmp_path / "ic_spider_dev.json").write_text(json.dumps(items))
+        path = tmp_path / "run.json"
+        path.write_text(json.dumps(record))
+        return path
+
+    return write
+
+
+def asked(server: Server, database: str, statement: str) -> str:
+    """What upstream's loop prints of the server's answer."""
+    with closing(Session(server)) as session:
+        session.use(database)
+        answer = session.ask(statement)
+    return f"{ERROR}{answer.error}" if answer.error else str(answer.rows)
+
+
+def test_a_record_of_this_server_is_repeated_turn_by_turn(server: Server, write) -> None:
+    statements = ["SHOW TABLES", "DESCRIBE country", "SELECT nothing FROM country", COUNTRY["gold"]]
+    turns = [
+        (statement, asked(server, "world_1", statement), float(statement == COUNTRY["gold"]))
+        for statement in statements
+    ]
+    refused = ("no statement at all", "Please write a statement.", 0.0)
+    report = compare(server, read(write([COUNTRY], [refused, *turns])))
+    assert (report.episodes, report.statements, report.rewards) == (1, 4, 4)
+    assert (report.share, report.equal_rewards, report.equal_overlaps) == (1.0, 4, 4)
+    assert report.identity == server.identity and report.comparable == server.comparable
+
+
+def test_a_react_record_is_read_as_its_loop_wrote_it(server: Server, write) -> None:
+    rows = asked(server, "world_1", LONG).removeprefix("[").removesuffix("]").split(", (")
+    turns = [
+        (f"execute[{LONG}; SELECT 2]\nObservation: [and so on", "[" + ", (".join(rows[:25]) + "]", 0),
+        ("I have nothing to execute.", f"{ERROR}nothing was sent", 0),
+        ("execute[SELECT a]", asked(server, "world_1", "SELECT a")[:350], 0),
+        (f"execute[{COUNTRY['gold']}]", asked(server, "world_1", COUNTRY["gold"]), 0),
+        ("submit", asked(server, "world_1", COUNTRY["gold"]), 1.0),
+    ]
+    report = compare(server, read(write([COUNTRY], turns, react=True)))
+    assert (report.statements, report.rewards, report.equal_rewards, report.differences) == (3, 1, 1, ())
+
+
+def test_items_that_upstream_asked_again_showed_other_numbers_of_rows(server: Server, write) -> None:
+    rows = asked(server, "world_1", LONG).removeprefix("[").removesuffix("]").split(", (")
+    shown = {
+        n: compare(
+            server, read(write([COUNTRY], [(f"execute[{LONG}]", "[" + ", (".join(rows[:n]) + "]", 0)], react=True))
+        )
+        for n in (10, 12)
+    }
+    assert (shown[10].share, shown[12].share) == (1.0, 0.0)
+
+
+CATALOGUE = "SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_NAME = 'has_pet' ORDER BY ORDINAL_POSITION"
+LEFT = [
+    ("catalogue", CATALOGUE, "[('PetID',), ('StuID',)]"),
+    ("order", "SELECT PetType FROM pets ORDER BY PetID", "[('dog',), ('cat',), ('dog',)]"),
+    ("tie", "SELECT Code FROM country LIMIT 1", "[('ZWE',)]"),
+    ("digits", "SELECT 1 / 3e0", "[(0.3333333339,)]"),
+    ("wording", "SELECT nothing FROM pets", f"{ERROR}There is no column nothing"),
+    ("verdict", "SELECT 1", f"{ERROR}No."),
+    ("leftover", "SELECT name FROM owners", "[('Ann',)]"),
+    ("leftover", "SELECT name FROM owners", f"{ERROR}Unknown column 'name' in 'field list'"),
+    ("leftover", "SELECT owner_id FROM pets", "[]"),
+    ("leftover", "SHOW TABLES", "[('has_pet',), ('owners',), ('pets',), ('student',)]"),
+    ("refused", "ALTER TABLE pets ADD COLUMN owner_id INT", "None"),
+    ("surroundings", "SELECT VERSION()", "[('8.0.33',)]"),
+    (
+        "description",
+        "DESCRIBE has_pet",
+        "[('StuID', 'int(11)', 'YES', '', None, ''), ('PetID', 'int(11)', 'YES', '', None, '')]",
+    ),
+    ("other", "SELECT PetType FROM pets ORDER BY PetID", "[('cat',), ('dog',), ('cow',)]"),
+]
+
+
+@pytest.mark.parametrize(("kind", "statement", "observation"), LEFT, ids=[f"{kind}: {text}" for kind, text, _ in LEFT])
+def test_each_class_of_difference_is_named(server: Server, write, kind: str, statement: str, observation: str) -> None:
+    database = "world_1" if "country" in statement else "pets_1"
+    report = compare(
+        server, read(write([PETS | {"db": database, "gold": "SELECT 1"}], [(statement, observation, 0.0)]))
+    )
+    assert [(difference.turn, difference.kind) for difference in report.differences] == [(0, kind)], report.differences
+    assert report.by_class == {kind: 1} and len(report.first(kind, 5)) == 1
+
+
+def test_a_check_of_group_by_that_upstream_had_lost_is_its_setting(server: Server, write) -> None:
+    if not server.comparable:
+        pytest.skip("MariaDB does not check GROUP BY as MySQL does")
+    turns = [("SELECT PetType, COUNT(*) FROM pets", "[('cat', 3)]", 0.0)]
+    assert compare(server, read(write([PETS], turns))).by_class == {"settings": 1}
+
+
+def test_a_statement_that_took_too_long_here_is_a_time_out(own_server, write) -> None:
+    product = "SELECT SUM(a.ID * b.ID * c.ID) FROM city a, city b, city c"
+    with own_server(statement_seconds=0.3) as server:
+        report = compare(server, read(write([COUNTRY], [(product, "[(Decimal('1'),)]", 0.0)])))
+    assert report.by_class == {"time-out": 1}
+
+
+def test_every_class_is_tried_here() -> None:
+    assert {kind for kind, _, _ in LEFT} | {"settings", "time-out"} == {*CLASSES, "other"}
+
+
+def test_state_of_upstreams_server_is_told_apart(server: Server, write) -> None:
+    turns = [("SELECT name FROM owners", "[]", 0.0), ("SELECT 1", "[(1,)]", 0.0), ("SELECT 2", "[(3,)]", 0.0)]
+    report = compare(server, read(write([PETS], turns)))
+    assert (round(report.share, 3), report.stateless_share) == (0.333, 0.5)
+    assert report.last_line() == (
+        f"{server.identity}: observations 33.33% identical (1 of 3), 50.00% without upstream's shared state; "
+        "rewards 100.00% (3 of 3), 100.00% in any order (3); differences: 1 leftover, 1 other"
+    )
+
+
+def test_rewards_of_2023_did_not_look_at_the_order(server: Server, write) -> None:
+    other_way = "SELECT Name FROM (SELECT Name FROM country ORDER BY Name LIMIT 3) a ORDER BY Name DESC"
+    turns = [(other_way, asked(server, "world_1", other_way), 1.0)]
+    report = compare(server, read(write([COUNTRY], turns)))
+    assert (report.rewards, report.equal_rewards, report.equal_overlaps) == (1, 0, 1)
+    report = compare(server, read(write([COUNTRY], [(other_way, turns[0][1], 0.5)])))
+    assert (report.equal_rewards, report.equal_overlaps) == (0, 0)
+
+
+def test_episodes_do_not_see_each_other(server: Server, write) -> None:
+    items = [PETS, PETS]
+    first = [("SET @seen = 1", "None", 0.0), ("SELECT @seen", "[(1,)]", 0.0)]
+    report = compare(server, read(write(items, first, [("SELECT @seen", "[(None,)]", 0.0)])))
+    assert report.share == 1.0, report.differences
+
+
+def test_a_file_is_replayed_on_a_server_of_its_own_also_in_part(sql_config, dump: Path, write) -> None:
+    right, wrong = ("SELECT 1", "[(1,)]", 0.0), ("SELECT 1", "[(2,)]", 0.0)
+    path = write([PETS, PETS], [right], [wrong])
+    assert replay(path, sql_config, dump, limit=1).share == 1.0
+    assert replay(path, sql_config, dump, dev=path.with_name("ic_spider_dev.json")).share == 0.5
+
+
+def test_a_record_in_which_nothing_was_sent_differs_nowhere(server: Server, write) -> None:
+    report = compare(server, read(write([PETS], [("Which pets?", "Write a statement.", 0.0)])))
+    assert (report.statements, report.rewards, report.share, report.stateless_share) == (0, 0, 1.0, 1.0)
+    assert "(0 of 0)" in report.last_line()
+
+
+def test_bytes_read_as_text() -> None:
+    assert normal("""[(b'int', b"it's", 'b', None), ('Bob',)]""") == """[('int', "it's", 'b', None), ('Bob',)]"""
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "not readable as JSON"),
+        ("[]", "holds no dict"),
+        ("{}", "holds no dict"),
+        ('{"0": {"task_id": 0}}', "KeyError"),
+        ('{"0": {"task_id": 7, "query": "Which?"}}', "IndexError"),
+        ('{"0": {"task_id": 0, "query": "Which?"}}', "item 0 asks something else"),
+        ('{"0": {"task_id": 0, "query": "Which kinds of pet are there?", "turn_history": {"actions": 1}}}', "KeyError"),
+    ],
+)
+def test_a_file_that_is_no_record_is_one_sentence(tmp_path: Path, content: str, complaint: str) -> None:
+    (tmp_path / "ic_spider_dev.json").write_text(json.dumps([PETS]))
+    path = tmp_path / "run.json"
+    path.write_text(content)
+    with pytest.raises(UserError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}: ") and complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_record_alone_names_no_databases(write) -> None:
+    path = write([PETS], [("SELECT 1", "[(1,)]", 0.0)])
+    path.with_name("ic_spider_dev.json").unlink()
+    with pytest.raises(UserError, match=r"ic_spider_dev\.json"):
+        read(path)
+
+
+@pytest.mark.parametrize("content", ["[1]", '[{"db": "pets_1"}]', "{}", "nothing"])
+def test_items_of_another_kind_are_one_sentence(write, content: str) -> None:
+    path = write([PETS], [("SELECT 1", "[(1,)]", 0.0)])
+    dev = path.with_name("ic_spider_dev.json")
+    dev.write_text(content)
+    with pytest.raises(UserError, match=str(dev)):
+        read(path)

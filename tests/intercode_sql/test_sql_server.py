@@ -1,0 +1,251 @@
+"""What the server holds, who may do what there, and how it is reached."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pymysql
+import pytest
+
+from coevolve.config import SqlServerConfig
+from coevolve.envs.base import EnvError
+from coevolve.envs.intercode_sql import datadir, engine, settings
+from coevolve.envs.intercode_sql.process import Directory, Process
+from coevolve.envs.intercode_sql.server import Server
+from coevolve.errors import UserError
+
+SESSIONS = 200
+READY_SECONDS = 3.0
+#: How MySQL and MariaDB number a statement that took too long.
+TIME_LIMIT = (3024, 1969)
+ACCESS_DENIED = (1045, 1698, 3118, 4151)
+#: Answers that recorded observations depend on, as MySQL 8.0 has them.
+MYSQL_DEFAULTS = {
+    "sql_mode": "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ENGINE_SUBSTITUTION",
+    "character_set_server": "utf8mb4",
+    "collation_server": "utf8mb4_0900_ai_ci",
+    "collation_connection": "utf8mb4_0900_ai_ci",
+    "time_zone": "SYSTEM",
+    "system_time_zone": "UTC",
+}
+
+
+def ask(server: Server, statement: str, database: str = "") -> tuple[tuple[object, ...], ...]:
+    with server.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall()
+
+
+def folder(server: Server) -> Path:
+    """The private directory of a running server, which runs in its data directory."""
+    return Path(psutil.Process(server.pid).cwd()).parent
+
+
+def test_the_server_names_itself(server: Server) -> None:
+    name, version = server.identity.removesuffix(", non-comparable").split()
+    assert ask(server, "SELECT VERSION()")[0][0].startswith(version)
+    assert server.comparable == (name == "MySQL") == ("comparable" not in server.identity)
+
+
+def test_all_tables_are_there_and_their_statistics_stay(server: Server) -> None:
+    names = tuple(name.lower() for name in server.databases())
+    present = {row[0] for row in ask(server, "SHOW DATABASES")}
+    assert len(names) == 20 and set(names) <= present
+    assert ask(server, f"SELECT COUNT(*) FROM mysql.innodb_table_stats WHERE database_name IN {names}") == ((81,),)
+    assert ask(server, f"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema IN {names}") == ((81,),)
+    assert ask(server, "SELECT @@innodb_stats_auto_recalc, @@lower_case_table_names") == ((0, 1),)
+
+
+def test_names_are_those_of_any_case(server: Server) -> None:
+    assert ask(server, "SELECT Name FROM CITY WHERE ID = 1", "World_1") == (("Kabul",),)
+
+
+def test_what_text_depends_on_is_as_in_mysql_8(server: Server) -> None:
+    if not server.comparable:
+        pytest.skip(f"{server.identity} has defaults of its own")
+    names = ", ".join(f"@@{name}" for name in MYSQL_DEFAULTS)
+    assert dict(zip(MYSQL_DEFAULTS, ask(server, f"SELECT {names}")[0], strict=True)) == MYSQL_DEFAULTS
+
+
+def test_the_configured_limits_hold_for_every_session(own_server) -> None:
+    server = own_server(statement_seconds=0.5, rows=7)
+    assert len(ask(server, "SELECT * FROM city", "world_1")) == 7
+    with pytest.raises(pymysql.OperationalError) as raised:
+        ask(server, "SELECT COUNT(*) FROM city a, city b, city c WHERE a.Name > b.Name AND b.Name > c.Name", "world_1")
+    assert raised.value.args[0] in TIME_LIMIT
+
+
+def test_the_server_is_unprivileged_private_and_on_no_port(server: Server) -> None:
+    server.connect().close()
+    process = psutil.Process(server.pid)
+    assert process.uids().real != 0
+    assert not process.net_connections(kind="inet")
+    assert process.memory_info().rss < 400e6
+    assert folder(server).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE city",
+        "DELETE FROM city",
+        "INSERT INTO city (Name) VALUES ('Ghent')",
+        "CREATE TABLE t (i INT)",
+        "CREATE TEMPORARY TABLE t (i INT)",
+        "CREATE DATABASE d",
+        "CREATE USER u",
+        "SET PASSWORD = 'x'",
+        "ALTER USER CURRENT_USER() IDENTIFIED BY 'x'",
+        "SET GLOBAL sql_select_limit = 1",
+        "SET GLOBAL read_only = OFF",
+        "SELECT 1 INTO OUTFILE '/tmp/coevolve-test-outfile'",
+        "LOAD DATA INFILE '/etc/passwd' INTO TABLE city",
+        "LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE city",
+        "LOCK TABLES city READ",
+        "FLUSH TABLES",
+        "ANALYZE TABLE city",
+        "SHUTDOWN",
+        "INSTALL PLUGIN x SONAME 'x.so'",
+    ],
+)
+def test_the_account_can_change_nothing(server: Server, statement: str) -> None:
+    with pytest.raises(pymysql.MySQLError):
+        ask(server, statement, "world_1")
+    assert ask(server, "SELECT COUNT(*) FROM city", "world_1") == ((4079,),)
+
+
+def test_there_is_no_other_account_to_come_in_by(server: Server) -> None:
+    server.connect().close()
+    for user, password in (("root", ""), ("admin", "admin"), ("mariadb.sys", ""), ("stranger", "")):
+        with pytest.raises(pymysql.OperationalError) as raised:
+            pymysql.connect(unix_socket=f"{folder(server)}/mysqld.sock", user=user, password=password)
+        assert raised.value.args[0] in ACCESS_DENIED
+
+
+def test_a_database_that_is_not_there_is_the_users_error(server: Server) -> None:
+    with pytest.raises(UserError, match="no_such_database"):
+        server.connect("no_such_database")
+
+
+def test_a_dump_that_is_not_there_is_the_users_error(sql_config: SqlServerConfig, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.sql"):
+        Server(sql_config, tmp_path / "absent.sql").connect()
+
+
+def test_two_hundred_sessions_at_once(server: Server) -> None:
+    together = threading.Barrier(SESSIONS, timeout=60)
+
+    def session(number: int) -> int:
+        together.wait()
+        with server.connect("world_1") as connection, connection.cursor() as cursor:
+            together.wait()
+            cursor.execute("SELECT ID FROM city WHERE ID = %s", (number,))
+            return cursor.fetchall()[0][0]
+
+    before = server.pid
+    with ThreadPoolExecutor(SESSIONS) as threads:
+        assert list(threads.map(session, range(1, SESSIONS + 1))) == list(range(1, SESSIONS + 1))
+    assert server.pid == before
+
+
+def test_a_full_server_is_not_started_again(server: Server) -> None:
+    connections = [server.connect()]
+    before = server.pid
+    (most,) = ask(server, "SELECT @@max_connections")[0]
+    assert most >= 300
+    # The server keeps one place for an administrator.
+    connections += [server.connect() for _ in range(most - 1)]
+    with pytest.raises(EnvError, match="Too many connections"):
+        [server.connect() for _ in range(2)]
+    for connection in connections:
+        connection.close()
+    assert server.pid == before
+    assert ask(server, "SELECT 1") == ((1,),)
+
+
+def test_two_servers_are_independent_and_ready_in_three_seconds(own_server, server: Server) -> None:
+    connection = server.connect()
+    another, began = own_server(), time.monotonic()
+    assert ask(another, "SELECT COUNT(*) FROM city", "world_1") == ((4079,),)
+    # Where others keep the cores busy, the server gets its share of them.
+    share = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert time.monotonic() - began < READY_SECONDS * share
+    assert another.pid != server.pid
+    another.close()
+    assert another.pid is None
+    with connection.cursor() as cursor:
+        assert cursor.execute("SELECT 1") == 1
+
+
+@pytest.fixture(scope="module")
+def place(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str]]:
+    """Addresses of a server that was not started by `Server`, by account: reader, remote, writer, narrow."""
+    found, directory = engine.find(sql_config), Directory()
+    datadir.Template(found, dump).copy(directory.data)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    statements = (
+        "CREATE USER 'reader'@'localhost' IDENTIFIED BY 'secret'",
+        "GRANT SELECT, SHOW VIEW ON *.* TO 'reader'@'localhost'",
+        "CREATE USER 'remote'@'127.0.0.1'",
+        "GRANT SELECT ON *.* TO 'remote'@'127.0.0.1'",
+        "CREATE USER 'writer'@'localhost'",
+        "GRANT SELECT, INSERT ON world_1.* TO 'writer'@'localhost'",
+        "CREATE USER 'narrow'@'localhost'",
+        "GRANT SELECT ON world_1.* TO 'narrow'@'localhost'",
+    )
+    directory.begin.write_text("".join(f"{statement};\n" for statement in statements))
+    directory.begin.chmod(0o644)
+    options = (f"--init-file={directory.begin}", "--skip-networking=OFF", f"--port={port}", "--bind-address=127.0.0.1")
+    process = Process(settings.command(found, directory, directory.data, *options), directory)
+    datadir.wait_until_ready(process, settings.ACCOUNT).close()
+    users = ("reader", "writer", "narrow")
+    yield {user: f"{user}@{directory.socket}" for user in users} | {"remote": f"remote@127.0.0.1:{port}"}
+    process.end()
+
+
+@pytest.mark.parametrize("user", ["reader", "remote"])
+def test_a_server_at_an_address_is_used(
+    user: str, place: dict[str, str], server: Server, own_server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", "secret" if user == "reader" else "")
+    given = own_server(address=place[user], rows=5)
+    assert len(ask(given, "SELECT * FROM city", "world_1")) == 5
+    assert (given.pid, given.identity) == (None, server.identity)
+
+
+@pytest.mark.parametrize(
+    ("user", "words"), [("writer", r"may change data \(INSERT\)"), ("narrow", "no database battle_death, car_1")]
+)
+def test_an_unsuitable_server_at_an_address_is_refused(user: str, words: str, place, own_server) -> None:
+    given = own_server(address=place[user])
+    for _ in range(2):
+        with pytest.raises(UserError, match=words):
+            given.connect("world_1")
+
+
+@pytest.mark.parametrize(
+    "address", ["", "localhost", "user@", "user@host", "@host:3306", "user@host:port", "/tmp/socket"]
+)
+def test_an_address_that_is_none_is_the_users_error(address: str, own_server) -> None:
+    with pytest.raises(UserError, match=r"server\.address"):
+        own_server(address=address).connect()
+
+
+def test_nobody_at_an_address_is_an_environment_error(own_server, tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match="took no connection"):
+        own_server(address=f"user@{tmp_path}/no.sock").connect()
+
+
+def test_environment_variables_do_not_reach_the_server(server: Server) -> None:
+    server.connect().close()
+    environment = psutil.Process(server.pid).environ()
+    assert environment["TZ"] == "UTC"
+    assert "HOME" not in environment

@@ -1,0 +1,207 @@
+"""Servers that break, and places where none can be made: each ends in a restart or one clear sentence."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pymysql
+import pytest
+
+from coevolve.config import SqlServerConfig
+from coevolve.envs.base import EnvError
+from coevolve.envs.intercode_sql import engine
+from coevolve.envs.intercode_sql.server import Server
+from coevolve.errors import UserError
+
+SMALL_MB = 48
+QUICK = ["mariadb", "mysql"]
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk or run as somebody else")
+
+
+def cities(server: Server) -> int:
+    with server.connect("world_1") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM city")
+        return cursor.fetchall()[0][0]
+
+
+def folder(server: Server) -> Path:
+    """The private directory of a running server, which runs in its data directory."""
+    return Path(psutil.Process(server.pid).cwd()).parent
+
+
+def watcher(server: Server) -> psutil.Process:
+    return psutil.Process(server.pid).parent()
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda server: (psutil.Process(server.pid).terminate(), psutil.Process(server.pid).wait(30)),
+        lambda server: watcher(server).kill(),
+        lambda server: (folder(server) / "mysqld.sock").unlink(),
+        lambda server: shutil.rmtree(folder(server)),
+    ],
+    ids=["shut down", "watcher killed", "socket removed", "directory removed"],
+)
+def test_a_broken_server_is_replaced_at_the_next_connection(own_server, breaks) -> None:
+    server = own_server(engine=QUICK)
+    connection = server.connect("world_1")
+    first, directory = psutil.Process(server.pid), folder(server)
+    breaks(server)
+    assert cities(server) == 4079
+    assert server.pid != first.pid
+    _, alive = psutil.wait_procs([first], timeout=10)
+    assert not alive and not directory.exists()
+    with pytest.raises(pymysql.MySQLError), connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+def test_a_killed_server_is_replaced_and_answers_the_same(own_server) -> None:
+    server = own_server()
+    assert cities(server) == 4079
+    killed = server.pid
+    os.kill(killed, signal.SIGKILL)
+    assert cities(server) == 4079
+    assert server.pid != killed
+
+
+def test_a_hung_server_is_replaced_within_its_time_limit(own_server) -> None:
+    server = own_server(engine=QUICK, statement_seconds=0.1)
+    server.connect().close()
+    hung = server.pid
+    os.kill(hung, signal.SIGSTOP)
+    assert cities(server) == 4079
+    assert not psutil.pid_exists(hung)
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache with this machine's servers and no template; open to the server's user, unlike pytest's own folders."""
+    servers = engine.cache() / "servers"
+    made = Path(tempfile.mkdtemp(prefix="coevolve-test-"))
+    made.chmod(0o755)
+    (made / "servers").symlink_to(servers)
+    monkeypatch.setenv("COEVOLVE_CACHE", str(made))
+    yield made
+    shutil.rmtree(made)
+
+
+def templates(cache: Path) -> list[str]:
+    """What is in the cache but locks."""
+    return sorted(path.name for path in (cache / "templates").iterdir() if path.suffix != ".lock")
+
+
+def test_a_damaged_template_is_made_again(own_server, cache: Path) -> None:
+    with own_server(engine=QUICK) as server:
+        assert cities(server) == 4079
+    (name,) = templates(cache)
+    data = cache / "templates" / name / "data"
+    cut_short, unreadable = data / "ibdata1", data / "world_1" / "city.ibd"
+    for damaged, size in ((cut_short, 100), (unreadable, unreadable.stat().st_size)):
+        damaged.write_bytes(bytes(size))
+        with own_server(engine=QUICK) as server:
+            assert cities(server) == 4079
+        assert templates(cache) == [name]
+
+
+def test_a_server_that_never_starts_is_one_sentence_with_its_last_words(own_server, cache: Path) -> None:
+    program = cache / "mysqld"
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*) echo "mysqld  Ver 9.9.9";; *) echo "out of luck" >&2; exit 3;; esac\n'
+    )
+    program.chmod(0o755)
+    with pytest.raises(EnvError, match=r"did not initialise .* \(return code 3\): out of luck"):
+        own_server(binary=str(program)).connect()
+    assert templates(cache) == []
+
+
+PROGRAM = """
+import resource, sys
+from pathlib import Path
+from coevolve.config import SqlServerConfig
+from coevolve.envs.intercode_sql.server import Server
+
+config, dump, largest_file = sys.argv[1:]
+if largest_file != "any":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest_file), int(largest_file)))
+try:
+    with Server(SqlServerConfig.model_validate_json(config), Path(dump)) as server:
+        server.connect("world_1")
+        print("ready")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def kit(config: SqlServerConfig, dump: Path, largest_file: int | str = "any") -> subprocess.Popen[str]:
+    """Another process that starts a server and says how that went."""
+    command = [sys.executable, "-c", PROGRAM, config.model_dump_json(), str(dump), str(largest_file)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_of_two_kits_at_once_one_makes_the_template(quick_config: SqlServerConfig, dump: Path, cache: Path) -> None:
+    kits = [kit(quick_config, dump) for _ in range(2)]
+    assert [process.communicate(timeout=120)[0] for process in kits] == ["ready\n"] * 2
+    assert len(templates(cache)) == 1
+
+
+@pytest.mark.parametrize("flavour", ["mysql", "mariadb"])
+def test_a_disk_that_fills_up_leaves_nothing_behind(sql_config, dump: Path, cache: Path, flavour: str) -> None:
+    config = sql_config.model_copy(update={"engine": [flavour]})
+    try:
+        engine.find(config)
+    except UserError as error:
+        pytest.skip(str(error))
+    said = kit(config, dump, resource.getpagesize() << 11).communicate(timeout=120)[0]
+    assert said.startswith("EnvError the database server did not initialise") and len(said.splitlines()) == 1
+    assert templates(cache) == []
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system with too little room for a server's data."""
+    place = Path(tempfile.mkdtemp(prefix="coevolve-test-"))
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_MB}m,mode=1777", "tmpfs", place], check=False)
+    if mounted.returncode:
+        place.rmdir()
+        pytest.skip("mount is not allowed here: no small disk can be made")
+    yield place
+    subprocess.run(["umount", place], check=True)
+    place.rmdir()
+
+
+@NEEDS_ROOT
+def test_too_small_a_cache_is_the_users_error(own_server, cache: Path, small_disk: Path, monkeypatch) -> None:
+    (small_disk / "servers").symlink_to(cache / "servers")
+    monkeypatch.setenv("COEVOLVE_CACHE", str(small_disk))
+    with pytest.raises(UserError, match=r"templates: \d+ MB are free, .* make room"):
+        own_server(engine=QUICK).connect()
+    assert templates(small_disk) == []
+
+
+@NEEDS_ROOT
+def test_too_small_a_place_for_the_data_is_the_users_error(own_server, small_disk: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
+    with pytest.raises(UserError, match="make room"):
+        own_server(engine=QUICK).connect()
+    assert not list(small_disk.iterdir())
+
+
+@NEEDS_ROOT
+def test_a_cache_closed_to_the_server_is_the_users_error(own_server, cache: Path) -> None:
+    cache.chmod(0o700)
+    with pytest.raises(UserError, match="closed to nobody"):
+        own_server(engine=QUICK).connect()
+
+
+def test_a_cache_that_cannot_be_made_is_the_users_error(own_server, cache: Path) -> None:
+    (cache / "templates").write_text("in the way")
+    with pytest.raises(UserError, match="COEVOLVE_CACHE"):
+        own_server(engine=QUICK).connect()

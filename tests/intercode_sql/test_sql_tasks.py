@@ -1,0 +1,163 @@
+"""Which questions a suite asks: template questions, Spider's items divided by database, IPR's lists."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coevolve import store
+from coevolve.config import InterCodeSqlConfig
+from coevolve.envs.intercode_sql.tasks import DATA, items, select
+from coevolve.errors import UserError
+from coevolve.types import DropReason, Task
+
+SOME = {"kinds": None, "sft": 5, "explore": 4, "evaluate": 3, "explore_sft": False}
+ALL = {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
+SERVER = {"address": None, "binary": None, "engine": ["mysql"], "statement_seconds": 10, "rows": 20_000}
+
+
+def source(path: Path) -> dict:
+    return {"path": str(path), "sha256": store.sha256(path)}
+
+
+def config(dump: Path, questions: dict, **changes) -> InterCodeSqlConfig:
+    section = {
+        "kind": "intercode_sql",
+        "label": "InterCodeSQL",
+        "splits": ["test"],
+        "tasks": SOME,
+        "items": questions,
+        "experts": {"format": "scripted", "min_reward": 1.0},
+        "dump": source(dump),
+        "server": SERVER,
+        "reward": "continuous",
+        "observation_length": 350,
+        "step_limit": 10,
+        "workers": 2,
+    }
+    return InterCodeSqlConfig.model_validate(section | changes)
+
+
+def write(path: Path, content) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def invented(number: int, databases: int = 20) -> list[dict]:
+    """So many items in InterCode's format, in turn over so many databases."""
+    return [
+        {
+            "db": f"db_{i % databases:03}",
+            "gold": f"SELECT {i}",
+            "query": f"What is {i}?",
+            "hardness": "easy",
+            "db_tables": {},
+        }
+        for i in range(number)
+    ]
+
+
+def ids(tasks: tuple[Task, ...]) -> list[str]:
+    return [task.task_id for task in tasks]
+
+
+def numbers(tasks: tuple[Task, ...]) -> list[int]:
+    return [int(task.task_id.rpartition("/")[2]) for task in tasks]
+
+
+def test_template_questions_are_taken_kind_by_kind(dump: Path) -> None:
+    selection = select(config(dump, {"source": "templates", "per_kind": 30}), "remove")
+    assert (len(selection.sft), len(selection.explore), len(selection.evaluate)) == (30, 24, 18)
+    ordering = tuple(task for task in selection.sft if task.kind == "order")
+    assert numbers(ordering) == [0, 1, 2, 3, 5]
+    everything = ids((*selection.sft, *selection.explore, *selection.evaluate))
+    assert len(everything) == len(set(everything))
+    assert {task.split for task in (*selection.sft, *selection.explore)} == {"train"}
+    assert {task.split for task in selection.evaluate} == {"test"}
+    assert (selection.overlap, selection.drops) == ((), ())
+
+
+def test_the_items_are_those_of_both_splits(dump: Path) -> None:
+    assert len(items(config(dump, {"source": "templates", "per_kind": 30}))) == 180
+
+
+def test_development_items_are_divided_by_database(dump: Path, tmp_path: Path) -> None:
+    dev = write(tmp_path / "dev.json", invented(1034))
+    selection = select(config(dump, {"source": "dev", "dev": source(dev)}, tasks=ALL), "remove")
+    failing = json.loads((DATA / "gold_fails.json").read_text())
+    assert numbers(selection.drops) == failing
+    assert {drop.reason for drop in selection.drops} == {DropReason.GOLD_FAILS}
+    assert len(selection.explore) + len(selection.evaluate) == 1015
+    assert 150 <= len(selection.evaluate) <= 200
+    trained, evaluated = ({task.data["database"] for task in part} for part in (selection.explore, selection.evaluate))
+    assert (evaluated, trained & evaluated) == ({"db_000", "db_001", "db_002"}, set())
+    assert selection.explore[0].data == {"database": "db_003", "gold": "SELECT 3", "question": "What is 3?"}
+
+
+def test_iprs_lists_are_followed(dump: Path, tmp_path: Path) -> None:
+    dev, train = write(tmp_path / "dev.json", invented(1034)), write(tmp_path / "train.json", invented(4555, 146))
+    lists = {"source": "ipr", "dev": source(dev), "train": source(train)}
+    selection = select(config(dump, lists, tasks=ALL), "remove")
+    assert numbers(selection.sft) == numbers(selection.explore)
+    assert numbers(selection.sft) == json.loads((DATA / "ipr/train_indices.json").read_text())
+    assert (len(selection.sft), selection.sft[0].task_id) == (1500, "intercode_sql/ipr/1287")
+    # The first 200 items that run: 54, 83, 164 and 178 do not.
+    assert numbers(selection.evaluate) == [i for i in range(204) if i not in (54, 83, 164, 178)]
+    assert {task.split for task in selection.evaluate} == {"test"}
+    assert len(selection.drops) == 19
+
+
+def test_the_reconstructed_test_list_is_that_of_the_items_that_run(shared: Path) -> None:
+    stated = json.loads((shared / "upstream/ipr/intercode_sql/reconstructed_test_1015_dev_indices.json").read_text())
+    failing = json.loads((DATA / "gold_fails.json").read_text())
+    assert stated == [index for index in range(1034) if index not in failing]
+    for name in ("train_indices", "test_indices"):
+        upstream = shared / f"upstream/ipr/intercode_sql/{name}.json"
+        assert json.loads((DATA / f"ipr/{name}.json").read_text()) == json.loads(upstream.read_text())
+
+
+def test_spiders_items_give_200_questions_over_five_databases(dump: Path, shared: Path) -> None:
+    dev = source(shared / "upstream/intercode/ic_spider_dev.json")
+    selection = select(config(dump, {"source": "dev", "dev": dev}, tasks=ALL), "remove")
+    assert (len(selection.explore), len(selection.evaluate), len(selection.drops)) == (815, 200, 19)
+    evaluated = {task.data["database"] for task in selection.evaluate}
+    assert evaluated == {"battle_death", "car_1", "concert_singer", "course_teach", "museum_visit"}
+    assert not evaluated & {task.data["database"] for task in selection.explore}
+    assert {task.kind for task in selection.evaluate} == {"easy", "medium", "hard", "extra"}
+    questions = {(task.data["database"], task.data["gold"]) for task in selection.evaluate}
+    assert not questions & {(task.data["database"], task.data["gold"]) for task in selection.explore}
+
+
+@pytest.mark.parametrize(
+    ("dev", "train", "words"),
+    [
+        (invented(1033), invented(4555), "`items.dev`: 1033 items, not 1034"),
+        (invented(1034), invented(4539), "`items.train`: 4539 items, but IPR's list reaches item 4539"),
+        (invented(1034), [{"db": "a", "gold": "b"}], r"train\.json: key `0\.query`"),
+        ({"db": "a"}, invented(4555), r"dev\.json: key `\(top level\)`"),
+        ("[{", invented(4555), r"dev\.json: .*Invalid JSON"),
+    ],
+)
+def test_files_that_hold_something_else_are_one_sentence(dump: Path, tmp_path: Path, dev, train, words: str) -> None:
+    lists = {"dev": write(tmp_path / "dev.json", dev), "train": write(tmp_path / "train.json", train)}
+    wanted = {"source": "ipr", **{name: source(path) for name, path in lists.items()}}
+    with pytest.raises(UserError, match=words):
+        select(config(dump, wanted), "remove")
+
+
+def test_a_changed_file_names_its_key(dump: Path, tmp_path: Path) -> None:
+    dev = write(tmp_path / "dev.json", invented(1034))
+    wanted = config(dump, {"source": "dev", "dev": source(dev)})
+    write(dev, invented(1035))
+    with pytest.raises(UserError, match=r"items\.dev\.sha256"):
+        select(wanted, "remove")
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [({"kinds": ["lists"]}, "tasks.kinds"), ({"sft": None}, "tasks.explore")],
+)
+def test_an_empty_selection_names_the_key(dump: Path, change: dict, key: str) -> None:
+    wanted = config(dump, {"source": "templates", "per_kind": 10}, tasks=SOME | change)
+    with pytest.raises(UserError, match=f"`{key}`"):
+        select(wanted, "remove")

@@ -1,0 +1,123 @@
+"""Template questions: the dump read right, questions that can be answered and told apart, ids that stay."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from coevolve.envs.intercode_sql.dump import databases, tables
+from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.session import Session
+from coevolve.envs.intercode_sql.templates import KINDS, solution, tasks
+from coevolve.errors import UserError
+from coevolve.types import Task
+
+PER_KIND = 90
+
+
+@pytest.fixture(scope="module")
+def made(dump: Path) -> tuple[Task, ...]:
+    return tasks(dump, PER_KIND)
+
+
+def rows(session: Session, database: str, statement: str) -> list[tuple]:
+    session.use(database)
+    answer = session.ask(statement)
+    assert answer.rows is not None, answer.error
+    return answer.rows
+
+
+@pytest.fixture(scope="module")
+def session(server: Server):
+    session = Session(server)
+    yield session
+    session.close()
+
+
+def plain(value: object) -> object:
+    """A value as the dump has it: numbers as numbers, the rest as text."""
+    if value is None or isinstance(value, str):
+        return value
+    return float(value) if isinstance(value, int | float | Decimal) else str(value)
+
+
+def test_the_dump_is_read_as_the_server_reads_it(dump: Path, session: Session) -> None:
+    found = tables(dump)
+    assert (len(databases(dump)), len(found)) == (20, 77)
+    assert {table.database for table in found} == {*databases(dump)} - {"wta_1"}
+    for table in found:
+        listed = [row[0] for row in rows(session, table.database, "SHOW TABLES")]
+        assert table.name in listed
+        described = rows(session, table.database, f"DESCRIBE `{table.name}`")
+        assert list(table.columns) == [row[0] for row in described]
+        held = rows(session, table.database, f"SELECT * FROM `{table.name}`")
+        order = {column: kind == "float" for column, kind in table.columns.items()}
+        assert sorted(comparable(row, order) for row in table.rows) == sorted(comparable(row, order) for row in held)
+
+
+def comparable(row: tuple, floats: dict[str, bool]) -> list[str]:
+    """A row as text; a FLOAT is shown with six digits, whatever the dump holds."""
+    values = [plain(value) for value in row]
+    return [
+        f"{v:.5g}" if rough and v is not None else repr(v) for v, rough in zip(values, floats.values(), strict=True)
+    ]
+
+
+def test_each_kind_has_its_number_of_different_questions(made: tuple[Task, ...]) -> None:
+    assert [sum(task.kind == kind for task in made) for kind in KINDS] == [PER_KIND] * len(KINDS)
+    assert len({task.task_id for task in made}) == len(made)
+    assert len({(task.data["database"], task.data["gold"]) for task in made}) == len(made)
+    assert len({(task.data["database"], task.data["question"]) for task in made}) == len(made)
+
+
+def test_training_and_test_ask_about_the_same_databases_in_the_same_ways(made: tuple[Task, ...]) -> None:
+    train, test = ([task for task in made if task.split == split] for split in ("train", "test"))
+    assert (len(train), len(test)) == (432, 108)
+    assert {task.kind for task in train} == {task.kind for task in test}
+    known = {task.data["database"] for task in train}
+    assert len(known) >= 17
+    assert {task.data["database"] for task in test} <= known
+
+
+def test_a_task_stays_what_it_is_when_more_are_asked_for(dump: Path, made: tuple[Task, ...]) -> None:
+    by_id = {task.task_id: task for task in tasks(dump, 1000)}
+    assert all(by_id[task.task_id] == task for task in (*made, *tasks(dump, 20)))
+    assert made[0].task_id == "intercode_sql/templates/list/0"
+    assert made[0].data == {
+        "database": "battle_death",
+        "gold": "SELECT injured FROM death",
+        "question": "List the injured of all rows in death.",
+    }
+
+
+def test_databases_can_be_chosen(dump: Path) -> None:
+    chosen = tasks(dump, 30, ["singer", "pets_1"])
+    assert {task.data["database"] for task in chosen} == {"singer", "pets_1"}
+    by_id = {task.task_id: task for task in tasks(dump, 1000)}
+    assert all(by_id[task.task_id] == task for task in chosen)
+    with pytest.raises(UserError, match=r"`items\.databases`: unknown database `pets_2`"):
+        tasks(dump, 30, ["pets_2"])
+
+
+def test_every_gold_answers_and_most_answers_have_several_rows(made: tuple[Task, ...], session: Session) -> None:
+    sizes = [len(rows(session, str(task.data["database"]), str(task.data["gold"]))) for task in made]
+    assert min(sizes) >= 1
+    several = [task.kind for task, size in zip(made, sizes, strict=True) if size > 1]
+    assert set(several) == {"list", "group", "order", "filter"}
+    assert len(several) > len(made) / 2
+
+
+def test_what_the_expert_sees_is_shown_whole(made: tuple[Task, ...], session: Session) -> None:
+    for task in made:
+        for text in solution(task)[:3]:
+            statement = text.split("```sql\n")[1].removesuffix("\n```")
+            assert len(str(rows(session, str(task.data["database"]), statement))) <= 350, (task, statement)
+
+
+def test_the_expert_looks_before_it_asks(made: tuple[Task, ...]) -> None:
+    assert solution(made[0]) == (
+        "Thought: I look at the tables.\nAction: \n```sql\nSHOW TABLES\n```",
+        "Thought: I look at death.\nAction: \n```sql\nDESCRIBE death\n```",
+        "Thought: I ask for the answer.\nAction: \n```sql\nSELECT injured FROM death\n```",
+        "Thought: That is the answer.\nAction: submit",
+    )
