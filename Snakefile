@@ -54,6 +54,7 @@ rule all:
 # One rule a stage. What they do, in the order of the paper:
 #   download    files from outside, pinned by sha256, once for all suites
 #   gold        expert trajectories asked of ScienceWorld; their result is committed, so only `make gold` runs this
+#   prepare     what all jobs of an environment share, such as a shop and its search engine
 #   data        who is fine-tuned on, explored and evaluated, and the experts; drops counted
 #   untrained   the base model before any training: a downloaded checkpoint, or a tokenizer and random weights
 #   pretrain    language modelling for models that were made here

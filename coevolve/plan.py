@@ -54,6 +54,7 @@ STAGES = {
     for stage in (
         Stage("download", ("sources",), ("{file}",), "{source}"),
         Stage("gold", ("envs", "protocol", "protocols"), ("gold.jsonl",), "gold/{env}"),
+        Stage("prepare", ("envs", "protocol", "protocols"), ("meta.json",), "data/{env}/prepared"),
         Stage(
             "data",
             ("envs", "protocol", "protocols"),
@@ -169,14 +170,16 @@ class Plan:
         if stage in ("gold", "download"):
             return {}
         env = wildcards["env"]
-        if stage == "data":
-            return dict(self.suite.envs[env].data_files)
-        data = f"{self.home}/data/{env}"
+        section, data = self.suite.envs[env], f"{self.home}/data/{env}"
+        prepared = {"prepared": f"{data}/prepared/meta.json"} if section.prepared and stage != "prepare" else {}
+        if stage in ("prepare", "data"):
+            return {**section.data_files, **prepared}
         model, branch = wildcards["model"], Branch.parse(wildcards["branch"])
         own = self._folder(model, env, branch)
         asked: dict[str, str | list[str]] = {
             "instruction": f"{data}/instruction.txt",
-            **self.suite.envs[env].play_files,
+            **section.play_files,
+            **prepared,
         }
         agent = wildcards.get("agent", "target")
         base = self._folder(model, env, Branch.parse("base/untrained"))

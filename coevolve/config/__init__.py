@@ -1,6 +1,7 @@
 """Suites: strict, typed YAML; see `coevolve.config.suite`."""
 
 from coevolve.config.environments import (
+    CatalogueConfig,
     EnvConfig,
     EnvSection,
     ExpertSource,
@@ -12,6 +13,9 @@ from coevolve.config.environments import (
     SqlItems,
     SqlServerConfig,
     TaskSelection,
+    WebShopConfig,
+    WebShopExperts,
+    WebShopSelection,
 )
 from coevolve.config.sections import (
     AgentRecipe,
@@ -43,6 +47,7 @@ from coevolve.config.suite import (
 
 __all__ = [
     "AgentRecipe",
+    "CatalogueConfig",
     "DpoConfig",
     "EnvConfig",
     "EnvSection",
@@ -70,6 +75,9 @@ __all__ = [
     "Suite",
     "TaskSelection",
     "TinyArchitecture",
+    "WebShopConfig",
+    "WebShopExperts",
+    "WebShopSelection",
     "as_dict",
     "digest",
     "dotted",

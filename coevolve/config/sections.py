@@ -160,6 +160,8 @@ class Quirks(Strict):
     long_prompt: Literal["cut_left", "end"]  # 5
     success: Literal["any_ending", "reward_one"]  # 6
     format_error_resets: bool  # 7
+    webshop_draws: Literal["each_job", "once"]  # 2
+    webshop_timeout: Literal["page", "zero"]  # 8
     sql_wrapper: Literal["lenient", "exact"]  # 9
     sql_reward: Literal["raw", "clipped"]  # 10
     env_error: Literal["zero", "exclude"]  # 12

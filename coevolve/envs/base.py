@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+from coevolve.config import Quirks
 from coevolve.types import Drop, Scalar, Task
 
 
@@ -25,6 +27,20 @@ class StepResult:
     score: float
     done: bool
     info: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where the stages enter an environment.
+
+    `config` is the environment's section and `key` its place in the suite; `quirks` are the protocol's switches;
+    `prepared` is the folder of what the stage `prepare` made, for the kinds that need it.
+    """
+
+    config: Any
+    key: str
+    quirks: Quirks
+    prepared: Path | None = None
 
 
 @dataclass(frozen=True)

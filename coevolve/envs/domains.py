@@ -9,27 +9,36 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol, cast
+from pathlib import Path
+from typing import Any, Protocol, cast
 
-from coevolve.config import EnvConfig, Quirks
-from coevolve.envs.base import Env, Selection
+from coevolve.config import EnvConfig
+from coevolve.envs.base import Env, Selection, Setup
 from coevolve.envs.experts import Experts
 from coevolve.types import Task
 
 
 class Domain(Protocol):
-    """What the stages ask of an environment's package; `config` is the section of its own kind."""
+    """What the stages ask of an environment's package; `setup.config` is the section of its own kind."""
 
-    def select(self, config: Any, overlap: Literal["keep", "remove"]) -> Selection:
+    def select(self, setup: Setup) -> Selection:
         """The tasks a suite uses; raises `UserError` naming the key that leaves a list empty."""
         ...
 
-    def experts(self, config: Any, quirks: Quirks, wanted: Sequence[Task], key: str) -> Experts:
-        """One expert trajectory per wanted task at most, and why others have none; `key` is the config's place."""
+    def experts(self, setup: Setup, wanted: Sequence[Task]) -> Experts:
+        """One expert trajectory per wanted task at most, and why others have none."""
         ...
 
-    def pool(self, config: Any, quirks: Quirks, n: int) -> AbstractContextManager[Sequence[Env]]:
+    def pool(self, setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
         """`n` environments for as many threads; servers and files behind them end with the block."""
+        ...
+
+
+class Preparing(Protocol):
+    """What the stage `prepare` asks of the packages whose section says `prepared`."""
+
+    def prepare(self, setup: Setup, out: Path) -> dict[str, Any]:
+        """Make in the folder `out` what all jobs of the environment share; counts for the provenance."""
         ...
 
 

@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write tasks, experts, the instruction they begin with, and drops; raises `UserError` where splits overlap."""
-    env, name, quirks = job.env, job.wildcards["env"], job.suite.quirks
-    selection = domain(env).select(env, quirks.overlap)
+    env, name = job.env, job.wildcards["env"]
+    selection = domain(env).select(job.setup)
     leaked = overlapping(selection)
     if leaked and job.suite.protocol == "fixed":
         where = f"{len(leaked)} tasks are in training and in evaluation, `{leaked[0]}` first"
         raise UserError(f"envs.{name}.tasks: {where}; protocol `fixed` does not allow it: set `overlap: remove`.")
-    found = domain(env).experts(env, quirks, selection.training, f"envs.{name}")
+    found = domain(env).experts(job.setup, selection.training)
     tuned, guides = _of(found.trajectories, selection.sft), _of(found.trajectories, selection.explore)
     if not tuned:
         raise UserError(f"envs.{name}.experts: no expert for any of {len(selection.sft)} tasks; take another file.")

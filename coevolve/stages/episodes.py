@@ -28,7 +28,7 @@ def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -
         job.policy("policy"), slots=workers, context=job.model.context, long_prompt=quirks.long_prompt
     )
     journal = store.Journal(job.work / "episodes.jsonl", Trajectory)
-    with domain(job.env).pool(job.env, quirks, workers) as envs:
+    with domain(job.env).pool(job.setup, workers) as envs:
         return rollout(
             tasks,
             policy,

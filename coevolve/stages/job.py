@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from coevolve import seeds, store
 from coevolve.config import EnvConfig, ModelConfig, Recipe, Suite
+from coevolve.envs.base import Setup
 from coevolve.plan import AgentName, Branch, agent_name
 from coevolve.types import Record
 
@@ -40,6 +41,12 @@ class Job:
     def env(self) -> EnvConfig:
         """The job's environment."""
         return self.suite.envs[self.wildcards["env"]]
+
+    @property
+    def setup(self) -> Setup:
+        """Where the job enters its environment."""
+        prepared = self.file("prepared").parent if "prepared" in self.inputs else None
+        return Setup(self.env, f"envs.{self.wildcards['env']}", self.suite.quirks, prepared)
 
     @property
     def branch(self) -> Branch:

@@ -13,13 +13,15 @@ from coevolve.config import SqlServerConfig
 from coevolve.envs.intercode_sql.process import YOUNG_SECONDS, Directory
 
 PROGRAM = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from coevolve.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import Server
 
 # The strictest mask a user may have must not hide files from the server.
 os.umask(0o077)
+# A test run in the background ignores Ctrl-C, and so would its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 config, dump, ending = sys.argv[1:]
 server = Server(SqlServerConfig.model_validate_json(config), Path(dump))
 server.connect()

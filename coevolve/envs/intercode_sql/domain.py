@@ -1,7 +1,27 @@
 """What the stages ask of InterCodeSQL; see `coevolve.envs.domains.Domain`."""
 
-from coevolve.envs.intercode_sql.env import pool
-from coevolve.envs.intercode_sql.experts import experts
-from coevolve.envs.intercode_sql.tasks import select
+from __future__ import annotations
 
-__all__ = ["experts", "pool", "select"]
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from coevolve.envs.base import Selection, Setup
+from coevolve.envs.experts import Experts
+from coevolve.envs.intercode_sql import env, tasks
+from coevolve.envs.intercode_sql import experts as guides
+from coevolve.types import Task
+
+
+def select(setup: Setup) -> Selection:
+    """The tasks a suite uses."""
+    return tasks.select(setup.config, setup.quirks.overlap)
+
+
+def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
+    """Experts, played on the server or read."""
+    return guides.experts(setup.config, setup.quirks, wanted, setup.key)
+
+
+def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[env.InterCodeSql]]:
+    """Environments on one server."""
+    return env.pool(setup.config, setup.quirks, n)

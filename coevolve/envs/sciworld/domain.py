@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from contextlib import AbstractContextManager
 
-from coevolve.config import Quirks, SciWorldConfig
-from coevolve.envs.base import Selection
+from coevolve.envs.base import Selection, Setup
 from coevolve.envs.experts import Experts
-from coevolve.envs.sciworld import tasks
-from coevolve.envs.sciworld.env import pool
+from coevolve.envs.sciworld import env, tasks
 from coevolve.envs.sciworld.experts import read
 from coevolve.types import Task
 
-__all__ = ["experts", "pool", "select"]
 
-
-def select(config: SciWorldConfig, overlap: Literal["keep", "remove"]) -> Selection:
+def select(setup: Setup) -> Selection:
     """The tasks a suite uses."""
-    return tasks.select(config.tasks, config.splits, overlap)
+    return tasks.select(setup.config.tasks, setup.config.splits, setup.quirks.overlap)
 
 
-def experts(config: SciWorldConfig, quirks: Quirks, wanted: Sequence[Task], key: str) -> Experts:
-    """The experts in the configured file; no quirk changes them."""
-    del quirks
-    return read(config.experts, wanted, f"{key}.experts")
+def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
+    """The experts in the configured file."""
+    return read(setup.config.experts, wanted, f"{setup.key}.experts")
+
+
+def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[env.SciWorld]]:
+    """Environments, sixteen to a simulator."""
+    return env.pool(setup.config, setup.quirks, n)
