@@ -5,7 +5,7 @@ another; the gold statement asked again at every submission; the database contai
 connection may write, which a benchmark of reading cannot show; its restart is stood for by stopping the private server
 and starting it again. Episodes are the scripted expert's: two looks at tables, the statement, `submit`.
 
-Needs mysql-connector-python (`pip install -e '.[benchmarks]'`), which nothing else here does.
+Needs mysql-connector-python (`pip install mysql-connector-python`), which nothing else here does.
 
     python benchmarks/sql.py --episodes 800
 """

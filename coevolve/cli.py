@@ -62,6 +62,15 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     sql.add_argument("--engine", choices=["mysql", "mariadb"], help="default: MySQL, else MariaDB")
     sql.add_argument("--server", metavar="ADDRESS", help="user@host:port of a server that holds the databases")
     sql.set_defaults(command=_replay_sql)
+    shop = envs.add_parser("webshop", help="what upstream answered, or a checkout of upstream beside ours")
+    shop.add_argument("--catalogue", type=Path, metavar="DIR", help="folder with upstream's product files")
+    shop.add_argument("--traces", type=Path, metavar="FILE", help="what upstream answered on them")
+    shop.add_argument("--tagger", choices=["stand_in", "spacy", "approximate"], default="stand_in")
+    shop.add_argument("--upstream", type=Path, metavar="PATH", help="a WebShop checkout, instead of traces")
+    shop.add_argument("--python", type=Path, default=Path("python3"), help="the interpreter the checkout runs in")
+    shop.add_argument("--episodes", type=int, default=20, metavar="N", help="random episodes beside a checkout")
+    shop.add_argument("--synthetic", action="store_true", help="synthetic goals beside a checkout")
+    shop.set_defaults(command=_replay_webshop)
     for one in (sciworld, sql):
         one.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
 
@@ -131,6 +140,21 @@ def _replay_sql(options: argparse.Namespace) -> int:
             print(f"recorded: {difference.pair.recorded}\nanswered: {difference.pair.seen}")
     print(report.last_line())
     return 0
+
+
+def _replay_webshop(options: argparse.Namespace) -> int:
+    from coevolve.envs.webshop import conformance, upstream
+    from coevolve.envs.webshop.tagger import tagger
+
+    if options.upstream:
+        human = not options.synthetic
+        report = upstream.compare_checkout(options.upstream, options.python, options.episodes, human=human)
+    elif options.catalogue and options.traces:
+        report = conformance.replay(options.catalogue, options.traces, tagger(options.tagger))
+    else:
+        raise UserError("replay webshop: give --catalogue DIR and --traces FILE, or --upstream PATH.")
+    print(report.text())
+    return 0 if report.agrees else 1
 
 
 def _import_ipr(options: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ class Progress:
         self._label, self._stream, self._clock, self._every = label, stream, clock, every
         self._live = stream.isatty()
         self._began: tuple[float, int] | None = None
-        self._told = -float("inf")
+        self._told, self._last = -float("inf"), -1
 
     def report(self, done: int, total: int, **numbers: float) -> None:
         """Tell that `done` of `total` are done, with some `numbers` to watch."""
@@ -38,8 +38,8 @@ class Progress:
         if self._live:
             self._stream.write(f"\r\x1b[K{self._line(now, done, total, numbers)}" + "\n" * (done == total))
             self._stream.flush()
-        elif done == total or now - self._told >= self._every:
-            self._told = now
+        elif done == total != self._last or now - self._told >= self._every:
+            self._told, self._last = now, done
             _log.info("%s", self._line(now, done, total, numbers))
 
     def _line(self, now: float, done: int, total: int, numbers: dict[str, float]) -> str:

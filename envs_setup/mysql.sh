@@ -10,8 +10,9 @@ set -uo pipefail
 umask 022
 
 if [ -z "${COEVOLVE_CACHE:-}" ]; then
-  if [ "$(id -u)" = 0 ]; then COEVOLVE_CACHE=/var/cache/coevolve; else COEVOLVE_CACHE=$HOME/.cache/coevolve; fi
+  if [ "$(id -u)" = 0 ]; then COEVOLVE_CACHE=/var/cache/coevolve; else COEVOLVE_CACHE=~/.cache/coevolve; fi
 fi
+case $COEVOLVE_CACHE in /*) ;; *) COEVOLVE_CACHE=$PWD/$COEVOLVE_CACHE ;; esac
 SERVERS=$COEVOLVE_CACHE/servers
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
@@ -45,6 +46,7 @@ download() {
     private_apt update && private_apt install --yes --no-install-recommends --download-only "$1" &&
       mv "$APT"/archives/*.deb "$3" && rm -r "$APT" && return
   done
+  [ -n "${site:-}" ] || echo "apt's sources name no archive for \`$codename\`"
   return 1
 }
 
@@ -75,8 +77,11 @@ server() {
   return $failed
 }
 
-if ! command -v apt-get dpkg-deb > /dev/null; then
-  say "no apt here: install MySQL 8 or 9 your own way and name it in \`server.binary\` or \`server.address\`."
+on_path() { command -v mysqld > /dev/null && say "nothing was unpacked: the mysqld on PATH will be taken."; }
+
+if ! command -v apt-get > /dev/null || ! command -v dpkg-deb > /dev/null; then
+  on_path && exit
+  say "no apt here: install MySQL 8 or 9 your own way, so that \`mysqld\` is on PATH."
   exit 1
 fi
 mkdir -p "$SERVERS" && exec 9>> "$SERVERS/.lock" && flock 9 || { say "cannot write to $SERVERS; set COEVOLVE_CACHE."; exit 1; }
@@ -85,4 +90,4 @@ server mariadb mariadb-server-core "" usr/sbin/mariadbd || say "MariaDB could no
 for one in mysql mariadb; do
   [ -d "$SERVERS/$one" ] && found=1 && say "$one is in $SERVERS/$one"
 done
-[ -n "${found:-}" ] || { say "no server could be had: see the lines above, or put .debs into COEVOLVE_MIRROR/mysql."; exit 1; }
+[ -n "${found:-}" ] || on_path || { say "no server could be had: see the lines above, or put .debs into COEVOLVE_MIRROR/mysql."; exit 1; }

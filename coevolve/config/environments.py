@@ -100,15 +100,18 @@ class SqlItems(Strict):
     source: Literal["templates", "dev", "ipr"]
     dev: SourceFile | None = None
     train: SourceFile | None = None
+    test: SourceFile | None = None
     per_kind: Positive | None = None
     databases: list[str] | None = None
 
     @model_validator(mode="after")
-    def _source_has_its_files(self) -> SqlItems:
-        needed = {"templates": ("per_kind",), "dev": ("dev",), "ipr": ("dev", "train")}[self.source]
-        missing = [name for name in needed if getattr(self, name) is None]
-        if missing:
-            raise ValueError(f"source `{self.source}` needs `{missing[0]}`")
+    def _source_has_what_it_reads(self) -> SqlItems:
+        needed = {"templates": {"per_kind"}, "dev": {"dev"}, "ipr": {"train", "test"}}[self.source]
+        read = needed | ({"databases"} if self.source == "templates" else set())
+        given = {name for name, value in self if name != "source" and value is not None}
+        for verb, names in (("needs", needed - given), ("takes no", given - read)):
+            if names:
+                raise ValueError(f"source `{self.source}` {verb} `{min(names)}`")
         return self
 
 
@@ -165,11 +168,11 @@ class InterCodeSqlConfig(EnvSection):
 
     @property
     def note(self) -> str:
-        """How the items differ from IPR's, or what is taken for granted about those."""
+        """How the items differ from IPR's."""
         return {
             "templates": "InterCodeSQL: template questions, not IPR's items.",
             "dev": "InterCodeSQL: Spider's dev items, 815 to train on and 200 of other databases, not IPR's split.",
-            "ipr": "InterCodeSQL: IPR's 1,015 test items are taken to be Spider's dev items whose gold runs, in order.",
+            "ipr": "",
         }[self.items.source]
 
     @property
@@ -180,7 +183,8 @@ class InterCodeSqlConfig(EnvSection):
     @property
     def play_files(self) -> dict[str, str]:
         """Files an episode needs, by name: the items are there for the fingerprint of their gold rows."""
-        sources = {"dump": self.dump, "dev": self.items.dev, "train": self.items.train}
+        items = self.items
+        sources = {"dump": self.dump, "dev": items.dev, "train": items.train, "test": items.test}
         return {name: file.path for name, file in sources.items() if file}
 
 

@@ -5,7 +5,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -138,9 +137,7 @@ def test_packages_of_a_mirror_are_unpacked_once_and_listed(install, tmp_path: Pa
         digest = hashlib.sha256(deb.read_bytes()).hexdigest()
         assert (home / "manifest.tsv").read_text() == f"some-server\t1.2-3\t{digest}\n"
     before = {path: path.stat().st_mtime_ns for path in servers.rglob("*")}
-    began = time.monotonic()
     assert install().returncode == 0
-    assert time.monotonic() - began < 1
     assert {path: path.stat().st_mtime_ns for path in servers.rglob("*")} == before
 
 
@@ -154,6 +151,22 @@ def test_without_mysql_the_installer_goes_on_with_mariadb(install, tmp_path: Pat
     assert not list((tmp_path / "cache" / "servers").glob(".*.tmp"))
 
 
+@pytest.mark.parametrize(("present", "code"), [((), 1), (("mysqld",), 0), (("apt-get",), 1)])
+def test_without_apt_a_server_on_path_is_enough(
+    root: Path, tmp_path: Path, present: tuple[str, ...], code: int
+) -> None:
+    for name in present:
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": str(tmp_path), "COEVOLVE_CACHE": str(tmp_path / "cache")}
+    script = root / "envs_setup" / "mysql.sh"
+    done = subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert ("no apt here" if code else "the mysqld on PATH will be taken") in done.stderr
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.skipif(shutil.which("mysqld") is not None, reason="this machine has a mysqld on PATH, which is enough")
 def test_without_any_server_the_installer_fails_in_one_sentence(install, tmp_path: Path) -> None:
     for name in ("mysql", "mariadb"):
         package(tmp_path / "mirror" / name, f"{name}d").write_bytes(b"torn")

@@ -90,6 +90,15 @@ def test_an_episode_too_short_for_the_expert_is_counted(
     assert len(found.drops) == 6
 
 
+def test_the_script_is_refused_for_questions_that_are_not_its_own(
+    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path
+) -> None:
+    questions = {"source": "dev", "dev": development(tmp_path / "dev.json")}
+    wanted = config(dump, sql_config, questions, {"format": "scripted"})
+    with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: .* templates only"):
+        experts(wanted, quirks["fixed"], items(wanted), KEY)
+
+
 def development(path: Path) -> dict:
     """1,034 items in InterCode's format, all over one database."""
     count = "SELECT COUNT(*) FROM singer"

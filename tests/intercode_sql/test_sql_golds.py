@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.golds import Golds, Item, fingerprint, item_of
 from coevolve.envs.intercode_sql.server import Server
 from coevolve.errors import UserError
@@ -38,6 +39,15 @@ def test_gold_rows_are_those_of_the_items_database(golds: Golds) -> None:
 @pytest.mark.parametrize("gold", ["SELECT * FROM towns", "", "SET @x = 1", "DELETE FROM city"])
 def test_a_gold_that_gives_no_rows_is_empty(golds: Golds, gold: str) -> None:
     assert golds.rows(Item("world_1", gold, "?")) == []
+
+
+def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> None:
+    slow = Item("world_1", "SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID", "?")
+    with (
+        contextlib.closing(Golds(own_server(statement_seconds=0.2))) as golds,
+        pytest.raises(EnvError, match="cut short"),
+    ):
+        golds.rows(slow)
 
 
 def test_a_gold_is_asked_once(golds: Golds) -> None:

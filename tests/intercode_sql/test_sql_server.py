@@ -231,6 +231,12 @@ def test_an_unsuitable_server_at_an_address_is_refused(user: str, words: str, pl
             given.connect("world_1")
 
 
+def test_a_server_of_a_kind_that_is_not_listed_is_refused(place: dict[str, str], server: Server, own_server) -> None:
+    other = "mariadb" if server.comparable else "mysql"
+    with pytest.raises(UserError, match=r"answers there, which `server\.engine` does not list"):
+        own_server(address=place["remote"], engine=[other]).connect()
+
+
 @pytest.mark.parametrize(
     "address", ["", "localhost", "user@", "user@host", "@host:3306", "user@host:port", "/tmp/socket"]
 )

@@ -122,6 +122,14 @@ def test_a_server_that_never_starts_is_one_sentence_with_its_last_words(own_serv
     assert templates(cache) == []
 
 
+def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache: Path, dump: Path, tmp_path: Path) -> None:
+    long = tmp_path / "long.sql"
+    long.write_text(dump.read_text(encoding="utf-8") + f"-- {'x' * 1_000}\n" * 2_000, encoding="utf-8")
+    config = SqlServerConfig(address=None, binary=None, engine=QUICK, statement_seconds=10, rows=20_000)
+    with Server(config, long) as server:
+        assert cities(server) == 4079
+
+
 PROGRAM = """
 import resource, sys
 from pathlib import Path
@@ -192,6 +200,12 @@ def test_too_small_a_place_for_the_data_is_the_users_error(own_server, small_dis
     with pytest.raises(UserError, match="make room"):
         own_server(engine=QUICK).connect()
     assert not list(small_disk.iterdir())
+
+
+def test_no_place_for_temporary_files_is_the_users_error(own_server, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "removed"))
+    with pytest.raises(UserError, match=r"no place for a server .* set TMPDIR"):
+        own_server(engine=QUICK).connect()
 
 
 @NEEDS_ROOT

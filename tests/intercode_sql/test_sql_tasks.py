@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from coevolve import store
 from coevolve.config import InterCodeSqlConfig
@@ -95,16 +96,15 @@ def test_development_items_are_divided_by_database(dump: Path, tmp_path: Path) -
 
 
 def test_iprs_lists_are_followed(dump: Path, tmp_path: Path) -> None:
-    dev, train = write(tmp_path / "dev.json", invented(1034)), write(tmp_path / "train.json", invented(4555, 146))
-    lists = {"source": "ipr", "dev": source(dev), "train": source(train)}
+    test, train = write(tmp_path / "test.json", invented(1015)), write(tmp_path / "train.json", invented(4555, 146))
+    lists = {"source": "ipr", "test": source(test), "train": source(train)}
     selection = select(config(dump, lists, tasks=ALL), "remove")
     assert numbers(selection.sft) == numbers(selection.explore)
     assert numbers(selection.sft) == json.loads((DATA / "ipr/train_indices.json").read_text())
     assert (len(selection.sft), selection.sft[0].task_id) == (1500, "intercode_sql/ipr/1287")
-    # The first 200 items that run: 54, 83, 164 and 178 do not.
-    assert numbers(selection.evaluate) == [i for i in range(204) if i not in (54, 83, 164, 178)]
+    assert numbers(selection.evaluate) == list(range(200))
     assert {task.split for task in selection.evaluate} == {"test"}
-    assert len(selection.drops) == 19
+    assert not {task.task_id for task in selection.evaluate} & {task.task_id for task in selection.sft}
 
 
 def test_the_reconstructed_test_list_is_that_of_the_items_that_run(shared: Path) -> None:
@@ -129,20 +129,33 @@ def test_spiders_items_give_200_questions_over_five_databases(dump: Path, shared
 
 
 @pytest.mark.parametrize(
-    ("dev", "train", "words"),
+    ("test", "train", "words"),
     [
-        (invented(1033), invented(4555), "`items.dev`: 1033 items, not 1034"),
-        (invented(1034), invented(4539), "`items.train`: 4539 items, but IPR's list reaches item 4539"),
-        (invented(1034), [{"db": "a", "gold": "b"}], r"train\.json: key `0\.query`"),
-        ({"db": "a"}, invented(4555), r"dev\.json: key `\(top level\)`"),
-        ("[{", invented(4555), r"dev\.json: .*Invalid JSON"),
+        (invented(1014), invented(4555), "`items.test`: 1014 items, not 1015"),
+        (invented(1015), invented(4539), "`items.train`: 4539 items, but IPR's list reaches item 4539"),
+        (invented(1015), [{"db": "a", "gold": "b"}], r"train\.json: key `0\.query`"),
+        ({"db": "a"}, invented(4555), r"test\.json: key `\(top level\)`"),
+        ("[{", invented(4555), r"test\.json: .*Invalid JSON"),
     ],
 )
-def test_files_that_hold_something_else_are_one_sentence(dump: Path, tmp_path: Path, dev, train, words: str) -> None:
-    lists = {"dev": write(tmp_path / "dev.json", dev), "train": write(tmp_path / "train.json", train)}
+def test_files_that_hold_something_else_are_one_sentence(dump: Path, tmp_path: Path, test, train, words: str) -> None:
+    lists = {"test": write(tmp_path / "test.json", test), "train": write(tmp_path / "train.json", train)}
     wanted = {"source": "ipr", **{name: source(path) for name, path in lists.items()}}
     with pytest.raises(UserError, match=words):
         select(config(dump, wanted), "remove")
+
+
+@pytest.mark.parametrize(
+    ("questions", "words"),
+    [
+        ({"source": "templates"}, "source `templates` needs `per_kind`"),
+        ({"source": "ipr", "train": {"path": "a", "sha256": "b"}}, "source `ipr` needs `test`"),
+        ({"source": "dev", "dev": {"path": "a", "sha256": "b"}, "databases": ["car_1"]}, "`dev` takes no `databases`"),
+    ],
+)
+def test_a_source_says_what_it_needs_and_what_it_does_not_read(dump: Path, questions: dict, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        config(dump, questions)
 
 
 def test_a_changed_file_names_its_key(dump: Path, tmp_path: Path) -> None:

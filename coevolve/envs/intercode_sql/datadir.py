@@ -24,6 +24,8 @@ from coevolve.errors import UserError
 START_SECONDS = 60.0
 #: Bytes a template may take while it is made; it ends with less than half of them.
 ROOM = 250 << 20
+#: A dump is sent as one packet; agents may send far less.
+LOADING = "--max-allowed-packet=1G"
 
 MARIADB_SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
 
@@ -102,12 +104,13 @@ def wait_until_ready(process: Process, user: str) -> pymysql.Connection[pymysql.
 
 
 def _open_up(folder: Path) -> None:
-    """Make `folder` if there is none, and see that the server can enter it."""
+    """Make the cache and `folder` in it if there are none, and see that the server can enter them."""
     try:
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            # Whatever the user's mask says.
-            folder.chmod(0o755)
+        for made in (folder.parent, folder):
+            if not made.exists():
+                made.mkdir(parents=True, exist_ok=True)
+                # Whatever the user's mask says.
+                made.chmod(0o755)
         if not os.access(folder, os.W_OK):
             raise PermissionError("no permission to write")
     except OSError as error:
@@ -153,7 +156,7 @@ def _mariadb_system_tables(engine: Engine) -> bytes:
 def _load(engine: Engine, data: Path, dump: Path) -> None:
     """Load the dump, leave the reading account alone, and fix the tables' statistics."""
     directory = Directory()
-    process = Process(settings.command(engine, directory, data), directory)
+    process = Process(settings.command(engine, directory, data, LOADING), directory)
     try:
         with wait_until_ready(process, "root") as connection, connection.cursor() as cursor:
             _run(cursor, dump.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from coevolve.envs.experts import Experts, matched, read_eto
 from coevolve.envs.intercode_sql import recorded
 from coevolve.envs.intercode_sql.env import InterCodeSql, pool
 from coevolve.envs.intercode_sql.templates import say, solution
+from coevolve.errors import UserError
 from coevolve.prompts import prompt_messages, write_action
 from coevolve.types import Drop, DropReason, StopReason, Task, Trajectory, Turn
 
@@ -27,6 +28,8 @@ INSTRUCTION = (
 def experts(config: InterCodeSqlConfig, quirks: Quirks, wanted: Sequence[Task], key: str) -> Experts:
     """One expert of at least the configured reward per wanted task at most; raises `UserError` for a malformed file."""
     source = config.experts
+    if source.file is None and config.items.source != "templates":
+        raise UserError(f"{key}.experts: the script answers questions made from templates only; give a `file`.")
     if source.file is None:
         return _played(config, quirks, wanted, {task.task_id: solution(task) for task in wanted})
     path = store.verified(Path(source.file.path), source.file.sha256, f"{key}.experts.file")

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.server import Server
-from coevolve.envs.intercode_sql.session import Session
+from coevolve.envs.intercode_sql.session import INTERRUPTED, TIMED_OUT, Session
 from coevolve.errors import UserError
 from coevolve.types import Task
 
@@ -32,12 +33,18 @@ class Golds:
         self._rows: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
 
     def rows(self, item: Item) -> list[tuple[Any, ...]]:
-        """What the gold statement of `item` answers; no rows if it fails, as upstream has it."""
+        """What the gold statement of `item` answers; no rows if it fails, as upstream has it.
+
+        Raises `EnvError` if it was cut short, as a server without a core to run on may do.
+        """
         key = (item.database, item.gold)
         with self._lock:
             if key not in self._rows:
                 self._session.use(item.database)
-                self._rows[key] = self._session.ask(item.gold).rows or []
+                answer = self._session.ask(item.gold)
+                if answer.error in (INTERRUPTED, TIMED_OUT):
+                    raise EnvError(f"the gold statement `{item.gold}` was cut short: {answer.error}")
+                self._rows[key] = answer.rows or []
             return self._rows[key]
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ def unpack(archives: Sequence[Path], out: Path) -> dict[str, str]:
     Raises `UserError` naming the archive for one that is no zip file, and the file for one that is missing or does not
     fit IPR's lists.
     """
-    members = {PurePosixPath(name).name: content for archive in archives for name, content in _members(archive)}
+    members = {name: content for archive in archives for name, content in _members(archive)}
     for name in (TRAIN, TEST, EXPERTS):
         if name not in members:
             raise UserError(f"{', '.join(map(str, archives))}: no {name} inside; give both archives of IPR's setup.sh.")
@@ -36,11 +36,13 @@ def unpack(archives: Sequence[Path], out: Path) -> dict[str, str]:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Names, without folders, and contents of the files that are wanted."""
     try:
         with zipfile.ZipFile(archive) as opened:
-            for name in opened.namelist():
-                if name.endswith((TRAIN, TEST, EXPERTS, ".sql")):
-                    yield name, opened.read(name)
+            for path in opened.namelist():
+                name = PurePosixPath(path).name
+                if name in (TRAIN, TEST, EXPERTS) or name.endswith(".sql"):
+                    yield name, opened.read(path)
     except (OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{archive}: not readable as a zip file ({error}); download it again.") from None
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coevolve.envs.intercode_sql import watcher
+from coevolve.errors import UserError
 
 PREFIX = "coevolve-sql-"
 #: A socket's path holds at most 107 bytes; what comes after the directory for temporary files takes 40.
@@ -25,10 +26,20 @@ YOUNG_SECONDS = 60.0
 
 
 class Directory:
-    """A private directory, the server's own if we are root; locked until the last process that uses it has ended."""
+    """A private directory, the server's own if we are root; locked until the last process that uses it has ended.
+
+    Raises `UserError` where none can be made.
+    """
 
     def __init__(self) -> None:
-        _remove_stale()
+        try:
+            _remove_stale()
+            self._make()
+        except OSError as error:
+            place = tempfile.gettempdir()
+            raise UserError(f"{place}: no place for a server ({error}); set TMPDIR elsewhere.") from error
+
+    def _make(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base()))
         self.lock = os.open(self.path, os.O_RDONLY)
         fcntl.flock(self.lock, fcntl.LOCK_EX)

@@ -105,13 +105,20 @@ class Server:
             with self._lock:
                 if self._version is None:
                     address.check(connection, place, self.databases())
-                    self._version = _version(connection)
+                    self._version = self._listed(_version(connection))
             with connection.cursor() as cursor:
                 for name, value in settings.limits(self._version[0], self.config).items():
                     cursor.execute(f"SET SESSION {name} = {value}")
         except pymysql.MySQLError as error:
             raise EnvError(f"the database server at {place} failed: {error.args[-1]}") from error
         return connection
+
+    def _listed(self, version: tuple[engine.Flavour, str]) -> tuple[engine.Flavour, str]:
+        """`version`, if the configuration takes such a server."""
+        if version[0] not in self.config.engine:
+            found = engine.identity(*version)
+            raise UserError(f"`server.address`: {found} answers there, which `server.engine` does not list.")
+        return version
 
     def _open(self, database: str, **place: Any) -> Connection:
         seconds = self.config.statement_seconds + GRACE_SECONDS

@@ -25,6 +25,8 @@ DATA = Path(__file__).resolve().parents[3] / "data" / "intercode_sql"
 DEV_ITEMS = 1034
 #: How many of them have a gold statement that runs, and how many items IPR's test file has.
 USABLE = 1015
+#: What stands in a task's id, by the file it comes from.
+SOURCES = {"dev": "dev", "train": "ipr", "test": "ipr_test"}
 #: The most questions that are for evaluation where the development items are divided by database.
 DEV_EVALUATED = 200
 
@@ -58,18 +60,14 @@ def listed(config: InterCodeSqlConfig) -> Lists:
     if source.source == "templates":
         dump = store.verified(Path(config.dump.path), config.dump.sha256, "dump")
         return _divided(templates.tasks(dump, source.per_kind or 0, source.databases))
-    dev = _read(source.dev, "dev")
-    if len(dev) != DEV_ITEMS:
-        raise UserError(f"key `items.dev`: {len(dev)} items, not {DEV_ITEMS}; give InterCode's `ic_spider_dev.json`.")
+    if source.source == "ipr":
+        test = _of_size(_read(source.test, "test"), USABLE, "test", "the `ic_spider_test.json` of IPR's archive")
+        chosen = tuple(_for_evaluation(test[index]) for index in indices("ipr/test_indices.json"))
+        return Lists(_training(_read(source.train, "train")), chosen)
+    dev = _of_size(_read(source.dev, "dev"), DEV_ITEMS, "dev", "InterCode's `ic_spider_dev.json`")
     failing = [dev[index] for index in indices("gold_fails.json")]
-    usable = [task for task in dev if task not in failing]
-    if source.source == "dev":
-        lists = _divided(_by_database(usable))
-    else:
-        # IPR's test file has as many items as are usable: it is taken to hold those, in order.
-        test = tuple(_for_evaluation(usable[index]) for index in indices("ipr/test_indices.json"))
-        lists = Lists(_training(_read(source.train, "train")), test)
     drops = tuple(Drop(task_id=task.task_id, reason=DropReason.GOLD_FAILS) for task in failing)
+    lists = _divided(_by_database([task for task in dev if task not in failing]))
     return dataclasses.replace(lists, drops=drops)
 
 
@@ -86,7 +84,7 @@ class _Item(BaseModel):
     hardness: str = ""
 
 
-def _read(file: SourceFile | None, name: Literal["dev", "train"]) -> list[Task]:
+def _read(file: SourceFile | None, name: Literal["dev", "train", "test"]) -> list[Task]:
     """All items of a file in InterCode's format, as training tasks; raises `UserError` naming the file and the key."""
     assert file is not None, f"no configuration lacks a file that its source needs: {name}"
     path = store.verified(Path(file.path), file.sha256, f"items.{name}")
@@ -96,7 +94,13 @@ def _read(file: SourceFile | None, name: Literal["dev", "train"]) -> list[Task]:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(top level)"
         raise UserError(f"{path}: key `{where}`: {first['msg']}; fetch the file again.") from None
-    return [_task("dev" if name == "dev" else "ipr", number, item) for number, item in enumerate(found)]
+    return [_task(SOURCES[name], number, item) for number, item in enumerate(found)]
+
+
+def _of_size(found: list[Task], size: int, name: str, wanted: str) -> list[Task]:
+    if len(found) != size:
+        raise UserError(f"key `items.{name}`: {len(found)} items, not {size}; give {wanted}.")
+    return found
 
 
 def _task(source: str, number: int, item: _Item) -> Task:

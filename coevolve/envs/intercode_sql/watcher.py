@@ -21,15 +21,16 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 #: What a terminal or a batch system sends to everybody at once; the watcher outlives the one it watches for.
 SHARED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: 300 sessions need more than the usual 1,024; servers set memory aside for all they may have, in containers a billion.
+OPEN_FILES = 20_000
 
 
 def main(directory: Path, uid: int, gid: int, command: list[str]) -> None:
     """Run `command` until it ends or standard input closes."""
     for number in SHARED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    # 300 sessions need more files than the usual soft limit of 1,024.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, OPEN_FILES),) * 2)
     server = _server(directory, uid, gid, command)
     _say(server.pid)
     select.select([sys.stdin, os.pidfd_open(server.pid)], [], [])
