@@ -54,7 +54,7 @@ STAGES = {
     for stage in (
         Stage("download", ("sources",), ("{file}",), "{source}"),
         Stage("gold", ("envs", "protocol", "protocols"), ("gold.jsonl",), "gold/{env}"),
-        Stage("prepare", ("envs", "protocol", "protocols"), ("meta.json",), "data/{env}/prepared"),
+        Stage("prepare", ("envs", "protocol", "protocols"), ("meta.json",), "prepared/{env}"),
         Stage(
             "data",
             ("envs", "protocol", "protocols"),
@@ -171,7 +171,7 @@ class Plan:
             return {}
         env = wildcards["env"]
         section, data = self.suite.envs[env], f"{self.home}/data/{env}"
-        prepared = {"prepared": f"{data}/prepared/meta.json"} if section.prepared and stage != "prepare" else {}
+        prepared = {"prepared": f"{self.home}/prepared/{env}/meta.json"} if section.prepared and stage != "prepare" else {}
         if stage in ("prepare", "data"):
             return {**section.data_files, **prepared}
         model, branch = wildcards["model"], Branch.parse(wildcards["branch"])

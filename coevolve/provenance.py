@@ -24,6 +24,7 @@ REPORTED = (
     "pymysql",
     "scienceworld",
     "snakemake",
+    "spacy",
     "tokenizers",
     "torch",
     "transformers",

@@ -67,11 +67,16 @@ def test_every_number_of_the_paper_suite_cites_its_place(root):
         f"{path.name}:{number}: {line.strip()}"
         for path in (
             root / "configs" / name
-            for name in ("paper.yaml", "hyperparameters.yaml", "envs/sciworld.yaml", "envs/intercode_sql.yaml")
+            for name in (
+                "paper.yaml",
+                "hyperparameters.yaml",
+                "envs/sciworld.yaml",
+                "envs/intercode_sql.yaml",
+                "envs/webshop.yaml",
+            )
         )
         for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if re.search(r":\s+\[?\.?\d", line.split("#")[0])
-        and not re.search(r"# (?:choice|appendix|section|eq\.)", line)
+        if re.search(r":\s+\[?\.?\d", line.split("#")[0]) and not re.search(r"# (?:choice|appendix|section|eq\.)", line)
     ]
     assert silent == []
 

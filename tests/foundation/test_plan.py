@@ -8,8 +8,8 @@ from coevolve import config
 from coevolve.plan import MIRROR, STAGES, Branch, Plan
 from coevolve.provenance import code_digest, reachable
 
-LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "seeds=[0,1]"]
-ENVS = 2
+LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
+ENVS = 3
 
 
 @pytest.fixture

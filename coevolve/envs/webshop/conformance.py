@@ -1,0 +1,195 @@
+"""Replay what upstream answered, and count where this implementation answers otherwise."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coevolve.envs.webshop.goals import Goal, goals
+from coevolve.envs.webshop.session import Session
+from coevolve.envs.webshop.shop import Shop
+from coevolve.envs.webshop.tagger import Tagger
+from coevolve.errors import UserError
+
+#: What is compared, in the order of the report.
+WHAT = ("prices", "goals", "observations", "clickables", "rewards", "endings", "details", "rankings", "nouns")
+#: What a line of each kind must hold.
+KEYS = {
+    "meta": ("seed_before_ctor", "human_goals", "num_products", "prices", "goals"),
+    "episode": ("goal_idx", "reset_obs", "info", "steps"),
+    "bm25": ("query", "top50"),
+    "nouns": ("title", "nouns"),
+}
+STEP_KEYS = ("action", "obs", "reward", "done", "clickables")
+#: Upstream's names of what we call otherwise.
+_GOAL_KEYS = {"instruction_text": "instruction", "goal_options": "options"}
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first answer that differs: what it is, where it stands, upstream's and ours."""
+
+    what: str
+    where: str
+    upstream: object
+    ours: object
+
+    def __str__(self) -> str:
+        return f"{self.what}, {self.where}\n  upstream: {self.upstream!r}\n  ours:     {self.ours!r}"
+
+
+@dataclass
+class Report:
+    """How many answers of each kind were compared, how many differ, and the first that does."""
+
+    compared: Counter[str] = field(default_factory=Counter)
+    different: Counter[str] = field(default_factory=Counter)
+    first: Difference | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether something was compared and nothing differs."""
+        return self.first is None and self.compared.total() > 0
+
+    def check(self, what: str, where: str, upstream: object, ours: object) -> None:
+        """Count one comparison."""
+        self.compared[what] += 1
+        if upstream != ours:
+            self.different[what] += 1
+            self.first = self.first or Difference(what, where, upstream, ours)
+
+    def text(self) -> str:
+        """One line for each kind that was compared, and the first difference in full."""
+        lines = [
+            f"{what:12} {self.compared[what]:7} compared, {self.different[what]:5} different"
+            for what in WHAT
+            if self.compared[what]
+        ]
+        return "\n".join([*lines, f"first difference: {self.first}" if self.first else "no difference"])
+
+
+def replay(catalogue: Path, traces: Path, tagger: Tagger) -> Report:
+    """Compare all that a file of recorded traces holds with a shop built from a folder of upstream's files.
+
+    Raises `UserError` for a line that is none of the format's.
+    """
+    return compare(catalogue, _lines(traces), tagger)
+
+
+def compare(catalogue: Path, answers: Iterator[tuple[str, Line]], tagger: Tagger) -> Report:
+    """Compare upstream's answers, each with the place it stands, as they come; the first must be the `meta` one."""
+    where, meta = next(answers, ("line 1", {}))
+    if meta.get("kind") != "meta":
+        raise UserError(f"{where}: is no `meta` line; give a file of recorded traces.")
+    with tempfile.TemporaryDirectory() as aside:
+        shop = Shop.build(catalogue, Path(aside) / "shop", meta["num_products"])
+        replayed = _Replay(shop, meta, tagger)
+        for place, line in answers:
+            replayed.compare(line, place)
+    return replayed.report
+
+
+class _Replay:
+    """A shop in the state that upstream's is in once it is constructed, and the report so far."""
+
+    def __init__(self, shop: Shop, meta: Line, tagger: Tagger) -> None:
+        self.report = Report()
+        self._shop, self._tagger = shop, tagger
+        # Upstream draws from one generator for everything; its constructor also begins an episode with a random name
+        # and goal, which matters to searches for random products only.
+        self._rng = random.Random(meta["seed_before_ctor"])
+        self._prices = shop.prices(self._rng)
+        self._goals = goals(shop, self._prices, self._rng, meta["human_goals"])
+        self._rng.choices(string.ascii_lowercase, k=10)
+        self._rng.random()
+        self._compare_meta(meta)
+
+    def compare(self, line: Line, where: str) -> None:
+        """Compare one line's answers with ours."""
+        match line["kind"]:
+            case "episode":
+                self._compare_episode(line, where)
+            case "bm25":
+                # Recorded queries went to the search engine itself: an empty first word is none of its prefixes.
+                found = [self._shop.product(i).asin for i in self._shop.search(("", line["query"]), self._rng)]
+                self.report.check(
+                    "rankings", f"{where}, query {line['query']!r}", [hit[0] for hit in line["top50"]], found
+                )
+            case "nouns":
+                ours = self._tagger.nouns(line["title"])
+                self.report.check("nouns", f"{where}, title {line['title']!r}", line["nouns"], ours)
+            case _:
+                raise UserError(f"{where}: is a second `meta` line; give each recording a file of its own.")
+
+    def _compare_meta(self, meta: Line) -> None:
+        ours = {self._shop.product(number).asin: price for number, price in enumerate(self._prices)}
+        for asin in {**meta["prices"], **ours}:
+            self.report.check("prices", f"product {asin}", meta["prices"].get(asin), ours.get(asin))
+        own = [_as_upstream(goal) for goal in self._goals]
+        for number in range(max(len(own), len(meta["goals"]))):
+            theirs, mine = (goals[number] if number < len(goals) else None for goals in (meta["goals"], own))
+            self.report.check("goals", f"goal {number}", theirs, mine)
+
+    def _compare_episode(self, line: Line, where: str) -> None:
+        number = line["goal_idx"]
+        if not 0 <= number < len(self._goals):
+            self.report.check("observations", f"{where}, goal {number}", line["reset_obs"], None)
+            return
+        session = Session(self._shop, self._prices, self._tagger, self._goals[number], self._rng)
+        self.report.check("observations", f"{where}, goal {number}, reset", line["reset_obs"], session.page.text)
+        details = None
+        for count, step in enumerate(line["steps"], start=1):
+            at = f"{where}, goal {number}, step {count}, action {step['action']!r}"
+            outcome = session.step(step["action"])
+            details = outcome.details or details
+            self.report.check("observations", at, step["obs"], outcome.page.text)
+            self.report.check("clickables", at, step["clickables"], list(outcome.page.clickables))
+            self.report.check("rewards", at, step["reward"], outcome.reward)
+            self.report.check("endings", at, step["done"], outcome.done)
+        if details or any(step["done"] for step in line["steps"]):
+            # Without a purchase, upstream's parts are those of an earlier episode of the same goal.
+            self.report.check("details", f"{where}, goal {number}", line["info"], details)
+
+
+def _as_upstream(goal: Goal) -> Line:
+    """A goal under upstream's names, with lists for tuples as JSON has them."""
+    values = asdict(goal)
+    values |= {theirs: values.pop(ours) for theirs, ours in _GOAL_KEYS.items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Line]]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                where = f"{path}, line {number}"
+                if line.strip():
+                    yield where, _checked(line, where)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); give a file of recorded traces.") from None
+
+
+def _checked(line: str, where: str) -> Line:
+    """A line's content, after it was found to hold what its kind needs."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        raise UserError(f"{where}: is no JSON; the file is damaged or no file of recorded traces.") from None
+    kind = content.get("kind") if isinstance(content, dict) else None
+    if kind not in KEYS:
+        raise UserError(f"{where}: kind is {kind!r}, not one of {', '.join(KEYS)}; is the file one of recorded traces?")
+    steps = ((step, STEP_KEYS) for step in content.get("steps", ()))
+    for part, keys in ((content, KEYS[kind]), *steps):
+        missing = [key for key in keys if key not in part]
+        if missing:
+            raise UserError(f"{where}: lacks `{missing[0]}`; the file is damaged or of another format.")
+    return dict(content)

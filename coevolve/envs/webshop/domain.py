@@ -1,0 +1,39 @@
+"""What the stages ask of WebShop; see `coevolve.envs.domains.Domain` and `Preparing`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from coevolve.envs.base import Selection, Setup
+from coevolve.envs.experts import Experts
+from coevolve.envs.webshop import episodes, prepared, tasks
+from coevolve.envs.webshop import experts as guides
+from coevolve.types import Task
+
+
+def prepare(setup: Setup, out: Path) -> dict[str, Any]:
+    """The shop, its frozen goals and what is known of both."""
+    return prepared.prepare(setup.config, setup.key, out).model_dump(mode="json")
+
+
+def select(setup: Setup) -> Selection:
+    """The tasks a suite uses."""
+    return tasks.select(setup.config.tasks, prepared.read_goals(_folder(setup)), setup.quirks.overlap)
+
+
+def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
+    """Experts, played in the shop or read."""
+    return guides.experts(setup.config, setup.quirks, _folder(setup), wanted, setup.key)
+
+
+def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[episodes.WebShopEpisodes]]:
+    """Environments in one shop."""
+    return episodes.pool(setup.config, setup.quirks, _folder(setup), n)
+
+
+def _folder(setup: Setup) -> Path:
+    assert setup.prepared is not None, "the stage `prepare` runs before all others"
+    return setup.prepared

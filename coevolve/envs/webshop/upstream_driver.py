@@ -1,0 +1,61 @@
+"""Runs inside the user's own WebShop environment (Python 3.8 or later) and imports nothing of this kit.
+
+Reads one JSON object a line from standard input, answers with one a line on standard output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from random import seed as seed_upstream
+from typing import Any, TextIO
+
+
+def main(checkout: str, seed: str, human: str, products: str) -> None:
+    """Build upstream's text environment and answer for it until standard input ends."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    # Upstream reports its progress on standard output.
+    sys.stdout = sys.stderr
+    sys.path.insert(0, checkout)
+    module: Any = importlib.import_module("web_agent_site.envs.web_agent_text_env")
+    # The first line that upstream's way of printing prints draws a number: it must not be one of the prices.
+    importlib.import_module("web_agent_site.engine.engine").print("seeded")
+    seed_upstream(int(seed))
+    environment = module.WebAgentTextEnv(
+        observation_mode="text", human_goals=human == "human", num_products=int(products) if products else None
+    )
+    server = environment.server
+    utils: Any = importlib.import_module("web_agent_site.utils")
+    files = [utils.DEFAULT_FILE_PATH, utils.DEFAULT_ATTR_PATH, utils.HUMAN_ATTR_PATH]
+    write(answers, {"files": files, "prices": server.product_prices, "goals": server.goals})
+    for line in sys.stdin:
+        write(answers, answer(environment, json.loads(line)))
+
+
+def answer(environment: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """What upstream says to one request; an exception of its server is an answer too."""
+    if "nouns" in request:
+        goal: Any = importlib.import_module("web_agent_site.engine.goal")
+        return {"nouns": [t.text.lower() for t in goal.nlp(request["nouns"]) if t.pos_ in ("NOUN", "PROPN")]}
+    try:
+        if "reset" in request:
+            observation, reward, done = environment.reset(request["reset"])[0], 0.0, False
+        else:
+            observation, reward, done, _ = environment.step(request["step"])
+    except Exception as error:  # noqa: BLE001 - whatever upstream raises is what is asked about
+        return {"error": repr(error)}
+    clickables = environment.get_available_actions()["clickables"]
+    details = environment.server.user_sessions[environment.session].get("verbose_info") if done else None
+    return {"obs": observation, "reward": reward, "done": done, "clickables": clickables, "details": details}
+
+
+def write(answers: TextIO, content: dict[str, Any]) -> None:
+    """Send one answer."""
+    answers.write(json.dumps(content) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

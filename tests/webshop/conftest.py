@@ -1,0 +1,34 @@
+"""A small generated shop, and upstream's answers on an invented catalogue where they are beside the repository."""
+
+from pathlib import Path
+
+import pytest
+
+from coevolve.envs.webshop.generator import Shares, generate
+from coevolve.envs.webshop.shop import Shop
+
+
+@pytest.fixture(scope="session")
+def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalogue of 300 products with much that is odd, many near copies and many instructions."""
+    folder = tmp_path_factory.mktemp("webshop") / "catalogue"
+    generate(folder, 300, seed=7, shares=Shares(human=0.3, synthetic=0.2, copies=0.1, odd=0.3))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shop(catalogue: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """The shop of that catalogue."""
+    return Shop.build(catalogue, tmp_path_factory.mktemp("webshop") / "shop")
+
+
+@pytest.fixture(scope="session")
+def conformance(shared: Path) -> Path:
+    """An invented catalogue with upstream's own answers."""
+    return shared / "upstream" / "webshop" / "conformance"
+
+
+@pytest.fixture(scope="session")
+def conformance_shop(conformance: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """The shop of that catalogue."""
+    return Shop.build(conformance, tmp_path_factory.mktemp("webshop") / "conformance")

@@ -1,0 +1,114 @@
+"""Terms are Lucene's: the hashes below are of what its 8.11 analyzer makes of the same texts."""
+
+import hashlib
+import itertools
+import json
+import random
+
+import pytest
+
+from coevolve.envs.webshop import analysis
+
+#: Where characters of all kinds are: ASCII, Latin and marks, Hebrew, Arabic, South-East Asian, Georgian and Hangul,
+#: punctuation, symbols, Kana and Han, Yi to private use, forms, other scripts, emoji, tags and selectors, anything.
+RANGES = [
+    (0x20, 0x7F), (0x80, 0x370), (0x590, 0x5F5), (0x600, 0x780), (0xE00, 0x1050), (0x10A0, 0x1200), (0x2000, 0x2070),
+    (0x20D0, 0x2C00), (0x2E80, 0x3400), (0xA000, 0xFA70), (0xFB00, 0x10000), (0x10000, 0x12000), (0x1F000, 0x1FA00),
+    (0xE0000, 0xE0200), (0, 0x110000),
+]  # fmt: skip
+PIECES = (
+    *"aeinrstxyz0129.,:;'\"_ -#*/",
+    "\u2019", "\uff07", "\u00ad", "\u200b", "\u200d", "\ufe0e", "\ufe0f", "\u20e3", "\u05d0", "\u0e01", "\u3042",
+    "\u30a2", "\u65e5", "\uac00", "\u0130", "\u03a3", "\u2139", "\u2764", "\U0001f170", "\U0001f1e9", "\U0001f1ea",
+    "\U0001f3fd", "\U0001f468", "\U0001f469", "\U0001f525", "\U000e0067", "\U000e007f", "\ud83d", "\udc4d", "'s",
+    "\u2019S", "ing", "ational", "women", " the ", "7.5", "U.S.A.",
+)  # fmt: skip
+ROOTS = (
+    "", "b", "ee", "y", "cr", "hop", "fall", "fizz", "agree", "relat", "yield", "gen", "electr", "trouble", "ski",
+    "oscill", "controll", "d\u00e9j", "\U0001d616", "a\U0001d616\U0001d616",
+)  # fmt: skip
+ENDINGS = (
+    "", "s", "es", "sses", "ies", "ss", "ed", "ing", "eed", "at", "bl", "iz", "e", "y", "l", "ll", "ational", "tional",
+    "enci", "anci", "izer", "bli", "alli", "entli", "eli", "ousli", "ization", "ation", "ator", "alism", "iveness",
+    "fulness", "ousness", "aliti", "iviti", "biliti", "logi", "icate", "ative", "alize", "iciti", "ical", "ful", "ness",
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "sion", "tion", "ou", "ism",
+    "ate", "iti", "ous", "ive", "ize",
+)  # fmt: skip
+
+
+def probes() -> list[str]:
+    """Each code point of the first two planes, and some others, between letters, between digits and alone."""
+    points = [*range(0x20000), *range(0x20000, 0x110000, 97)]
+    return [f"a{chr(point)}b 1{chr(point)}2 {chr(point)}." for point in points]
+
+
+def mixtures() -> list[str]:
+    """Texts of all scripts; some have very long words, some repeat few characters."""
+    rng = random.Random(8)
+    return [_mixture(rng) for _ in range(20_000)]
+
+
+def _mixture(rng: random.Random) -> str:
+    pool = [_character(rng) for _ in range(rng.randrange(1, 12))]
+    longest = 900 if rng.random() < 0.02 else 30
+    text = "".join(rng.choice(pool) for _ in range(rng.randrange(longest)))
+    # Whether a pair of surrogates is one character is no question for strings that come from JSON or a terminal, and
+    # half a character at the very end is the one thing in which Lucene is not followed.
+    return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass").rstrip("\ud83d")
+
+
+def _character(rng: random.Random) -> str:
+    if rng.random() < 0.6:
+        return rng.choice(PIECES)
+    character = chr(rng.randrange(*rng.choice(RANGES)))
+    return "?" if "\ud800" <= character < "\ue000" else character
+
+
+def inflections() -> list[str]:
+    return ["".join(parts) for parts in itertools.product(ROOTS, ENDINGS, ENDINGS)]
+
+
+def digest(terms: list[list[str]]) -> str:
+    return hashlib.sha256("\n".join(" ".join(each) for each in terms).encode()).hexdigest()
+
+
+def test_terms_of_the_conformance_texts(shared):
+    vectors = json.loads((shared / "upstream/webshop/conformance/analyzer_vectors.json").read_text())
+    assert len(vectors) > 50
+    assert [(text, analysis.terms(text)) for text, _ in vectors] == [(text, terms) for text, terms in vectors]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The O'Neils' women\u2019s 3.5\" x-large, no.1 U.S.A.!", "o'neil women 3.5 x larg 1 u.s.a"),
+        ("snake_case __init__ ___ a_1.5_b x:y 1:2 1,000.50 .5", "snake_cas __init__ a_1.5_b x:y 1 2 1,000.50 5"),
+        ("generalizations oscillators hopefully skies dying sky", "gener oscil hopefulli ski dy sky"),
+        ("\u05e6\u05d4\"\u05dc \u05d2'\u05e7 \u05d2'", "\u05e6\u05d4\"\u05dc \u05d2'\u05e7 \u05d2'"),
+        ("\u65e5\u672c\u30c6\u30b9\u30c8\u3067\u3059", "\u65e5 \u672c \u30c6\u30b9\u30c8 \u3067 \u3059"),
+        ("1\ufe0f\u20e3#\ufe0f\u20e3 \u00a9\u2122 a\u2605b", "1\ufe0f\u20e3 #\ufe0f\u20e3 \u00a9 \u2122 \u2605 b"),
+        ("\U0001f1e9\U0001f1ea\U0001f1eb\U0001f1f7\U0001f1ee", "\U0001f1e9\U0001f1ea \U0001f1eb\U0001f1f7"),
+        ("\U0001f44d\U0001f3fd\U0001f469\u200d\U0001f4bb", "\U0001f44d\U0001f3fd \U0001f469\u200d\U0001f4bb"),
+        (
+            "\u0130STANBUL \u03a3\u0391\u03a3 half\u00bd x\u00b2 \u2460 1\u00b72",
+            "istanbul \u03c3\u03b1\u03c3 half x 1 2",
+        ),
+        ("y" * 600 + "ing", " ".join(["y" * 254 + "i", "y" * 254 + "i", "y" * 89 + "i"])),
+        ("the of and !!! ___", ""),
+    ],
+)
+def test_terms_of_examples(text, expected):
+    assert " ".join(analysis.terms(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (probes, "8c0cebcf603aa887eece90fb601180f4292a8a49b29d954d0f86c2f5a286c863"),
+        (mixtures, "49802b045b107c81103c37e16871b33737d414119ffc63c4039f4f7b9afa4dc8"),
+        (inflections, "5e677f994c10ef855551b2138d1493e6d47aa2913b958390bd9beb6e2fe1867f"),
+    ],
+    ids=["code points", "mixtures", "inflections"],
+)
+def test_terms_are_lucenes(texts, expected):
+    assert digest([analysis.terms(text) for text in texts()]) == expected

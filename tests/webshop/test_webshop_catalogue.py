@@ -1,0 +1,215 @@
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevolve.envs.webshop import stream
+from coevolve.envs.webshop.catalogue import Catalogue, Product
+from coevolve.errors import UserError
+
+ENTRY = {
+    "asin": "B000000001",
+    "name": "Oak Desk",
+    "full_description": "Very plain.",
+    "small_description": ["First", "Second"],
+    "pricing": "$9.50",
+    "customization_options": "",
+    "category": "garden",
+    "query": " Oak Desks ",
+    "product_category": "Garden \u203a Desks",
+    "images": ["x"],
+}
+
+
+def write(folder: Path, entries: list[dict[str, Any]], attributes: Any = None, instructions: Any = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "items_shuffle.json").write_text(json.dumps(entries))
+    (folder / "items_ins_v2.json").write_text(json.dumps(attributes or {}))
+    (folder / "items_human_ins.json").write_text(json.dumps(instructions or {}))
+    return folder
+
+
+def load(folder: Path, limit: int | None = None) -> tuple[list[Product], Counter[str]]:
+    skipped: Counter[str] = Counter()
+    return [product for _, product in Catalogue.find(folder).read(limit, skipped)], skipped
+
+
+def one(folder: Path, attributes: Any = None, instructions: Any = None, **changes: Any) -> Product:
+    (product,), _ = load(write(folder, [{**ENTRY, **changes}], attributes, instructions))
+    return product
+
+
+@pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
+def test_a_file_larger_than_what_is_held_reads_as_json_reads_it(tmp_path: Path, layout: dict[str, Any]) -> None:
+    expected = [
+        {"number": number, "text": 'é👍\\" }],[{ \ud83d' * 20_000, "deep": [{}, {"a": [None]}]} for number in range(60)
+    ]
+    path = tmp_path / "array.json"
+    text = json.dumps(expected, **layout)
+    path.write_bytes(b" \n" + text.encode("utf-8", "replace") + b"\r\n ")
+    assert path.stat().st_size > 3 * stream.CHUNK
+    found = list(stream.objects(path))
+    assert [entry for _, entry in found] == json.loads(path.read_bytes())
+    assert [position for position, _ in found] == sorted(position for position, _ in found)
+    assert 0 <= path.stat().st_size - found[-1][0] <= stream.CHUNK
+
+
+def test_an_empty_array_has_no_entries(tmp_path: Path) -> None:
+    (tmp_path / "array.json").write_text(" [ ] ")
+    assert list(stream.objects(tmp_path / "array.json")) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "state", "byte"),
+    [
+        (b"", "cut off", 0),
+        (b"[", "cut off", 1),
+        (b'[{"a": 1}', "cut off", 9),
+        (b'[{"a": 1}, ', "cut off", 11),
+        ('[{"é": "x"}, {"b": '.encode(), "cut off", 20),
+        (b'[{"a": "never closed]', "cut off", 7),
+        (b'{"a": 1}', "damaged", 0),
+        (b'[{"a": 1} {"b": 2}]', "damaged", 10),
+        (b'[{"a": 1},, {"b": 2}]', "damaged", 10),
+        ('[{"é": 1}, 7]'.encode(), "damaged", 12),
+        (b'[{"a": 1}] []', "damaged", 11),
+        (b'[{"a": "\xff"}]', "damaged", 8),
+        (b'[{"a": "\xc3', "cut off", 8),
+        (b"\xef\xbb\xbf[]", "damaged", 0),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_byte(tmp_path: Path, content: bytes, state: str, byte: int) -> None:
+    path = tmp_path / "items_shuffle.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"items_shuffle\.json: is {state} at byte {byte} "):
+        list(stream.objects(path))
+
+
+def test_a_text_without_an_end_is_not_read_to_the_end_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "items_shuffle.json"
+    path.write_bytes(b'[{"a": "' + b"x" * (4 * stream.LONGEST))
+    for_ever = stream.objects(path)
+    with pytest.raises(UserError, match="is damaged at byte 7 "):
+        next(for_ever)
+
+
+@pytest.mark.parametrize(
+    ("text", "pricing", "tag"),
+    [
+        (None, (100.0,), "$100.0"),
+        ("", (100.0,), "$100.0"),
+        ("$9.5", (9.5,), "$9.5"),
+        ("$1,234.56", (1234.56,), "$1234.56"),
+        ("$8.50$ 45.99", (8.5, 45.99), "$8.5 to $45.99"),
+        ("from $20.00 - $18", (20.0, 18.0), "$20.0 to $18.0"),
+        ("$1$2$3", (1.0, 2.0), "$1.0 to $2.0"),
+        ("$٣.5", (3.5,), "$3.5"),
+    ],
+)
+def test_prices(tmp_path: Path, text: str | None, pricing: tuple[float, ...], tag: str) -> None:
+    product = one(tmp_path, pricing=text)
+    assert (product.pricing, product.price_tag) == (pricing, tag)
+
+
+def test_a_product_without_the_key_of_its_price_costs_a_hundred(tmp_path: Path) -> None:
+    (product,), _ = load(write(tmp_path, [{key: value for key, value in ENTRY.items() if key != "pricing"}]))
+    assert product.pricing == (100.0,)
+
+
+@pytest.mark.parametrize("text", ["$", "$ each", "9.50", "$1.2.3", "$5 or $", ["$5"]])
+def test_a_price_upstream_cannot_load_is_one_sentence(tmp_path: Path, text: Any) -> None:
+    with pytest.raises(UserError, match=r"items_shuffle\.json: product 'B000000001': .*; fetch the file again\.$"):
+        one(tmp_path, pricing=text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("asin", 7),
+        ("name", None),
+        ("full_description", None),
+        ("query", 3),
+        ("small_description", None),
+        ("small_description", ["a", None]),
+        ("customization_options", {"Color": [{"value": None}]}),
+        ("customization_options", {"Color": ["red"]}),
+        ("customization_options", ["red"]),
+    ],
+)
+def test_a_field_of_another_type_is_one_sentence(tmp_path: Path, field: str, value: Any) -> None:
+    with pytest.raises(UserError, match=r"items_shuffle\.json: product .*; fetch the file again\.$"):
+        one(tmp_path, **{field: value})
+
+
+def test_options_are_cleaned_and_the_last_of_equal_names_wins_at_the_first_ones_place(tmp_path: Path) -> None:
+    groups = {
+        "Color": [{"value": " Red "}, {"value": "Black/White"}],
+        "Size": [{"value": "3/4 Inch", "image": None}],
+        "Gone": None,
+        "Empty": [],
+        "COLOR": [{"value": "TAN"}, {"value": "TAN"}],
+    }
+    options = one(tmp_path, customization_options=groups).options
+    assert list(options.items()) == [("color", ("tan", "tan")), ("size", ("3 | 4 inch",)), ("empty", ())]
+
+
+def test_the_document_is_title_description_first_bullet_and_options_lower_cased(tmp_path: Path) -> None:
+    groups = {"Color": [{"value": "Red"}, {"value": "Tan"}], "Size": [{"value": "A/B"}]}
+    product = one(tmp_path, {"B000000001": {"attributes": ["hidden"]}}, customization_options=groups)
+    assert product.document == "oak desk very plain. first color: red, tan, and size: a | b"
+
+
+def test_other_fields(tmp_path: Path) -> None:
+    product = one(tmp_path, small_description="Only one")
+    assert product.bullets == ("Only one",)
+    assert product.query == "oak desks"
+    assert product.attributes == ("DUMMY_ATTR",)
+    assert product.human == ()
+    assert product.synthetic is None
+
+
+def test_attributes_and_instructions_come_from_their_files(tmp_path: Path) -> None:
+    attributes = {"B000000001": {"attributes": ["a", "b"], "instruction": "Find me", "instruction_attributes": ["a"]}}
+    asked = {"instruction": "i need.", "instruction_attributes": ["b"], "instruction_options": ["red"]}
+    product = one(tmp_path, attributes, {"B000000001": [asked, {**asked, "instruction_attributes": []}]})
+    assert product.attributes == ("a", "b")
+    assert product.synthetic and (product.synthetic.text, product.synthetic.attributes) == ("Find me", ("a",))
+    assert [(one.text, one.attributes, one.options) for one in product.human] == [("i need.", ("b",), ("red",))]
+
+
+def test_an_instruction_upstream_cannot_load_names_its_own_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"items_human_ins\.json: product 'B000000001': `instruction` is no text"):
+        one(tmp_path, {}, {"B000000001": [{"instruction_attributes": ["a"], "instruction_options": []}]})
+    with pytest.raises(UserError, match=r"items_ins_v2\.json: product 'B000000001': `attributes` is no list"):
+        one(tmp_path, {"B000000001": {"attributes": "a"}})
+
+
+def test_skipped_entries_are_counted_and_the_limit_counts_them_too(tmp_path: Path) -> None:
+    asins = ["nan", "B000000001", "B0000000012", "B000000001", "B000000002", "short"]
+    folder = write(tmp_path, [{**ENTRY, "asin": asin, "name": f"{place}"} for place, asin in enumerate(asins)])
+    products, skipped = load(folder)
+    assert [(product.asin, product.title) for product in products] == [
+        ("B000000001", "1"),
+        ("B000000002", "4"),
+        ("short", "5"),
+    ]
+    assert skipped == {"no id": 1, "id longer than 10": 1, "repeated id": 1}
+    assert [product.asin for product in load(folder, limit=4)[0]] == ["B000000001"]
+
+
+def test_missing_and_ambiguous_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"one file named items_shuffle\*\.json is needed \(none found\)"):
+        Catalogue.find(tmp_path)
+    write(tmp_path, [])
+    (tmp_path / "items_shuffle_1000.json").write_text("[]")
+    with pytest.raises(UserError, match=r"\(items_shuffle\.json, items_shuffle_1000\.json found\)"):
+        Catalogue.find(tmp_path)
+
+
+def test_a_damaged_attribute_file_is_named(tmp_path: Path) -> None:
+    folder = write(tmp_path, [ENTRY])
+    (folder / "items_ins_v2.json").write_text('{"B000')
+    with pytest.raises(UserError, match=r"items_ins_v2\.json: is damaged or cut off"):
+        load(folder)

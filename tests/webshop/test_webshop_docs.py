@@ -1,0 +1,30 @@
+"""The page about WebShop is true: its Python runs, its hashes are the kit's."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coevolve.envs.webshop.prepared import PUBLISHED
+
+
+@pytest.fixture(scope="module")
+def page(root: Path) -> str:
+    return (root / "docs/webshop.md").read_text()
+
+
+def test_the_python_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(compile(block, "docs/webshop.md", "exec"), {})
+
+
+def test_hashes_are_the_same_everywhere(page: str, root: Path) -> None:
+    section = yaml.safe_load((root / "configs/envs/webshop.yaml").read_text())["envs"]["webshop"]
+    files = {Path(file["path"]).name: file["sha256"] for file in section["catalogue"].values()}
+    assert files == PUBLISHED
+    for name, digest in PUBLISHED.items():
+        assert re.search(rf"`{name}` \| [\d,]+ \| `{digest}`", page)

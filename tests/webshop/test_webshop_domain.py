@@ -1,0 +1,269 @@
+"""What the stages meet: a prepared shop, tasks, episodes under both protocols, and a manifest that freezes them."""
+
+import itertools
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coevolve import store
+from coevolve.config import Quirks, WebShopConfig
+from coevolve.envs.base import EnvError, Setup
+from coevolve.envs.webshop import domain, prepared
+from coevolve.envs.webshop.episodes import FORMAT_ERROR, OVER, WebShopEpisodes
+from coevolve.envs.webshop.generator import generate
+from coevolve.envs.webshop.goals import FrozenGoal
+from coevolve.envs.webshop.prepared import Stock
+from coevolve.envs.webshop.reward import reward
+from coevolve.envs.webshop.timeout import best, expected
+from coevolve.errors import UserError
+from coevolve.types import DropReason, Task
+
+
+@pytest.fixture(scope="module")
+def config(root: Path) -> WebShopConfig:
+    section = yaml.safe_load((root / "configs/envs/webshop-small.yaml").read_text())["envs"]["webshop"]
+    return WebShopConfig.model_validate(section)
+
+
+@pytest.fixture(scope="module")
+def quirks(root: Path) -> dict[str, Quirks]:
+    protocols = yaml.safe_load((root / "configs/protocols.yaml").read_text())["protocols"]
+    return {name: Quirks.model_validate(switches) for name, switches in protocols.items()}
+
+
+@pytest.fixture(scope="module")
+def fixed(config: WebShopConfig, quirks: dict[str, Quirks], tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    """The small shop under protocol `fixed`."""
+    out = tmp_path_factory.mktemp("prepared")
+    setup = Setup(config, "envs.webshop", quirks["fixed"], out)
+    domain.prepare(setup, out)
+    return setup
+
+
+@pytest.fixture(scope="module")
+def paper(fixed: Setup, quirks: dict[str, Quirks]) -> Setup:
+    """The same shop under protocol `paper`."""
+    return Setup(fixed.config, fixed.key, quirks["paper"], fixed.prepared)
+
+
+def task(number: int) -> Task:
+    return Task(env="webshop", task_id=f"webshop/{number}", split="train", data={"goal": number})
+
+
+def changed(config: WebShopConfig, **changes: object) -> WebShopConfig:
+    return WebShopConfig.model_validate({**config.model_dump(), **changes})
+
+
+def played(env: WebShopEpisodes, number: int, *actions: str | None) -> list[str]:
+    """Everything an episode shows."""
+    return [env.start(task(number)), *(env.step(action).observation for action in actions)]
+
+
+def test_what_is_prepared_says_what_it_is(fixed: Setup) -> None:
+    meta = prepared.read_meta(fixed.prepared)
+    assert (meta.products, meta.goals) == (fixed.config.catalogue.generated, len(prepared.read_goals(fixed.prepared)))
+    assert meta.manifest == store.sha256(fixed.prepared / "goals.jsonl")
+    assert meta.shop == store.sha256(fixed.prepared / "shop/meta.json")
+    assert meta.tagger == ("approximate", "1")
+    assert meta.overlap == meta.duplicates == ()
+
+
+def test_the_same_seed_prepares_the_same_and_another_one_another(fixed: Setup, tmp_path: Path) -> None:
+    (tmp_path / "again").mkdir()
+    (tmp_path / "other").mkdir()
+    meta = prepared.read_meta(fixed.prepared)
+    again = prepared.prepare(fixed.config, fixed.key, tmp_path / "again")
+    other = prepared.prepare(changed(fixed.config, seed=8), fixed.key, tmp_path / "other")
+    assert again.model_copy(update={"shop": meta.shop}) == meta
+    assert other.catalogue != meta.catalogue
+    assert other.manifest != meta.manifest
+
+
+def test_frozen_prices_are_those_of_the_opened_shop(fixed: Setup) -> None:
+    stock = Stock.open(fixed.prepared, fixed.config, "once")
+    frozen = store.read(fixed.prepared / "goals.jsonl", FrozenGoal)
+    assert [one.goal for one in frozen] == list(stock.goals)
+    assert [one.price for one in frozen] == [stock.prices[stock.shop.number(one.goal.asin)] for one in frozen]
+
+
+def test_a_catalogue_of_files_is_checked_and_used(fixed: Setup, tmp_path: Path) -> None:
+    """Also the lists of ETO, for which the shop is far too small."""
+    generate(tmp_path / "files", 30, seed=1)
+    files = {
+        name: {"path": str(path), "sha256": store.sha256(path)}
+        for name, path in ((name, tmp_path / "files" / f"{stem}.json") for name, stem in prepared.NAMES.items())
+    }
+    selection = {**fixed.config.tasks.model_dump(), "lists": "eto", "test": None}
+    config = changed(fixed.config, catalogue={**files, "limit": 25}, tasks=selection)
+    with pytest.raises(UserError, match="ETO's lists reach goal 12080"):
+        prepared.prepare(config, "envs.webshop", tmp_path)
+    files["products"]["sha256"] = "0" * 64
+    with pytest.raises(UserError, match=r"`envs\.webshop\.catalogue\.products\.sha256` says 0000"):
+        prepared.prepare(changed(config, catalogue=files), "envs.webshop", tmp_path)
+
+
+def test_tasks_are_disjoint_and_have_experts_of_all_rewards(fixed: Setup) -> None:
+    selection = domain.select(fixed)
+    training = {task.task_id for task in selection.training}
+    assert not training & {task.task_id for task in selection.evaluate}
+    assert selection.drops == ()
+    found = domain.experts(fixed, selection.training)
+    rewards = [trajectory.reward for trajectory in found.trajectories]
+    assert len(rewards) > 0.8 * len(training)
+    assert 0.5 <= min(rewards) < 0.7 and max(rewards) == 1.0 and len(set(rewards)) > 3
+    low = [drop for drop in found.drops if drop.reason is DropReason.LOW_REWARD]
+    assert len(rewards) + len(low) == len(training)
+    assert found == domain.experts(fixed, selection.training)
+
+
+def test_an_expert_can_be_played_again(fixed: Setup) -> None:
+    found = domain.experts(fixed, domain.select(fixed).sft[:20])
+    with domain.pool(fixed, 1) as (env,):
+        for trajectory in found.trajectories:
+            assert env.start(trajectory.task) == trajectory.prompt[-1].content
+            results = [env.step(env.parse(turn.text)) for turn in trajectory.turns]
+            assert [result.observation for result in results] == [turn.observation for turn in trajectory.turns]
+            assert (results[-1].reward, results[-1].done) == (trajectory.reward, True)
+
+
+def test_etos_file_is_read_in_the_form_of_episodes(fixed: Setup, tmp_path: Path) -> None:
+    said = ["rules", "OK", "WebShop [SEP] ...", "Thought: a\nAction: search[cup]", "Observation: Instruction: [SEP] a"]
+    said += ["Action: click[b01]", "Observation:\nInstruction: [SEP] b", "Action: click[buy now]"]
+    speakers = itertools.cycle(("human", "gpt"))
+    conversation = [{"from": speaker, "value": value} for speaker, value in zip(speakers, said, strict=False)]
+    content = [{"id": number, "conversations": conversation, "reward": 0.8} for number in (45, 7, 45)]
+    path = tmp_path / "webshop_sft.json"
+    path.write_text(json.dumps(content))
+    source = {"format": "eto", "file": {"path": str(path), "sha256": store.sha256(path)}, "min_reward": 0.5}
+    setup = Setup(changed(fixed.config, experts=source), fixed.key, fixed.quirks, fixed.prepared)
+    found = domain.experts(setup, [task(45)])
+    (expert,) = found.trajectories
+    assert (expert.task, expert.reward) == (task(45), 0.8)
+    assert [turn.action for turn in expert.turns] == ["search[cup]", "click[b01]", "click[buy now]"]
+    shown = [turn.observation for turn in expert.turns]
+    assert shown == ["Observation:\nInstruction: [SEP] a", "Observation:\nInstruction: [SEP] b", ""]
+    assert [drop.reason for drop in found.drops] == [DropReason.NOT_IN_SPLIT, DropReason.DUPLICATE]
+
+
+def test_an_episode_shows_pages_as_etos_wrapper_does(fixed: Setup) -> None:
+    with domain.pool(fixed, 1) as (env,):
+        start, results, unchanged, wrong = played(env, 3, "search[dry]", "think[hm]", None)
+        assert start.startswith("WebShop [SEP] Instruction: [SEP] ")
+        assert results.startswith("Observation:\nInstruction: [SEP] ")
+        assert len(results.removeprefix("Observation:\n")) == fixed.config.observation_length + len("...")
+        assert unchanged == results
+        assert wrong == f"Observation:\n{FORMAT_ERROR}"
+        assert env.step("click[no such thing]").observation == results
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("Thought: a\nAction: click[b]", "click[b]"),
+        ("  Action: search[a b]  ", "search[a b]"),
+        ("Action: click[a]\nAction: click[b]", "click[a]\nAction: click[b]"),
+        ("Action:click[a]", None),
+        ("Action: ", None),
+        ("click[a]", None),
+    ],
+)
+def test_actions_are_parsed_as_etos_wrapper_does(fixed: Setup, text: str, action: str | None) -> None:
+    with domain.pool(fixed, 1) as (env,):
+        assert env.parse(text) == action
+
+
+def test_episodes_know_nothing_of_each_other(fixed: Setup) -> None:
+    """One after another in one environment, or in turn in two: the same texts."""
+    actions = ("search[red]", "click[next >]", None, "search[<r>]", "click[< prev]")
+    with domain.pool(fixed, 3) as (alone, left, right):
+        expected_texts = {number: played(alone, number, *actions) for number in (5, 6)}
+        texts = {5: [left.start(task(5))], 6: [right.start(task(6))]}
+        for action in actions:
+            texts[6].append(right.step(action).observation)
+            texts[5].append(left.step(action).observation)
+        assert texts == expected_texts
+        assert played(left, 6, *actions) == expected_texts[6]
+
+
+def bought(env: WebShopEpisodes, stock: Stock, number: int) -> tuple[float, ...]:
+    """Rewards on the way to buying the very product asked for, without its options."""
+    goal = stock.goals[number]
+    env.start(task(number))
+    steps = (f"search[{goal.name}]", f"click[{goal.asin}]", None, "click[description]", "click[< prev]")
+    return tuple(env.step(action).reward for action in (*steps, "click[buy now]", "click[buy now]"))
+
+
+def test_only_a_purchase_pays_under_fixed(fixed: Setup) -> None:
+    stock = Stock.open(fixed.prepared, fixed.config, "once")
+    with domain.pool(fixed, 1) as (env,):
+        for number in range(20):
+            rewards = bought(env, stock, number)
+            assert rewards[:-2] == (0.0,) * 5
+            assert rewards[-1] == rewards[-2]
+        assert env.step("search[cup]").observation == f"Observation:\n{OVER}"
+        assert env.step("search[cup]").done
+
+
+def test_pages_pay_under_paper(paper: Setup) -> None:
+    """As in IPR: a purchase pays what it is worth; an item page what its best choice would; others nothing."""
+    stock = Stock.open(paper.prepared, paper.config, "once")
+    with domain.pool(paper, 1) as (env,):
+        for number in range(20):
+            found, item, wrong, sub, back, paid, _ = bought(env, stock, number)
+            assert item == back == 1.0
+            assert wrong == sub == 0.0
+            assert 0.0 < found <= 1.0
+            assert 0.0 < paid <= item
+            assert env.step("click[buy now]").reward == paid
+
+
+def test_a_page_pays_what_all_choices_together_say(fixed: Setup) -> None:
+    """Against the plain enumeration of every choice of options."""
+    stock = Stock.open(fixed.prepared, fixed.config, "once")
+    for number, product in itertools.product(range(0, 150, 15), range(0, len(stock.shop), 2)):
+        goal, offered = stock.goals[number], stock.shop.product(product)
+        choices = list(itertools.product(*offered.options.values()))
+        gained = [reward(offered, goal, offered.pricing[0], choice, stock.tagger)[0] for choice in choices]
+        assert expected(offered, goal, stock.tagger) == pytest.approx(statistics.mean(gained))
+        assert best(offered, goal, stock.tagger, ()) == max(gained)
+        chosen = choices[-1][:1]
+        with_it = [gain for gain, choice in zip(gained, choices, strict=True) if set(chosen) <= set(choice)]
+        assert best(offered, goal, stock.tagger, chosen) == max(with_it)
+
+
+def test_each_job_draws_its_own_limits_under_paper_only(fixed: Setup, paper: Setup) -> None:
+    def limits(setup: Setup) -> list[float]:
+        stock = Stock.open(setup.prepared, setup.config, setup.quirks.webshop_draws)
+        return [goal.price_upper for goal in stock.goals]
+
+    assert limits(fixed) == limits(fixed)
+    assert limits(paper) != limits(paper)
+
+
+def test_identities_name_what_rewards_depend_on(fixed: Setup, paper: Setup) -> None:
+    meta = prepared.read_meta(fixed.prepared)
+    for setup, goals in ((fixed, meta.manifest[:8]), (paper, "drawn in each job")):
+        with domain.pool(setup, 1) as (env,):
+            assert env.identity == (
+                f"WebShop (catalogue {meta.catalogue}, goals {goals}, tagger approximate 1, "
+                "token_set_ratio of thefuzz 0.19, difflib, non-comparable)"
+            )
+
+
+def test_a_task_of_another_shop_is_one_sentence(fixed: Setup) -> None:
+    with domain.pool(fixed, 1) as (env,):
+        for wrong in (task(10**6), Task(env="webshop", task_id="webshop/x", split="train")):
+            with pytest.raises(UserError, match="must hold `goal`, a number from 0 to"):
+                env.start(wrong)
+
+
+def test_a_closed_environment_can_start_again(fixed: Setup) -> None:
+    with domain.pool(fixed, 1) as (env,):
+        env.start(task(0))
+        env.close()
+        with pytest.raises(EnvError):
+            env.step("search[cup]")
+        assert played(env, 0, "search[cup]")[1].startswith("Observation:\nInstruction:")

@@ -1,0 +1,103 @@
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevolve import store
+from coevolve.envs.webshop import analysis, invented, oddities
+from coevolve.envs.webshop.catalogue import Catalogue, Product
+from coevolve.envs.webshop.generator import Shares, generate
+from coevolve.envs.webshop.goals import goals
+from coevolve.envs.webshop.shop import Shop
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("webshop") / "large"
+    generate(folder, 4000)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def products(large: Path) -> list[Product]:
+    return [product for _, product in Catalogue.find(large).read(None, Counter())]
+
+
+def entries(folder: Path) -> Any:
+    return json.loads((folder / "items_shuffle.json").read_bytes())
+
+
+def test_equal_arguments_give_equal_bytes(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        generate(tmp_path / name, 200, seed)
+    assert store.sha256(tmp_path / "a") == store.sha256(tmp_path / "b") != store.sha256(tmp_path / "c")
+
+
+def test_loading_keeps_as_many_products_as_were_asked_for(large: Path, products: list[Product]) -> None:
+    assert len(products) == len({product.asin for product in products}) == 4000
+    assert 4000 < len(entries(large)) < 4060
+
+
+def test_an_empty_catalogue_is_three_files_of_json(tmp_path: Path) -> None:
+    generate(tmp_path / "empty", 0)
+    contents = {path.name: json.loads(path.read_bytes()) for path in (tmp_path / "empty").iterdir()}
+    assert contents == {"items_shuffle.json": [], "items_ins_v2.json": {}, "items_human_ins.json": {}}
+
+
+def test_documents_are_as_long_and_words_as_frequent_as_in_a_shop(products: list[Product]) -> None:
+    terms = [analysis.terms(product.document) for product in products]
+    lengths = sorted(map(len, terms))
+    assert 100 < sum(lengths) / len(lengths) < 150
+    assert lengths[len(lengths) // 20] < 40
+    assert lengths[-len(lengths) // 20] > 250
+    ranks = [count for _, count in Counter(term for document in terms for term in document).most_common()]
+    assert 5 < ranks[100] / ranks[1000] < 20
+    assert len(ranks) > 20_000
+
+
+def test_shares_are_what_was_asked_for(products: list[Product]) -> None:
+    assert 20 < sum(bool(product.human) for product in products) < 65
+    assert 150 < sum(product.synthetic is not None for product in products) < 250
+    assert 350 < sum(len(product.pricing) == 2 for product in products) < 650
+    copies = Counter(product.document for product in products)
+    assert 60 < sum(count - 1 for count in copies.values()) < 160
+
+
+def test_products_without_oddities_or_instructions_can_be_had(tmp_path: Path) -> None:
+    generate(tmp_path / "plain", 300, shares=Shares(human=0, synthetic=0, copies=0, odd=0))
+    found = entries(tmp_path / "plain")
+    assert len(found) == len({entry["name"] for entry in found}) == 300
+    assert all(json.dumps(entry).isascii() and "<" not in entry["name"] for entry in found)
+    assert json.loads((tmp_path / "plain" / "items_human_ins.json").read_bytes()) == {}
+
+
+def test_what_is_odd_is_there(shop: Shop) -> None:
+    found = [shop.product(number) for number in range(len(shop))]
+    text = "\n".join(product.title + product.description + "".join(product.bullets) for product in found)
+    parts = [part for part in oddities.TEXTS.split("|") if "{" not in part]
+    assert sum(part in text for part in parts) > len(parts) / 2
+    assert all(part in text for part in ("\u200d", "<b>", "&amp; ", "{ "))
+    options = {value for product in found for values in product.options.values() for value in values}
+    assert {"description", "< prev", "buy now", "", "a | b | c"} <= options
+    assert any(product.title == "" for product in found)
+    assert any(product.attributes == ("DUMMY_ATTR",) for product in found)
+    assert any(product.bullets == ("",) for product in found)
+
+
+def test_every_odd_text_can_be_filled() -> None:
+    assert all(text.format("one", "two").count("{") in (0, 2) for text in oddities.TEXTS.split("|"))
+    assert len(invented.GROUPS) == 3
+
+
+def test_human_goals_fit_their_products(shop: Shop) -> None:
+    rng = random.Random(0)
+    asked = goals(shop, shop.prices(rng), rng, human=True)
+    for goal in asked:
+        product = shop.product(shop.number(goal.asin) or 0)
+        assert goal.attributes and set(goal.attributes) <= set(product.attributes)
+        assert all(attribute in goal.instruction for attribute in goal.attributes)
+        assert all(f", in {option}" in goal.instruction for option in goal.options)
+    assert any(goal.options for goal in asked)

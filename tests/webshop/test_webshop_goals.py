@@ -1,0 +1,163 @@
+import itertools
+import json
+import random
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevolve import store
+from coevolve.envs.webshop.generator import Shares, generate
+from coevolve.envs.webshop.goals import (
+    NO_LIMIT,
+    FrozenGoal,
+    Goal,
+    check_human_goals,
+    goals,
+    read_manifest,
+    write_manifest,
+)
+from coevolve.envs.webshop.shop import Shop
+from coevolve.errors import UserError
+
+#: What upstream's dicts call the fields that we name otherwise.
+NAMES = {"instruction": "instruction_text", "options": "goal_options"}
+BOTH = pytest.mark.parametrize("human", [True, False])
+
+
+def drawn(shop: Shop, seed: int, human: bool) -> list[Goal]:
+    rng = random.Random(seed)
+    return goals(shop, shop.prices(rng), rng, human)
+
+
+def plain(goal: Goal) -> dict[str, Any]:
+    """A goal as upstream's dict."""
+    fields = json.loads(json.dumps(asdict(goal)))
+    return {NAMES.get(name, name): value for name, value in fields.items()}
+
+
+@pytest.mark.parametrize(
+    ("traces", "human"), [("traces_human_goals.jsonl", True), ("traces_synthetic_goals.jsonl", False)]
+)
+def test_goals_equal_upstreams(conformance_shop: Shop, conformance: Path, traces: str, human: bool) -> None:
+    with (conformance / traces).open() as file:
+        expected = json.loads(file.readline())["goals"]
+    assert [plain(goal) for goal in drawn(conformance_shop, 0, human)] == expected
+
+
+@BOTH
+def test_the_seed_changes_limits_but_not_the_order(shop: Shop, human: bool) -> None:
+    first, again, other = drawn(shop, 1, human), drawn(shop, 1, human), drawn(shop, 2, human)
+    assert first == again
+    assert [goal.asin for goal in first] == [goal.asin for goal in other]
+    assert [goal.price_upper for goal in first] != [goal.price_upper for goal in other]
+
+
+@BOTH
+def test_goals_name_what_their_product_has(shop: Shop, human: bool) -> None:
+    found = drawn(shop, 1, human)
+    assert len(found) > 60
+    for goal in found:
+        product = shop.product(shop.number(goal.asin) or 0)
+        assert (goal.name, goal.query, goal.category) == (product.title, product.query, product.category)
+        assert set(goal.attributes) <= set(product.attributes)
+        wanted = goal.options.values() if isinstance(goal.options, dict) else goal.options
+        assert set(wanted) <= {value for values in product.options.values() for value in values}
+
+
+#: Price, and the limits a goal can name at that price.
+LIMITS = {
+    "$0.01": {20, 30, 40},
+    "$9.99": {20, 30, 40},
+    "$10": {30, 40, 50},
+    "$955": {970, 980, 990},
+    "$965": {980, 990},
+    "$975": {990},
+    "$979.99": {990},
+    "$980": {NO_LIMIT},
+    "$985": {NO_LIMIT},
+    "$990": {NO_LIMIT},
+    "$2,000": {NO_LIMIT},
+}
+
+
+@BOTH
+def test_a_limit_is_the_larger_of_two_out_of_the_next_four_tens(tmp_path: Path, human: bool) -> None:
+    generate(tmp_path / "catalogue", len(LIMITS), seed=6, shares=Shares(human=1, synthetic=1, copies=0, odd=0))
+    entries = json.loads((tmp_path / "catalogue" / "items_shuffle.json").read_bytes())
+    expected = {entry["asin"]: LIMITS[price] for entry, price in zip(entries, LIMITS, strict=True)}
+    priced = [{**entry, "pricing": price} for entry, price in zip(entries, LIMITS, strict=True)]
+    (tmp_path / "catalogue" / "items_shuffle.json").write_text(json.dumps(priced))
+    shop = Shop.build(tmp_path / "catalogue", tmp_path / "shop")
+    found: dict[str, set[float]] = {asin: set() for asin in expected}
+    for goal in itertools.chain(*(drawn(shop, seed, human) for seed in range(40))):
+        found[goal.asin].add(goal.price_upper)
+        text = f", and price lower than {goal.price_upper:.2f} dollars"
+        assert goal.instruction.endswith(text) == (goal.price_upper != NO_LIMIT)
+    assert found == expected
+
+
+def test_synthetic_goals_without_attributes_are_refused(catalogue: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(catalogue, tmp_path / "catalogue"))
+    attributes = json.loads((folder / "items_ins_v2.json").read_bytes())
+    asin = next(asin for asin, known in attributes.items() if "instruction" in known)
+    attributes[asin]["instruction_attributes"] = []
+    (folder / "items_ins_v2.json").write_text(json.dumps(attributes))
+    shop = Shop.build(folder, tmp_path / "shop")
+    assert drawn(shop, 0, human=True)
+    with pytest.raises(UserError, match=f"product {asin}: its synthetic instruction has no attributes"):
+        drawn(shop, 0, human=False)
+
+
+@BOTH
+def test_a_manifest_brings_back_the_very_same_goals(shop: Shop, human: bool, tmp_path: Path) -> None:
+    rng = random.Random(9)
+    prices = shop.prices(rng)
+    found = goals(shop, prices, rng, human)
+    digest = write_manifest(tmp_path / "goals.jsonl", found, shop, prices)
+    assert read_manifest(tmp_path / "goals.jsonl") == found
+    assert (
+        write_manifest(tmp_path / "again.jsonl", found, shop, prices)
+        == digest
+        == store.sha256(tmp_path / "again.jsonl")
+    )
+    for number, frozen in enumerate(store.read(tmp_path / "goals.jsonl", FrozenGoal)):
+        assert frozen.number == number
+        assert frozen.price == prices[shop.number(frozen.goal.asin) or 0]
+    rng.seed(10)
+    assert write_manifest(tmp_path / "other.jsonl", drawn(shop, 10, human), shop, prices) != digest
+
+
+def test_goals_of_another_shop_are_refused(shop: Shop, tmp_path: Path) -> None:
+    (goal, *_), prices = drawn(shop, 0, True), shop.prices(random.Random(0))
+    with pytest.raises(UserError, match="product B1 of a goal is not in this shop"):
+        write_manifest(tmp_path / "goals.jsonl", [goal, replace(goal, asin="B1")], shop, prices)
+
+
+def test_human_goals_are_checked_against_upstreams_list(shop: Shop, tmp_path: Path) -> None:
+    ours, others = drawn(shop, 1, True), drawn(shop, 2, True)
+    texts = [goal.instruction.split(", and price lower than")[0].replace("'", "") for goal in others]
+    path = tmp_path / "human_goals.json"
+    path.write_text(json.dumps(texts))
+    assert check_human_goals(ours, path) == []
+    texts[3], texts[8] = texts[8], texts[3]
+    path.write_text(json.dumps(texts[:-1]))
+    assert check_human_goals(ours, path) == [3, 8, len(ours) - 1]
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", '["a"', "7"])
+def test_a_list_of_goals_that_is_none_is_refused(shop: Shop, tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "human_goals.json").write_text(content)
+    with pytest.raises(UserError, match=r"human_goals\.json: is no list of goal texts"):
+        check_human_goals(drawn(shop, 1, True), tmp_path / "human_goals.json")
+
+
+def test_upstreams_list_of_human_goals_is_read(shop: Shop, shared: Path) -> None:
+    path = shared / "upstream" / "webshop" / "human_goals.json"
+    published = json.loads(path.read_bytes())
+    (goal, *_) = drawn(shop, 1, True)
+    assert check_human_goals([replace(goal, instruction=text) for text in published], path) == []
+    assert len(check_human_goals(drawn(shop, 1, True), path)) == len(published) == 12_087

@@ -1,0 +1,199 @@
+"""Rankings are Lucene's: the hash below is of what anserini 0.14.3 answers on the same documents and queries."""
+
+import hashlib
+import json
+import math
+import random
+import subprocess
+import sys
+from collections import Counter
+from itertools import chain
+
+import numpy as np
+import psutil
+import pytest
+
+from coevolve import store
+from coevolve.envs.webshop import analysis, index
+from coevolve.envs.webshop.index import Index
+from coevolve.errors import UserError
+
+SYLLABLES = ("ba", "co", "di", "fu", "ga", "he", "li", "mo", "nu", "pa", "ro", "tion", "ness", "ing", "ed", "s", "ly")
+K1, B = np.float32(0.9), np.float32(0.4)
+ODD = ["women\u2019s", "7.5", "the", "for", "\u65e5\u672c\u8a9e", "\U0001f44d\U0001f3fd", "x" * 300, "don't"]
+
+
+def vocabulary(rng: random.Random, size: int) -> list[str]:
+    return ["".join(rng.choice(SYLLABLES) for _ in range(rng.randrange(1, 4))) for _ in range(size)] + ODD
+
+
+def catalogue(rng: random.Random, words: list[str], size: int) -> list[str]:
+    """Texts of no word to thousands, some of them twice."""
+    texts: list[str] = []
+    for _ in range(size):
+        kind = rng.random()
+        if kind < 0.1 and texts:
+            texts.append(rng.choice(texts))
+        else:
+            longest = 4000 if kind < 0.12 else 60
+            texts.append(" ".join(frequent(rng, words) for _ in range(rng.randrange(longest))))
+    return texts
+
+
+def queries(rng: random.Random, words: list[str], size: int) -> list[str]:
+    """Queries of no word to 900, some with repeated words."""
+    found = ["", "the for", "unheardof", " ".join(dict.fromkeys(words))[:6000]]
+    while len(found) < size:
+        query = [frequent(rng, words) if rng.random() < 0.5 else rng.choice(words) for _ in range(rng.randrange(1, 9))]
+        found.append(" ".join(query * rng.choice([1, 1, 1, 2, 3])))
+    return found
+
+
+def frequent(rng: random.Random, words: list[str]) -> str:
+    """A word, the first ones more often than the last ones."""
+    return words[int(len(words) * rng.random() ** 3)]
+
+
+def small() -> tuple[list[str], list[str]]:
+    rng = random.Random(5)
+    words = vocabulary(rng, 300)
+    return catalogue(rng, words, 1500), queries(rng, words, 400)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Index, list[str], list[str]]:
+    texts, asked = small()
+    folder = tmp_path_factory.mktemp("search") / "index"
+    index.build(texts, folder)
+    return Index.open(folder), texts, asked
+
+
+def reference(counts: list[Counter[str]], query: str) -> list[tuple[int, float]]:
+    """BM25 document by document, every step in the precision that Lucene takes it in."""
+    filled = [count.total() for count in counts if count]
+    average = np.float32(sum(filled) / len(filled))
+    weights = {}
+    for term, times in Counter(analysis.terms(query)).items():
+        having = sum(1 for count in counts if term in count)
+        weights[term] = np.float32(times) * np.float32(math.log(1 + (len(filled) - having + 0.5) / (having + 0.5)))
+    scores = {}
+    for number, count in enumerate(counts):
+        norm = 1 / (K1 * ((1 - B) + B * np.float32(kept(count.total())) / average))
+        found = [(weight, np.float32(count[term])) for term, weight in weights.items() if term in count]
+        if found:
+            scores[number] = float(np.float32(sum(float(weight - weight / (1 + tf * norm)) for weight, tf in found)))
+    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def kept(length: int) -> int:
+    """A length as one byte keeps it."""
+    if length < 24:
+        return length
+    cut = max((length - 24).bit_length() - 4, 0)
+    return 24 + ((length - 24) >> cut << cut)
+
+
+def test_rankings_are_lucenes(built):
+    searched, _, asked = built
+    rankings = json.dumps([searched.search(query) for query in asked])
+    assert (
+        hashlib.sha256(rankings.encode()).hexdigest()
+        == "3da708497d77d3a80754c095a67a759d762f7ab498581dbdcc90d2fc608607f7"
+    )
+
+
+def test_rankings_of_the_conformance_queries(conformance, conformance_shop):
+    lines = (conformance / f"traces_{kind}_goals.jsonl" for kind in ("human", "synthetic"))
+    records = [json.loads(line) for line in chain.from_iterable(path.open(encoding="utf-8") for path in lines)]
+    asked = {record["query"]: record["top50"] for record in records if record["kind"] == "bm25"}
+    assert len(asked) > 100
+    for query, top in asked.items():
+        found = conformance_shop.search([query], random.Random(0))
+        assert [conformance_shop.product(number).asin for number in found] == [asin for asin, _ in top], query
+
+
+def test_scores_are_the_formulas(built):
+    searched, texts, asked = built
+    counts = [Counter(analysis.terms(text)) for text in texts]
+    for query in asked[:100]:
+        assert searched.scored(query, len(texts)) == reference(counts, query), query
+
+
+def test_hits_are_the_first_of_all(built):
+    searched, texts, asked = built
+    for query in asked[4:60]:
+        assert searched.search(query, 7) == searched.search(query, len(texts))[:7]
+
+
+def test_more_terms_than_lucene_takes_are_searched_as_well(built):
+    searched, _, asked = built
+    unheard = " ".join(f"unheard{number}" for number in range(2000))
+    assert searched.scored(f"{asked[5]} {unheard}") == searched.scored(asked[5])
+
+
+def test_workers_and_blocks_change_nothing(built, tmp_path, monkeypatch):
+    _, texts, _ = built
+    monkeypatch.setattr(index, "BLOCK", 100)
+    index.build(iter(texts), tmp_path / "three", workers=3)
+    monkeypatch.undo()
+    index.build(texts, tmp_path / "one")
+    assert store.sha256(tmp_path / "three") == store.sha256(tmp_path / "one")
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["the of", "!"]], ids=["no document", "empty", "no term"])
+def test_nothing_to_find(texts, tmp_path):
+    index.build(texts, tmp_path / "index")
+    searched = Index.open(tmp_path / "index")
+    assert len(searched) == len(texts)
+    assert searched.search("red the") == []
+
+
+def test_equal_documents_come_in_order(tmp_path):
+    index.build(["red lamp"] * 2000, tmp_path / "index")
+    assert Index.open(tmp_path / "index").search("lamp") == list(range(50))
+
+
+def test_texts_that_end_in_an_error_leave_nothing(tmp_path):
+    def texts():
+        yield "red lamp"
+        raise UserError("the catalogue is cut off.")
+
+    with pytest.raises(UserError, match="cut off"):
+        index.build(texts(), tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from coevolve.envs.webshop import index
+
+def texts():
+    yield from ["red lamp"] * 3 * index.BLOCK
+    print("half", flush=True)
+    sys.stdin.read()
+
+index.build(texts(), Path(sys.argv[1]), workers=2)
+"""
+
+
+def test_a_killed_build_leaves_no_index_and_no_worker(tmp_path):
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "index")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as builder:
+        assert builder.stdout.readline() == "half\n"
+        workers = psutil.Process(builder.pid).children()
+        assert len(workers) == 2
+        builder.kill()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    assert not (tmp_path / "index").exists()
+    index.build(["red lamp"], tmp_path / "index")
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_no_index_and_one_of_another_format_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no search index"):
+        Index.open(tmp_path)
+    (tmp_path / "meta.json").write_text('{"format": 0}')
+    with pytest.raises(UserError, match="format 0"):
+        Index.open(tmp_path)

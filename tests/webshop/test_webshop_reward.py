@@ -1,0 +1,143 @@
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coevolve.envs.webshop.catalogue import Product
+from coevolve.envs.webshop.goals import Goal
+from coevolve.envs.webshop.reward import THRESHOLD, colour_of, kinship, matches, reward, token_set_ratio
+from coevolve.envs.webshop.tagger import tagger
+
+RATIOS = json.loads((Path(__file__).parent / "recorded" / "ratios.json").read_text())
+TAGGER = tagger("stand_in")
+CUP = Product(
+    asin="B000000001",
+    title="Plum Cup",
+    description="Fit for ovens.",
+    bullets=("Round and", "Deep."),
+    category="kitchen",
+    query="plum cups",
+    product_category="Kitchen \u203a Cups",
+    pricing=(9.5,),
+    options={},
+    attributes=("dishwasher safe",),
+)
+GOAL = Goal(
+    asin=CUP.asin,
+    category=CUP.category,
+    query=CUP.query,
+    name=CUP.title,
+    product_category=CUP.product_category,
+    instruction="find a cup",
+    attributes=("dishwasher safe",),
+    price_upper=20.0,
+    options=("red", "small"),
+)
+
+
+def gained(product: Product = CUP, goal: Goal = GOAL, price: float = 9.5, chosen: tuple[str, ...] = ()) -> float:
+    return reward(product, goal, price, chosen, TAGGER)[0]
+
+
+@pytest.mark.parametrize(("one", "other", "ratio"), RATIOS)
+def test_ratios_equal_the_pinned_librarys(one: str, other: str, ratio: int):
+    assert token_set_ratio(one, other) == ratio
+    assert matches(one, other) is (ratio > THRESHOLD)
+
+
+def test_bounds_decide_as_the_ratio_does():
+    rng = random.Random(4)
+    texts = [pair[side] for pair in RATIOS for side in (0, 1)]
+    for _ in range(4000):
+        words = rng.choice(texts).split()
+        rng.shuffle(words)
+        one, other = " ".join(words[: rng.randint(1, 8)]), rng.choice(texts)[: rng.randint(1, 60)]
+        assert matches(one, other) is (token_set_ratio(one, other) > THRESHOLD), (one, other)
+
+
+def test_nothing_matches_a_text_without_words():
+    assert token_set_ratio("", "") == token_set_ratio("!!!", "cup") == 0
+    assert not matches("\u00e9", "\u00e9"), "the matcher drops Latin-1 beyond ASCII"
+
+
+def test_parts_and_weights():
+    total, details = reward(CUP, GOAL, 9.5, ("small",), TAGGER)
+    assert total == 3 / 4
+    assert details == {
+        "r_type": 1.0,
+        "r_att": 1.0,
+        "w_att": 0.25,
+        "query_match": True,
+        "category_match": True,
+        "title_score": 1.0,
+        "r_price": True,
+        "w_price": 0.25,
+        "r_option": 0.5,
+        "w_option": 0.5,
+    }
+
+
+def test_without_options_there_is_no_option_part():
+    total, details = reward(CUP, replace(GOAL, options=()), 20.5, (), TAGGER)
+    assert total == 1 / 2
+    assert "r_option" not in details
+    assert details["r_price"] is False
+
+
+@pytest.mark.parametrize("attribute", ["plum", "round and deep", "fit for ovens"])
+def test_an_attribute_may_stand_in_title_bullets_or_description(attribute: str):
+    goal = replace(GOAL, attributes=(attribute,), options=())
+    assert gained(goal=goal) == 1.0
+    assert gained(replace(CUP, title="Cup", bullets=(), description=""), goal) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("option", "colour"),
+    [
+        ("stonewashed denim", "ash"),
+        ("dark red", "dark"),
+        ("one size", "one size"),
+        (("color", "red"), "red"),
+        (("red", "x"), "red"),
+        (("color", "dark red"), ("color", "dark red")),
+    ],
+)
+def test_the_first_colour_of_the_list_is_taken(option: str, colour: str):
+    assert colour_of(option) == colour
+
+
+def test_options_of_synthetic_goals_match_as_pairs():
+    goal = replace(GOAL, options={"color": "red", "size": "large (pack of 2)"})
+    assert gained(goal=goal, chosen=("rust red",)) == 3 / 4
+    assert gained(goal=goal, chosen=("red", "size large (pack of 2)")) == 1.0
+    assert gained(goal=goal, chosen=("red", "large (pack of 2)")) == 1.0
+    assert gained(goal=goal, chosen=("red", "large")) == 1.0
+    assert gained(goal=goal, chosen=("red", "small")) == 3 / 4
+
+
+@pytest.mark.parametrize(
+    ("title", "wanted", "factor", "score"),
+    [
+        ("plum cup", "plum cup", 1.0, 1.0),
+        ("plum cup", "red cup tea pot lid", 0.5, 0.2),
+        ("plum cup", "red cup tea pot", 1.0, 0.25),
+        ("plum", "red cup tea pot lid jug keg box mug pan plum", 0.1, 1 / 11),
+        ("plum cup", "red pot", 0.0, 0.0),
+        ("plum cup", "the 5-in-1", 0.5, 0.2),
+    ],
+)
+def test_strangers_are_judged_by_the_nouns_of_their_titles(title: str, wanted: str, factor: float, score: float):
+    near = kinship(replace(CUP, title=title, query="a", product_category="b"), replace(GOAL, name=wanted), TAGGER)
+    assert (near.factor, near.title) == (factor, score)
+    assert not near.query and not near.category
+
+
+def test_relatives_are_forgiven_few_common_nouns_but_not_none():
+    goal = replace(GOAL, name="red cup tea pot lid")
+    assert kinship(CUP, goal, TAGGER).factor == 1.0
+    assert kinship(CUP, replace(goal, query="x"), TAGGER).factor == 1.0
+    assert kinship(CUP, replace(goal, name="tea pot"), TAGGER).factor == 0.0
+    levels = replace(goal, query="x", product_category="Kitchen \u203a Pots")
+    assert kinship(CUP, levels, TAGGER).factor == 0.5

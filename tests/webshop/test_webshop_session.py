@@ -1,0 +1,210 @@
+"""Where actions lead, in a shop of cups; whole recorded episodes are in `test_webshop_conformance.py`."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from coevolve.envs.webshop.catalogue import Product
+from coevolve.envs.webshop.goals import Goal
+from coevolve.envs.webshop.session import Session
+from coevolve.envs.webshop.shop import Shop
+from coevolve.envs.webshop.tagger import tagger
+
+FILLER = 12
+OPTIONS = {
+    "Color": [{"value": "Red"}, {"value": "Blue"}],
+    "Trick": [{"value": "< Prev"}, {"value": "Description"}, {"value": "Search"}, {"value": "Buy Now"}],
+}
+
+
+def entry(asin: str, name: str = "Plum cup", **changes: Any) -> dict[str, Any]:
+    rest = {"full_description": "A cup.", "small_description": ["Round."], "pricing": "$9.50", "images": ["x"]}
+    place = {"category": "kitchen", "query": "plum cups", "product_category": "Kitchen \u203a Cups"}
+    return {"asin": asin, "name": name, "customization_options": "", **rest, **place, **changes}
+
+
+@pytest.fixture(scope="module")
+def cups(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    folder = tmp_path_factory.mktemp("cups")
+    entries = [
+        entry("B000000001", "Walnut cup", customization_options=OPTIONS, query="Walnut cups", category="wood"),
+        entry("b000000002", "Maple cup"),
+        entry("FEATURES", "Birch cup"),
+        entry("B0\ud800", "Cedar cup"),
+        entry("B000000004", "Elder cup \ud800"),
+        *(entry(f"B0000001{i:02}") for i in range(FILLER)),
+    ]
+    items = {"items_shuffle": entries, "items_ins_v2": {"B000000001": {"attributes": ["round"]}}, "items_human_ins": {}}
+    for name, content in items.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return Shop.build(folder, folder / "shop")
+
+
+@pytest.fixture
+def session(cups: Shop) -> Session:
+    return begun(cups)
+
+
+def begun(shop: Shop, show_attributes: bool = False) -> Session:
+    number = shop.number("B000000001")
+    assert number is not None
+    wanted: Product = shop.product(number)
+    goal = Goal(
+        asin=wanted.asin,
+        category=wanted.category,
+        query=wanted.query,
+        name=wanted.title,
+        product_category=wanted.product_category,
+        instruction="find a cup",
+        attributes=("round",),
+        price_upper=20.0,
+        options=("red",),
+    )
+    prices = shop.prices(random.Random(0))
+    return Session(shop, prices, tagger("stand_in"), goal, random.Random(0), show_attributes)
+
+
+def after(session: Session, *actions: str) -> str:
+    for action in actions:
+        session.step(action)
+    return session.page.text
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        *("", "buy", "search", "search[]", "click[]", "click[search]", "Search[walnut]", " search[walnut]"),
+        *("search [walnut]", "search[walnut", "think[x]\nsearch[walnut]", "search[walnut\n]", "a[b]", "[walnut]"),
+        *("search[a[b]]", "x search[walnut]", "search\n[walnut]", "click[b000000001]", "click[buy now]"),
+    ],
+)
+def test_what_is_no_action_changes_nothing(session: Session, action: str):
+    start = session.page
+    outcome = session.step(action)
+    assert outcome.page is start is session.page
+    assert (outcome.reward, outcome.done, outcome.details) == (0.0, False, None)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "search[walnut]",
+        "search[WALNUT] or so",
+        "search[walnut]\nthen more",
+        "search[walnut] click[x",
+        "search[]walnut]",
+    ],
+)
+def test_what_is_a_search_for_walnut(session: Session, action: str):
+    assert "Page 1 (Total results: 1) [SEP] Next > [SEP] B000000001 [SEP] Walnut cup" in after(session, action)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        (),
+        ("search[plum]",),
+        ("search[walnut]", "click[b000000001]"),
+        ("search[walnut]", "click[b000000001]", "click[reviews]"),
+    ],
+)
+def test_a_search_works_on_every_page(session: Session, way: tuple[str, ...]):
+    assert "Total results: 1)" in after(session, *way, "search[walnut]")
+
+
+def test_a_long_search_is_a_search(session: Session):
+    assert "Walnut cup" in after(session, f"search[walnut {' '.join(map(str, range(1023)))}]")
+    assert "Walnut cup" in after(session, "search[" + "walnut " * 2000 + "]")
+
+
+def test_pages_of_results_have_no_end(session: Session):
+    first = after(session, "search[plum]")
+    second = after(session, "click[next >]")
+    assert f"Page 1 (Total results: {FILLER})" in first
+    assert "Page 2" in second and "B000000111" in second and "B000000109" not in second
+    beyond = after(session, "click[Next >]", "click[next >]")
+    assert beyond.endswith(f"Page 4 (Total results: {FILLER}) [SEP] < Prev [SEP] Next >")
+    assert after(session, "click[< prev]", "click[< prev]", "click[< prev]") == first
+    assert after(session, "click[< prev]") == first
+
+
+def test_back_from_a_product_leads_to_its_page_of_results_and_forgets_options(session: Session):
+    second = after(session, "search[plum]", "click[next >]")
+    assert after(session, "click[b000000110]", "click[< prev]") == second
+    walnut = after(session, "search[walnut]", "click[b000000001]")
+    assert after(session, "click[red]", "click[features]", "click[< prev]") == walnut
+    after(session, "click[< prev]", "click[b000000001]")
+    outcome = session.step("click[buy now]")
+    assert "options [SEP] {} [SEP]" in outcome.page.text
+
+
+def test_the_value_chosen_last_counts(session: Session):
+    after(session, "search[walnut]", "click[b000000001]", "click[red]", "click[blue]", "click[red]", "click[blue]")
+    outcome = session.step("click[buy now]")
+    assert 'options [SEP] {"color": "blue"} [SEP]' in outcome.page.text
+    assert outcome.reward == 2 / 3
+
+
+def test_after_the_purchase_one_can_only_search(session: Session):
+    after(session, "search[walnut]", "click[b000000001]", "click[red]")
+    outcome = session.step("click[buy now]")
+    assert (outcome.reward, outcome.done) == (1.0, True)
+    assert not outcome.page.clickables
+    assert session.step("click[buy now]").page is outcome.page
+    again = session.step("search[walnut]")
+    assert (again.reward, again.done) == (0.0, False)
+    assert "Walnut cup" in again.page.text
+
+
+def test_options_that_are_called_like_buttons_are_buttons(session: Session):
+    results = after(session, "search[walnut]")
+    item = after(session, "click[b000000001]")
+    assert after(session, "click[search]") == item
+    assert after(session, "click[description]").endswith("< Prev [SEP] A cup.")
+    assert after(session, "click[< prev]", "click[< prev]") == results
+    after(session, "click[b000000001]", "click[blue]")
+    assert session.step("click[buy now]").done
+
+
+def test_attributes_are_shown_on_request_only(cups: Shop):
+    way = ("search[walnut]", "click[b000000001]")
+    assert "attributes" not in after(begun(cups), *way)
+    assert "Reviews [SEP] Attributes [SEP] Buy Now" in after(begun(cups, show_attributes=True), *way)
+
+
+@pytest.mark.parametrize(
+    ("word", "leads_to"), [("item_page", "Page 1"), ("search_results", "Page 0"), ("item_sub", "Walnut")]
+)
+def test_a_search_for_the_name_of_a_page_misleads_upstream(session: Session, word: str, leads_to: str):
+    """Upstream tells pages apart by a text search in the address, which has the search's words in it."""
+    text = after(session, f"search[walnut {word}]", "click[b000000001]", "click[features]", "click[< prev]")
+    assert leads_to in text.split(" [SEP] ", 3)[3] if leads_to != "Walnut" else "Walnut cup [SEP] Price" in text
+
+
+@pytest.mark.parametrize(
+    ("way", "action"),
+    [
+        ((), "search[<c>]"),
+        ((), "search[<r>]"),
+        ((), "search[walnut \ud800]"),
+        ((), "search[cedar]"),
+        ((), f"search[walnut {' '.join(map(str, range(1024)))}]"),
+        (("search[maple]",), "click[b000000002]"),
+        (("search[birch]",), "click[features]"),
+        (("search[elder]", "click[b000000004]"), "click[buy now]"),
+    ],
+)
+def test_what_upstreams_server_fails_on_changes_nothing(session: Session, way: tuple[str, ...], action: str):
+    before = after(session, *way)
+    outcome = session.step(action)
+    assert (outcome.page.text, outcome.reward, outcome.done) == (before, 0.0, False)
+    assert "Walnut" in after(session, "search[walnut]")
+
+
+@pytest.mark.parametrize(
+    ("words", "total"), [("<q> walnut cups", 1), ("<q> walnut", 0), ("<c> wood", 1), ("<c> stone", 0), ("<a> round", 1)]
+)
+def test_searches_by_query_category_and_attribute(session: Session, words: str, total: int):
+    assert f"Page 1 (Total results: {total})" in after(session, f"search[{words}]")

@@ -1,0 +1,196 @@
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from coevolve import store
+from coevolve.envs.webshop.catalogue import Catalogue, Product
+from coevolve.envs.webshop.generator import generate
+from coevolve.envs.webshop.shop import HITS, Shop
+from coevolve.errors import UserError
+
+BUILD = """
+import sys
+from pathlib import Path
+from coevolve.envs.webshop.shop import Shop
+Shop.build(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.fixture(scope="module")
+def products(catalogue: Path) -> list[Product]:
+    return [product for _, product in Catalogue.find(catalogue).read(None, Counter())]
+
+
+@pytest.fixture
+def copy(shop: Shop, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shop.folder, tmp_path / "shop"))
+
+
+def test_products_come_back_as_they_were_read(shop: Shop, products: list[Product]) -> None:
+    assert len(shop) == len(products) == 300
+    assert [shop.product(number) for number in range(len(shop))] == products
+
+
+def test_products_are_found_by_id(shop: Shop, products: list[Product]) -> None:
+    assert [shop.number(product.asin) for product in products] == list(range(len(shop)))
+    assert shop.number("B0") is None
+    assert shop.number("") is None
+
+
+def test_the_folder_says_what_it_was_built_from(shop: Shop, catalogue: Path) -> None:
+    assert shop.meta.sources == {path.name: store.sha256(path) for path in sorted(catalogue.iterdir(), reverse=True)}
+    assert shop.meta.limit is None
+    assert shop.meta.products == 300
+    entries = len(json.loads((catalogue / "items_shuffle.json").read_bytes()))
+    assert sum(shop.meta.skipped.values()) == entries - 300 > 0
+
+
+def test_prefixes_list_what_a_scan_finds(shop: Shop, products: list[Product]) -> None:
+    rng = random.Random(0)
+    for product in products[::10]:
+        for attribute in product.attributes:
+            with_attribute = [number for number, other in enumerate(products) if attribute in other.attributes]
+            assert shop.search(["<a>", *attribute.split(" ")], rng) == with_attribute
+        of_category = [number for number, other in enumerate(products) if other.category == product.category]
+        assert shop.search(["<c>", product.category, "more"], rng) == of_category
+        of_query = [number for number, other in enumerate(products) if other.query == product.query]
+        assert shop.search(["<q>", *product.query.split(" ")], rng) == of_query
+    assert shop.search(["<a>", "unheard", "of"], rng) == shop.search(["<c>"], rng) == shop.search(["<q>"], rng) == []
+
+
+def test_random_products_come_from_the_callers_generator(shop: Shop) -> None:
+    expected = random.Random(5).sample([*range(len(shop))], k=HITS)
+    assert shop.search(["<r>", "whatever"], random.Random(5)) == expected
+
+
+def test_a_search_finds_the_product_whose_words_are_asked_for(shop: Shop, products: list[Product]) -> None:
+    for number, product in enumerate(products[:40]):
+        if len(product.title) > 20:
+            found = shop.search(product.document.split(" "), random.Random(0))
+            assert any(products[place].document == product.document for place in found[:2]), number
+            assert len(found) == len(set(found)) <= HITS
+
+
+def test_equal_scores_are_listed_by_id(shop: Shop, products: list[Product]) -> None:
+    twins = [
+        sorted(group, key=lambda product: product.asin.encode())
+        for group in (
+            [other for other in products if other.document == document]
+            for document, count in Counter(product.document for product in products).items()
+            if count > 1 and len(document) > 100
+        )
+    ]
+    assert twins
+    for group in twins:
+        found = [shop.product(number).asin for number in shop.search(group[0].document.split(" "), random.Random(0))]
+        places = [found.index(product.asin) for product in group]
+        assert places == sorted(places)
+
+
+def test_ranges_are_drawn_in_order_from_the_callers_generator(shop: Shop, products: list[Product]) -> None:
+    rng, ours = random.Random(3), random.Random(3)
+    expected = [
+        rng.uniform(*product.pricing) if len(product.pricing) == 2 else product.pricing[0] for product in products
+    ]
+    assert list(shop.prices(ours)) == expected
+    assert ours.getstate() == rng.getstate()
+    assert list(shop.prices(random.Random(4))) != expected
+
+
+def test_prices_equal_upstreams(conformance_shop: Shop, conformance: Path) -> None:
+    for traces in ("traces_human_goals.jsonl", "traces_synthetic_goals.jsonl"):
+        with (conformance / traces).open() as file:
+            expected = json.loads(file.readline())["prices"]
+        prices = conformance_shop.prices(random.Random(0))
+        assert len(conformance_shop) == len(expected)
+        assert {conformance_shop.product(number).asin: price for number, price in enumerate(prices)} == expected
+
+
+def test_a_limit_counts_entries_of_the_file(catalogue: Path, products: list[Product], tmp_path: Path) -> None:
+    shop = Shop.build(catalogue, tmp_path / "shop", products=100)
+    assert len(shop) + sum(shop.meta.skipped.values()) == 100
+    assert sum(shop.meta.skipped.values()) > 0
+    assert [shop.product(number) for number in range(len(shop))] == products[: len(shop)]
+
+
+def test_a_shop_is_the_same_whoever_builds_it(catalogue: Path, shop: Shop, tmp_path: Path) -> None:
+    again = Shop.build(catalogue, tmp_path / "shop", workers=2)
+    assert store.sha256(again.folder) == store.sha256(shop.folder)
+
+
+def test_half_a_character_survives(tmp_path: Path, catalogue: Path) -> None:
+    entries = json.loads((catalogue / "items_shuffle.json").read_bytes())[:3]
+    entries[0]["name"] = "cut \ud83d off"
+    folder = Path(shutil.copytree(catalogue, tmp_path / "catalogue"))
+    (folder / "items_shuffle.json").write_text(json.dumps(entries))
+    assert Shop.build(folder, tmp_path / "shop").product(0).title == "cut \ud83d off"
+
+
+def test_a_failed_build_leaves_what_was_there(catalogue: Path, copy: Path, tmp_path: Path) -> None:
+    before = store.sha256(copy)
+    cut = Path(shutil.copytree(catalogue, tmp_path / "cut"))
+    content = (cut / "items_shuffle.json").read_bytes()
+    (cut / "items_shuffle.json").write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=r"items_shuffle\.json: is cut off at byte"):
+        Shop.build(cut, copy)
+    assert store.sha256(copy) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "shop"]
+
+
+def test_a_killed_build_leaves_no_shop_and_the_next_one_succeeds(tmp_path: Path) -> None:
+    generate(tmp_path / "catalogue", 3000)
+    build = subprocess.Popen([sys.executable, "-c", BUILD, str(tmp_path / "catalogue"), str(tmp_path / "shop")])
+    while not (tmp_path / ".shop.tmp" / "products.jsonl").exists():
+        assert build.poll() is None
+        time.sleep(0.01)
+    os.kill(build.pid, signal.SIGKILL)
+    build.wait()
+    assert not (tmp_path / "shop").exists()
+    assert len(Shop.build(tmp_path / "catalogue", tmp_path / "shop")) == 3000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["catalogue", "shop"]
+
+
+def test_a_folder_without_a_shop_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no shop; build one there"):
+        Shop.open(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="no shop; build one there"):
+        Shop.open(tmp_path)
+
+
+def test_a_shop_of_another_format_is_refused(copy: Path) -> None:
+    meta = json.loads((copy / "meta.json").read_bytes())
+    (copy / "meta.json").write_text(json.dumps({**meta, "format": 0}))
+    with pytest.raises(UserError, match=r"has format 0, this version reads 1; build the shop again"):
+        Shop.open(copy)
+
+
+@pytest.mark.parametrize("name", ["products.jsonl", "asins/keys.npy", "ends.npy"])
+def test_a_shop_with_a_file_cut_or_gone_is_refused(copy: Path, name: str) -> None:
+    content = (copy / name).read_bytes()
+    (copy / name).write_bytes(content[:-1])
+    with pytest.raises(UserError, match=rf"{name}: is not the file that was built; build the shop again"):
+        Shop.open(copy)
+    (copy / name).unlink()
+    with pytest.raises(UserError, match=rf"{name}: is not the file that was built"):
+        Shop.open(copy)
+
+
+def test_a_torn_meta_is_refused(copy: Path) -> None:
+    (copy / "meta.json").write_bytes((copy / "meta.json").read_bytes()[:40])
+    with pytest.raises(UserError, match=r"meta\.json: is damaged or of another version"):
+        Shop.open(copy)
+
+
+def test_a_catalogue_without_a_product_is_refused(tmp_path: Path) -> None:
+    generate(tmp_path / "catalogue", 0)
+    with pytest.raises(UserError, match=r"items_shuffle\.json: has no product to keep"):
+        Shop.build(tmp_path / "catalogue", tmp_path / "shop")

@@ -1,0 +1,84 @@
+"""The shopper reads pages, whole and cut, and buys what fits."""
+
+import pytest
+
+from coevolve.envs.webshop.catalogue import Product
+from coevolve.envs.webshop.pages import item, results
+from coevolve.envs.webshop.shopper import Offer, Wish, offers, shop
+from coevolve.prompts import parse_action
+
+ASKED = "i need a round tin cup, in dark blue, and price lower than 40.00 dollars"
+START = f"WebShop [SEP] Instruction: [SEP] {ASKED} [SEP] Search"
+
+
+def product(asin: str, title: str, *prices: float, options: dict[str, tuple[str, ...]] | None = None) -> Product:
+    return Product(asin, title, "", "garden", "cups", "Cups", (), prices, options or {}, ())
+
+
+PLATE = product("B01", "Tin Plate", 10.0)
+DEAR = product("B02", "Round Tin Cup", 45.5, 60.0)
+CUP = product("B03", "Tin Cup, Round", 30.0, 60.0, options={"color": ("blue", "dark blue"), "fit": ("round",)})
+LATER = product("B04", "Round Tin Cup", 5.0)
+
+
+def played(*seen: str) -> list[str | None]:
+    """Actions on a start page and the pages that follow, up to one more than the pages."""
+    guide = shop(START)
+    said = [next(guide)]
+    for page in seen:
+        try:
+            said.append(guide.send(page))
+        except StopIteration:
+            break
+    return [parse_action(text) for text in said]
+
+
+def test_an_instruction_is_read_from_any_page() -> None:
+    wish = Wish("i need a round tin cup, in dark blue", 40.0)
+    assert Wish.read(START) == wish
+    assert Wish.read(results(ASKED, [CUP], 1, 1).text) == wish
+    assert wish.words == ["round", "tin", "cup", "dark", "blue"]
+    assert Wish.read("Instruction: [SEP] any cup [SEP] Search").limit == float("inf")
+    assert Wish.read(START[: START.index("40.00") + 4] + "...") == wish
+
+
+@pytest.mark.parametrize("page", [1, 2])
+def test_offers_are_those_on_the_page(page: int) -> None:
+    assert offers(results(ASKED, [PLATE, CUP], page, 12).text) == [
+        Offer("B01", "Tin Plate", 10.0),
+        Offer("B03", "Tin Cup, Round", 30.0),
+    ]
+
+
+def test_a_cut_page_shows_what_is_left_of_it() -> None:
+    text = results(ASKED, [PLATE, CUP], 1, 2).text
+    before = text.index("B03")
+    assert offers(text[: before + 2]) == [Offer("B01", "Tin Plate", 10.0)]
+    assert offers(text[: before + 16]) == [Offer("B01", "Tin Plate", 10.0), Offer("B03", "Tin Cu", 0.0)]
+    assert offers(text[: text.index("$30.0") + 2] + "...")[1] == Offer("B03", "Tin Cup, Round", 3.0)
+
+
+def test_it_takes_the_best_it_can_afford_with_the_options_named() -> None:
+    first = results(ASKED, [PLATE, DEAR, CUP, LATER], 1, 4).text
+    page = item(ASKED, CUP, False).text
+    assert played(first, page, page, page) == [
+        "search[round tin cup dark blue]",
+        "click[B03]",
+        "click[dark blue]",
+        "click[round]",
+        "click[buy now]",
+    ]
+
+
+def test_where_it_can_afford_nothing_it_looks_at_the_next_page() -> None:
+    first, second = results(ASKED, [DEAR], 1, 11).text, results(ASKED, [LATER], 2, 11).text
+    assert played(first, second, item(ASKED, LATER, False).text)[1:] == [
+        "click[next >]",
+        "click[B04]",
+        "click[buy now]",
+    ]
+
+
+def test_it_gives_up_where_nothing_is_found() -> None:
+    nothing = results(ASKED, [], 1, 0).text
+    assert played(nothing, nothing) == ["search[round tin cup dark blue]", "click[next >]"]

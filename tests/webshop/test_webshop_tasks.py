@@ -1,0 +1,90 @@
+"""ETO's lists as data, the two ways to divide goals, and what is dropped or refused."""
+
+import json
+
+import pytest
+
+from coevolve.config import WebShopSelection
+from coevolve.envs.webshop import tasks
+from coevolve.envs.webshop.goals import Goal
+from coevolve.errors import UserError
+from coevolve.types import DropReason
+
+
+def selection(**changes: object) -> WebShopSelection:
+    values = {"lists": "eto", "kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
+    return WebShopSelection.model_validate({**values, **changes})
+
+
+def invented(count: int) -> list[Goal]:
+    """Goals of three categories in turn."""
+    categories = "red", "green", "blue"
+    return [
+        Goal(f"B{n}", categories[n % 3], "cups", "Cup", "Cups", "a cup", ("round",), 50.0, ()) for n in range(count)
+    ]
+
+
+GOALS = invented(12_087)
+
+
+def test_etos_lists_have_the_known_faults() -> None:
+    lists = tasks.eto()
+    assert (len(lists.train), len(set(lists.train)), len(lists.test)) == (1824, 1823, 200)
+    assert lists.duplicates == (4116,)
+    assert len(lists.overlap) == 21
+
+
+def test_the_lists_are_those_upstream_published(shared) -> None:
+    for name in ("train_indices", "test_indices", "test_indices_500"):
+        ours, theirs = (folder / f"{name}.json" for folder in (tasks.DATA / "eto", shared / "upstream/eto/webshop"))
+        assert json.loads(ours.read_bytes()) == json.loads(theirs.read_bytes())
+
+
+def test_fixed_removes_overlap_and_duplicate_and_counts_them() -> None:
+    chosen = tasks.select(selection(), GOALS, "remove")
+    assert len(chosen.sft) == len(chosen.explore) == 1823 - 21
+    assert len(chosen.evaluate) == 200
+    assert not {task.task_id for task in chosen.training} & {task.task_id for task in chosen.evaluate}
+    dropped = [(drop.reason, drop.task_id) for drop in chosen.drops]
+    assert dropped.count((DropReason.DUPLICATE, "webshop/4116")) == 1
+    assert sum(reason is DropReason.OVERLAP for reason, _ in dropped) == 21
+    assert len(dropped) == 22
+
+
+def test_paper_keeps_the_lists_as_they_are() -> None:
+    chosen = tasks.select(selection(), GOALS, "keep")
+    assert [task.data["goal"] for task in chosen.sft] == list(tasks.eto().train)
+    assert chosen.drops == ()
+    assert len(chosen.overlap) == 21
+
+
+def test_tasks_say_their_goal_and_its_category() -> None:
+    task = tasks.task_of(4, GOALS[4], "train")
+    assert (task.task_id, task.kind, task.data) == ("webshop/4", "green", {"goal": 4})
+
+
+def test_parts_are_disjoint_and_cover_all_goals() -> None:
+    chosen = tasks.select(selection(lists="parts", test=30), GOALS[:100], "remove")
+    assert [task.data["goal"] for task in chosen.evaluate] == list(range(30))
+    assert [task.data["goal"] for task in chosen.sft] == list(range(30, 100))
+    assert {task.split for task in chosen.sft} == {"train"}
+    assert {task.split for task in chosen.evaluate} == {"test"}
+
+
+def test_limits_count_by_category() -> None:
+    chosen = tasks.select(selection(lists="parts", test=30, kinds=["red"], sft=5, evaluate=2), GOALS[:100], "remove")
+    assert [task.data["goal"] for task in chosen.sft] == [30, 33, 36, 39, 42]
+    assert [task.data["goal"] for task in chosen.evaluate] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("config", "goals", "message"),
+    [
+        (selection(), 12_080, "ETO's lists reach goal 12080, this shop has 12080"),
+        (selection(lists="parts", test=9), 9, "`tasks.test`: 9 of 9 goals leave none"),
+        (selection(lists="parts", test=3, kinds=["mauve"]), 9, "unknown task type `mauve`; known are red, green, blue"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(config: WebShopSelection, goals: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        tasks.select(config, GOALS[:goals], "remove")
