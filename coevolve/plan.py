@@ -171,7 +171,8 @@ class Plan:
             return {}
         env = wildcards["env"]
         section, data = self.suite.envs[env], f"{self.home}/data/{env}"
-        prepared = {"prepared": f"{self.home}/prepared/{env}/meta.json"} if section.prepared and stage != "prepare" else {}
+        awaits = section.prepared and stage != "prepare"
+        prepared = {"prepared": f"{self.home}/prepared/{env}/meta.json"} if awaits else {}
         if stage in ("prepare", "data"):
             return {**section.data_files, **prepared}
         model, branch = wildcards["model"], Branch.parse(wildcards["branch"])

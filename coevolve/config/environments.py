@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -115,7 +115,21 @@ class SqlItems(Strict):
         return self
 
 
-class SqlExperts(Strict):
+class ScriptOrFile(Strict):
+    """Expert trajectories that a script of the kit plays (`format` scripted), or those of a `file`."""
+
+    format: str
+    file: SourceFile | None = None
+    min_reward: UnitInterval
+
+    @model_validator(mode="after")
+    def _file_where_one_is_read(self) -> Self:
+        if (self.file is None) != (self.format == "scripted"):
+            raise ValueError(f"format `{self.format}` {'takes no' if self.file else 'needs a'} `file`")
+        return self
+
+
+class SqlExperts(ScriptOrFile):
     """Where expert trajectories come from.
 
     `scripted`: the kit looks at the tables, then asks. `recorded`: GPT-4's own runs of 2023 that earned 1.0, in
@@ -123,14 +137,6 @@ class SqlExperts(Strict):
     """
 
     format: Literal["scripted", "recorded", "eto"]
-    file: SourceFile | None = None
-    min_reward: UnitInterval
-
-    @model_validator(mode="after")
-    def _file_where_one_is_read(self) -> SqlExperts:
-        if (self.file is None) != (self.format == "scripted"):
-            raise ValueError(f"format `{self.format}` {'takes no' if self.file else 'needs a'} `file`")
-        return self
 
 
 class SqlServerConfig(Strict):
@@ -226,18 +232,10 @@ class CatalogueConfig(Strict):
         return self
 
 
-class WebShopExperts(Strict):
+class WebShopExperts(ScriptOrFile):
     """Expert trajectories: `scripted` (searches, reads the pages and buys) or `eto` (ETO's published file)."""
 
     format: Literal["scripted", "eto"]
-    file: SourceFile | None = None
-    min_reward: UnitInterval
-
-    @model_validator(mode="after")
-    def _file_where_one_is_read(self) -> WebShopExperts:
-        if (self.file is None) != (self.format == "scripted"):
-            raise ValueError(f"format `{self.format}` {'takes no' if self.file else 'needs a'} `file`")
-        return self
 
 
 class WebShopConfig(EnvSection):

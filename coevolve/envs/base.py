@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+from typing import Protocol as Interface
 
 from coevolve.config import Quirks
-from coevolve.types import Drop, Scalar, Task
+from coevolve.types import Drop, Protocol, Scalar, Task
 
 
 class EnvError(Exception):
@@ -39,6 +40,7 @@ class Setup:
 
     config: Any
     key: str
+    protocol: Protocol
     quirks: Quirks
     prepared: Path | None = None
 
@@ -63,7 +65,7 @@ class Selection:
         return tuple({task.task_id: task for task in (*self.sft, *self.explore)}.values())
 
 
-class Env(Protocol):
+class Env(Interface):
     """One episode at a time, history-free: the same task gives the same text after any other episode.
 
     `start` and `step` raise :class:`EnvError` only when the environment itself is broken; a bad action (None: the

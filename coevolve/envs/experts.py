@@ -6,17 +6,22 @@ instruction, its `OK`, the task, then actions and observations in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from coevolve.envs.base import Env, StepResult
 from coevolve.errors import UserError
-from coevolve.types import Drop, DropReason, Message, StopReason, Task, Trajectory, Turn
+from coevolve.prompts import prompt_messages
+from coevolve.types import Drop, DropReason, Message, Protocol, StopReason, Task, Trajectory, Turn
 
 OBSERVATION = "Observation: "
+#: A script: told how an episode begins, it says a text a turn and is sent what each met.
+Guide = Callable[[str], Generator[str, Any, None]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,33 @@ def matched(found: Iterable[Trajectory], tasks: Collection[Task], min_reward: fl
             kept[task_id] = trajectory.model_copy(update={"task": wanted[task_id]})
     drops += [Drop(task_id=task_id, reason=DropReason.MISSING_EXPERT) for task_id in wanted if task_id not in kept]
     return Experts(tuple(kept[task_id] for task_id in wanted if task_id in kept), tuple(drops))
+
+
+def played(env: Env, task: Task, guide: Guide, instruction: str, protocol: Protocol) -> Trajectory:
+    """The episode of a scripted expert; one that is not done when the steps or the script end keeps what it earned.
+
+    `guide` is told what the episode begins with, says one text a turn and is sent the observation that it met.
+    """
+    start = env.start(task)
+    says, turns, result = guide(start), list[Turn](), StepResult(start, reward=0.0, score=0.0, done=False)
+    with contextlib.suppress(StopIteration):
+        text = next(says)
+        while len(turns) < env.step_limit(task):
+            action = env.parse(text)
+            result = env.step(action)
+            turns.append(Turn(text=text, action=action, observation=result.observation, score=result.score))
+            text = says.send(result.observation)
+    return Trajectory(
+        task=task,
+        agent="expert",
+        protocol=protocol,
+        environment=env.identity,
+        prompt=prompt_messages(start, instruction=instruction),
+        turns=tuple(turns),
+        reward=result.reward,
+        raw_score=result.score,
+        stop=StopReason.DONE if result.done else StopReason.STEP_LIMIT,
+    )
 
 
 def read_eto(path: Path, task_of: Callable[[str], Task | None], parse: Callable[[str], str | None]) -> list[Trajectory]:

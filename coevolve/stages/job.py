@@ -46,7 +46,7 @@ class Job:
     def setup(self) -> Setup:
         """Where the job enters its environment."""
         prepared = self.file("prepared").parent if "prepared" in self.inputs else None
-        return Setup(self.env, f"envs.{self.wildcards['env']}", self.suite.quirks, prepared)
+        return Setup(self.env, f"envs.{self.wildcards['env']}", self.suite.protocol, self.suite.quirks, prepared)
 
     @property
     def branch(self) -> Branch:

@@ -8,6 +8,7 @@ import yaml
 
 from coevolve import store
 from coevolve.config import InterCodeSqlConfig, Quirks, SqlServerConfig
+from coevolve.envs.base import Setup
 from coevolve.envs.intercode_sql.experts import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import items, listed
 from coevolve.errors import UserError
@@ -60,7 +61,7 @@ def test_the_script_earns_one_on_every_template_question(
 ) -> None:
     wanted = config(dump, sql_config, {"source": "templates", "per_kind": 90}, {"format": "scripted"})
     tasks = items(wanted)
-    found = experts(wanted, quirks[protocol], tasks, KEY)
+    found = experts(Setup(wanted, KEY, protocol, quirks[protocol]), tasks)
     assert found.drops == ()
     assert [trajectory.task for trajectory in found.trajectories] == list(tasks)
     assert {(trajectory.reward, trajectory.protocol) for trajectory in found.trajectories} == {(1.0, protocol)}
@@ -84,7 +85,7 @@ def test_an_episode_too_short_for_the_expert_is_counted(
     dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks]
 ) -> None:
     wanted = config(dump, sql_config, {"source": "templates", "per_kind": 1}, {"format": "scripted"}, step_limit=3)
-    found = experts(wanted, quirks["fixed"], items(wanted), KEY)
+    found = experts(Setup(wanted, KEY, "fixed", quirks["fixed"]), items(wanted))
     assert found.trajectories == ()
     assert {drop.reason for drop in found.drops} == {DropReason.OVERLONG}
     assert len(found.drops) == 6
@@ -96,7 +97,7 @@ def test_the_script_is_refused_for_questions_that_are_not_its_own(
     questions = {"source": "dev", "dev": development(tmp_path / "dev.json")}
     wanted = config(dump, sql_config, questions, {"format": "scripted"})
     with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: .* templates only"):
-        experts(wanted, quirks["fixed"], items(wanted), KEY)
+        experts(Setup(wanted, KEY, "fixed", quirks["fixed"]), items(wanted))
 
 
 def development(path: Path) -> dict:
@@ -104,6 +105,10 @@ def development(path: Path) -> dict:
     count = "SELECT COUNT(*) FROM singer"
     asked = [{"db": "concert_singer", "gold": f"{count} WHERE Age > {n}", "query": f"Over {n}?"} for n in range(1034)]
     return source(write(path, asked))
+
+
+#: Items of IPR's files.
+SIZES = {"train": 4555, "test": 1015}
 
 
 def run(number: int, actions: list[str], reward: float) -> dict:
@@ -126,7 +131,7 @@ def test_recorded_runs_are_worded_and_played_again(
     trajectories = {"format": "recorded", "file": source(recorded)}
     wanted = config(dump, sql_config, {"source": "dev", "dev": development(tmp_path / "dev.json")}, trajectories)
     tasks = [task for task in items(wanted) if task.task_id.endswith(("/40", "/41", "/42", "/43", "/44"))]
-    found = experts(wanted, quirks["fixed"], tasks, KEY)
+    found = experts(Setup(wanted, KEY, "fixed", quirks["fixed"]), tasks)
     (good,) = found.trajectories
     assert (good.task.task_id, good.reward) == ("intercode_sql/dev/40", 1.0)
     assert [turn.text for turn in good.turns] == [
@@ -152,7 +157,7 @@ def test_gpt_4s_recorded_runs_still_earn_one(
     questions = {"source": "dev", "dev": source(upstream / "ic_spider_dev.json")}
     wanted = config(dump, sql_config, questions, {"format": "recorded", "file": source(runs)})
     lists = listed(wanted)
-    found = experts(wanted, quirks["paper"], lists.train, KEY)
+    found = experts(Setup(wanted, KEY, "paper", quirks["paper"]), lists.train)
     if found.trajectories[0].environment.startswith("MySQL"):
         assert len(found.trajectories) >= 590
     assert {trajectory.reward for trajectory in found.trajectories} == {1.0}
@@ -177,10 +182,10 @@ def test_iprs_published_experts_are_read_as_they_are(
     dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path
 ) -> None:
     train = [{"db": "concert_singer", "gold": "SELECT 1", "query": "?", "hardness": "easy"}] * 4555
-    lists = {"dev": development(tmp_path / "dev.json"), "train": source(write(tmp_path / "train.json", train))}
+    lists = {name: source(write(tmp_path / f"{name}.json", train[:size])) for name, size in SIZES.items()}
     file = write(tmp_path / "sft.json", [published(1287), published("438"), published(0), published(531, reward=0.4)])
     wanted = config(dump, sql_config, {"source": "ipr", **lists}, {"format": "eto", "file": source(file)})
-    found = experts(wanted, quirks["paper"], listed(wanted).train[:4], KEY)
+    found = experts(Setup(wanted, KEY, "paper", quirks["paper"]), listed(wanted).train[:4])
     assert [trajectory.task for trajectory in found.trajectories] == list(listed(wanted).train[:2])
     turns = found.trajectories[0].turns
     assert [turn.action for turn in turns] == ["```sql\nSELECT COUNT(*) FROM singer\n```", "submit."]
@@ -209,7 +214,7 @@ def test_a_malformed_file_is_one_sentence(
     questions = {"source": "dev", "dev": development(tmp_path / "dev.json")}
     wanted = config(dump, sql_config, questions, {"format": "eto", "file": file})
     with pytest.raises(UserError, match=words):
-        experts(wanted, quirks["paper"], items(wanted), KEY)
+        experts(Setup(wanted, KEY, "paper", quirks["paper"]), items(wanted))
     Path(file["path"]).write_text("[]")
     with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts\.file\.sha256"):
-        experts(wanted, quirks["paper"], items(wanted), KEY)
+        experts(Setup(wanted, KEY, "paper", quirks["paper"]), items(wanted))

@@ -38,7 +38,7 @@ def quirks(root: Path) -> dict[str, Quirks]:
 def fixed(config: WebShopConfig, quirks: dict[str, Quirks], tmp_path_factory: pytest.TempPathFactory) -> Setup:
     """The small shop under protocol `fixed`."""
     out = tmp_path_factory.mktemp("prepared")
-    setup = Setup(config, "envs.webshop", quirks["fixed"], out)
+    setup = Setup(config, "envs.webshop", "fixed", quirks["fixed"], out)
     domain.prepare(setup, out)
     return setup
 
@@ -46,7 +46,7 @@ def fixed(config: WebShopConfig, quirks: dict[str, Quirks], tmp_path_factory: py
 @pytest.fixture(scope="module")
 def paper(fixed: Setup, quirks: dict[str, Quirks]) -> Setup:
     """The same shop under protocol `paper`."""
-    return Setup(fixed.config, fixed.key, quirks["paper"], fixed.prepared)
+    return Setup(fixed.config, fixed.key, "paper", quirks["paper"], fixed.prepared)
 
 
 def task(number: int) -> Task:
@@ -138,7 +138,7 @@ def test_etos_file_is_read_in_the_form_of_episodes(fixed: Setup, tmp_path: Path)
     path = tmp_path / "webshop_sft.json"
     path.write_text(json.dumps(content))
     source = {"format": "eto", "file": {"path": str(path), "sha256": store.sha256(path)}, "min_reward": 0.5}
-    setup = Setup(changed(fixed.config, experts=source), fixed.key, fixed.quirks, fixed.prepared)
+    setup = Setup(changed(fixed.config, experts=source), fixed.key, fixed.protocol, fixed.quirks, fixed.prepared)
     found = domain.experts(setup, [task(45)])
     (expert,) = found.trajectories
     assert (expert.task, expert.reward) == (task(45), 0.8)

@@ -19,7 +19,7 @@ def select(setup: Setup) -> Selection:
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     """Experts, played on the server or read."""
-    return guides.experts(setup.config, setup.quirks, wanted, setup.key)
+    return guides.experts(setup, wanted)
 
 
 def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[env.InterCodeSql]]:

@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coevolve import store
-from coevolve.config import InterCodeSqlConfig, Quirks, SourceFile
-from coevolve.envs.experts import Experts, matched, read_eto
+from coevolve.config import InterCodeSqlConfig, SourceFile
+from coevolve.envs.base import Setup
+from coevolve.envs.experts import Experts, Guide, matched, played, read_eto
 from coevolve.envs.intercode_sql import recorded
-from coevolve.envs.intercode_sql.env import InterCodeSql, pool
+from coevolve.envs.intercode_sql.env import pool
 from coevolve.envs.intercode_sql.templates import say, solution
 from coevolve.errors import UserError
-from coevolve.prompts import prompt_messages, write_action
-from coevolve.types import Drop, DropReason, StopReason, Task, Trajectory, Turn
+from coevolve.prompts import write_action
+from coevolve.types import Drop, DropReason, Task
 
 INSTRUCTION = (
     "Answer a question about a MySQL database. Each turn, write `Thought: ...` and then `Action:` with one statement:\n"
@@ -25,28 +26,31 @@ INSTRUCTION = (
 )
 
 
-def experts(config: InterCodeSqlConfig, quirks: Quirks, wanted: Sequence[Task], key: str) -> Experts:
+def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     """One expert of at least the configured reward per wanted task at most; raises `UserError` for a malformed file."""
+    config: InterCodeSqlConfig = setup.config
     source = config.experts
     if source.file is None and config.items.source != "templates":
-        raise UserError(f"{key}.experts: the script answers questions made from templates only; give a `file`.")
+        raise UserError(f"{setup.key}.experts: the script answers questions made from templates only; give a `file`.")
     if source.file is None:
-        return _played(config, quirks, wanted, {task.task_id: solution(task) for task in wanted})
-    path = store.verified(Path(source.file.path), source.file.sha256, f"{key}.experts.file")
+        return _played(setup, wanted, {task.task_id: solution(task) for task in wanted})
+    path = store.verified(Path(source.file.path), source.file.sha256, f"{setup.key}.experts.file")
     if source.format == "recorded":
-        return _played(config, quirks, wanted, dict(_recorded(path, config.items.dev)))
+        return _played(setup, wanted, dict(_recorded(path, config.items.dev)))
     return matched(read_eto(path, _task_of_number, _action), wanted, source.min_reward)
 
 
-def _played(
-    config: InterCodeSqlConfig, quirks: Quirks, wanted: Sequence[Task], scripts: Mapping[str, Sequence[str]]
-) -> Experts:
+def _played(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Sequence[str]]) -> Experts:
     """The scripts of the wanted tasks, played; those of more turns than an episode has are dropped."""
     scripted = [task for task in wanted if task.task_id in scripts]
-    long = [task for task in scripted if len(scripts[task.task_id]) > config.step_limit]
-    with pool(config, quirks, 1) as (env,):
-        found = [_play(env, quirks, task, scripts[task.task_id]) for task in scripted if task not in long]
-    experts = matched(found, [task for task in wanted if task not in long], config.experts.min_reward)
+    long = [task for task in scripted if len(scripts[task.task_id]) > setup.config.step_limit]
+    with pool(setup.config, setup.quirks, 1) as (env,):
+        found = [
+            played(env, task, _reader(scripts[task.task_id]), INSTRUCTION, setup.protocol)
+            for task in scripted
+            if task not in long
+        ]
+    experts = matched(found, [task for task in wanted if task not in long], setup.config.experts.min_reward)
     drops = tuple(
         Drop(task_id=task.task_id, reason=DropReason.OVERLONG, detail=f"{len(scripts[task.task_id])} turns")
         for task in long
@@ -54,24 +58,9 @@ def _played(
     return Experts(experts.trajectories, (*drops, *experts.drops))
 
 
-def _play(env: InterCodeSql, quirks: Quirks, task: Task, script: Sequence[str]) -> Trajectory:
-    question = env.start(task)
-    turns = []
-    for text in script:
-        action = env.parse(text)
-        result = env.step(action)
-        turns.append(Turn(text=text, action=action, observation=result.observation, score=result.score))
-    return Trajectory(
-        task=task,
-        agent="expert",
-        protocol="paper" if quirks.sql_wrapper == "lenient" else "fixed",
-        environment=env.identity,
-        prompt=prompt_messages(question, instruction=INSTRUCTION),
-        turns=tuple(turns),
-        reward=result.reward,
-        raw_score=result.score,
-        stop=StopReason.DONE,
-    )
+def _reader(script: Sequence[str]) -> Guide:
+    """A guide that reads a script out, whatever it is told."""
+    return lambda _: (text for text in script)
 
 
 def _recorded(path: Path, dev: SourceFile | None) -> Iterator[tuple[str, list[str]]]:

@@ -26,7 +26,7 @@ def select(setup: Setup) -> Selection:
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     """Experts, played in the shop or read."""
-    return guides.experts(setup.config, setup.quirks, _folder(setup), wanted, setup.key)
+    return guides.experts(setup, _folder(setup), wanted)
 
 
 def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[episodes.WebShopEpisodes]]:

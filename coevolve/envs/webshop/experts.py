@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coevolve import store
-from coevolve.config import Quirks, SourceFile, WebShopConfig
-from coevolve.envs.experts import Experts, matched, read_eto
+from coevolve.config import SourceFile
+from coevolve.envs.base import Setup
+from coevolve.envs.experts import Experts, matched, played, read_eto
 from coevolve.envs.webshop import shopper, tasks
-from coevolve.envs.webshop.episodes import WebShopEpisodes, action_in, pool, shown
-from coevolve.prompts import prompt_messages
-from coevolve.types import StopReason, Task, Trajectory, Turn
+from coevolve.envs.webshop.episodes import action_in, pool, shown
+from coevolve.types import Task, Trajectory
 
 INSTRUCTION = "Buy what is asked for. Write `Thought: ...` and then `Action: search[words]` or `Action: click[text]`."
 
 
-def experts(config: WebShopConfig, quirks: Quirks, prepared: Path, wanted: Sequence[Task], key: str) -> Experts:
+def experts(setup: Setup, prepared: Path, wanted: Sequence[Task]) -> Experts:
     """One expert of at least the configured reward per wanted task at most; raises `UserError` for a malformed file."""
-    source = config.experts
+    source = setup.config.experts
     if source.file is not None:
-        return matched(_published(source.file, f"{key}.experts.file"), wanted, source.min_reward)
-    with pool(config, quirks, prepared, 1) as (env,):
-        return matched((_play(env, quirks, task) for task in wanted), wanted, source.min_reward)
-
-
-def _play(env: WebShopEpisodes, quirks: Quirks, task: Task) -> Trajectory:
-    """The shopper's episode; one that finds nothing to buy in time earns nothing."""
-    page = env.start(task)
-    guide, turns = shopper.shop(page), list[Turn]()
-    with contextlib.suppress(StopIteration):
-        text = next(guide)
-        while len(turns) < env.step_limit(task):
-            action = env.parse(text)
-            result = env.step(action)
-            turns.append(Turn(text=text, action=action, observation=result.observation, score=result.score))
-            text = guide.send(result.observation)
-    return Trajectory(
-        task=task,
-        agent="expert",
-        protocol="paper" if quirks.webshop_draws == "each_job" else "fixed",
-        environment=env.identity,
-        prompt=prompt_messages(page, instruction=INSTRUCTION),
-        turns=tuple(turns),
-        reward=result.reward,
-        raw_score=result.score,
-        stop=StopReason.DONE if result.done else StopReason.STEP_LIMIT,
-    )
+        return matched(_published(source.file, f"{setup.key}.experts.file"), wanted, source.min_reward)
+    with pool(setup.config, setup.quirks, prepared, 1) as (env,):
+        found = [played(env, task, shopper.shop, INSTRUCTION, setup.protocol) for task in wanted]
+    return matched(found, wanted, source.min_reward)
 
 
 def _published(file: SourceFile, key: str) -> Iterator[Trajectory]:
