@@ -1,0 +1,65 @@
+"""`coevolve replay` tells by its exit status whether an environment answers as it was recorded."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def replay(root):
+    def run(*arguments):
+        command = [sys.executable, "-m", "coevolve", "replay", *map(str, arguments)]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture
+def recorded(root):
+    return root / "tests/webshop/recorded"
+
+
+@pytest.mark.parametrize("goals", ["human", "synthetic"])
+def test_webshop_answers_as_upstream_did(replay, recorded, goals):
+    done = replay("webshop", "--catalogue", recorded, "--traces", recorded / f"{goals}.jsonl")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "no difference"
+
+
+def test_a_difference_is_shown_in_full_and_is_an_exit_status_of_one(replay, recorded, tmp_path):
+    lines = (recorded / "human.jsonl").read_text(encoding="utf-8").splitlines()
+    changed = next(number for number, line in enumerate(lines) if json.loads(line)["kind"] == "episode")
+    lines[changed] = lines[changed].replace('"reset_obs": "WebShop', '"reset_obs": "Web shop')
+    traces = tmp_path / "traces.jsonl"
+    traces.write_text("\n".join(lines), encoding="utf-8")
+    done = replay("webshop", "--catalogue", recorded, "--traces", traces)
+    assert done.returncode == 1
+    assert "1 different" in done.stdout and "Web shop" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("webshop",),
+        ("webshop", "--catalogue", "nowhere", "--traces", "tests/webshop/recorded/human.jsonl"),
+        ("webshop", "--catalogue", "tests/webshop/recorded", "--traces", "README.md"),
+        ("webshop", "--upstream", "nowhere"),
+        ("intercode_sql", "--recorded", "README.md"),
+        ("sciworld", "README.md"),
+    ],
+)
+def test_bad_input_is_one_sentence(replay, arguments):
+    done = replay(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("coevolve: ")
+
+
+def test_a_folder_without_the_product_files_is_named(replay, recorded, tmp_path):
+    shutil.copy(recorded / "items_shuffle_1000.json", tmp_path)
+    done = replay("webshop", "--catalogue", tmp_path, "--traces", recorded / "human.jsonl")
+    assert done.returncode == 2
+    assert str(tmp_path) in done.stderr
