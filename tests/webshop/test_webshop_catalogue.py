@@ -1,4 +1,5 @@
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ import pytest
 
 from coevolve.envs.webshop import stream
 from coevolve.envs.webshop.catalogue import Catalogue, Product
+from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
 
 ENTRY = {
@@ -33,7 +35,7 @@ def write(folder: Path, entries: list[dict[str, Any]], attributes: Any = None, i
 
 def load(folder: Path, limit: int | None = None) -> tuple[list[Product], Counter[str]]:
     skipped: Counter[str] = Counter()
-    return [product for _, product in Catalogue.find(folder).read(limit, skipped)], skipped
+    return [product for _, product, sold in Catalogue.find(folder).read(limit, skipped) if sold], skipped
 
 
 def one(folder: Path, attributes: Any = None, instructions: Any = None, **changes: Any) -> Product:
@@ -186,6 +188,11 @@ def test_an_instruction_upstream_cannot_load_names_its_own_file(tmp_path: Path) 
         one(tmp_path, {"B000000001": {"attributes": "a"}})
 
 
+def test_a_synthetic_instruction_without_attributes_hinders_synthetic_goals_only(tmp_path: Path) -> None:
+    product = one(tmp_path, {"B000000001": {"attributes": ["a"], "instruction": "Find me"}})
+    assert product.synthetic and product.synthetic.attributes == ()
+
+
 def test_skipped_entries_are_counted_and_the_limit_counts_them_too(tmp_path: Path) -> None:
     asins = ["nan", "B000000001", "B0000000012", "B000000001", "B000000002", "short"]
     folder = write(tmp_path, [{**ENTRY, "asin": asin, "name": f"{place}"} for place, asin in enumerate(asins)])
@@ -213,3 +220,11 @@ def test_a_damaged_attribute_file_is_named(tmp_path: Path) -> None:
     (folder / "items_ins_v2.json").write_text('{"B000')
     with pytest.raises(UserError, match=r"items_ins_v2\.json: is damaged or cut off"):
         load(folder)
+
+
+def test_a_product_may_have_no_category(tmp_path: Path) -> None:
+    assert one(tmp_path, category=None).category is None
+    folder = write(tmp_path, [{**ENTRY, "category": None}, {**ENTRY, "asin": "B000000002"}])
+    shop = Shop.build(folder, tmp_path / "shop")
+    assert [shop.product(number).category for number in range(2)] == [None, "garden"]
+    assert shop.search(("<c>", "garden"), random.Random(0)) == [1]

@@ -139,10 +139,16 @@ def test_one_damaged_answer_is_found(tmp_path: Path, damage: Callable[[list[Line
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is no `meta` line"),
+        ("", r"traces\.jsonl: is empty"),
+        ("\n\n", "is no `meta` line"),
         ('{"kind": "nouns", "title": "a", "nouns": []}\n', "is no `meta` line"),
         ("{}\n", "kind is None, not one of meta, episode, bm25, nouns"),
+        ('{"kind": []}\n', r"kind is \[\], not one of"),
         ('{"kind": "meta"', "line 1: is no JSON"),
+        ('{"kind": "bm25", "query": "a", "top50": ["B000000001"]}', "line 1: `top50` holds something else"),
+        ('{"kind": "episode", "goal_idx": 0, "reset_obs": "", "info": null, "steps": null}', "lacks `steps`"),
+        ('{"kind": "episode", "goal_idx": 0, "reset_obs": "", "info": null, "steps": [0]}', "lacks `action`"),
+        ('{"kind": "episode", "goal_idx": "0", "reset_obs": "", "info": null, "steps": []}', "lacks `goal_idx`"),
         ('{"kind": "meta", "seed_before_ctor": 0}\n', "lacks `human_goals`"),
     ],
 )
@@ -166,6 +172,12 @@ def test_two_recordings_in_a_file_are_refused(tmp_path: Path):
     (tmp_path / "traces.jsonl").write_text(f"{meta}\n\n{meta}\n")
     with pytest.raises(UserError, match="line 3: is a second `meta` line"):
         replayed(tmp_path / "traces.jsonl")
+
+
+def test_a_file_that_went_through_windows_is_read(tmp_path: Path):
+    text = (RECORDED / "human.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "traces.jsonl").write_text(f"{text}\n", encoding="utf-8-sig", newline="\r\n")
+    assert replayed(tmp_path / "traces.jsonl").compared == replayed(RECORDED / "human.jsonl").compared
 
 
 def test_a_missing_file_is_refused(tmp_path: Path):

@@ -23,7 +23,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def products(large: Path) -> list[Product]:
-    return [product for _, product in Catalogue.find(large).read(None, Counter())]
+    return [product for _, product, _ in Catalogue.find(large).read(None, Counter())]
 
 
 def entries(folder: Path) -> Any:

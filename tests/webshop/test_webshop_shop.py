@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import store
+from coevolve.envs.webshop import index
 from coevolve.envs.webshop.catalogue import Catalogue, Product
 from coevolve.envs.webshop.generator import generate
 from coevolve.envs.webshop.shop import HITS, Shop
@@ -27,7 +28,7 @@ Shop.build(Path(sys.argv[1]), Path(sys.argv[2]))
 
 @pytest.fixture(scope="module")
 def products(catalogue: Path) -> list[Product]:
-    return [product for _, product in Catalogue.find(catalogue).read(None, Counter())]
+    return [product for _, product, _ in Catalogue.find(catalogue).read(None, Counter())]
 
 
 @pytest.fixture
@@ -120,6 +121,23 @@ def test_a_limit_counts_entries_of_the_file(catalogue: Path, products: list[Prod
     assert len(shop) + sum(shop.meta.skipped.values()) == 100
     assert sum(shop.meta.skipped.values()) > 0
     assert [shop.product(number) for number in range(len(shop))] == products[: len(shop)]
+
+
+def test_the_search_engine_of_a_limited_shop_holds_as_many_products_as_entries_were_asked_for(
+    catalogue: Path, products: list[Product], tmp_path: Path
+) -> None:
+    shop = Shop.build(catalogue, tmp_path / "shop", products=100)
+    surplus = products[len(shop) : 100]
+    assert len(index.Index.open(shop.folder / "index")) == 100 > len(shop)
+    assert all(shop.number(product.asin) is None for product in surplus)
+    rng = random.Random(0)
+    for product in surplus:
+        ranked = shop.ranked(product.document)
+        assert product in map(shop.product, ranked)
+        assert shop.search(product.document.split(" "), rng) == [number for number in ranked if number < len(shop)]
+        assert all(number < len(shop) for number in shop.search(["<q>", *product.query.split(" ")], rng))
+    assert len(shop.prices(rng)) == len(shop)
+    assert len(Shop.build(catalogue, tmp_path / "all", products=10_000)) == len(products)
 
 
 def test_a_shop_is_the_same_whoever_builds_it(catalogue: Path, shop: Shop, tmp_path: Path) -> None:

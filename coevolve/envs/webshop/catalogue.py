@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import re
 from collections import Counter
@@ -42,7 +41,7 @@ class Product:
     asin: str
     title: str
     description: str
-    category: str
+    category: str | None
     query: str
     product_category: str
     bullets: tuple[str, ...]
@@ -78,23 +77,27 @@ class Catalogue:
         names = "items_shuffle*.json", "items_ins_v2*.json", "items_human_ins.json"
         return cls(*(_only(folder, name) for name in names))
 
-    def read(self, limit: int | None, skipped: Counter[str]) -> Iterator[tuple[int, Product]]:
-        """Bytes of the product file read so far, and each product that is kept, in the file's order.
+    def read(self, limit: int | None, skipped: Counter[str]) -> Iterator[tuple[int, Product, bool]]:
+        """Bytes of the product file read so far, each product kept, in the file's order, and whether it is sold.
 
-        `limit` counts entries before any is skipped, as upstream's does; `skipped` is told what was left out and why.
-        Raises `UserError` at an entry that upstream could not load either.
+        Upstream sells what it keeps of the first `limit` entries, but its search engine holds the first `limit`
+        products that it keeps of the whole file: the surplus follows, unsold. `skipped` is told what was left out of
+        the first `limit` entries and why. Raises `UserError` at an entry that upstream could not load either.
         """
         attributes, instructions = _whole(self.attributes), _whole(self.instructions)
         kept: set[str] = set()
-        for position, entry in itertools.islice(stream.objects(self.products), limit):
+        for number, (position, entry) in enumerate(stream.objects(self.products)):
+            if len(kept) == limit:
+                return
+            sold = limit is None or number < limit
             with _blame(self.products, entry):
                 asin = _text(entry, "asin")
             reason = _reason(asin, kept)
-            if reason:
+            if not reason:
+                kept.add(asin)
+                yield position, self._product(entry, attributes.get(asin, {}), instructions.get(asin, ())), sold
+            elif sold:
                 skipped[reason] += 1
-                continue
-            kept.add(asin)
-            yield position, self._product(entry, attributes.get(asin, {}), instructions.get(asin, ()))
 
     def _product(self, entry: Json, attributes: Json, instructions: list[Json]) -> Product:
         with _blame(self.attributes, entry):
@@ -107,7 +110,7 @@ class Catalogue:
                 asin=entry["asin"],
                 title=_text(entry, "name"),
                 description=_text(entry, "full_description"),
-                category=_text(entry, "category"),
+                category=None if entry.get("category", "") is None else _text(entry, "category"),
                 query=_text(entry, "query").lower().strip(),
                 product_category=_text(entry, "product_category"),
                 bullets=_bullets(entry),
@@ -182,7 +185,8 @@ def _options(groups: dict[str, list[Json] | None] | None) -> dict[str, tuple[str
 def _synthetic(attributes: Json) -> Instruction | None:
     if attributes.get("instruction") is None:
         return None
-    return Instruction(_text(attributes, "instruction"), _texts(attributes, "instruction_attributes"))
+    known = attributes.get("instruction_attributes") is not None
+    return Instruction(_text(attributes, "instruction"), _texts(attributes, "instruction_attributes") if known else ())
 
 
 def _human(record: Json) -> Instruction:

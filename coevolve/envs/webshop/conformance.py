@@ -7,9 +7,10 @@ import random
 import string
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from coevolve.envs.webshop.goals import Goal, goals
@@ -20,14 +21,26 @@ from coevolve.errors import UserError
 
 #: What is compared, in the order of the report.
 WHAT = ("prices", "goals", "observations", "clickables", "rewards", "endings", "details", "rankings", "nouns")
-#: What a line of each kind must hold.
-KEYS = {
-    "meta": ("seed_before_ctor", "human_goals", "num_products", "prices", "goals"),
-    "episode": ("goal_idx", "reset_obs", "info", "steps"),
-    "bm25": ("query", "top50"),
-    "nouns": ("title", "nouns"),
+#: What a line of each kind must hold, and of which type.
+KEYS: dict[str, dict[str, type | UnionType]] = {
+    "meta": {
+        "seed_before_ctor": int,
+        "human_goals": int | None,
+        "num_products": int | None,
+        "prices": dict,
+        "goals": list,
+    },
+    "episode": {"goal_idx": int, "reset_obs": str, "info": dict | None, "steps": list},
+    "bm25": {"query": str, "top50": list},
+    "nouns": {"title": str, "nouns": list},
 }
-STEP_KEYS = ("action", "obs", "reward", "done", "clickables")
+STEP_KEYS: dict[str, type | UnionType] = {
+    "action": str,
+    "obs": str,
+    "reward": float | int,
+    "done": bool,
+    "clickables": list,
+}
 #: Upstream's names of what we call otherwise.
 _GOAL_KEYS = {"instruction_text": "instruction", "goal_options": "options"}
 
@@ -87,7 +100,7 @@ def replay(catalogue: Path, traces: Path, tagger: Tagger) -> Report:
 
 def compare(catalogue: Path, answers: Iterator[tuple[str, Line]], tagger: Tagger) -> Report:
     """Compare upstream's answers, each with the place it stands, as they come; the first must be the `meta` one."""
-    where, meta = next(answers, ("line 1", {}))
+    where, meta = next(answers, ("the first line", {}))
     if meta.get("kind") != "meta":
         raise UserError(f"{where}: is no `meta` line; give a file of recorded traces.")
     with tempfile.TemporaryDirectory() as aside:
@@ -119,11 +132,9 @@ class _Replay:
             case "episode":
                 self._compare_episode(line, where)
             case "bm25":
-                # Recorded queries went to the search engine itself: an empty first word is none of its prefixes.
-                found = [self._shop.product(i).asin for i in self._shop.search(("", line["query"]), self._rng)]
-                self.report.check(
-                    "rankings", f"{where}, query {line['query']!r}", [hit[0] for hit in line["top50"]], found
-                )
+                found = [self._shop.product(number).asin for number in self._shop.ranked(line["query"])]
+                asked = f"{where}, query {line['query']!r}"
+                self.report.check("rankings", asked, [hit[0] for hit in line["top50"]], found)
             case "nouns":
                 ours = self._tagger.nouns(line["title"])
                 self.report.check("nouns", f"{where}, title {line['title']!r}", line["nouns"], ours)
@@ -133,7 +144,7 @@ class _Replay:
     def _compare_meta(self, meta: Line) -> None:
         ours = {self._shop.product(number).asin: price for number, price in enumerate(self._prices)}
         for asin in {**meta["prices"], **ours}:
-            self.report.check("prices", f"product {asin}", meta["prices"].get(asin), ours.get(asin))
+            self.report.check("prices", f"product {asin!r}", meta["prices"].get(asin), ours.get(asin))
         own = [_as_upstream(goal) for goal in self._goals]
         for number in range(max(len(own), len(meta["goals"]))):
             theirs, mine = (goals[number] if number < len(goals) else None for goals in (meta["goals"], own))
@@ -168,14 +179,17 @@ def _as_upstream(goal: Goal) -> Line:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Line]]:
+    number = 0
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 where = f"{path}, line {number}"
                 if line.strip():
                     yield where, _checked(line, where)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); give a file of recorded traces.") from None
+    if not number:
+        raise UserError(f"{path}: is empty; give a file of recorded traces.")
 
 
 def _checked(line: str, where: str) -> Line:
@@ -185,11 +199,19 @@ def _checked(line: str, where: str) -> Line:
     except ValueError:
         raise UserError(f"{where}: is no JSON; the file is damaged or no file of recorded traces.") from None
     kind = content.get("kind") if isinstance(content, dict) else None
-    if kind not in KEYS:
+    if not isinstance(kind, str) or kind not in KEYS:
         raise UserError(f"{where}: kind is {kind!r}, not one of {', '.join(KEYS)}; is the file one of recorded traces?")
-    steps = ((step, STEP_KEYS) for step in content.get("steps", ()))
-    for part, keys in ((content, KEYS[kind]), *steps):
-        missing = [key for key in keys if key not in part]
-        if missing:
-            raise UserError(f"{where}: lacks `{missing[0]}`; the file is damaged or of another format.")
+    _require(content, KEYS[kind], where)
+    for step in content["steps"] if kind == "episode" else ():
+        _require(step, STEP_KEYS, where)
+    if kind == "bm25" and not all(isinstance(hit, list) and hit for hit in content["top50"]):
+        raise UserError(f"{where}: `top50` holds something else than pairs of id and score; is it of another format?")
     return dict(content)
+
+
+def _require(part: object, keys: Mapping[str, type | UnionType], where: str) -> None:
+    """Raise `UserError` unless a part of a line holds these keys with values of these types."""
+    found = part if isinstance(part, dict) else {}
+    for key, kind in keys.items():
+        if not isinstance(found.get(key, ...), kind):
+            raise UserError(f"{where}: lacks `{key}` of the right type; the file is damaged or of another format.")

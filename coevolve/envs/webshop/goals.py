@@ -33,7 +33,7 @@ class Goal:
     """
 
     asin: str
-    category: str
+    category: str | None
     query: str
     name: str
     product_category: str

@@ -7,7 +7,6 @@ rounded to 32 bits once, at the end.
 
 from __future__ import annotations
 
-import bisect
 import json
 import math
 import multiprocessing
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 
 from coevolve import store
 from coevolve.envs.webshop import analysis
-from coevolve.envs.webshop.tables import mapped
+from coevolve.envs.webshop.tables import Keys, mapped, span
 from coevolve.errors import UserError
 
 FORMAT = 1
@@ -59,9 +58,10 @@ class Index:
         if meta["format"] != FORMAT:
             raise UserError(f"{folder}: search index of format {meta['format']}, not {FORMAT}; build it again.")
         self._count, self._filled = meta["documents"], meta["filled"]
-        self._terms, self._term_ends, self._ends, self._documents, self._saturations = (
+        terms, term_ends, self._ends, self._documents, self._saturations = (
             mapped(folder / f"{name}.npy") for name in ARRAYS
         )
+        self._terms = Keys(terms, term_ends)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -93,13 +93,8 @@ class Index:
 
     def _postings(self, term: str) -> slice:
         """Where the postings of a term are; nowhere if it is unknown."""
-        key = term.encode()
-        number = bisect.bisect_left(range(len(self._ends)), key, key=self._term)
-        known = number < len(self._ends) and self._term(number) == key
-        return _span(self._ends, number) if known else slice(0, 0)
-
-    def _term(self, number: int) -> bytes:
-        return bytes(self._terms[_span(self._term_ends, number)])
+        number = self._terms.place(term.encode())
+        return slice(0, 0) if number is None else span(self._ends, number)
 
     def _idf(self, frequency: int) -> np.float32:
         return np.float32(math.log(1 + (self._filled - frequency + 0.5) / (frequency + 0.5)))
@@ -222,7 +217,3 @@ def _norms(lengths: Integers) -> Floats:
 
 def _block_terms(block: Path) -> list[bytes]:
     return bytes(np.load(block)["terms"]).splitlines()
-
-
-def _span(ends: Integers, number: int) -> slice:
-    return slice(int(ends[number - 1]) if number else 0, int(ends[number]))

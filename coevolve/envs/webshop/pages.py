@@ -81,7 +81,7 @@ def sub_page(instruction: str, product: Product, tab: str) -> Page:
         pieces += _listed(product.bullets)
     elif tab == "attributes":
         pieces += _listed(product.attributes)
-        pieces += [*_node(product.category), *_node(product.query), *_node(product.product_category)]
+        pieces += [*_node(str(product.category)), *_node(product.query), *_node(product.product_category)]
     return Page("sub_page", _text(pieces), dict.fromkeys((BACK, PREVIOUS)))
 
 

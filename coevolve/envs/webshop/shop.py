@@ -102,7 +102,7 @@ class Shop:
     def number(self, asin: str) -> int | None:
         """The number of the product with this id; None if there is none."""
         found = self._asins[asin]
-        return int(found[0]) if len(found) else None
+        return int(found[0]) if len(found) and found[0] < len(self) else None
 
     def instructed(self, human: bool) -> list[int]:
         """Numbers of the products that have human instructions, or else a synthetic one."""
@@ -125,8 +125,11 @@ class Shop:
                 return _list(self._categories["".join(keywords[1:2]).strip()])
             case "<q>":
                 return _list(self._queries[rest])
-        hits = self._index.search(" ".join(keywords), HITS)
-        return _list(self._asins.numbers[hits])
+        return [number for number in self.ranked(" ".join(keywords)) if number < len(self)]
+
+    def ranked(self, query: str) -> list[int]:
+        """The search engine's best 50; numbers past the shop's length are of products not sold (`Catalogue.read`)."""
+        return _list(self._asins.numbers[self._index.search(query, HITS)])
 
     def prices(self, rng: random.Random) -> Sequence[float]:
         """What each product costs in dollars, by number: range prices are drawn from `rng` as upstream draws them."""
@@ -144,23 +147,25 @@ class _Writer:
         self._tables = {name: Collector() for name in TABLES}
         self._columns: dict[str, array[Any]] = {name: array(code) for name, code in COLUMNS.items()}
 
-    def write(self, products: Iterable[Product]) -> int:
-        """Write all products; how many they were."""
+    def write(self, products: Iterable[tuple[Product, bool]]) -> int:
+        """Write all products, each with whether it is sold; how many are."""
         ends = self._columns["ends"]
         with (self._folder / RECORDS).open("wb") as records:
-            for number, product in enumerate(products):
+            for number, (product, sold) in enumerate(products):
                 records.write(_packed(product))
                 ends.append(records.tell())
-                self._note(product, number)
+                self._tables["asins"].add(product.asin, number)
+                if sold:
+                    self._note(product, number)
         for name, table in self._tables.items():
             table.write(self._folder / name)
         for name, column in self._columns.items():
             np.save(self._folder / f"{name}.npy", np.array(column))
-        return len(ends)
+        return len(self._columns["low"])
 
     def _note(self, product: Product, number: int) -> None:
-        self._tables["asins"].add(product.asin, number)
-        self._tables["categories"].add(product.category, number)
+        if product.category is not None:
+            self._tables["categories"].add(product.category, number)
         self._tables["queries"].add(product.query, number)
         for attribute in dict.fromkeys(product.attributes):
             self._tables["attributes"].add(attribute, number)
@@ -172,13 +177,13 @@ class _Writer:
             self._columns["synthetic"].append(number)
 
 
-def _kept(source: Catalogue, limit: int | None, skipped: Counter[str]) -> Iterator[Product]:
+def _kept(source: Catalogue, limit: int | None, skipped: Counter[str]) -> Iterator[tuple[Product, bool]]:
     """The catalogue's products, with a line now and then about how far the file is read."""
     size, position = source.products.stat().st_size, None
     progress = Progress("webshop: bytes of products read")
-    for position, product in source.read(limit, skipped):
+    for position, product, sold in source.read(limit, skipped):
         progress.report(position, size)
-        yield product
+        yield product, sold
     if position is None:
         raise UserError(f"{source.products}: has no product to keep; fetch the file again.")
 

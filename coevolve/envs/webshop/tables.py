@@ -40,36 +40,50 @@ class Collector:
         np.save(folder / "stops.npy", np.cumsum(np.bincount(places, minlength=len(keys)), dtype=np.int64))
 
 
-class Table:
-    """A table in a folder that `Collector.write` made."""
+class Keys:
+    """Byte strings in ascending order, end to end in one array; `ends` says where each ends."""
 
-    def __init__(self, folder: Path) -> None:
-        self._keys, self._ends, self._numbers, self._stops = (
-            mapped(folder / f"{name}.npy") for name in ("keys", "ends", "numbers", "stops")
-        )
+    def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self._content, self._ends = content, ends
 
     def __len__(self) -> int:
         return len(self._ends)
 
+    def place(self, key: bytes) -> int | None:
+        """Where a key stands, from 0 on; None if it is not there."""
+        place = bisect.bisect_left(range(len(self)), key, key=self._key)
+        return place if place < len(self) and self._key(place) == key else None
+
+    def _key(self, place: int) -> bytes:
+        return self._content[span(self._ends, place)].tobytes()
+
+
+class Table:
+    """A table in a folder that `Collector.write` made."""
+
+    def __init__(self, folder: Path) -> None:
+        content, ends, self._numbers, self._stops = (
+            mapped(folder / f"{name}.npy") for name in ("keys", "ends", "numbers", "stops")
+        )
+        self._keys = Keys(content, ends)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
     def __getitem__(self, key: str) -> Numbers:
         """Numbers of the products with `key`, ascending; none if no product has it."""
-        wanted = encoded(key)
-        place = bisect.bisect_left(range(len(self)), wanted, key=self._key)
-        if place == len(self) or self._key(place) != wanted:
-            return self._numbers[:0]
-        return self._numbers[self._start(self._stops, place) : self._stops[place]]
+        place = self._keys.place(encoded(key))
+        return self._numbers[:0] if place is None else self._numbers[span(self._stops, place)]
 
     @property
     def numbers(self) -> Numbers:
         """All product numbers in the order of their keys."""
         return self._numbers
 
-    def _key(self, place: int) -> bytes:
-        return self._keys[self._start(self._ends, place) : self._ends[place]].tobytes()
 
-    @staticmethod
-    def _start(ends: NDArray[np.int64], place: int) -> int:
-        return int(ends[place - 1]) if place else 0
+def span(ends: NDArray[np.int64], place: int) -> slice:
+    """Where the entry at `place` lies in an array whose entries end at `ends`."""
+    return slice(int(ends[place - 1]) if place else 0, int(ends[place]))
 
 
 def encoded(text: str) -> bytes:

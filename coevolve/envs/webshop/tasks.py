@@ -49,7 +49,7 @@ def select(config: WebShopSelection, goals: Sequence[Goal], overlap: Literal["ke
     train = tuple(dict.fromkeys(lists.train)) if overlap == "remove" else lists.train
     evaluated = {"test": [task_of(number, goals[number], "test") for number in lists.test]}
     tasks = [task_of(number, goals[number], "train") for number in train]
-    kinds = dict.fromkeys(goal.category for goal in goals)
+    kinds = dict.fromkeys(goal.category or "" for goal in goals)
     chosen = selection.select(config, tasks, evaluated, ("test",), overlap, kinds)
     again = (Counter(lists.train) - Counter(train)).elements()
     drops = tuple(Drop(task_id=task_id(number), reason=DropReason.DUPLICATE) for number in again)
@@ -81,7 +81,7 @@ def eto() -> Lists:
 
 def task_of(number: int, goal: Goal, split: str) -> Task:
     """The task of a goal, such as `webshop/2853`."""
-    return Task(env="webshop", task_id=task_id(number), split=split, kind=goal.category, data={"goal": number})
+    return Task(env="webshop", task_id=task_id(number), split=split, kind=goal.category or "", data={"goal": number})
 
 
 def task_id(number: int) -> str:
