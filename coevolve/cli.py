@@ -65,6 +65,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     shop = envs.add_parser("webshop", help="what upstream answered, or a checkout of upstream beside ours")
     shop.add_argument("--catalogue", type=Path, metavar="DIR", help="folder with upstream's product files")
     shop.add_argument("--traces", type=Path, metavar="FILE", help="what upstream answered on them")
+    shop.add_argument("--goals", type=Path, metavar="FILE", help="upstream's human_goals.json, instead of traces")
     shop.add_argument("--tagger", choices=["stand_in", "spacy", "approximate"], default="stand_in")
     shop.add_argument("--upstream", type=Path, metavar="PATH", help="a WebShop checkout, instead of traces")
     shop.add_argument("--python", type=Path, default=Path("python3"), help="the interpreter the checkout runs in")
@@ -151,8 +152,12 @@ def _replay_webshop(options: argparse.Namespace) -> int:
         report = upstream.compare_checkout(options.upstream, options.python, options.episodes, human=human)
     elif options.catalogue and options.traces:
         report = conformance.replay(options.catalogue, options.traces, tagger(options.tagger))
+    elif options.catalogue and options.goals:
+        count, different = conformance.replay_goals(options.catalogue, options.goals)
+        print(f"{count} human goals compared, {len(different)} different; the first: {different[:1] or 'none'}")
+        return 1 if different else 0
     else:
-        raise UserError("replay webshop: give --catalogue DIR and --traces FILE, or --upstream PATH.")
+        raise UserError("replay webshop: give --catalogue DIR and --traces or --goals FILE, or --upstream PATH.")
     print(report.text())
     return 0 if report.agrees else 1
 

@@ -40,6 +40,16 @@ def test_a_difference_is_shown_in_full_and_is_an_exit_status_of_one(replay, reco
     assert "1 different" in done.stdout and "Web shop" in done.stdout
 
 
+def test_the_order_of_human_goals_is_checked_against_upstreams_list(replay, recorded, tmp_path):
+    meta = json.loads((recorded / "human.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    texts = [goal["instruction_text"].split(", and price lower than")[0] for goal in meta["goals"]]
+    published = tmp_path / "human_goals.json"
+    for order, status in ((texts, 0), (texts[::-1], 1)):
+        published.write_text(json.dumps(order), encoding="utf-8")
+        done = replay("webshop", "--catalogue", recorded, "--goals", published)
+        assert done.returncode == status, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

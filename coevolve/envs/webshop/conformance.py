@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from coevolve.envs.webshop.goals import Goal, goals
+from coevolve.envs.webshop.goals import Goal, check_human_goals, goals
 from coevolve.envs.webshop.session import Session
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import Tagger
@@ -96,6 +96,17 @@ def replay(catalogue: Path, traces: Path, tagger: Tagger) -> Report:
     Raises `UserError` for a line that is none of the format's.
     """
     return compare(catalogue, _lines(traces), tagger)
+
+
+def replay_goals(catalogue: Path, published: Path) -> tuple[int, list[int]]:
+    """How many human goals a folder of upstream's files gives, and the numbers of those that are not as `published`.
+
+    Order and texts do not depend on the prices drawn.
+    """
+    with tempfile.TemporaryDirectory() as aside:
+        shop, rng = Shop.build(catalogue, Path(aside) / "shop"), random.Random(0)
+        found = goals(shop, shop.prices(rng), rng, human=True)
+    return len(found), check_human_goals(found, published)
 
 
 def compare(catalogue: Path, answers: Iterator[tuple[str, Line]], tagger: Tagger) -> Report:
