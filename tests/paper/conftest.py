@@ -5,13 +5,16 @@ from coevolve.paper.measurement import Measurement
 from coevolve.types import EvalRecord, StopReason
 
 
-def measurement(method, env, split, rewards_by_task, *, iteration=0, protocol="fixed", suite="micro", model="tiny"):
+def measurement(
+    method, env, split, rewards_by_task, *, iteration=0, protocol="fixed", suite="micro", model="tiny", environment=""
+):
     """One record per task and seed; task names are the keys, seeds the places in the lists."""
     records = tuple(
         EvalRecord(
             task_id=task,
             split=split,
             seed=seed,
+            environment=environment,
             reward=reward,
             success=reward == 1.0,
             stop=StopReason.DONE,

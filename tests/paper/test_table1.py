@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,18 @@ def test_json_comes_back_unchanged_and_names_its_unit(sft, report):
 def test_settings_are_never_mixed(measure, sft, report, other):
     with pytest.raises(UserError, match=f"different {next(iter(other))}s"):
         reward_table([sft, measure("eto", "sciworld", "seen", {"a": [0.5]}, **other)], SMALL, {}, report, 0)
+
+
+def test_results_of_two_versions_of_an_environment_are_never_mixed_and_the_one_is_named(measure, report):
+    mysql, mariadb = (
+        measure(method, "intercode_sql", "test", {"a": [0.5]}, environment=environment)
+        for method, environment in (("sft", "MySQL 9.7.4 (rows 1)"), ("eto", "MariaDB 10, non-comparable (rows 2)"))
+    )
+    with pytest.raises(UserError, match="intercode_sql come from different environments"):
+        reward_table([mysql, mariadb], SMALL, {}, report, 0)
+    noted = replace(mysql, note="Template questions.")
+    for make in (reward_table, success_table):
+        assert "Environments: MySQL 9.7.4 (rows 1). Template questions." in make([noted], SMALL, {}, report, 0).caption
 
 
 def test_nothing_measured_and_twice_measured_are_errors(measure, sft, report):
