@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from coevolve.errors import UserError
 from coevolve.types import Record
 
 R = TypeVar("R", bound=Record)
+M = TypeVar("M", bound=BaseModel)
 
 
 def read(path: Path, kind: type[R]) -> list[R]:
@@ -34,6 +35,16 @@ def read(path: Path, kind: type[R]) -> list[R]:
             problem = f"line {number} is no valid {kind.__name__} ({where or 'record'}: {first['msg']})"
             raise UserError(f"{path}: {problem}; delete the file and rerun its stage.") from None
     return records
+
+
+def read_items(path: Path, kind: type[M]) -> list[M]:
+    """All items of a JSON list from outside the kit; raises `UserError` naming the file and the key of a bad one."""
+    try:
+        return TypeAdapter(list[kind]).validate_json(_bytes(path))  # type: ignore[valid-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(top level)"
+        raise UserError(f"{path}: key `{where}`: {first['msg']}; fetch the file again.") from None
 
 
 def write(path: Path, records: Iterable[Record]) -> None:

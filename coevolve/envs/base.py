@@ -10,6 +10,10 @@ from typing import Protocol as Interface
 from coevolve.config import Quirks
 from coevolve.types import Drop, Protocol, Scalar, Task
 
+#: What every environment answers once an episode is over, and the text ones where a policy's text holds no action.
+OVER = "The episode is over."
+FORMAT_ERROR = "I found no action in that. Write `Thought: ...` and then, on a line of its own, `Action: ...`."
+
 
 class EnvError(Exception):
     """The environment itself failed (a dead server or JVM, a time-out); the episode may be retried on a fresh one."""
@@ -28,6 +32,11 @@ class StepResult:
     score: float
     done: bool
     info: dict[str, Scalar] = field(default_factory=dict)
+
+
+def cut(text: str, limit: int | None) -> str:
+    """At most `limit` characters of `text` (None: all), and three dots where some are missing."""
+    return text if limit is None or len(text) <= limit else text[:limit] + "..."
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field
 
+from coevolve import store
 from coevolve.envs.base import Env, StepResult
 from coevolve.errors import UserError
 from coevolve.prompts import prompt_messages
@@ -80,14 +81,8 @@ def read_eto(path: Path, task_of: Callable[[str], Task | None], parse: Callable[
     `task_of` gives the task an id stands for, None if it stands for none; `parse` the action in a turn's text. Raises
     `UserError` naming the file and the item.
     """
-    try:
-        items = TypeAdapter(list[_Item]).validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(top level)"
-        raise UserError(f"{path}: key `{where}`: {first['msg']}; fetch the file again.") from None
     found = []
-    for index, item in enumerate(items):
+    for index, item in enumerate(store.read_items(path, _Item)):
         task = task_of(str(item.id))
         if task is None:
             raise UserError(f"{path}: item {index}: id `{item.id}` stands for no task; fetch the file again.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any, cast
 
-from coevolve.envs.domains import Preparing
+from coevolve.envs.domains import Preparing, domain
 from coevolve.stages.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Let the environment's package fill the folder."""
-    return cast(Preparing, importlib.import_module(job.env.module)).prepare(job.setup, out)
+    return cast(Preparing, domain(job.env)).prepare(job.setup, out)

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve import store
-from coevolve.envs.base import EnvError
-from coevolve.envs.sciworld.env import ACTION_LENGTH, FORMAT_ERROR, OVER, SciWorld, one_line
+from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError
+from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, one_line
 from coevolve.envs.sciworld.jvm import HOME, Simulator
 from coevolve.envs.sciworld.tasks import task_of
 from coevolve.errors import UserError

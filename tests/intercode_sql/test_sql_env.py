@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve.config import InterCodeSqlConfig, Quirks
-from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, OVER, InterCodeSql, pool
+from coevolve.envs.base import OVER, EnvError
+from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql, pool
 from coevolve.envs.intercode_sql.golds import Golds
 from coevolve.envs.intercode_sql.server import Server
 from coevolve.errors import UserError

@@ -10,9 +10,9 @@ import yaml
 
 from coevolve import store
 from coevolve.config import Quirks, WebShopConfig
-from coevolve.envs.base import EnvError, Setup
+from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
 from coevolve.envs.webshop import domain, prepared
-from coevolve.envs.webshop.episodes import FORMAT_ERROR, OVER, WebShopEpisodes
+from coevolve.envs.webshop.episodes import WebShopEpisodes
 from coevolve.envs.webshop.generator import generate
 from coevolve.envs.webshop.goals import FrozenGoal
 from coevolve.envs.webshop.prepared import Stock

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coevolve import store
 from coevolve.config import InterCodeSqlConfig, Quirks
-from coevolve.envs.base import StepResult
+from coevolve.envs.base import OVER, StepResult, cut
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.golds import Golds, Item, fingerprint, item_of
 from coevolve.envs.intercode_sql.reward import reward
@@ -22,7 +22,6 @@ NOT_UNDERSTOOD = (
     "```sql ... ```, or `submit` to hand in the last result."
 )
 NO_ROWS = "Done. This statement gives no rows."
-OVER = "The episode is over."
 _ACTION = re.compile(r"Action:\s?(.*)", re.DOTALL)
 _SQL = re.compile(r"```sql(.*?)```", re.DOTALL)
 _SUBMIT = re.compile(r"submit\.?", re.IGNORECASE)
@@ -113,8 +112,7 @@ class InterCodeSql:
         return max(0.0, score) if self._clipped else score
 
     def _cut(self, text: str) -> str:
-        limit = self._config.observation_length
-        return text if len(text) <= limit else text[:limit] + "..."
+        return cut(text, self._config.observation_length)
 
     def _said(self, text: str, done: bool = False) -> StepResult:
         return StepResult(observation=text, reward=self._last.reward, score=self._last.score, done=done)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 
 from coevolve import store
 from coevolve.config import InterCodeSqlConfig, SourceFile
@@ -88,13 +88,7 @@ def _read(file: SourceFile | None, name: Literal["dev", "train", "test"]) -> lis
     """All items of a file in InterCode's format, as training tasks; raises `UserError` naming the file and the key."""
     assert file is not None, f"no configuration lacks a file that its source needs: {name}"
     path = store.verified(Path(file.path), file.sha256, f"items.{name}")
-    try:
-        found = TypeAdapter(list[_Item]).validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(top level)"
-        raise UserError(f"{path}: key `{where}`: {first['msg']}; fetch the file again.") from None
-    return [_task(SOURCES[name], number, item) for number, item in enumerate(found)]
+    return [_task(SOURCES[name], number, item) for number, item in enumerate(store.read_items(path, _Item))]
 
 
 def _of_size(found: list[Task], size: int, name: str, wanted: str) -> list[Task]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from coevolve.config import Quirks, SciWorldConfig
-from coevolve.envs.base import EnvError, StepResult
+from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult
 from coevolve.envs.sciworld import tasks
 from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
 from coevolve.errors import UserError
@@ -22,8 +22,6 @@ WORLDS_PER_JVM = 16
 #: The simulator adds rounded shares of a goal up; from here on the sum is meant to be 1.
 FULL_SCORE = 0.995
 IDENTITY = f"ScienceWorld {metadata.version('scienceworld')}"
-FORMAT_ERROR = "I found no action in that. Write `Thought: ...` and then, on a line of its own, `Action: ...`."
-OVER = "The episode is over."
 
 
 class SciWorld:

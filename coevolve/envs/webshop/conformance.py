@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from coevolve.envs.webshop.goals import Goal, check_human_goals, goals
+from coevolve.envs.webshop.goals import Goal, check_human_goals, draw, goals
 from coevolve.envs.webshop.session import Session
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import Tagger
@@ -104,8 +104,7 @@ def replay_goals(catalogue: Path, published: Path) -> tuple[int, list[int]]:
     Order and texts do not depend on the prices drawn.
     """
     with tempfile.TemporaryDirectory() as aside:
-        shop, rng = Shop.build(catalogue, Path(aside) / "shop"), random.Random(0)
-        found = goals(shop, shop.prices(rng), rng, human=True)
+        _, found = draw(Shop.build(catalogue, Path(aside) / "shop"), seed=0, human=True)
     return len(found), check_human_goals(found, published)
 
 

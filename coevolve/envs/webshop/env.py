@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self, TypedDict
 
 from coevolve import seeds
-from coevolve.envs.webshop.goals import Goal, goals
+from coevolve.envs.webshop.goals import Goal, draw
 from coevolve.envs.webshop.session import Session
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import Name, Tagger, tagger
@@ -56,9 +56,9 @@ class WebShop:
 
         Goals are the human ones, or else the synthetic ones. Raises `UserError` if there is no shop or no such tagger.
         """
-        shop, rng = Shop.open(folder), random.Random(seed)
-        prices = shop.prices(rng)
-        return cls(shop, goals(shop, prices, rng, human), prices, tagger(tagged_by), seed)
+        shop = Shop.open(folder)
+        prices, found = draw(shop, seed, human)
+        return cls(shop, found, prices, tagger(tagged_by), seed)
 
     def reset(self, goal: int) -> tuple[str, list[str]]:
         """Begin an episode for the goal of a number: what is seen, and what can be clicked."""

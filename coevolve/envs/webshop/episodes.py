@@ -10,15 +10,13 @@ from pathlib import Path
 
 from coevolve import seeds
 from coevolve.config import Quirks, WebShopConfig
-from coevolve.envs.base import EnvError, StepResult
+from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, cut
 from coevolve.envs.webshop.prepared import Stock
 from coevolve.envs.webshop.session import Session
 from coevolve.envs.webshop.timeout import PaidSession
 from coevolve.errors import UserError
 from coevolve.types import Task
 
-FORMAT_ERROR = "I found no action in that. Write `Thought: ...` and then, on a line of its own, `Action: ...`."
-OVER = "The episode is over."
 _ACTION = re.compile(r"Action: (.*)", re.DOTALL)
 
 
@@ -79,8 +77,7 @@ class WebShopEpisodes:
         return self._session
 
     def _cut(self, page: str) -> str:
-        limit = self._config.observation_length
-        return page if limit is None or len(page) <= limit else page[:limit] + "..."
+        return cut(page, self._config.observation_length)
 
 
 @contextlib.contextmanager

@@ -52,6 +52,13 @@ class FrozenGoal(Record):
     goal: Goal
 
 
+def draw(shop: Shop, seed: int, human: bool) -> tuple[Sequence[float], list[Goal]]:
+    """Prices and goals as upstream draws them, one after the other, from a generator seeded with `seed`."""
+    rng = random.Random(seed)
+    prices = shop.prices(rng)
+    return prices, goals(shop, prices, rng, human)
+
+
 def goals(shop: Shop, prices: Sequence[float], rng: random.Random, human: bool) -> list[Goal]:
     """All goals in upstream's order: goal i is what its `reset(i)` asks for.
 

@@ -18,7 +18,7 @@ from coevolve import store
 from coevolve.config import WebShopConfig
 from coevolve.envs.webshop import tasks
 from coevolve.envs.webshop.generator import Shares, generate
-from coevolve.envs.webshop.goals import Goal, goals, read_manifest, write_manifest
+from coevolve.envs.webshop.goals import Goal, draw, read_manifest, write_manifest
 from coevolve.envs.webshop.reward import MATCHER
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import Tagger, tagger
@@ -81,13 +81,12 @@ class Stock:
         A draw's seed goes into the log, not into the identity: results of two jobs could never be averaged.
         """
         shop, meta, nouns = Shop.open(folder / SHOP), read_meta(folder), tagger(config.tagger)
-        seed = config.seed if draws == "once" else secrets.randbits(63)
-        rng = random.Random(seed)
-        prices = shop.prices(rng)
         if draws == "once":
-            return cls(shop, read_manifest(folder / GOALS), prices, nouns, _identity(meta, nouns, meta.manifest[:8]))
+            prices = shop.prices(random.Random(config.seed))
+            return cls(shop, read_goals(folder), prices, nouns, _identity(meta, nouns, meta.manifest[:8]))
+        seed = secrets.randbits(63)
         _log.info("webshop: prices and price limits of this job are drawn from seed %d", seed)
-        drawn = goals(shop, prices, rng, config.goals == "human")
+        prices, drawn = draw(shop, seed, config.goals == "human")
         return cls(shop, drawn, prices, nouns, _identity(meta, nouns, "drawn in each job"))
 
 
@@ -97,9 +96,7 @@ def prepare(config: WebShopConfig, key: str, out: Path) -> Meta:
     Raises `UserError` for a source file that is absent or changed, and for a list that names goals the shop lacks.
     """
     shop = _built(config, key, out / SHOP)
-    rng = random.Random(config.seed)
-    prices = shop.prices(rng)
-    found = goals(shop, prices, rng, config.goals == "human")
+    prices, found = draw(shop, config.seed, config.goals == "human")
     lists = tasks.listed(config.tasks, len(found))
     nouns = tagger(config.tagger)
     meta = Meta(
