@@ -1,12 +1,11 @@
 """Experts on the real server: the script, recorded runs in the kit's words, and IPR's format."""
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
+from sections import section, source, write
 
-from coevolve import store
 from coevolve.config import InterCodeSqlConfig, Quirks, SqlServerConfig
 from coevolve.envs.base import Setup
 from coevolve.envs.intercode_sql.experts import INSTRUCTION, experts
@@ -24,31 +23,9 @@ def quirks(root: Path) -> dict[str, Quirks]:
     return {protocol: Quirks.model_validate(switches) for protocol, switches in stated.items()}
 
 
-def source(path: Path) -> dict:
-    return {"path": str(path), "sha256": store.sha256(path)}
-
-
 def config(dump: Path, server: SqlServerConfig, questions: dict, trajectories: dict, **changes) -> InterCodeSqlConfig:
-    section = {
-        "kind": "intercode_sql",
-        "label": "InterCodeSQL",
-        "splits": ["test"],
-        "tasks": {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True},
-        "items": questions,
-        "experts": {"min_reward": 1.0, **trajectories},
-        "dump": source(dump),
-        "server": server.model_dump(),
-        "reward": "continuous",
-        "observation_length": 350,
-        "step_limit": 10,
-        "workers": 2,
-    }
-    return InterCodeSqlConfig.model_validate(section | changes)
-
-
-def write(path: Path, content) -> Path:
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
+    experts = {"min_reward": 1.0, **trajectories}
+    return section(dump, questions, experts=experts, server=server.model_dump(), **changes)
 
 
 def reasons(drops: tuple[Drop, ...]) -> list[tuple[str, DropReason]]:

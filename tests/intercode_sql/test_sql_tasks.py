@@ -5,43 +5,18 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from sections import ALL, section, source, write
 
-from coevolve import store
 from coevolve.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.tasks import DATA, items, select
 from coevolve.errors import UserError
 from coevolve.types import DropReason, Task
 
 SOME = {"kinds": None, "sft": 5, "explore": 4, "evaluate": 3, "explore_sft": False}
-ALL = {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
-SERVER = {"address": None, "binary": None, "engine": ["mysql"], "statement_seconds": 10, "rows": 20_000}
 
 
-def source(path: Path) -> dict:
-    return {"path": str(path), "sha256": store.sha256(path)}
-
-
-def config(dump: Path, questions: dict, **changes) -> InterCodeSqlConfig:
-    section = {
-        "kind": "intercode_sql",
-        "label": "InterCodeSQL",
-        "splits": ["test"],
-        "tasks": SOME,
-        "items": questions,
-        "experts": {"format": "scripted", "min_reward": 1.0},
-        "dump": source(dump),
-        "server": SERVER,
-        "reward": "continuous",
-        "observation_length": 350,
-        "step_limit": 10,
-        "workers": 2,
-    }
-    return InterCodeSqlConfig.model_validate(section | changes)
-
-
-def write(path: Path, content) -> Path:
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return path
+def config(dump: Path, questions: dict, tasks: dict = SOME) -> InterCodeSqlConfig:
+    return section(dump, questions, tasks=tasks)
 
 
 def invented(number: int, databases: int = 20) -> list[dict]:
