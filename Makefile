@@ -14,8 +14,8 @@ setup: $(STAMP) ## make the environment (torch first: everything else then fits 
 
 $(STAMP): pyproject.toml requirements.lock envs_setup/mysql.sh
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet "$$(grep '^torch==' requirements.lock)"
-	$(VENV)/bin/pip install --quiet --requirement requirements.lock
+	$(VENV)/bin/pip install --quiet $$(grep -E '^(torch|setuptools)==' requirements.lock)
+	$(VENV)/bin/pip install --quiet --no-build-isolation --requirement requirements.lock
 	$(VENV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	envs_setup/mysql.sh
 	touch $@
