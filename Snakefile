@@ -10,13 +10,17 @@ from snakemake.utils import min_version
 from pathlib import Path
 
 from coevolve import config as suites, store
-from coevolve.plan import STAGES, Plan
+from coevolve.dag import STAGES
+from coevolve.plan import Plan
+from coevolve.targets import targets
 
 min_version("9.0")
 
 SUITE = f"configs/{config.get('suite', 'paper')}.yaml"
-OVERRIDES = suites.dotted({key: value for key, value in config.items() if key not in ("suite", "python")})
-PLAN = Plan(suites.load(SUITE, OVERRIDES))
+OVERRIDES = suites.dotted({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
+MACHINE_FILE = f"configs/machines/{config.get('machine', 'h100')}.yaml"
+MACHINE = suites.load_machine(MACHINE_FILE)
+PLAN = Plan(suites.load(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
 COEVOLVE = f"{config.get('python', sys.executable)} -m coevolve"
 LOCK = store.Lock(Path(PLAN.home) / ".lock")
 
@@ -35,7 +39,8 @@ def params(stage):
 
 # A shell command is put together when its job runs, after the loop over stages: it must not name the loop's variable.
 SET = " ".join(f"--set '{override}'" for override in OVERRIDES)
-COMMAND = f"{COEVOLVE} {{rule}} --config {SUITE} {SET} --threads {{threads}} {{params.arguments}} > {{log}} 2>&1"
+LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --launch {MACHINE.launch or 'none'}"
+COMMAND = f"{COEVOLVE} {{rule}} --config {SUITE} {SET} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log}} 2>&1"
 
 
 onstart:
@@ -59,17 +64,19 @@ rule all:
 #   untrained   the base model before any training: a downloaded checkpoint, or a tokenizer and random weights
 #   pretrain    language modelling for models that were made here
 #   sft         section 4.1: the base policies of the target and of the failure agent, fine-tuned independently
+#   shard       a part of a rollout or evaluation, where the machine divides them
 #   rollout     an agent explores the training tasks
 #   pairs       eq. 6 and 8, as the method's recipe says
 #   train       eq. 7 (failure agent) and eq. 9 (target agent): one objective, weights per pair
 #   evaluate    the target agent plays the evaluation tasks
 #   report      the paper's tables and figures
+#   ablation    a question's own table
 for stage in STAGES:
 
     rule:
         name:
             stage
-        localrule: stage == "download"
+        localrule: MACHINE.needs(stage).local
         input:
             unpack(inputs(stage)),
         output:
@@ -78,5 +85,19 @@ for stage in STAGES:
             PLAN.log(stage),
         params:
             **params(stage),
+        threads: MACHINE.needs(stage).cpus
+        resources:
+            **MACHINE.resources(stage),
         shell:
             COMMAND
+
+
+# What can be asked for by name, such as `table1`, `webshop_coevolve` or `ablation_positive_agent`: `coevolve targets`.
+for target in targets(PLAN):
+
+    rule:
+        name:
+            target.name
+        localrule: True
+        input:
+            target.files,

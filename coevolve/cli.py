@@ -6,13 +6,15 @@ import argparse
 import logging
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 
-from coevolve import config, provenance
+from coevolve import config, costs, provenance
+from coevolve.dag import STAGES
 from coevolve.errors import UserError
-from coevolve.plan import STAGES, Plan
+from coevolve.plan import Plan
+from coevolve.targets import targets
 
+MACHINE = Path("configs/machines/cpu.yaml")
 GOLD = Path("data/sciworld/gold.jsonl")
 DUMP = Path("data/mirror/spider/spider_dev.sql")
 IPR = Path("data/mirror/ipr")
@@ -27,6 +29,9 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as error:
         print(f"coevolve: {error}", file=sys.stderr)
         status = 2
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
     sys.exit(status)
 
 
@@ -37,7 +42,11 @@ def _parser() -> argparse.ArgumentParser:
         _add_stage(commands.add_parser(name, help=f"run the stage `{name}`"), name)
     plan = commands.add_parser("plan", help="print what a full run executes")
     _add_config(plan)
+    plan.add_argument("--machine", type=Path, default=MACHINE, help="where it would run (default: %(default)s)")
     plan.set_defaults(command=_plan)
+    named = commands.add_parser("targets", help="what can be asked of snakemake by name")
+    _add_config(named)
+    named.set_defaults(command=_targets)
     _add_replay(commands.add_parser("replay", help="replay recorded trajectories and compare every observation"))
     ipr = commands.add_parser("import", help="take IPR's archives apart into the files that a config names")
     ipr.add_argument("archives", type=Path, nargs="+", metavar="ARCHIVE", help="the zip files of IPR's setup.sh")
@@ -85,6 +94,9 @@ def _add_stage(parser: argparse.ArgumentParser, name: str) -> None:
     _add_config(parser)
     parser.add_argument("--out", type=Path, required=True, help="directory of the results, replaced whole")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1, help="of all nodes together")
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--launch", default="none", metavar="FILE", help="accelerate's config for several processes")
     parser.add_argument("--on", action="append", default=[], metavar="NAME=VALUE", help="model, env, branch, agent")
     parser.add_argument("inputs", nargs="*", metavar="NAME=FILE", help="input files by name")
     parser.set_defaults(command=_stage, stage=name)
@@ -110,11 +122,19 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    plan = Plan(config.load(options.config, options.set))
-    jobs = list(plan.jobs())
-    for stage, count in Counter(stage for stage, _ in jobs).items():
-        print(f"{stage:10} {count:4}")
-    print(f"{'all':10} {len(jobs):4}")
+    machine = config.load_machine(options.machine)
+    plan = Plan(config.load(options.config, options.set), shards=machine.shards)
+    jobs = list(costs.jobs(plan, machine))
+    print(f"Suite {plan.suite.suite} on {machine.label}, reckoned from {options.machine}; done: those with a result.\n")
+    print(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
+    print()
+    print(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs)))
+    return 0
+
+
+def _targets(options: argparse.Namespace) -> int:
+    for target in targets(Plan(config.load(options.config, options.set))):
+        print(f"{target.name:40} {target.text}")
     return 0
 
 

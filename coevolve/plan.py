@@ -8,116 +8,28 @@ evaluation) or `coevolve/seed0/iter2`. The Snakefile asks this module and nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
 
-from coevolve.config import Recipe, Suite, as_dict, digest, restrict
+from coevolve.config import Recipe, Shards, Suite, as_dict, digest, restrict
+from coevolve.dag import MIRROR, STAGES, AgentName, Branch, agent_name
 from coevolve.provenance import code_digest
 
-AgentName = Literal["target", "failure"]
-POLICY = ("policy.json",)
-#: Where downloads lie, for all suites.
-MIRROR = "data/mirror"
-SEED, ITERATION = r"base/seed\d+", r"(?!base/)\w+/seed\d+/iter[1-9]\d*"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage: the config sections it may read, the files it leaves, their folder, and the branches it works on.
-
-    A job reruns when the sections it reads, its code or its inputs change.
-    """
-
-    name: str
-    reads: tuple[str, ...]
-    files: tuple[str, ...]
-    folder: str
-    branches: str = ""
-
-    @property
-    def module(self) -> str:
-        """The module with the stage's `run`."""
-        return f"coevolve.stages.{self.name}"
-
-    @property
-    def enters(self) -> bool:
-        """Whether the stage asks something of the environment's own package."""
-        return "envs" in self.reads and "{env}" in self.folder
-
-
-_TREE = "{model}/{env}/{branch}/"
-_EPISODES = ("models", "envs", "protocol", "protocols", "rollout")
-STAGES = {
-    stage.name: stage
-    for stage in (
-        Stage("download", ("sources",), ("{file}",), "{source}"),
-        Stage("gold", ("envs", "protocol", "protocols"), ("gold.jsonl",), "gold/{env}"),
-        Stage("prepare", ("envs", "protocol", "protocols"), ("meta.json",), "prepared/{env}"),
-        Stage(
-            "data",
-            ("envs", "protocol", "protocols"),
-            ("sft.jsonl", "experts.jsonl", "explore.jsonl", "evaluate.jsonl", "drops.jsonl", "instruction.txt"),
-            "data/{env}",
-        ),
-        Stage("untrained", ("models",), POLICY, _TREE + "policy/target", "base/untrained"),
-        Stage("pretrain", ("models",), POLICY, _TREE + "policy/target", "base/pretrained"),
-        Stage("sft", ("models", "sft"), POLICY, _TREE + "policy/{agent}", SEED),
-        Stage("rollout", _EPISODES, ("episodes.jsonl",), _TREE + "rollout/{agent}", f"{SEED}|{ITERATION}"),
-        Stage(
-            "pairs",
-            ("recipes", "pairing"),
-            ("pairs.jsonl", "drops.jsonl", "summary.json"),
-            _TREE + "pairs/{agent}",
-            ITERATION,
-        ),
-        Stage("train", ("models", "dpo"), POLICY, _TREE + "policy/{agent}", ITERATION),
-        Stage(
-            "evaluate",
-            _EPISODES,
-            ("episodes.jsonl", "records.jsonl"),
-            _TREE + "eval",
-            f"base/untrained|{SEED}|{ITERATION}",
-        ),
-        Stage(
-            "report",
-            ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report"),
-            ("table1.md", "table1.tex", "table1.json", "figure3.png", "figure3.json", "differences.json", "summary.md"),
-            "paper",
-        ),
-    )
-}
-
-
-@dataclass(frozen=True)
-class Branch:
-    """Where in a method's history a result stands. `iteration` 0 is the base."""
-
-    method: str
-    seed: int
-    iteration: int
-
-    @classmethod
-    def parse(cls, text: str) -> Branch:
-        """The branch a path component such as `coevolve/seed0/iter2` names."""
-        numbered = re.fullmatch(r"(\w+)/seed(\d+)(?:/iter(\d+))?", text)
-        if numbered:
-            return cls(numbered[1], int(numbered[2]), int(numbered[3] or 0))
-        return cls(text, 0, 0)
-
-    def __str__(self) -> str:
-        if "/" in self.method:
-            return self.method
-        return f"{self.method}/seed{self.seed}" + (f"/iter{self.iteration}" if self.iteration else "")
+UNDIVIDED = Shards(rollout=1, evaluate=1)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The files of one suite under `root`."""
+    """The files of one suite under `root`; `shards`: jobs that play one rollout, and one evaluation.
+
+    `machine` names the file with the costs that the report compares with what was measured.
+    """
 
     suite: Suite
     root: str = "results"
+    shards: Shards = UNDIVIDED
+    machine: str = "configs/machines/cpu.yaml"
 
     @property
     def home(self) -> str:
@@ -140,7 +52,7 @@ class Plan:
             branch = Branch(method, seed, iteration)
             return self._file(model, env, branch, f"policy/{agent}/policy.json")
         if recipe.base == "untrained":
-            return self._file(model, env, Branch.parse("base/untrained"), "policy/target/policy.json")
+            return self._untrained(model, env)
         return self._file(model, env, Branch("base", seed, 0), f"policy/{recipe.base}/policy.json")
 
     def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
@@ -149,10 +61,14 @@ class Plan:
         for agent, recipe in self._recipe(method).agents.items():
             if not recipe.explores:
                 continue
-            shared = iteration == 1 and recipe.base != "untrained"
+            shared = iteration == 1 and recipe.base != "untrained" and not self._plays_otherwise(method)
             branch = Branch("base", seed, 0) if shared else Branch(method, seed, iteration)
             found[agent] = self._file(model, env, branch, f"rollout/{recipe.base if shared else agent}/episodes.jsonl")
         return found
+
+    def _plays_otherwise(self, method: str) -> bool:
+        """Whether a method has settings of its own for exploration, so that the base's rollouts are not its."""
+        return "rollout" in self._recipe(method).settings
 
     def evaluations(self, method: str) -> dict[tuple[str, str, int, int], str]:
         """Records by (model, env, seed, iteration) of a method, from its base policy (iteration 0) on."""
@@ -166,38 +82,34 @@ class Plan:
     def inputs(self, stage: str, wildcards: Mapping[str, str]) -> dict[str, str | list[str]]:
         """Input files of a job by name."""
         if stage == "report":
-            return self._report_inputs()
+            return {**self._table_inputs(self.suite.methods), "machine": self.machine}
+        if stage == "ablation":
+            return self._table_inputs(self.suite.ablations[wildcards["ablation"]].methods)
         if stage in ("gold", "download"):
             return {}
         env = wildcards["env"]
-        section, data = self.suite.envs[env], f"{self.home}/data/{env}"
-        awaits = section.prepared and stage != "prepare"
-        prepared = {"prepared": f"{self.home}/prepared/{env}/meta.json"} if awaits else {}
+        data = f"{self.home}/data/{env}"
         if stage in ("prepare", "data"):
-            return {**section.data_files, **prepared}
+            prepared = self._prepared(env) if stage == "data" else {}
+            return {**self.suite.envs[env].data_files, **prepared}
         model, branch = wildcards["model"], Branch.parse(wildcards["branch"])
-        own = self._folder(model, env, branch)
-        asked: dict[str, str | list[str]] = {
-            "instruction": f"{data}/instruction.txt",
-            **section.play_files,
-            **prepared,
-        }
         agent = wildcards.get("agent", "target")
-        base = self._folder(model, env, Branch.parse("base/untrained"))
         if stage == "untrained":
             return {"corpus": f"{data}/sft.jsonl"}
         if stage == "pretrain":
-            return {"corpus": f"{data}/sft.jsonl", "start": f"{base}/policy/target/policy.json"}
+            return {"corpus": f"{data}/sft.jsonl", "start": self._untrained(model, env)}
         if stage == "sft":
             return {"experts": f"{data}/sft.jsonl", "start": self._pretrained(model, env)}
-        if stage == "evaluate":
-            return {**asked, "tasks": f"{data}/evaluate.jsonl", "policy": f"{own}/policy/target/policy.json"}
-        if stage == "rollout":
-            return {**asked, "tasks": f"{data}/explore.jsonl", "policy": self._explorer(model, env, branch, agent)}
         if stage == "pairs":
             episodes = self.rollouts(model, env, branch.method, branch.seed, branch.iteration)
             return {"tasks": f"{data}/explore.jsonl", "experts": f"{data}/experts.jsonl", **episodes}
-        return self._train_inputs(model, env, branch, agent, own)
+        if stage == "train":
+            return self._train_inputs(model, env, branch, agent_name(agent))
+        if stage == "shard":
+            return self._play_inputs(model, env, branch, wildcards["whole"], 1)
+        if stage == "rollout":
+            return self._play_inputs(model, env, branch, f"rollout/{agent}", self.shards.rollout)
+        return self._play_inputs(model, env, branch, "eval", self.shards.evaluate)
 
     def outputs(self, stage: str) -> list[str]:
         """Output patterns of a stage, with Snakemake's wildcards and their constraints."""
@@ -207,9 +119,11 @@ class Plan:
             "env": suite.envs,
             "source": suite.sources,
             "agent": ("target", "failure"),
+            "ablation": suite.ablations,
         }
         constraints = {name: "|".join(values) or "(?!)" for name, values in named.items()}
-        constraints |= {"branch": own.branches, "file": r"[^/]+"}
+        constraints |= {"branch": own.branches, "file": r"[^/]+", "part": r"\d+of\d+"}
+        constraints |= {"whole": "rollout/target|rollout/failure|eval"}
         files = own.files if stage == "download" else (*own.files, "provenance.json")
         folder = f"{self._root(stage)}/{own.folder}"
         return [_constrained(f"{folder}/{name}", constraints) for name in files]
@@ -221,14 +135,17 @@ class Plan:
 
     def arguments(self, stage: str, wildcards: Mapping[str, str]) -> str:
         """What follows `coevolve <stage> --config ...` on the command line of a job."""
-        folder = STAGES[stage].folder.format_map(dict(wildcards))
         on = [f"--on {name}={value}" for name, value in wildcards.items()]
         files = [
             f"{name}={path}"
             for name, paths in self.inputs(stage, wildcards).items()
             for path in ([paths] if isinstance(paths, str) else paths)
         ]
-        return " ".join([f"--out {self._root(stage)}/{folder}", *on, *files])
+        return " ".join([f"--out {self.folder(stage, wildcards)}", *on, *files])
+
+    def folder(self, stage: str, wildcards: Mapping[str, str]) -> str:
+        """Where a job leaves its files."""
+        return f"{self._root(stage)}/{STAGES[stage].folder.format_map(dict(wildcards))}"
 
     def fingerprint(self, stage: str, wildcards: Mapping[str, str]) -> str:
         """Digest of what a job depends on beside its inputs: the config it may read, and its code."""
@@ -248,12 +165,14 @@ class Plan:
         method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else None
         method = method if method in self.suite.recipes else None
         names = {"models": wildcards.get("model"), "envs": wildcards.get("env"), "sources": wildcards.get("source")}
+        names["ablations"] = wildcards.get("ablation")
         own = {key: name for key, name in {**names, "recipes": method}.items() if name is not None}
-        return restrict(self.suite, STAGES[stage].reads, own)
+        suite = self.suite.under(method) if method else self.suite
+        return restrict(suite, STAGES[stage].reads, own)
 
-    def jobs(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """Every (stage, wildcards) that a full run executes, each once, consumers before producers."""
-        waiting, seen = self.targets(), set[tuple[str, ...]]()
+    def jobs(self, targets: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
+        """Every (stage, wildcards) that `targets` (a full run's) need, each once, consumers before producers."""
+        waiting, seen = list(targets) or self.targets(), set[tuple[str, ...]]()
         while waiting:
             found = self.maker(waiting.pop())
             if found is None:
@@ -290,44 +209,62 @@ class Plan:
 
     def _pretrained(self, model: str, env: str) -> str:
         """What supervised fine-tuning starts from: a downloaded checkpoint, or the tiny model after pre-training."""
-        state = "pretrained" if self.suite.models[model].pretrain else "untrained"
-        return self._file(model, env, Branch.parse(f"base/{state}"), "policy/target/policy.json")
+        if not self.suite.models[model].pretrain:
+            return self._untrained(model, env)
+        return self._file(model, env, Branch.parse("base/pretrained"), "policy/target/policy.json")
 
-    def _explorer(self, model: str, env: str, branch: Branch, agent: str) -> str:
-        """The policy that explores on a branch: the base itself, or what the previous iteration left."""
-        if not branch.iteration:
+    def _untrained(self, model: str, env: str) -> str:
+        return self._file(model, env, Branch.parse("base/untrained"), "policy/target/policy.json")
+
+    def _prepared(self, env: str) -> dict[str, str]:
+        return {"prepared": f"{self.home}/prepared/{env}/meta.json"} if self.suite.envs[env].prepared else {}
+
+    def _play_inputs(self, model: str, env: str, branch: Branch, whole: str, jobs: int) -> dict[str, str | list[str]]:
+        """What episodes need; of a rollout or evaluation that several `jobs` play, its parts."""
+        tasks = f"{self.home}/data/{env}/{'evaluate' if whole == 'eval' else 'explore'}.jsonl"
+        if jobs > 1:
+            folder = f"{self._folder(model, env, branch)}/{whole}/parts"
+            parts = [f"{folder}/{part}of{jobs}/episodes.jsonl" for part in range(1, jobs + 1)]
+            return {"tasks": tasks, "parts": parts}
+        return {
+            "instruction": f"{self.home}/data/{env}/instruction.txt",
+            **self.suite.envs[env].play_files,
+            **self._prepared(env),
+            "tasks": tasks,
+            "policy": self._player(model, env, branch, whole),
+        }
+
+    def _player(self, model: str, env: str, branch: Branch, whole: str) -> str:
+        """The policy that is evaluated on a branch, or that explores there: what the previous iteration left."""
+        if whole == "eval" or not branch.iteration:
+            agent = "target" if whole == "eval" else whole.removeprefix("rollout/")
             return self._file(model, env, branch, f"policy/{agent}/policy.json")
-        name = agent_name(agent)
+        name = agent_name(whole.removeprefix("rollout/"))
         return self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, name)
 
-    def _train_inputs(self, model: str, env: str, branch: Branch, agent: str, own: str) -> dict[str, str | list[str]]:
-        name = agent_name(agent)
-        start = self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, name)
-        base = self.policy(model, env, branch.method, branch.seed, 0, name)
-        reference = start if self.suite.dpo.reference == "previous" else base
-        return {"pairs": f"{own}/pairs/{agent}/pairs.jsonl", "start": start, "reference": reference}
+    def _train_inputs(self, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, str | list[str]]:
+        start = self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)
+        base = self.policy(model, env, branch.method, branch.seed, 0, agent)
+        reference = start if self.suite.under(branch.method).dpo.reference == "previous" else base
+        pairs = self._file(model, env, branch, f"pairs/{agent}/pairs.jsonl")
+        return {"pairs": pairs, "start": start, "reference": reference}
 
-    def _report_inputs(self) -> dict[str, str | list[str]]:
-        records = {path for method in self.suite.methods for path in self.evaluations(method).values()}
+    def _table_inputs(self, methods: Sequence[str]) -> dict[str, str | list[str]]:
+        records = {path for method in methods for path in self.evaluations(method).values()}
         drops = [f"{self.home}/data/{env}/drops.jsonl" for env in self.suite.envs]
-        summaries = sorted(self.summaries().values())
+        summaries = sorted(self.summaries(methods).values())
         return {"records": sorted(records), "summaries": summaries, "drops": drops, "claims": "configs/claims.yaml"}
 
-    def summaries(self) -> dict[tuple[str, str, str, int, int, str], str]:
+    def summaries(self, methods: Sequence[str]) -> dict[tuple[str, str, str, int, int, str], str]:
         """Pairing summaries by (method, model, env, seed, iteration, agent)."""
         found: dict[tuple[str, str, str, int, int, str], str] = {}
-        for method in self.suite.methods:
+        for method in methods:
             for model, env, seed, iteration in self.evaluations(method):
                 for agent, recipe in self._recipe(method).agents.items():
                     if iteration and recipe.trains_on:
                         folder = self._folder(model, env, Branch(method, seed, iteration))
                         found[method, model, env, seed, iteration, agent] = f"{folder}/pairs/{agent}/summary.json"
         return found
-
-
-def agent_name(text: str) -> AgentName:
-    """The agent a wildcard names; its constraint lets only these two pass."""
-    return "failure" if text == "failure" else "target"
 
 
 def _constrained(pattern: str, constraints: Mapping[str, str]) -> str:

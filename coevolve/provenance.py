@@ -32,6 +32,7 @@ REPORTED = (
 )
 
 
+@functools.cache
 def code_digest(*modules: str) -> str:
     """First 16 hex digits of the sha256 over the syntax trees of package modules and all package modules they import.
 

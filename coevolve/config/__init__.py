@@ -17,7 +17,9 @@ from coevolve.config.environments import (
     WebShopExperts,
     WebShopSelection,
 )
+from coevolve.config.machine import Costs, Machine, Needs, Shards, load_machine
 from coevolve.config.sections import (
+    Ablation,
     AgentRecipe,
     DpoConfig,
     LoraConfig,
@@ -46,8 +48,10 @@ from coevolve.config.suite import (
 )
 
 __all__ = [
+    "Ablation",
     "AgentRecipe",
     "CatalogueConfig",
+    "Costs",
     "DpoConfig",
     "EnvConfig",
     "EnvSection",
@@ -55,7 +59,9 @@ __all__ = [
     "Flavour",
     "InterCodeSqlConfig",
     "LoraConfig",
+    "Machine",
     "ModelConfig",
+    "Needs",
     "Optimiser",
     "PairingConfig",
     "PretrainConfig",
@@ -66,6 +72,7 @@ __all__ = [
     "SciWorldConfig",
     "SciWorldSelection",
     "SftConfig",
+    "Shards",
     "Source",
     "SourceFile",
     "SqlExperts",
@@ -82,6 +89,7 @@ __all__ = [
     "digest",
     "dotted",
     "load",
+    "load_machine",
     "per_iteration",
     "restrict",
 ]

@@ -37,12 +37,29 @@ class ExpertSource(SourceFile):
     min_reward: UnitInterval
 
 
+class Expected(Strict):
+    """What `coevolve plan` reckons with before anything has run; decides nothing.
+
+    Numbers of expert trajectories, explored and evaluated tasks; turns of an episode, tokens of a whole one and of one
+    action; the share of rollouts that fail.
+    """
+
+    experts: Positive
+    explore: Positive
+    evaluate: Positive
+    turns: Rate
+    tokens: Rate
+    action_tokens: Rate
+    failures: UnitInterval
+
+
 class EnvSection(Strict):
     """What every environment's section has: its kind, its name in tables, and how many episodes run at once."""
 
     kind: str
     label: str
     workers: Positive
+    expected: Expected
 
     @property
     def module(self) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from coevolve.types import PairKind, PairWeights, UnitInterval
 
@@ -81,13 +81,24 @@ class ModelConfig(Strict):
     pretrain: PretrainConfig | None = None
     path: str | None = None
     revision: str = ""
+    parameters: Rate | None = None
     lora: LoraConfig | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelConfig:
         if (self.tiny is None) == (self.path is None) or (self.tiny is None) != (self.pretrain is None):
             raise ValueError("give either `path`, or both `tiny` and `pretrain`")
+        if (self.tiny is None) != (self.parameters is not None):
+            raise ValueError("`parameters` is said of a downloaded model, and counted of a tiny one")
         return self
+
+    @property
+    def weights(self) -> float:
+        """The number of parameters."""
+        if (tiny := self.tiny) is None:
+            return self.parameters or 0.0
+        attention, mlp = 4 * tiny.hidden_size**2, 3 * tiny.hidden_size * tiny.intermediate_size
+        return tiny.vocab_size * tiny.hidden_size + tiny.layers * (attention + mlp)
 
 
 class Source(Strict):
@@ -141,15 +152,32 @@ class AgentRecipe(Strict):
     explores: bool
     trains_on: dict[PairKind, PairWeights] = {}
 
+    @field_validator("trains_on", mode="before")
+    @classmethod
+    def _leave_out(cls, kinds: dict[str, Any]) -> dict[str, Any]:
+        """A kind set to null is one that the extended recipe has and this one has not."""
+        return {kind: weights for kind, weights in kinds.items() if weights is not None}
+
 
 class Recipe(Strict):
-    """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often."""
+    """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often.
+
+    `settings`: keys of the suite's own sections that this method has otherwise.
+    """
 
     label: str
     source: str
     iterations: Annotated[int, Field(ge=0)] | None
     agents: dict[Literal["target", "failure"], AgentRecipe]
-    pairing: PairingConfig | None = None
+    settings: dict[Literal["dpo", "pairing", "rollout"], dict[str, Any]] = {}
+
+
+class Ablation(Strict):
+    """A table of its own: the methods that a question is about, side by side."""
+
+    label: str
+    source: str
+    methods: Annotated[list[str], Field(min_length=1)]
 
 
 class Quirks(Strict):

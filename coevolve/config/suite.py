@@ -11,13 +11,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from coevolve.config.environments import KINDS, EnvConfig
 from coevolve.config.sections import (
+    Ablation,
     DpoConfig,
     ModelConfig,
     PairingConfig,
@@ -32,6 +33,8 @@ from coevolve.config.sections import (
 )
 from coevolve.errors import UserError
 from coevolve.types import Protocol
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Suite(Strict):
@@ -50,6 +53,7 @@ class Suite(Strict):
     iterations: dict[str, Positive]
     methods: Annotated[list[str], Field(min_length=1)]
     recipes: dict[str, Recipe]
+    ablations: dict[str, Ablation] = Field(default_factory=dict)
     sft: SftConfig
     dpo: DpoConfig
     rollout: RolloutConfig
@@ -63,16 +67,32 @@ class Suite(Strict):
 
     @model_validator(mode="after")
     def _names_exist(self) -> Suite:
-        for method in self.methods:
-            if method not in self.recipes:
-                raise ValueError(f"methods: `{method}` is no recipe{_suggestion(method, self.recipes)}")
+        asked = {f"ablations.{name}.methods": ablation.methods for name, ablation in self.ablations.items()}
+        for key, methods in {"methods": self.methods, **asked}.items():
+            for method in methods:
+                if method not in self.recipes:
+                    raise ValueError(f"{key}: `{method}` is no recipe{_suggestion(method, self.recipes)}")
         if len(self.models) != 1:
             raise ValueError(f"models: a suite has one model, this one {len(self.models)} ({', '.join(self.models)})")
         if missing := self.envs.keys() - self.iterations.keys():
             raise ValueError(f"iterations: `{missing.pop()}` is missing")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
+        for method in self.recipes:
+            self.under(method)
         return self
+
+    def under(self, method: str) -> Suite:
+        """The suite with the settings that a method has of its own."""
+        changed: dict[str, Any] = {}
+        for key, settings in self.recipes[method].settings.items():
+            if (section := getattr(self, key, None)) is None:
+                continue
+            try:
+                changed[key] = type(section).model_validate({**section.model_dump(), **settings})
+            except ValidationError as error:
+                raise ValueError(f"recipes.{method}.settings.{key}: {_explain(error, type(section))}") from None
+        return self.model_copy(update=changed)
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
@@ -81,23 +101,30 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
     Raises `UserError` naming file and key for anything unreadable, unknown or out of range.
     """
     path = Path(path)
-    raw = _read(path, seen=())
+    raw = read_yaml(path)
     for override in overrides:
         _apply(raw, override)
+    raw["recipes"] = _inherited(path, raw.get("recipes") or {})
+    return validated(Suite, path, raw)
+
+
+def validated(kind: type[M], path: Path, raw: dict[str, Any]) -> M:
+    """`raw` as a config of its kind; raises `UserError` naming the file it came from and the first wrong key."""
     try:
-        return Suite.model_validate(raw)
+        return kind.model_validate(raw)
     except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error)}") from None
+        raise UserError(f"{path}: {_explain(error, kind)}") from None
 
 
-_NOT_FOR_JOBS = {"label": "", "source": "", "iterations": None}
+_NOT_FOR_JOBS: dict[str, Any] = {"label": "", "source": "", "iterations": None, "settings": {}, "expected": None}
 
 
 def restrict(suite: Suite, keys: Iterable[str], own: Mapping[str, str]) -> Suite:
     """The part of a suite that one job may read: `keys` only, and of the sections in `own` only the entry named there.
 
     Reading anything else raises AttributeError or KeyError: a stage cannot depend on what its digest does not cover.
-    What is only for people's eyes (labels, sources) or for the plan (a recipe's iterations) is blank.
+    What is only for people's eyes (labels, sources) or for the plan (a recipe's iterations and settings,
+    what is expected) is blank.
     """
     narrowed: dict[str, Any] = {key: getattr(suite, key) for key in keys}
     for key, name in own.items():
@@ -142,7 +169,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The mapping a YAML file holds, with what it `extends` underneath; raises `UserError` for anything unreadable."""
     if path.resolve() in seen:
         raise UserError(f"{path}: `extends` comes back to the file itself; remove the circle.")
     try:
@@ -156,7 +184,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     parents = raw.pop("extends", [])
     merged: dict[str, Any] = {}
     for parent in [parents] if isinstance(parents, str) else parents:
-        merged = _merge(merged, _read(path.parent / parent, (*seen, path.resolve())))
+        merged = _merge(merged, read_yaml(path.parent / parent, (*seen, path.resolve())))
     return _merge(merged, raw)
 
 
@@ -166,6 +194,20 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _merge(merged[key], value) if both else value
     return merged
+
+
+def _inherited(path: Path, recipes: dict[str, Any]) -> dict[str, Any]:
+    """The recipes, each over the one that it extends."""
+
+    def whole(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
+        if name not in recipes or name in seen:
+            problem = "comes back to itself" if name in seen else f"`{name}` is no recipe{_suggestion(name, recipes)}"
+            raise UserError(f"{path}: key `recipes.{seen[-1]}.extends`: {problem}.")
+        own = dict(recipes[name])
+        parent = own.pop("extends", None)
+        return _merge(whole(parent, (*seen, name)), own) if parent else own
+
+    return {name: whole(name, ()) for name in recipes}
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
@@ -181,23 +223,23 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     node[last] = yaml.safe_load(text)
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, kind: type[BaseModel]) -> str:
     """The first problem of a validation error in words, with the nearest known key where one is unknown."""
     first = error.errors()[0]
     # Pydantic also names the kind by which it chose an environment's class; the file has no such key.
     location = [part for place, part in enumerate(first["loc"]) if place != 2 or first["loc"][0] != "envs"]
     key = ".".join(str(part) for part in location) or "(top level)"
     if first["type"] == "extra_forbidden":
-        return f"unknown key `{key}`{_suggestion(str(first['loc'][-1]), _siblings(first['loc'][:-1]))}."
+        return f"unknown key `{key}`{_suggestion(str(first['loc'][-1]), _siblings(kind, first['loc'][:-1]))}."
     if first["type"] == "missing":
         return f"key `{key}` is missing; add it."
     message = first["msg"].removeprefix("Value error, ")
     return f"key `{key}`: {message[0].lower()}{message[1:]} (got {first['input']!r})."[:500]
 
 
-def _siblings(location: tuple[str | int, ...]) -> Iterable[str]:
+def _siblings(kind: type[BaseModel], location: tuple[str | int, ...]) -> Iterable[str]:
     """Names of the fields beside an unknown key."""
-    section: Any = Suite
+    section: Any = kind
     if location[:1] == ("envs",) and len(location) > 2:
         section, location = KINDS[str(location[2])], location[3:]
     for part in location:

@@ -45,6 +45,22 @@ def reward_table(
     )
 
 
+def measured_table(
+    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig, seed: int
+) -> Table:
+    """`reward_table` without the paper's rows and columns that were not run. Raises likewise."""
+    whole = reward_table(measurements, claims, labels, report, seed)
+    measured = [cell for cell in whole.cells if cell.estimate is not None]
+    rows, columns = {cell.row for cell in measured}, {cell.column for cell in measured}
+    return whole.model_copy(
+        update={
+            "rows": {row: label for row, label in whole.rows.items() if row in rows},
+            "columns": {column: label for column, label in whole.columns.items() if column in columns},
+            "cells": tuple(cell for cell in whole.cells if cell.row in rows and cell.column in columns),
+        }
+    )
+
+
 def success_table(
     measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig, seed: int
 ) -> Table:

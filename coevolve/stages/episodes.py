@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from coevolve import store
 from coevolve.envs.domains import domain
+from coevolve.errors import UserError
 from coevolve.policies.transformers import TransformersPolicy
 from coevolve.prompts import prompt_messages
 from coevolve.rollout import rollout
@@ -42,6 +44,28 @@ def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -
             journal=journal,
             prompt=functools.partial(prompt_messages, instruction=job.file("instruction").read_text(encoding="utf-8")),
         )
+
+
+def exploration(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
+    """Every task k times, at the protocol's temperature."""
+    return play(job, tasks, temperature=job.suite.quirks.exploration_temperature, samples=job.suite.rollout.k)
+
+
+def evaluation(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
+    """Every task once, greedily."""
+    return play(job, tasks, temperature=0.0, samples=1)
+
+
+def gathered(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
+    """The episodes of all parts in the order in which one job would have brought them."""
+    found: dict[str, list[Trajectory]] = {}
+    for episode in (episode for path in job.inputs["parts"] for episode in store.read(path, Trajectory)):
+        found.setdefault(episode.task.task_id, []).append(episode)
+    if found.keys() != {task.task_id for task in tasks}:
+        raise UserError(f"{job.inputs['parts'][0]}: these parts are of other tasks; delete `parts` and run again.")
+    share = {task_id: len(found[task_id]) // count for task_id, count in Counter(t.task_id for t in tasks).items()}
+    left = {task_id: iter(episodes) for task_id, episodes in found.items()}
+    return [episode for task in tasks for episode in itertools.islice(left[task.task_id], share[task.task_id])]
 
 
 def counts(episodes: Sequence[Trajectory]) -> dict[str, Any]:

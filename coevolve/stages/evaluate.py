@@ -8,14 +8,14 @@ from typing import Any
 
 from coevolve import store
 from coevolve.config import Quirks
-from coevolve.stages.episodes import counts, play
+from coevolve.stages.episodes import counts, evaluation, gathered
 from coevolve.stages.job import Job
 from coevolve.types import EvalRecord, StopReason, Task, Trajectory
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `episodes.jsonl` and, for statistics, `records.jsonl`."""
-    episodes = play(job, job.records("tasks", Task), temperature=0.0, samples=1)
+    episodes = (gathered if "parts" in job.inputs else evaluation)(job, job.records("tasks", Task))
     scored = records(episodes, job.suite.quirks, job.branch.seed)
     store.write(out / "episodes.jsonl", episodes)
     store.write(out / "records.jsonl", scored)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from coevolve import seeds, store
 from coevolve.config import EnvConfig, ModelConfig, Recipe, Suite
+from coevolve.dag import AgentName, Branch, agent_name
 from coevolve.envs.base import Setup
-from coevolve.plan import AgentName, Branch, agent_name
 from coevolve.types import Record
 
 R = TypeVar("R", bound=Record)
@@ -56,7 +56,7 @@ class Job:
     @property
     def agent(self) -> AgentName:
         """The agent the job is about."""
-        return agent_name(self.wildcards.get("agent", "target"))
+        return agent_name(self.wildcards.get("agent") or self.wildcards.get("whole", "").rpartition("/")[2])
 
     @property
     def recipe(self) -> Recipe:
@@ -65,8 +65,10 @@ class Job:
 
     @property
     def seed(self) -> int:
-        """The job's own seed, derived from the suite's seed and the job's names."""
-        names = (self.stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
+        """The job's own seed, derived from the suite's seed and the job's names; a part has that of the whole."""
+        whole = self.wildcards.get("whole", "")
+        stage = {"": self.stage, "eval": "evaluate"}.get(whole, "rollout")
+        names = (stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
         return seeds.derive(self.branch.seed, *names)
 
     def file(self, name: str) -> Path:

@@ -19,7 +19,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     rollouts = {agent: job.records(agent, Trajectory) for agent in agents if agent in job.inputs}
     result = pairing.pair(
         job.recipe.agents[job.agent],
-        job.recipe.pairing or job.suite.pairing,
+        job.suite.pairing,
         job.records("tasks", Task),
         job.records("experts", Trajectory),
         rollouts,

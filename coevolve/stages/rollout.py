@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import store
-from coevolve.stages.episodes import counts, play
+from coevolve.stages.episodes import counts, exploration, gathered
 from coevolve.stages.job import Job
 from coevolve.types import Task
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `episodes.jsonl` in task order."""
-    tasks = job.records("tasks", Task)
-    episodes = play(job, tasks, temperature=job.suite.quirks.exploration_temperature, samples=job.suite.rollout.k)
+    """Write `episodes.jsonl` in task order: played here, or in parts by other jobs."""
+    episodes = (gathered if "parts" in job.inputs else exploration)(job, job.records("tasks", Task))
     store.write(out / "episodes.jsonl", episodes)
     return counts(episodes)

@@ -94,7 +94,8 @@ def test_schedules_hold_their_last_entry():
 
 def test_every_config_key_is_read_by_something(root):
     """Law 5: no documented option that nobody reads."""
-    code = "\n".join(path.read_text() for path in (root / "coevolve").rglob("*.py"))
+    files = [*(root / "coevolve").rglob("*.py"), root / "Snakefile"]
+    code = "\n".join(path.read_text() for path in files)
     sections = [
         value for value in vars(config).values() if isinstance(value, type) and issubclass(value, config.Strict)
     ]

@@ -1,0 +1,114 @@
+"""Machines: what each stage asks of the place it runs at. Nothing here decides a number of a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from coevolve.config.sections import Positive, Rate, Strict
+from coevolve.config.suite import read_yaml, validated
+
+
+class Needs(Strict):
+    """What one job asks for. Memory and time grow with every attempt: twice as much for the second.
+
+    `local`: runs where Snakemake itself runs. `processes` is that of all nodes together; more than one is launched with
+    accelerate. `gpus` counts those of one node.
+    """
+
+    local: bool = False
+    gpus: Annotated[int, Field(ge=0)] = 0
+    nodes: Positive = 1
+    processes: Positive = 1
+    cpus: Positive
+    memory_gb: Rate
+    minutes: Positive
+
+
+class Shards(Strict):
+    """Jobs among which one rollout, and one evaluation, is divided."""
+
+    rollout: Positive
+    evaluate: Positive
+
+
+class Costs(Strict):
+    """The constants of `coevolve plan`'s cost model (`coevolve.costs`).
+
+    `flops`: of one GPU (or of one process, where there is none) per second. The three utilisations are shares of it
+    that training, reading a prompt and writing tokens reach. `startup_seconds`: of a job before its first step.
+    `turn_seconds`: what a turn of an environment costs by kind, over the episodes that run side by side.
+    """
+
+    flops: Rate
+    training: Rate
+    reading: Rate
+    writing: Rate
+    startup_seconds: Rate
+    turn_seconds: dict[str, Rate]
+
+
+class Machine(Strict):
+    """A cluster or a computer: `configs/machines/<name>.yaml`.
+
+    `gpu`: type as Slurm names it. `extra`: more options for sbatch. `launch`: accelerate's config for stages of several
+    processes.
+    """
+
+    label: str
+    gpu: str | None
+    gpus_per_node: Annotated[int, Field(ge=0)]
+    partition: str | None
+    account: str | None
+    qos: str | None
+    extra: str
+    shards: Shards
+    launch: str | None
+    stages: dict[str, Needs]
+    costs: Costs
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Every stage has what `default` has, but for what it says itself."""
+        stages = raw.get("stages") or {}
+        if "default" not in stages:
+            raise ValueError("stages: `default` is missing")
+        return {**raw, "stages": {name: {**stages["default"], **needs} for name, needs in stages.items()}}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Machine:
+        for name, needs in self.stages.items():
+            if needs.gpus > self.gpus_per_node:
+                raise ValueError(f"stages: `{name}` asks for {needs.gpus} GPUs of a node that has {self.gpus_per_node}")
+            if needs.processes > 1 and not self.launch:
+                raise ValueError(f"stages: `{name}` has {needs.processes} processes; say `launch`")
+        return self
+
+    def needs(self, stage: str) -> Needs:
+        """What a job of `stage` asks for."""
+        return self.stages.get(stage, self.stages["default"])
+
+    def resources(self, stage: str) -> dict[str, Any]:
+        """The resources of a stage's rule as Snakemake and its Slurm executor name them."""
+        needs = self.needs(stage)
+        asked: dict[str, Any] = {
+            "mem_mb": lambda wildcards, attempt: int(needs.memory_gb * 1000 * attempt),
+            "runtime": lambda wildcards, attempt: needs.minutes * attempt,
+            "nodes": needs.nodes,
+            "processes": needs.processes,
+            "gpu": needs.gpus,
+            "gpu_model": self.gpu if needs.gpus else None,
+            "slurm_partition": self.partition,
+            "slurm_account": self.account,
+            "qos": self.qos,
+            "slurm_extra": self.extra or None,
+        }
+        return {name: value for name, value in asked.items() if value not in (None, 0)}
+
+
+def load_machine(path: str | Path) -> Machine:
+    """The machine of a YAML file; raises `UserError` naming file and key."""
+    return validated(Machine, Path(path), read_yaml(Path(path)))

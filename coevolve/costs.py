@@ -1,0 +1,169 @@
+"""What a suite will cost on a machine, before anything runs, and what it cost, once its results lie there.
+
+Every constant stands in a config: what a job has to do in `envs.*.expected` and the models, how fast it is done in the
+machine's `costs`. Training costs 6 N floating-point operations a token and epoch, a forward pass 2 N (N parameters).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from tabulate import tabulate
+
+from coevolve.config import Machine, Suite
+from coevolve.config.environments import Expected
+from coevolve.dag import STAGES, Branch, agent_name
+from coevolve.plan import Plan
+from coevolve.types import PairKind
+
+TRAIN, FORWARD = 6.0, 2.0
+#: Policies are kept in float32; a token of an episode takes about this many bytes of JSON, its id and text together.
+BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of wall time, hours of GPUs held, bytes left on disk; `measured`: seconds that the job really took."""
+
+    seconds: float
+    gpu_hours: float
+    bytes: float
+    measured: float | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """The jobs of one stage or method together; the measured ones apart, with what had been predicted for them."""
+
+    name: str
+    jobs: int
+    hours: float
+    gpu_hours: float
+    gigabytes: float
+    done: int
+    done_predicted_hours: float
+    done_measured_hours: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job has to do: tokens to train on (epochs multiplied), to read, and to write; turns to play."""
+
+    train: float = 0.0
+    read: float = 0.0
+    write: float = 0.0
+    turns: float = 0.0
+    kept: float = 0.0
+
+
+def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
+    """(stage, method, cost) of every job of a full run; what methods share counts as `shared`."""
+    for stage, wildcards in plan.jobs():
+        method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else ""
+        owner = method if method in plan.suite.recipes else "shared"
+        yield stage, owner, cost(plan, machine, stage, wildcards)
+
+
+def cost(plan: Plan, machine: Machine, stage: str, wildcards: Mapping[str, str]) -> Cost:
+    """What one job will cost, and what it cost if its result is there."""
+    constants, needs = machine.costs, machine.needs(stage)
+    gathers = stage in ("rollout", "evaluate") and "parts" in plan.inputs(stage, wildcards)
+    work = Work() if gathers else _work(plan, stage, wildcards)
+    weights = plan.suite.models[wildcards["model"]].weights if "model" in wildcards else 0.0
+    devices = constants.flops * needs.processes
+    seconds = constants.startup_seconds if work.train or work.read or stage == "untrained" else 0.0
+    seconds += TRAIN * weights * work.train / (devices * constants.training)
+    seconds += FORWARD * weights * work.read / (devices * constants.reading)
+    seconds += FORWARD * weights * work.write / (devices * constants.writing)
+    if work.turns:
+        seconds += work.turns * constants.turn_seconds[plan.suite.envs[wildcards["env"]].kind]
+    policy = weights * BYTES_A_WEIGHT if STAGES[stage].files == ("policy.json",) else 0.0
+    kept = policy + work.kept * BYTES_A_TOKEN
+    return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept, _measured(plan, stage, wildcards))
+
+
+def lines(found: Iterable[tuple[str, Cost]]) -> list[Line]:
+    """Costs by name, in order of first appearance, and `all` of them at the end."""
+    costs = list(found)
+    names = dict.fromkeys(name for name, _ in costs)
+    grouped = {name: [cost for own, cost in costs if own == name] for name in names}
+    return [_line(name, group) for name, group in {**grouped, "all": [cost for _, cost in costs]}.items()]
+
+
+def text(heading: str, rows: Sequence[Line]) -> str:
+    """A table of costs: what was predicted, then, of the jobs that are done, what was predicted and measured."""
+    columns = [heading, "jobs", "hours", "GPU-hours", "GB", "done", "predicted h", "measured h", "ratio"]
+    table = [[*(getattr(row, field.name) for field in fields(row)), _ratio(row)] for row in rows]
+    formats = ("", "d", ".2f", ".1f", ".2f", "d", ".3f", ".3f", ".2f")
+    return tabulate(table, headers=columns, tablefmt="github", floatfmt=formats, missingval="-")
+
+
+def _ratio(row: Line) -> float | None:
+    """Measured over predicted, of what is done."""
+    return row.done_measured_hours / row.done_predicted_hours if row.done_predicted_hours else None
+
+
+def _line(name: str, costs: list[Cost]) -> Line:
+    done = [(cost.seconds, cost.measured) for cost in costs if cost.measured is not None]
+    return Line(
+        name=name,
+        jobs=len(costs),
+        hours=sum(cost.seconds for cost in costs) / 3600,
+        gpu_hours=sum(cost.gpu_hours for cost in costs),
+        gigabytes=sum(cost.bytes for cost in costs) / 1e9,
+        done=len(done),
+        done_predicted_hours=sum(predicted for predicted, _ in done) / 3600,
+        done_measured_hours=sum(measured for _, measured in done) / 3600,
+    )
+
+
+def _measured(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> float | None:
+    try:
+        seconds = json.loads(Path(plan.folder(stage, wildcards), "provenance.json").read_text())["seconds"]
+    except (FileNotFoundError, ValueError):
+        return None
+    return float(seconds)
+
+
+def _work(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> Work:
+    """What a job has to do; nothing worth counting for stages that have no model to run."""
+    if "model" not in wildcards:
+        return Work()
+    branch = Branch.parse(wildcards["branch"])
+    suite = plan.suite.under(branch.method) if branch.method in plan.suite.recipes else plan.suite
+    expected = suite.envs[wildcards["env"]].expected
+    if stage == "sft":
+        return Work(train=expected.experts * expected.tokens * suite.sft.epochs)
+    if stage == "pretrain":
+        pretrain = suite.models[wildcards["model"]].pretrain
+        return Work(train=expected.experts * expected.tokens * (pretrain.epochs if pretrain else 0))
+    if stage == "pairs":
+        return Work(kept=_pair_tokens(suite, branch, wildcards, expected))
+    if stage == "train":
+        tokens = _pair_tokens(suite, branch, wildcards, expected)
+        passes = 1 if suite.dpo.precompute_reference else suite.dpo.epochs
+        return Work(train=tokens * suite.dpo.epochs, read=tokens * passes)
+    return _play(plan, suite, expected, stage, wildcards)
+
+
+def _pair_tokens(suite: Suite, branch: Branch, wildcards: Mapping[str, str], expected: Expected) -> float:
+    """Tokens on both sides of an agent's pairs of one iteration."""
+    agent = agent_name(wildcards.get("agent", "target"))
+    rollouts = expected.explore * suite.rollout.k
+    share = {PairKind.FAILURE_FAILURE: expected.failures**2 / 2}  # choice: half of two failures earn the same
+    kinds = suite.recipes[branch.method].agents[agent].trains_on
+    return sum(rollouts * share.get(kind, expected.failures) for kind in kinds) * 2 * expected.tokens
+
+
+def _play(plan: Plan, suite: Suite, expected: Expected, stage: str, wildcards: Mapping[str, str]) -> Work:
+    """Episodes: their prompts and observations are read once, their actions written token by token."""
+    if stage not in ("rollout", "evaluate", "shard"):
+        return Work()
+    evaluates = stage == "evaluate" or wildcards.get("whole") == "eval"
+    parts = (plan.shards.evaluate if evaluates else plan.shards.rollout) if stage == "shard" else 1
+    episodes = (expected.evaluate if evaluates else expected.explore * suite.rollout.k) / parts
+    tokens, written = episodes * expected.tokens, episodes * expected.turns * expected.action_tokens
+    return Work(read=tokens - written, write=written, turns=episodes * expected.turns, kept=tokens)

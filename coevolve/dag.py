@@ -1,0 +1,127 @@
+"""The DAG's vocabulary: its stages, and the branches of a method's history that they work on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+AgentName = Literal["target", "failure"]
+POLICY = ("policy.json",)
+#: Where downloads lie, for all suites.
+MIRROR = "data/mirror"
+SEED, ITERATION = r"base/seed\d+", r"(?!base/)\w+/seed\d+/iter[1-9]\d*"
+PLAYED = f"base/untrained|{SEED}|{ITERATION}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: the config sections it may read, the files it leaves, their folder, and the branches it works on.
+
+    A job reruns when the sections it reads, its code or its inputs change.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    files: tuple[str, ...]
+    folder: str
+    branches: str = ""
+
+    @property
+    def module(self) -> str:
+        """The module with the stage's `run`."""
+        return f"coevolve.stages.{self.name}"
+
+    @property
+    def enters(self) -> bool:
+        """Whether the stage asks something of the environment's own package."""
+        return "envs" in self.reads and "{env}" in self.folder
+
+
+_TREE = "{model}/{env}/{branch}/"
+_TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report")
+_EPISODES = ("models", "envs", "protocol", "protocols", "rollout")
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Stage("download", ("sources",), ("{file}",), "{source}"),
+        Stage("gold", ("envs", "protocol", "protocols"), ("gold.jsonl",), "gold/{env}"),
+        Stage("prepare", ("envs", "protocol", "protocols"), ("meta.json",), "prepared/{env}"),
+        Stage(
+            "data",
+            ("envs", "protocol", "protocols"),
+            ("sft.jsonl", "experts.jsonl", "explore.jsonl", "evaluate.jsonl", "drops.jsonl", "instruction.txt"),
+            "data/{env}",
+        ),
+        Stage("untrained", ("models",), POLICY, _TREE + "policy/target", "base/untrained"),
+        Stage("pretrain", ("models",), POLICY, _TREE + "policy/target", "base/pretrained"),
+        Stage("sft", ("models", "sft"), POLICY, _TREE + "policy/{agent}", SEED),
+        Stage("shard", _EPISODES, ("episodes.jsonl",), _TREE + "{whole}/parts/{part}", PLAYED),
+        Stage("rollout", _EPISODES, ("episodes.jsonl",), _TREE + "rollout/{agent}", f"{SEED}|{ITERATION}"),
+        Stage(
+            "pairs",
+            ("recipes", "pairing"),
+            ("pairs.jsonl", "drops.jsonl", "summary.json"),
+            _TREE + "pairs/{agent}",
+            ITERATION,
+        ),
+        Stage("train", ("models", "dpo"), POLICY, _TREE + "policy/{agent}", ITERATION),
+        Stage(
+            "evaluate",
+            _EPISODES,
+            ("episodes.jsonl", "records.jsonl"),
+            _TREE + "eval",
+            PLAYED,
+        ),
+        Stage(
+            "report",
+            # What is reckoned of a job's cost depends on what the job is told to do.
+            (*_TABLE, "ablations", "sft", "dpo", "rollout", "pairing", "sources"),
+            (
+                "table1.md",
+                "table1.tex",
+                "table1.json",
+                "figure3.png",
+                "figure3.json",
+                "differences.json",
+                "summary.md",
+                "costs.md",
+                "costs.json",
+            ),
+            "paper",
+        ),
+        Stage(
+            "ablation",
+            (*_TABLE, "ablations"),
+            ("table.md", "table.tex", "table.json", "summary.md"),
+            "paper/ablations/{ablation}",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Where in a method's history a result stands. `iteration` 0 is the base."""
+
+    method: str
+    seed: int
+    iteration: int
+
+    @classmethod
+    def parse(cls, text: str) -> Branch:
+        """The branch a path component such as `coevolve/seed0/iter2` names."""
+        numbered = re.fullmatch(r"(\w+)/seed(\d+)(?:/iter(\d+))?", text)
+        if numbered:
+            return cls(numbered[1], int(numbered[2]), int(numbered[3] or 0))
+        return cls(text, 0, 0)
+
+    def __str__(self) -> str:
+        if "/" in self.method:
+            return self.method
+        return f"{self.method}/seed{self.seed}" + (f"/iter{self.iteration}" if self.iteration else "")
+
+
+def agent_name(text: str) -> AgentName:
+    """The agent a wildcard names; its constraint lets only these two pass."""
+    return "failure" if text == "failure" else "target"

@@ -1,0 +1,28 @@
+"""One part of a rollout or evaluation; the stages `rollout` and `evaluate` put the parts together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve import store
+from coevolve.stages.episodes import counts, evaluation, exploration
+from coevolve.stages.job import Job
+from coevolve.types import Task
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `episodes.jsonl` of this part's tasks."""
+    number, of = map(int, job.wildcards["part"].split("of"))
+    tasks = part(job.records("tasks", Task), number, of)
+    play = evaluation if job.wildcards["whole"] == "eval" else exploration
+    episodes = play(job, tasks)
+    store.write(out / "episodes.jsonl", episodes)
+    return counts(episodes)
+
+
+def part(tasks: Sequence[Task], number: int, of: int) -> list[Task]:
+    """Part `number` (from 1) of the tasks; a task that is listed twice stays in one part, which counts its rollouts."""
+    order = {task_id: index for index, task_id in enumerate(dict.fromkeys(task.task_id for task in tasks))}
+    return [task for task in tasks if order[task.task_id] % of == number - 1]

@@ -1,0 +1,115 @@
+import re
+
+import pytest
+import yaml
+
+from coevolve import config
+from coevolve.config import Shards
+from coevolve.dag import STAGES
+from coevolve.errors import UserError
+from coevolve.plan import Plan
+from coevolve.stages.shard import part
+from coevolve.targets import targets
+from coevolve.types import Task
+
+MACHINES = ["cpu", "h100"]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_machines_name_stages_that_exist(root, name):
+    machine = config.load_machine(root / f"configs/machines/{name}.yaml")
+    assert set(machine.stages) - {"default"} <= set(STAGES)
+    kinds = {env.kind for env in config.load(root / "configs/paper.yaml").envs.values()}
+    assert set(machine.costs.turn_seconds) == kinds
+
+
+def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root):
+    machine = config.load_machine(root / "configs/machines/h100.yaml")
+    asked = machine.resources("train")
+    assert asked["gpu"] == asked["processes"] == 8 and asked["gpu_model"] == "h100"
+    assert "gpu" not in machine.resources("pairs")
+    for name in ("mem_mb", "runtime"):
+        assert asked[name](None, 2) == 2 * asked[name](None, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"gpus": 4}, "unknown key `gpus`; did you mean `gpu`"),
+        ({"stages": {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1, "gpus": 9}}}, "9 GPUs of a node that has 8"),
+        ({"stages": {"train": {"cpus": 1}}}, "`default` is missing"),
+        ({"launch": None}, "say `launch`"),
+        ({"costs": {"flops": -1}}, "key `costs.flops`"),
+    ],
+)
+def test_a_bad_machine_is_one_sentence(root, tmp_path, change, sentence):
+    raw = yaml.safe_load((root / "configs/machines/h100.yaml").read_text())
+    raw |= {**change, "costs": raw["costs"] | change.get("costs", {})}
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(raw))
+    with pytest.raises(UserError, match=re.escape(sentence)) as caught:
+        config.load_machine(tmp_path / "bad.yaml")
+    assert str(caught.value).startswith(str(tmp_path / "bad.yaml"))
+
+
+def test_parts_are_disjoint_whole_and_keep_a_repeated_task_together():
+    tasks = [Task(env="e", task_id=name, split="train") for name in "abcdeafga"]
+    parts = [part(tasks, number, 3) for number in (1, 2, 3)]
+    assert sorted(t.task_id for p in parts for t in p) == sorted(t.task_id for t in tasks)
+    assert [p for p in parts if any(t.task_id == "a" for t in p)] == [parts[0]]
+    assert {len({t.task_id for t in p}) for p in parts} == {2, 3}
+
+
+def test_a_divided_rollout_has_the_seeds_and_files_of_a_whole_one(root):
+    suite = config.load(root / "configs/smoke.yaml")
+    whole, divided = Plan(suite), Plan(suite, shards=Shards(rollout=3, evaluate=2))
+    assert divided.outputs("rollout") == whole.outputs("rollout")
+    counts = [[stage for stage, _ in plan.jobs()] for plan in (whole, divided)]
+    assert counts[1].count("shard") == 3 * counts[0].count("rollout") + 2 * counts[0].count("evaluate")
+    wildcards = {"model": "tiny", "env": "sciworld", "branch": "coevolve/seed0/iter1"}
+    played = divided.inputs("shard", {**wildcards, "whole": "eval", "part": "1of2"})
+    assert played == whole.inputs("evaluate", wildcards)
+
+
+def test_every_method_environment_and_table_can_be_asked_for_by_name(root):
+    plan = Plan(config.load(root / "configs/paper.yaml"))
+    named = {target.name: target for target in targets(plan)}
+    assert {"table1", "figure3", "webshop_coevolve", "ablation_positive_agent", "env_webshop", "method_eto"} <= set(
+        named
+    )
+    assert not set(named) & set(STAGES)
+    for target in named.values():
+        assert target.files and target.text
+        assert all(plan.maker(path) for path in target.files)
+    jobs = list(plan.jobs(named["webshop_eto"].files))
+    assert {wildcards.get("env", "webshop") for _, wildcards in jobs} == {"webshop"}
+
+
+def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
+    more = [
+        "recipes.many={extends: coevolve, label: Many, settings: {rollout: {k: 4}, dpo: {reference: base}}}",
+        "recipes.few={extends: many, label: Few, agents: {target: {trains_on: {expert_failure: null}}}}",
+    ]
+    plan = Plan(config.load(root / "configs/smoke.yaml", more))
+    wildcards = {"model": "tiny", "env": "sciworld", "branch": "many/seed0/iter1", "agent": "target"}
+    assert plan.restricted("rollout", wildcards).rollout.k == 4
+    assert plan.rollouts("tiny", "sciworld", "many", 0, 1)["target"].endswith(
+        "many/seed0/iter1/rollout/target/episodes.jsonl"
+    )
+    assert plan.inputs("train", {**wildcards, "branch": "many/seed0/iter2"})["reference"].endswith(
+        "base/seed0/policy/target/policy.json"
+    )
+    kinds = plan.suite.recipes["few"].agents["target"].trains_on
+    assert set(kinds) == {"expert_target", "failure_failure"}
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("recipes.eto.settings.dpo.bta=1", "recipes.eto.settings.dpo: unknown key `bta`; did you mean `beta`"),
+        ("recipes.many.extends=coevolv", "key `recipes.many.extends`: `coevolv` is no recipe; did you mean `coevolve`"),
+        ("ablations.positive_agent.methods=[etoo]", "ablations.positive_agent.methods: `etoo` is no recipe"),
+    ],
+)
+def test_bad_settings_of_a_method_are_one_sentence(root, override, sentence):
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        config.load(root / "configs/smoke.yaml", [override])
