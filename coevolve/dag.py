@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from coevolve.config import Learns
+
 AgentName = Literal["target", "failure"]
 POLICY = ("policy.json",)
 #: Where downloads lie, for all suites.
@@ -18,7 +20,8 @@ PLAYED = f"base/untrained|{SEED}|{ITERATION}"
 class Stage:
     """A stage: the config sections it may read, the files it leaves, their folder, and the branches it works on.
 
-    A job reruns when the sections it reads, its code or its inputs change.
+    A stage that `learns` works on the iterations of the methods that learn so. A job reruns when the sections it reads,
+    its code or its inputs change.
     """
 
     name: str
@@ -26,6 +29,7 @@ class Stage:
     files: tuple[str, ...]
     folder: str
     branches: str = ""
+    learns: tuple[Learns, ...] = ()
 
     @property
     def module(self) -> str:
@@ -56,16 +60,16 @@ STAGES = {
         Stage("untrained", ("models",), POLICY, _TREE + "policy/target", "base/untrained"),
         Stage("pretrain", ("models",), POLICY, _TREE + "policy/target", "base/pretrained"),
         Stage("sft", ("models", "sft"), POLICY, _TREE + "policy/{agent}", SEED),
-        Stage("shard", _EPISODES, ("episodes.jsonl",), _TREE + "{whole}/parts/{part}", PLAYED),
+        Stage("shard", _EPISODES, ("episodes.jsonl",), _TREE + "parts/{whole}/{part}", PLAYED),
         Stage("rollout", _EPISODES, ("episodes.jsonl",), _TREE + "rollout/{agent}", f"{SEED}|{ITERATION}"),
         Stage(
             "pairs",
             ("recipes", "pairing"),
             ("pairs.jsonl", "drops.jsonl", "summary.json"),
             _TREE + "pairs/{agent}",
-            ITERATION,
+            learns=("preference",),
         ),
-        Stage("train", ("models", "dpo"), POLICY, _TREE + "policy/{agent}", ITERATION),
+        Stage("train", ("models", "dpo"), POLICY, _TREE + "policy/{agent}", learns=("preference", "steps")),
         Stage(
             "evaluate",
             _EPISODES,

@@ -288,6 +288,7 @@ def _refusal(kind: PairKind, chosen: Trajectory, rejected: Trajectory, rules: Pa
         DropReason.ENV_ERROR: StopReason.ENV_ERROR in (chosen.stop, rejected.stop),
         DropReason.EMPTY: not (chosen.turns and rejected.turns),
         DropReason.NOT_A_FAILURE: kind is PairKind.FAILURE_FAILURE and not chosen.is_failure,
+        DropReason.NOT_HARD: kind is PairKind.FAILURE_FAILURE and chosen.reward < (rules.hard_negative or -1.0),
         DropReason.IDENTICAL: _texts(chosen) == _texts(rejected),
         DropReason.TIE: chosen.reward == rejected.reward,
         DropReason.EXPERT_BEATEN: rejected.agent == "expert" and rules.expert_beaten == "drop",

@@ -48,9 +48,10 @@ class Plan:
     def policy(self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName) -> str:
         """The policy an agent has after `iteration` (0: before the first); a frozen agent keeps its base."""
         recipe = self._recipe(method).agents[agent]
-        if iteration and recipe.trains_on:
-            branch = Branch(method, seed, iteration)
-            return self._file(model, env, branch, f"policy/{agent}/policy.json")
+        if iteration and self._trains(method, agent):
+            return self._file(model, env, self._branch(method, seed, iteration), f"policy/{agent}/policy.json")
+        if other := recipe.foreign.get(env):
+            return self.policy(model, other, "coevolve", seed, self.iterations(other, "coevolve") - 1, "failure")
         if recipe.base == "untrained":
             return self._untrained(model, env)
         return self._file(model, env, Branch("base", seed, 0), f"policy/{recipe.base}/policy.json")
@@ -61,14 +62,21 @@ class Plan:
         for agent, recipe in self._recipe(method).agents.items():
             if not recipe.explores:
                 continue
-            shared = iteration == 1 and recipe.base != "untrained" and not self._plays_otherwise(method)
-            branch = Branch("base", seed, 0) if shared else Branch(method, seed, iteration)
-            found[agent] = self._file(model, env, branch, f"rollout/{recipe.base if shared else agent}/episodes.jsonl")
+            # An agent that starts as another's base, or explores otherwise, has rollouts of its own from the first on.
+            own = recipe.base != agent or env in recipe.foreign or "rollout" in self._recipe(method).settings
+            shared = iteration == 1 and not own
+            branch = Branch("base", seed, 0) if shared else self._branch(method, seed, iteration)
+            found[agent] = self._file(model, env, branch, f"rollout/{agent}/episodes.jsonl")
         return found
 
-    def _plays_otherwise(self, method: str) -> bool:
-        """Whether a method has settings of its own for exploration, so that the base's rollouts are not its."""
-        return "rollout" in self._recipe(method).settings
+    def _branch(self, method: str, seed: int, iteration: int) -> Branch:
+        return Branch(self._recipe(method).shares or method, seed, iteration)
+
+    def _trains(self, method: str, agent: AgentName) -> bool:
+        """Whether an agent is another after each iteration; what learns from no pairs is the target alone."""
+        recipe = self._recipe(method)
+        learns_alone = recipe.learns in ("selected", "ppo", "grpo") and agent == "target"
+        return learns_alone or bool(recipe.agents[agent].trains_on)
 
     def evaluations(self, method: str) -> dict[tuple[str, str, int, int], str]:
         """Records by (model, env, seed, iteration) of a method, from its base policy (iteration 0) on."""
@@ -122,7 +130,12 @@ class Plan:
             "ablation": suite.ablations,
         }
         constraints = {name: "|".join(values) or "(?!)" for name, values in named.items()}
-        constraints |= {"branch": own.branches, "file": r"[^/]+", "part": r"\d+of\d+"}
+        if own.learns:
+            methods = [name for name, recipe in suite.recipes.items() if recipe.learns in own.learns]
+            constraints["branch"] = rf"(?:{'|'.join(methods) or '(?!)'})/seed\d+/iter[1-9]\d*"
+        else:
+            constraints["branch"] = own.branches
+        constraints |= {"file": r"[^/]+", "part": r"\d+of\d+"}
         constraints |= {"whole": "rollout/target|rollout/failure|eval"}
         files = own.files if stage == "download" else (*own.files, "provenance.json")
         folder = f"{self._root(stage)}/{own.folder}"
@@ -223,7 +236,7 @@ class Plan:
         """What episodes need; of a rollout or evaluation that several `jobs` play, its parts."""
         tasks = f"{self.home}/data/{env}/{'evaluate' if whole == 'eval' else 'explore'}.jsonl"
         if jobs > 1:
-            folder = f"{self._folder(model, env, branch)}/{whole}/parts"
+            folder = f"{self._folder(model, env, branch)}/parts/{whole}"
             parts = [f"{folder}/{part}of{jobs}/episodes.jsonl" for part in range(1, jobs + 1)]
             return {"tasks": tasks, "parts": parts}
         return {
@@ -247,7 +260,16 @@ class Plan:
         base = self.policy(model, env, branch.method, branch.seed, 0, agent)
         reference = start if self.suite.under(branch.method).dpo.reference == "previous" else base
         pairs = self._file(model, env, branch, f"pairs/{agent}/pairs.jsonl")
-        return {"pairs": pairs, "start": start, "reference": reference}
+        return {"pairs": pairs, "start": start, "reference": reference, **self._steps_like(model, env, branch, agent)}
+
+    def _steps_like(self, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, list[str]]:
+        """The pairs of both agents of the method whose gradient steps a target is given."""
+        other = self._recipe(branch.method).steps_like
+        if other is None or agent == "failure":
+            return {}
+        as_many = self._branch(other, branch.seed, branch.iteration)
+        agents = [name for name in self._recipe(other).agents if self._trains(other, name)]
+        return {"steps_like": [self._file(model, env, as_many, f"pairs/{name}/pairs.jsonl") for name in agents]}
 
     def _table_inputs(self, methods: Sequence[str]) -> dict[str, str | list[str]]:
         records = {path for method in methods for path in self.evaluations(method).values()}
@@ -262,7 +284,7 @@ class Plan:
             for model, env, seed, iteration in self.evaluations(method):
                 for agent, recipe in self._recipe(method).agents.items():
                     if iteration and recipe.trains_on:
-                        folder = self._folder(model, env, Branch(method, seed, iteration))
+                        folder = self._folder(model, env, self._branch(method, seed, iteration))
                         found[method, model, env, seed, iteration, agent] = f"{folder}/pairs/{agent}/summary.json"
         return found
 

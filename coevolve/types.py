@@ -152,11 +152,12 @@ class Trajectory(Record):
 
 
 class PairKind(StrEnum):
-    """What a preference pair compares (eq. 6 and 8)."""
+    """What a preference pair compares (eq. 6 and 8; of a step, what follows it, after what the expert did before)."""
 
     EXPERT_TARGET = "expert_target"
     EXPERT_FAILURE = "expert_failure"
     FAILURE_FAILURE = "failure_failure"
+    EXPERT_STEP = "expert_step"
 
 
 class PairWeights(Record):
@@ -197,15 +198,20 @@ class DropReason(StrEnum):
     MISSING_EXPERT = "missing_expert"
     MISSING_ROLLOUT = "missing_rollout"
     NOT_A_FAILURE = "not_a_failure"
+    NOT_HARD = "not_hard"  # a pair of failures whose better side is no hard negative
     EXPERT_BEATEN = "expert_beaten"
     ENV_ERROR = "env_error"
     EMPTY = "empty"  # a side without a single action
     OVERLONG = "overlong"  # a side longer than the training context; an expert of more turns than an episode has
-    LOW_REWARD = "low_reward"  # an expert below the required reward
+    LOW_REWARD = "low_reward"  # an expert, or an own episode, below the required reward
     GOLD_FAILS = "gold_fails"  # an item whose gold statement the server refuses
     DUPLICATE = "duplicate"
     OVERLAP = "overlap"  # a training task that is also an evaluation task
     NOT_IN_SPLIT = "not_in_split"
+    UNASKED = "unasked"  # of a side that the method leaves out
+    SURPLUS = "surplus"  # a success beyond the number wanted of a task
+    MARGIN = "margin"  # the better of two outcomes did not begin with the clearly better step
+    REPLAY_DIFFERS = "replay_differs"  # the environment answered an expert's actions otherwise than the record says
 
 
 class Drop(Record):
@@ -219,7 +225,10 @@ class Drop(Record):
 
 
 class EvalRecord(Record):
-    """One evaluated episode, as statistics see it; `environment` names what answered, with its version."""
+    """One evaluated episode, as statistics see it; `environment` names what answered, with its version.
+
+    `samples`: of how many episodes of the task it is the best; written down only where that is more than one.
+    """
 
     task_id: str
     split: str
@@ -230,6 +239,7 @@ class EvalRecord(Record):
     stop: StopReason
     turns: int
     trajectory_id: str
+    samples: int = Field(default=1, ge=1, exclude_if=lambda samples: samples == 1)
 
 
 class Estimate(Record):

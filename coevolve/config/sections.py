@@ -138,18 +138,30 @@ class RolloutConfig(Strict):
 
 
 class PairingConfig(Strict):
-    """Rules of pairing (section 4.2 and 4.3 of the paper, and ETO's script)."""
+    """Rules of pairing (section 4.2 and 4.3 of the paper, and ETO's script).
+
+    `hard_negative`: the least reward of the better side of a failure pair (None: any).
+    """
 
     expert_beaten: Literal["drop", "swap"]
     max_extra_turns: Annotated[int, Field(ge=0)] | None
     within: bool
+    hard_negative: UnitInterval | None
+
+
+#: How an agent learns: from pairs; from its own successes; from pairs of steps; by PPO or GRPO on its own episodes.
+Learns = Literal["preference", "selected", "steps", "ppo", "grpo"]
 
 
 class AgentRecipe(Strict):
-    """One agent of a method: the base policy it starts from, and what it is trained on (nothing: it stays frozen)."""
+    """One agent of a method: the base policy it starts from, and what it is trained on (nothing: it stays frozen).
+
+    `foreign`: by environment, the other one whose trained failure agent this agent starts as.
+    """
 
     base: Literal["untrained", "target", "failure"]
     explores: bool
+    foreign: dict[str, str] = {}
     trains_on: dict[PairKind, PairWeights] = {}
 
     @field_validator("trains_on", mode="before")
@@ -162,12 +174,17 @@ class AgentRecipe(Strict):
 class Recipe(Strict):
     """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often.
 
-    `settings`: keys of the suite's own sections that this method has otherwise.
+    `learns`: by which stages an agent gets from one iteration to the next (`coevolve.dag`). `settings`: keys of the
+    suite's own sections that this method has otherwise. `shares`: the method whose iterations these are, where only
+    their number differs. `steps_like`: the method whose gradient steps, those of both agents, this one's target takes.
     """
 
     label: str
     source: str
     iterations: Annotated[int, Field(ge=0)] | None
+    learns: Learns = "preference"
+    shares: str | None = None
+    steps_like: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
     settings: dict[Literal["dpo", "pairing", "rollout"], dict[str, Any]] = {}
 

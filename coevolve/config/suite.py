@@ -78,8 +78,13 @@ class Suite(Strict):
             raise ValueError(f"iterations: `{missing.pop()}` is missing")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
-        for method in self.recipes:
+        for method, recipe in self.recipes.items():
             self.under(method)
+            for key, other in (("shares", recipe.shares), ("steps_like", recipe.steps_like)):
+                if other is not None and other not in self.recipes:
+                    raise ValueError(
+                        f"recipes.{method}.{key}: `{other}` is no recipe{_suggestion(other, self.recipes)}"
+                    )
         return self
 
     def under(self, method: str) -> Suite:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from coevolve.config import DpoConfig
 from coevolve.policies import directory
 from coevolve.render import Renderer
 from coevolve.stages.job import Job
@@ -23,7 +24,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         [_row(pair, renderer) for pair in job.records("pairs", PreferencePair)],
         start=start,
         reference=job.policy("reference"),
-        config=job.suite.dpo,
+        config=_as_many_steps(job),
         iteration=job.branch.iteration,
         lora=job.model.lora,
         context=job.model.context,
@@ -32,6 +33,19 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         work=job.work,
     )
     return notes(report)
+
+
+def _as_many_steps(job: Job) -> DpoConfig:
+    """The suite's settings; of a compute-matched control, epochs until it saw as many pairs as another method did."""
+    dpo = job.suite.dpo
+    if "steps_like" not in job.inputs:
+        return dpo
+    own, others = (sum(_count(path) for path in job.inputs[name]) for name in ("pairs", "steps_like"))
+    return dpo.model_copy(update={"epochs": dpo.epochs * others / own})
+
+
+def _count(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
 
 
 def _row(pair: PreferencePair, renderer: Renderer) -> PairRow:

@@ -99,6 +99,21 @@ def test_a_scheduler_killed_alone_leaves_no_second_writer(finished, root, tmp_pa
     assert results(repo) == results(finished)
 
 
+@pytest.mark.slow
+def test_divided_into_shards_it_ends_in_the_same_bytes(finished, root, tmp_path):
+    repo = copy_of(root, tmp_path / "repo")
+    machine = repo / "configs/machines/cpu.yaml"
+    text = machine.read_text()
+    machine.write_text(text.replace("{rollout: 1, evaluate: 1}", "{rollout: 3, evaluate: 2}"))
+    assert machine.read_text() != text
+    run(repo)
+    found = results(repo)
+    parts = {name for name in found if "/parts/" in name}
+    assert len(parts) > 30
+    assert jobs_to_run(repo) == Counter()
+    assert {name: content for name, content in found.items() if name not in parts} == results(finished)
+
+
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 

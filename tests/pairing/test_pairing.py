@@ -22,9 +22,9 @@ from coevolve.types import (
 )
 
 TARGET, FAILURE, BOTH = PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE, PairKind.FAILURE_FAILURE
-PLAIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False)
-ETO = PairingConfig(expert_beaten="swap", max_extra_turns=5, within=False)
-WITHIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=True)
+PLAIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)
+ETO = PairingConfig(expert_beaten="swap", max_extra_turns=5, within=False, hard_negative=None)
+WITHIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=True, hard_negative=None)
 
 
 def recipe(*kinds, dpo=1.0, sft=0.0):
@@ -145,7 +145,7 @@ def test_etos_rejected_side_keeps_the_experts_turns_and_five(turns, kept, cut):
 
 
 def test_a_rejected_side_that_is_the_chosen_one_after_the_cut_is_identical():
-    rules = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False)
+    rules = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)
     result = paired(
         [TARGET], rules, expert=[episode("expert", "t", 1.0, "ab")], target=[episode("target", "t", 0.1, "abc")]
     )
@@ -154,7 +154,7 @@ def test_a_rejected_side_that_is_the_chosen_one_after_the_cut_is_identical():
 
 @pytest.mark.parametrize(("target", "failure"), [("ab", "abc"), ("abc", "ab")])
 def test_a_tie_is_a_tie_whichever_side_would_be_cut(target, failure):
-    rules = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False)
+    rules = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)
     sides = {"target": [episode("target", "t", 0.5, target)], "failure": [episode("failure", "t", 0.5, failure)]}
     assert reasons(paired([BOTH], rules, expert=[episode("expert", "t", 1.0, "xy")], **sides)) == [DropReason.TIE]
 
@@ -162,6 +162,16 @@ def test_a_tie_is_a_tie_whichever_side_would_be_cut(target, failure):
 def test_nothing_is_cut_where_no_expert_gives_the_measure():
     sides = {"target": [episode("target", "t", 0.5, "a")], "failure": [episode("failure", "t", 0.1, "b" * 40)]}
     assert len(paired([BOTH], ETO, **sides).pairs[0].rejected_token_ids) == 40
+
+
+@pytest.mark.parametrize(("threshold", "pairs"), [(None, 2), (0.6, 1), (0.7, 1), (0.71, 0)])
+def test_failure_pairs_may_be_asked_to_hold_a_hard_negative(threshold, pairs):
+    rules = PLAIN.model_copy(update={"hard_negative": threshold})
+    target = [episode("target", "t", 0.7, "a"), episode("target", "u", 0.2, "a")]
+    failure = [episode("failure", "t", 0.1, "b"), episode("failure", "u", 0.5, "b")]
+    found = paired([BOTH], rules=rules, tasks=("t", "u"), target=target, failure=failure)
+    assert len(found.pairs) == pairs
+    assert [drop.reason for drop in found.drops] == [DropReason.NOT_HARD] * (2 - pairs)
 
 
 def test_within_adds_pairs_inside_each_agents_failures():
@@ -291,6 +301,7 @@ def situations(draw):
         expert_beaten=draw(st.sampled_from(["drop", "swap"])),
         max_extra_turns=draw(st.sampled_from([None, 0, 1])),
         within=draw(st.booleans()),
+        hard_negative=draw(st.sampled_from([None, 0.6])),
     )
     kinds = draw(st.sets(st.sampled_from(list(PairKind))))
     return (

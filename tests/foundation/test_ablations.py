@@ -1,0 +1,72 @@
+"""Each question of the paper and its reviewers, as jobs."""
+
+import pytest
+import yaml
+
+from coevolve import config
+from coevolve.plan import Plan
+from coevolve.targets import targets
+
+
+@pytest.fixture(scope="module")
+def plan(root):
+    return Plan(config.load(root / "configs/paper.yaml", ["seeds=[0,1]"]))
+
+
+MODEL, ENV = "llama2-7b-chat", "webshop"
+
+
+def test_every_ablation_is_a_target_whose_files_have_makers(plan):
+    named = {target.name: target for target in targets(plan)}
+    for name in plan.suite.ablations:
+        jobs = list(plan.jobs(named[f"ablation_{name}"].files))
+        assert {"pairs", "train", "ablation"} <= {stage for stage, _ in jobs}
+
+
+def test_every_row_belongs_to_a_question_and_to_no_suites_main_table(root, plan):
+    rows = yaml.safe_load((root / "configs/ablations.yaml").read_text())["recipes"]
+    asked = {method for ablation in plan.suite.ablations.values() for method in ablation.methods}
+    assert set(rows) <= asked
+    assert not set(rows) & set(plan.suite.methods)
+
+
+def test_asking_for_another_number_of_iterations_computes_none_twice(plan):
+    named = {target.name: target for target in targets(plan)}
+    branches = {wildcards.get("branch", "") for _, wildcards in plan.jobs(named["ablation_iterations"].files)}
+    assert not any(branch.startswith("iterations_") for branch in branches)
+    assert {branch for branch in branches if branch.startswith("coevolve/seed0")} == {
+        f"coevolve/seed0/iter{number}" for number in (1, 2, 3, 4, 5)
+    }
+
+
+def test_a_second_copy_of_the_target_has_rollouts_of_its_own(plan):
+    twice = plan.rollouts(MODEL, ENV, "same_target_twice", 0, 1)
+    assert twice["target"].endswith("base/seed0/rollout/target/episodes.jsonl")
+    assert twice["failure"].endswith("same_target_twice/seed0/iter1/rollout/failure/episodes.jsonl")
+    wildcards = {"model": MODEL, "env": ENV, "branch": "same_target_twice/seed0/iter1", "agent": "failure"}
+    assert str(plan.inputs("rollout", wildcards)["policy"]).endswith("base/seed0/policy/target/policy.json")
+
+
+def test_the_compute_matched_control_plays_and_learns_as_much_as_both_agents(plan):
+    wildcards = {"model": MODEL, "env": ENV, "branch": "eto_matched/seed0/iter2", "agent": "target"}
+    inputs = plan.inputs("train", wildcards)
+    assert [path.split("/webshop/")[1] for path in inputs["steps_like"]] == [
+        "coevolve/seed0/iter2/pairs/target/pairs.jsonl",
+        "coevolve/seed0/iter2/pairs/failure/pairs.jsonl",
+    ]
+    assert plan.restricted("rollout", wildcards).rollout.k == 2 * plan.suite.rollout.k
+
+
+def test_a_foreign_failure_agent_is_the_one_last_trained_elsewhere(plan):
+    policy = plan.policy(MODEL, "webshop", "foreign_failure_agent", 1, 0, "failure")
+    assert policy.endswith("sciworld/coevolve/seed1/iter2/policy/failure/policy.json")
+    explored = plan.rollouts(MODEL, "webshop", "foreign_failure_agent", 1, 1)["failure"]
+    assert "foreign_failure_agent" in explored
+
+
+@pytest.mark.parametrize("method", ["lambda_0", "lambda_25", "lambda_75", "lambda_100"])
+def test_the_grid_weighs_expert_pairs_and_leaves_failure_pairs(plan, method):
+    weights = plan.suite.recipes[method].agents["target"].trains_on
+    share = int(method.removeprefix("lambda_")) / 100
+    assert (weights["expert_target"].sft, weights["expert_failure"].dpo) == (share, 1 - share)
+    assert weights["failure_failure"] == plan.suite.recipes["coevolve"].agents["target"].trains_on["failure_failure"]
