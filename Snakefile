@@ -58,6 +58,7 @@ rule all:
 
 # One rule a stage. What they do, in the order of the paper:
 #   download    files from outside, pinned by sha256, once for all suites
+#   snapshot    a model of the hub at its pinned commit, once for all suites
 #   gold        expert trajectories asked of ScienceWorld; their result is committed, so only `make gold` runs this
 #   prepare     what all jobs of an environment share, such as a shop and its search engine
 #   data        who is fine-tuned on, explored and evaluated, and the experts; drops counted

@@ -6,23 +6,31 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from coevolve import config, costs, provenance
-from coevolve.dag import STAGES
+from coevolve import config, costs, launch
+from coevolve.checks import Check
+from coevolve.dag import MIRROR, STAGES
 from coevolve.errors import UserError
 from coevolve.plan import Plan
 from coevolve.targets import targets
 
 MACHINE = Path("configs/machines/cpu.yaml")
+#: What jobs read was fetched before: no library asks the network, or reports to it. Read when libraries are imported.
+OFFLINE = dict.fromkeys(
+    ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
+)
 GOLD = Path("data/sciworld/gold.jsonl")
 DUMP = Path("data/mirror/spider/spider_dev.sql")
+CLAIMS = Path("configs/claims.yaml")
 IPR = Path("data/mirror/ipr")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; bad input ends in one sentence on stderr and exit status 2."""
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(arguments, argparse.Namespace(arguments=arguments))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
         status = options.command(options)
@@ -47,16 +55,39 @@ def _parser() -> argparse.ArgumentParser:
     named = commands.add_parser("targets", help="what can be asked of snakemake by name")
     _add_config(named)
     named.set_defaults(command=_targets)
+    why = commands.add_parser("why", help="walk back from a printed cell to all that it was made from")
+    _add_config(why)
+    why.add_argument("cell", nargs="*", metavar="CELL", help="words of its name; left out: list the cells")
+    why.add_argument("--json", action="store_true", help="everything, for machines")
+    why.set_defaults(command=_why)
+    view = commands.add_parser("view", help="write episodes and pairs as pages to look at without a server")
+    _add_config(view)
+    view.add_argument("--out", type=Path, metavar="DIR", help="where to (default: `view` among the suite's results)")
+    view.set_defaults(command=_view)
     _add_replay(commands.add_parser("replay", help="replay recorded trajectories and compare every observation"))
     ipr = commands.add_parser("import", help="take IPR's archives apart into the files that a config names")
     ipr.add_argument("archives", type=Path, nargs="+", metavar="ARCHIVE", help="the zip files of IPR's setup.sh")
     ipr.add_argument("--out", type=Path, default=IPR, help="where to (default: %(default)s)")
     ipr.set_defaults(command=_import_ipr)
-    doctor = commands.add_parser(
-        "doctor", help="check this machine: versions, Java, a ScienceWorld episode, the database server"
-    )
+    doctor = commands.add_parser("doctor", help="check in seconds whether this machine can run a suite")
+    doctor.add_argument("--config", type=Path, metavar="SUITE", help="what this suite needs is looked for")
+    doctor.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
+    doctor.add_argument("--machine", type=Path, metavar="FILE", help="one of configs/machines/*.yaml")
+    doctor.add_argument("--profile", metavar="NAME", help="its suite and machine; of `slurm`, the cluster too")
     doctor.set_defaults(command=_doctor)
+    _add_mirror(commands.add_parser("mirror", help="what a suite needs from outside"))
     return parser
+
+
+def _add_mirror(parser: argparse.ArgumentParser) -> None:
+    ways = parser.add_subparsers(required=True, metavar="WAY")
+    listing = ways.add_parser("list", help="what must be put where on a cluster without a network")
+    listing.set_defaults(command=_list_mirror)
+    verify = ways.add_parser("verify", help="whether it is there, byte for byte")
+    verify.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")
+    verify.set_defaults(command=_verify_mirror)
+    for one in (listing, verify):
+        _add_config(one)
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +127,7 @@ def _add_stage(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1, help="of all nodes together")
     parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--launch", default="none", metavar="FILE", help="accelerate's config for several processes")
+    parser.add_argument("--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes")
     parser.add_argument("--on", action="append", default=[], metavar="NAME=VALUE", help="model, env, branch, agent")
     parser.add_argument("inputs", nargs="*", metavar="NAME=FILE", help="input files by name")
     parser.set_defaults(command=_stage, stage=name)
@@ -104,6 +135,12 @@ def _add_stage(parser: argparse.ArgumentParser, name: str) -> None:
 
 def _stage(options: argparse.Namespace) -> int:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    if options.stage not in ("download", "snapshot"):
+        os.environ |= OFFLINE
+    if options.processes > 1:
+        asked = launch.Launch(options.launch, options.processes, options.nodes)
+        launch.launch(asked, options.arguments, options.threads)
+        return 0
     from coevolve.stages.execute import execute
 
     inputs: dict[str, list[Path]] = {}
@@ -135,6 +172,31 @@ def _plan(options: argparse.Namespace) -> int:
 def _targets(options: argparse.Namespace) -> int:
     for target in targets(Plan(config.load(options.config, options.set))):
         print(f"{target.name:40} {target.text}")
+    return 0
+
+
+def _why(options: argparse.Namespace) -> int:
+    from coevolve.paper import claims, tree, why
+
+    home = Plan(config.load(options.config, options.set)).home
+    cells = why.cells(Path(home))
+    if not options.cell:
+        print("\n".join(cell.name for cell in cells))
+        return 0
+    answer = why.ask(why.find(cells, " ".join(options.cell)), claims.load(CLAIMS))
+    print(answer.to_json() if options.json else tree.text(answer, home))
+    return 1 if answer.broken else 0
+
+
+def _view(options: argparse.Namespace) -> int:
+    from coevolve import view
+
+    suite = config.load(options.config, options.set)
+    home = Path(Plan(suite).home)
+    out = options.out or home / "view"
+    labels = {name: recipe.label for name, recipe in suite.recipes.items()}
+    shown = view.build(home, out, f"suite {suite.suite}", labels)
+    print(f"{shown.episodes} episodes, {shown.pairs} pairs: {out / 'index.html'}")
     return 0
 
 
@@ -190,17 +252,33 @@ def _import_ipr(options: argparse.Namespace) -> int:
     return 0
 
 
-def _doctor(_: argparse.Namespace) -> int:
-    for name, version in provenance.versions().items():
-        print(f"{name:14} {version}")
-    from coevolve.envs.replay import replay_recorded_sciworld
+def _doctor(options: argparse.Namespace) -> int:
+    from coevolve import doctor
 
-    summary = replay_recorded_sciworld(GOLD, limit=3)
-    print(f"ScienceWorld   {summary.episodes} recorded episodes replayed, {summary.different} differ")
-    from coevolve.envs.intercode_sql import engine
+    return _print_checks(doctor.examine(doctor.patient(options.config, options.set, options.machine, options.profile)))
 
-    print(f"InterCodeSQL   {engine.find(_sql_server(['mysql', 'mariadb'])).identity()}")
-    return 1 if summary.different else 0
+
+def _list_mirror(options: argparse.Namespace) -> int:
+    from coevolve import needs
+
+    for need in needs.needs(config.load(options.config, options.set)):
+        print(need)
+    return 0
+
+
+def _verify_mirror(options: argparse.Namespace) -> int:
+    from coevolve import needs
+
+    return _print_checks(needs.verify(config.load(options.config, options.set), options.root))
+
+
+def _print_checks(checks: Iterable[Check]) -> int:
+    """A line each, as they come; 1 if one of them is not ok."""
+    bad = False
+    for check in checks:
+        print(check, flush=True)
+        bad |= check.status != "ok"
+    return int(bad)
 
 
 def _sql_server(engines: list[config.Flavour], address: str | None = None) -> config.SqlServerConfig:

@@ -80,7 +80,8 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Mapping[str, str])
     seconds += FORWARD * weights * work.write / (devices * constants.writing)
     if work.turns:
         seconds += work.turns * constants.turn_seconds[plan.suite.envs[wildcards["env"]].kind]
-    policy = weights * BYTES_A_WEIGHT if STAGES[stage].files == ("policy.json",) else 0.0
+    keeps = stage == "snapshot" or STAGES[stage].files == ("policy.json",)
+    policy = weights * BYTES_A_WEIGHT if keeps else 0.0
     kept = policy + work.kept * BYTES_A_TOKEN
     return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept, _measured(plan, stage, wildcards))
 
@@ -130,7 +131,7 @@ def _measured(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> float | N
 
 def _work(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> Work:
     """What a job has to do; nothing worth counting for stages that have no model to run."""
-    if "model" not in wildcards:
+    if "branch" not in wildcards:
         return Work()
     branch = Branch.parse(wildcards["branch"])
     suite = plan.suite.under(branch.method) if branch.method in plan.suite.recipes else plan.suite

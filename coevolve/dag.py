@@ -49,6 +49,7 @@ STAGES = {
     stage.name: stage
     for stage in (
         Stage("download", ("sources",), ("{file}",), "{source}"),
+        Stage("snapshot", ("models",), ("manifest.json",), "models/{model}"),
         Stage("gold", ("envs", "protocol", "protocols"), ("gold.jsonl",), "gold/{env}"),
         Stage("prepare", ("envs", "protocol", "protocols"), ("meta.json",), "prepared/{env}"),
         Stage(
@@ -91,6 +92,7 @@ STAGES = {
                 "summary.md",
                 "costs.md",
                 "costs.json",
+                "report.html",
             ),
             "paper",
         ),
@@ -98,7 +100,7 @@ STAGES = {
             "ablation",
             (*_TABLE, "ablations"),
             ("table.md", "table.tex", "table.json", "summary.md"),
-            "paper/ablations/{ablation}",
+            "ablations/{ablation}",
         ),
     )
 }

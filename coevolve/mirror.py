@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.client
+import itertools
 import logging
 import os
 import shutil
@@ -18,13 +19,17 @@ import zipfile
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
+from typing import TypeVar
 
 from coevolve import store
 from coevolve.config import Source
 from coevolve.errors import UserError
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+#: Names a folder laid out like `data/mirror`, which is looked into before the network.
+FOLDER = "COEVOLVE_MIRROR"
 ATTEMPTS = 4
 #: pip retries and times out by itself; this ends one that does neither.
 PIP_SECONDS = 600.0
@@ -54,44 +59,58 @@ def fetch(
             try:
                 bring(part)
                 _check(part, source.sha256)
-            except _FetchError as error:
+            except FetchError as error:
                 failures.append(f"{name}: {error}")
             else:
                 part.replace(path)
                 return
     tried = "; ".join(failures)
-    raise UserError(f"{path}: not fetched ({tried}); put it into a folder and name the folder in COEVOLVE_MIRROR.")
+    raise UserError(f"{path}: not fetched ({tried}); put it into a folder and name the folder in {FOLDER}.")
 
 
-class _FetchError(Exception):
+def folder() -> Path | None:
+    """The folder that the user names in COEVOLVE_MIRROR."""
+    name = os.environ.get(FOLDER)
+    return Path(name) if name else None
+
+
+class FetchError(Exception):
     """What was tried and how it ended."""
 
 
-class _PassingError(_FetchError):
-    """An attempt that may succeed later; `pause`: seconds the server asked for."""
+class PassingError(FetchError):
+    """An attempt that may succeed later; `retry_after`: what the server asked for."""
 
-    def __init__(self, reason: str, pause: float = 0.0) -> None:
+    def __init__(self, reason: str, retry_after: str | None = None) -> None:
         super().__init__(reason)
-        self.pause = min(pause, LONGEST_PAUSE_SECONDS)
+        self.pause = min(_seconds(retry_after), LONGEST_PAUSE_SECONDS)
+
+
+def patiently(bring: Callable[[], T], name: str, pause_seconds: float) -> T:
+    """What `bring` returns, tried again while it raises `PassingError`; then raises `FetchError`."""
+    for attempt in itertools.count(1):
+        try:
+            return bring()
+        except PassingError as error:
+            if attempt == ATTEMPTS:
+                raise FetchError(f"{error}, {ATTEMPTS} times") from None
+            log.warning("%s: %s; trying again", name, error)
+            time.sleep(max(error.pause, pause_seconds * 2 ** (attempt - 1)))
+    raise AssertionError("unreachable")
 
 
 def _copy(found: Path, part: Path) -> None:
     if not found.is_file():
-        raise _FetchError("no such file")
+        raise FetchError("no such file")
     shutil.copyfile(found, part)
 
 
 def _download(url: str, stall_seconds: float, pause_seconds: float, part: Path) -> None:
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with part.open("wb") as file:
-                file.writelines(_chunks(url, stall_seconds))
-            return
-        except _PassingError as error:
-            if attempt == ATTEMPTS:
-                raise _FetchError(f"{error}, {ATTEMPTS} times") from None
-            log.warning("%s: %s; trying again", url, error)
-            time.sleep(max(error.pause, pause_seconds * 2 ** (attempt - 1)))
+    def bring() -> None:
+        with part.open("wb") as file:
+            file.writelines(_chunks(url, stall_seconds))
+
+    patiently(bring, url, pause_seconds)
 
 
 def _chunks(url: str, stall_seconds: float) -> Iterator[bytes]:
@@ -106,12 +125,12 @@ def _chunks(url: str, stall_seconds: float) -> Iterator[bytes]:
     except urllib.error.HTTPError as error:
         reason = f"the server answers {error.code} {error.reason}"
         if error.code == HTTPStatus.TOO_MANY_REQUESTS or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise _PassingError(reason, _seconds(error.headers["Retry-After"])) from None
-        raise _FetchError(reason) from None
+            raise PassingError(reason, error.headers["Retry-After"]) from None
+        raise FetchError(reason) from None
     except (OSError, http.client.HTTPException) as error:
-        raise _PassingError(f"the connection failed ({getattr(error, 'reason', error)})") from None
+        raise PassingError(f"the connection failed ({getattr(error, 'reason', error)})") from None
     if announced is not None and received != int(announced):
-        raise _PassingError(f"the connection ended after {received} of {announced} bytes")
+        raise PassingError(f"the connection ended after {received} of {announced} bytes")
 
 
 def _seconds(retry_after: str | None) -> float:
@@ -131,7 +150,7 @@ def _unpack(source: Source, part: Path) -> None:
             try:
                 file.write(archive.read(source.member or ""))
             except KeyError:
-                raise _FetchError(f"{wheel.name} holds no `{source.member}`") from None
+                raise FetchError(f"{wheel.name} holds no `{source.member}`") from None
 
 
 def _pip(*arguments: str) -> None:
@@ -139,17 +158,17 @@ def _pip(*arguments: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PIP_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise _FetchError(f"no end after {PIP_SECONDS:.0f} s") from None
+        raise FetchError(f"no end after {PIP_SECONDS:.0f} s") from None
     if done.returncode:
         lines = done.stderr.splitlines()
         errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no reason given"]
-        raise _FetchError(errors[-1])
+        raise FetchError(errors[-1])
 
 
 def _check(part: Path, expected: str) -> None:
     found = store.sha256(part)
     if found != expected:
-        raise _FetchError(f"the bytes have sha256 {found}, not {expected}")
+        raise FetchError(f"the bytes have sha256 {found}, not {expected}")
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ class Plan:
             return {**self._table_inputs(self.suite.methods), "machine": self.machine}
         if stage == "ablation":
             return self._table_inputs(self.suite.ablations[wildcards["ablation"]].methods)
-        if stage in ("gold", "download"):
+        if stage in ("gold", "download", "snapshot"):
             return {}
         env = wildcards["env"]
         data = f"{self.home}/data/{env}"
@@ -103,7 +103,8 @@ class Plan:
         model, branch = wildcards["model"], Branch.parse(wildcards["branch"])
         agent = wildcards.get("agent", "target")
         if stage == "untrained":
-            return {"corpus": f"{data}/sft.jsonl"}
+            hub = self.suite.models[model].hub
+            return {"model": f"{MIRROR}/models/{model}/manifest.json"} if hub else {"corpus": f"{data}/sft.jsonl"}
         if stage == "pretrain":
             return {"corpus": f"{data}/sft.jsonl", "start": self._untrained(model, env)}
         if stage == "sft":
@@ -162,6 +163,9 @@ class Plan:
 
     def fingerprint(self, stage: str, wildcards: Mapping[str, str]) -> str:
         """Digest of what a job depends on beside its inputs: the config it may read, and its code."""
+        if stage == "snapshot":
+            model = self.suite.models[wildcards["model"]]
+            return digest([model.hub, model.revision])
         restricted = self.restricted(stage, wildcards)
         # A pinned file stays what it is, however it came.
         code = "" if stage == "download" else self.code(stage, wildcards)
@@ -209,7 +213,7 @@ class Plan:
         return None
 
     def _root(self, stage: str) -> str:
-        return MIRROR if stage == "download" else self.home
+        return MIRROR if stage in ("download", "snapshot") else self.home
 
     def _recipe(self, method: str) -> Recipe:
         return self.suite.recipes[method]

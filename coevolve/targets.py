@@ -22,7 +22,6 @@ class Target:
 def targets(plan: Plan) -> Iterator[Target]:
     """All named parts of a suite; names of methods and environments alone carry a prefix, as stages have such names."""
     suite = plan.suite
-    paper = f"{plan.home}/paper"
     yield Target("table1", "Table 1 beside the paper's cells", _those(plan, "table1"))
     yield Target("figure3", "Figure 3: average reward per iteration", _those(plan, "figure3"))
     for env, section in suite.envs.items():
@@ -34,7 +33,7 @@ def targets(plan: Plan) -> Iterator[Target]:
         text = f"{suite.recipes[method].label} on {suite.envs[env].label}"
         yield Target(f"{env}_{method}", text, _evaluated(plan, [method], [env]))
     for name, ablation in suite.ablations.items():
-        files = tuple(f"{paper}/ablations/{name}/{file}" for file in STAGES["ablation"].files)
+        files = tuple(f"{plan.home}/ablations/{name}/{file}" for file in STAGES["ablation"].files)
         yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", files)
 
 

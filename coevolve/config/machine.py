@@ -99,14 +99,17 @@ class Machine(Strict):
             "runtime": lambda wildcards, attempt: needs.minutes * attempt,
             "nodes": needs.nodes,
             "processes": needs.processes,
-            "gpu": needs.gpus,
+            "gpu": needs.gpus or None,
             "gpu_model": self.gpu if needs.gpus else None,
             "slurm_partition": self.partition,
             "slurm_account": self.account,
             "qos": self.qos,
             "slurm_extra": self.extra or None,
         }
-        return {name: value for name, value in asked.items() if value not in (None, 0)}
+        if needs.nodes > 1:
+            # The executor then leaves srun to the command, and Slurm's GPUs are counted over all nodes.
+            asked |= {"mpi": "srun", "tasks": needs.nodes, "tasks_per_gpu": 0, "gpu": needs.gpus * needs.nodes}
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 def load_machine(path: str | Path) -> Machine:

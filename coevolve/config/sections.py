@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -73,12 +74,13 @@ class LoraConfig(Strict):
 
 
 class ModelConfig(Strict):
-    """A base model: either `tiny` (built here) or `path` (a directory in transformers' format)."""
+    """A base model: `tiny` (built here), `hub` (its commit `revision`) or `path` (a folder in transformers' format)."""
 
     label: str
     context: Positive
     tiny: TinyArchitecture | None = None
     pretrain: PretrainConfig | None = None
+    hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
     path: str | None = None
     revision: str = ""
     parameters: Rate | None = None
@@ -86,8 +88,11 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelConfig:
-        if (self.tiny is None) == (self.path is None) or (self.tiny is None) != (self.pretrain is None):
-            raise ValueError("give either `path`, or both `tiny` and `pretrain`")
+        sources = [source for source in (self.tiny, self.hub, self.path) if source is not None]
+        if len(sources) != 1 or (self.tiny is None) != (self.pretrain is None):
+            raise ValueError("give either `hub` and `revision`, or `path`, or both `tiny` and `pretrain`")
+        if self.hub and not re.fullmatch("[0-9a-f]{40}", self.revision):
+            raise ValueError("`revision`: name the commit of the hub's model by its 40 hex digits")
         if (self.tiny is None) != (self.parameters is not None):
             raise ValueError("`parameters` is said of a downloaded model, and counted of a tiny one")
         return self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,10 @@ from coevolve.stages.job import Job
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the file of the job's source; the folder named in COEVOLVE_MIRROR is looked into before the network."""
-    source = job.suite.sources[job.wildcards["source"]]
-    folder = os.environ.get("COEVOLVE_MIRROR")
-    mirror.fetch(source, out / source.file, Path(folder) if folder else None)
+    name = job.wildcards["source"]
+    source = job.suite.sources[name]
+    folder = mirror.folder()
+    if folder and (folder / name / source.file).is_file():
+        folder /= name
+    mirror.fetch(source, out / source.file, folder)
     return {"licence": source.licence, "sha256": source.sha256}

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import logging
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,8 +15,10 @@ from typing import Any
 
 from coevolve import provenance, store
 from coevolve.config import Suite, as_dict, digest
+from coevolve.dag import STAGES
 from coevolve.errors import UserError
-from coevolve.plan import STAGES, Plan
+from coevolve.launch import Place, reported
+from coevolve.plan import Plan
 from coevolve.stages.job import Job
 from coevolve.types import Provenance
 
@@ -27,23 +30,48 @@ def execute(
 ) -> None:
     """Run `stage` and leave its files and `provenance.json` in the directory `out`.
 
-    Work that a killed run left behind under the same fingerprint (config, code, inputs) is taken up again.
+    Work that a killed run left behind under the same fingerprint (config, code, inputs, launch) is taken up again. Of
+    several processes the first writes, and it alone; the others take part in what the stage computes together.
     """
-    plan = Plan(suite)
-    _require(inputs)
-    hashes = {name: [store.sha256(path) for path in paths] for name, paths in inputs.items()}
-    fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards])
-    restricted = plan.restricted(stage, wildcards)
-    scratch = out.parent / f".work-{out.name}"
-    with _alone(scratch):
-        job = Job(stage, restricted, inputs, wildcards, scratch / fingerprint, threads)
-        job.work.mkdir(parents=True, exist_ok=True)
-        started, clock = datetime.now(UTC), time.monotonic()
-        with store.directory(out) as folder:
-            notes = importlib.import_module(STAGES[stage].module).run(job, folder)
-            code = plan.code(stage, wildcards)
-            _write_provenance(folder, suite, job, code, hashes, notes, started, time.monotonic() - clock)
-        shutil.rmtree(scratch)
+    plan, place = Plan(suite), Place.here()
+    with reported():
+        _require(inputs)
+        hashes = {name: [store.sha256(path) for path in paths] for name, paths in inputs.items()}
+        # Checkpoints of one launch are of no use to another: they lie in as many pieces as there were processes.
+        fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, place.note])
+        scratch = out.parent / f".work-{out.name}"
+        job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch / fingerprint, threads)
+        if place.rank:
+            _help(job, place)
+            return
+        with _alone(scratch):
+            _make(job, place, suite, plan.code(stage, wildcards), hashes, out)
+            shutil.rmtree(scratch)
+
+
+def _make(job: Job, place: Place, suite: Suite, code: str, hashes: dict[str, list[str]], out: Path) -> None:
+    """Run the job's stage and put its result in place."""
+    job.work.mkdir(parents=True, exist_ok=True)
+    if place.token:
+        (job.work / place.token).touch()
+    started, clock = datetime.now(UTC), time.monotonic()
+    with store.directory(out) as folder:
+        notes = _run(job, folder) | place.note
+        _write_provenance(folder, suite, job, code, hashes, notes, started, time.monotonic() - clock)
+
+
+def _help(job: Job, place: Place) -> None:
+    """Run the job's stage beside the first process, once that has begun; what this one writes is thrown away."""
+    logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process tells of the progress
+    while not (job.work / place.token).exists():
+        time.sleep(0.1)
+    with tempfile.TemporaryDirectory() as nowhere:
+        _run(job, Path(nowhere))
+
+
+def _run(job: Job, folder: Path) -> dict[str, Any]:
+    notes: dict[str, Any] = importlib.import_module(STAGES[job.stage].module).run(job, folder)
+    return notes
 
 
 def _write_provenance(

@@ -8,7 +8,7 @@ from typing import Any
 
 from coevolve import costs, store
 from coevolve.config import Machine, load_machine
-from coevolve.paper import claims, differences, figure3, table, table1
+from coevolve.paper import claims, differences, figure3, html, table, table1
 from coevolve.paper.measurement import Measurement
 from coevolve.plan import Plan
 from coevolve.stages.job import Job, write_json
@@ -36,6 +36,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         f"{differences.markdown(compared, labels)}\n{sources_and_counts(job, suite.methods)}".encode(),
     )
     _write_costs(plan, load_machine(job.file("machine")), out)
+    made_from = [path for paths in job.inputs.values() for path in paths]
+    page = html.report(out, f"Suite {suite.suite}", paper, made_from)
+    store.write_bytes(out / "report.html", page.encode())
     return {"cells": sum(cell.estimate is not None for t in tables for cell in t.cells)}
 
 

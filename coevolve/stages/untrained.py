@@ -1,10 +1,13 @@
-"""The base model before training: a checkpoint that is there already, or a tiny one made from nothing."""
+"""The base model before training: a snapshot of the hub, a checkpoint in a folder, or a tiny one made from nothing."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from coevolve import hub
 from coevolve.errors import UserError
 from coevolve.policies import directory
 from coevolve.stages.corpus import texts
@@ -14,21 +17,35 @@ from coevolve.types import Trajectory
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write a policy directory; a given checkpoint is linked, not copied."""
-    model = job.model
+    """Write a policy directory; the files of a given checkpoint are linked, not copied."""
+    model, name = job.model, job.wildcards["model"]
+    if "model" in job.inputs:
+        manifest = hub.verify(job.file("model"))
+        names = [file.name for file in manifest.files]
+        _link(job.policy("model"), names, out)
+        ref = directory.seal(out, name=name, base=manifest.hub, revision=manifest.revision)
+        return {"policy": ref.sha256, "linked": names}
     if model.tiny is None:
-        return {"linked": _link(Path(str(model.path)), out, model.revision)}
+        source = Path(str(model.path))
+        names = _checkpoint(source)
+        _link(source, names, out)
+        ref = directory.seal(out, name=source.name, base=str(source), revision=model.revision)
+        return {"policy": ref.sha256, "linked": names}
     corpus = texts(job.records("corpus", Trajectory))
-    name = job.wildcards["model"]
     ref = tiny.build(model.tiny, context=model.context, texts=corpus, seed=job.seed, out=out, name=name)
     return {"policy": ref.sha256, "texts": len(corpus)}
 
 
-def _link(source: Path, out: Path, revision: str) -> list[str]:
+def _checkpoint(source: Path) -> list[str]:
     if not (source / "config.json").exists():
         raise UserError(f"{source}: no checkpoint here; put the model in transformers' format there or change `path`.")
-    names = sorted(path.name for path in source.iterdir() if path.is_file() and path.name != "policy.json")
+    return sorted(path.name for path in source.iterdir() if path.is_file() and path.name != directory.REF_NAME)
+
+
+def _link(source: Path, names: Iterable[str], out: Path) -> None:
+    """Give the files a second name in `out`; on another file system, where that cannot be, a symbolic link."""
     for name in names:
-        (out / name).symlink_to((source / name).resolve())
-    directory.seal(out, name=source.name, base=str(source), revision=revision)
-    return names
+        try:
+            os.link((source / name).resolve(), out / name)
+        except OSError:
+            (out / name).symlink_to((source / name).resolve())

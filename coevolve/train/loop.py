@@ -31,6 +31,8 @@ SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_
 RECOMPUTE_ABOVE = 1_000_000_000
 #: Progress lines per training.
 PROGRESS_LINES = 20
+#: In a checkpoint of several processes: a file that appears when each has saved its part.
+WHOLE = "whole"
 
 
 def settings(
@@ -65,7 +67,8 @@ def settings(
         "seed": seeds.derive(seed, "trainer") % 2**32,
         "save_strategy": "steps",
         "save_steps": config.save_steps,
-        "save_total_limit": 1,
+        # Of several processes the last may still be saving when the first removes older checkpoints.
+        "save_total_limit": 1 if devices == 1 else 2,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "report_to": "none",
@@ -73,8 +76,20 @@ def settings(
         "remove_unused_columns": False,
         "dataloader_pin_memory": cuda,
         "ddp_find_unused_parameters": False,
+        "ddp_backend": None if cuda or devices == 1 else "gloo",
         "max_length": None,
     }
+
+
+def full_precision(args: Any) -> Any:
+    """TRL's `args`, with DeepSpeed told to compute in bfloat16 as all else does: by autocast over float32 weights.
+
+    Its own bfloat16 mode keeps float32 weights too, but to itself: the model it hands back is rounded.
+    """
+    if args.deepspeed_plugin:
+        autocast = {"enabled": args.bf16, "dtype": "bfloat16"}
+        args.deepspeed_plugin.deepspeed_config |= {"bf16": {"enabled": False}, "torch_autocast": autocast}
+    return args
 
 
 def slots_dataset(order: list[int]) -> Dataset:
@@ -126,6 +141,13 @@ class Progress(TrainerCallback):  # type: ignore[misc]
         if state.global_step >= state.max_steps:
             control.should_save = False
 
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Of several processes each saves its part: the checkpoint is whole once all of them have come here."""
+        if args.world_size > 1:
+            PartialState().wait_for_everyone()
+            if state.is_world_process_zero:
+                (Path(args.output_dir) / f"checkpoint-{state.global_step}" / WHOLE).touch()
+
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any) -> None:
         """Raises `UserError` for a loss or gradient that is not finite, before the step can be saved."""
         if "loss" not in logs:
@@ -159,10 +181,14 @@ def run(trainer: Any, work: Path) -> list[dict[str, float]]:
 def last_complete(work: Path) -> Path | None:
     """The newest checkpoint that was written to its end; half-written ones are removed.
 
-    The trainer writes `trainer_state.json` last, so a checkpoint counts once that file is whole.
+    The trainer writes `trainer_state.json` last, so a checkpoint counts once that file is whole. Where several
+    processes have each saved a part (the first one's random state has a number then), it takes the word of all.
     """
     whole: dict[int, Path] = {}
     for checkpoint in work.glob("checkpoint-*"):
+        if (checkpoint / "rng_state_0.pth").exists() and not (checkpoint / WHOLE).exists():
+            shutil.rmtree(checkpoint)
+            continue
         try:
             whole[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
         except (FileNotFoundError, json.JSONDecodeError):

@@ -102,7 +102,7 @@ def row_trainer(
     settings = loop.settings(config, config.learning_rate, slots=len(order), model=model, seed=seed, work=work)
     return RowTrainer(
         model=model,
-        args=TrlConfig(**settings, dataset_kwargs={"skip_prepare_dataset": True}),
+        args=loop.full_precision(TrlConfig(**settings, dataset_kwargs={"skip_prepare_dataset": True})),
         data_collator=RowCollator(rows),
         train_dataset=loop.slots_dataset(order),
         processing_class=tokenizer,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import DistributedType  # type: ignore[import-untyped]
+from peft import get_peft_model
 from transformers import AutoConfig
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
 from coevolve import store
@@ -46,20 +50,28 @@ def write(trainer: Any, start: Path, before: PolicyRef, out: Path, stage: str) -
     What training does not change is the start policy's own: its config, and its tokenizer byte for byte. `stage` is
     added to the name of the policy it was (`before`).
     """
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    state = None
-    if hasattr(model, "merge_and_unload"):
+    accelerator = trainer.accelerator
+    divided = is_deepspeed_zero3_enabled() or accelerator.distributed_type == DistributedType.FSDP
+    # Gathering what lies divided over the devices is everybody's work, all the rest is the first process's.
+    state = accelerator.get_state_dict(trainer.model_wrapped) if divided or accelerator.is_main_process else {}
+    if not accelerator.is_main_process:
+        return
+    unset_hf_deepspeed_config()  # under ZeRO-3 a model is divided as it is read, which would take all processes
+    model = load(start)
+    adapters = getattr(accelerator.unwrap_model(trainer.model), "peft_config", None)
+    if adapters:
+        model = get_peft_model(model, adapters["default"])
+    model.load_state_dict(state)
+    if adapters:
         model = model.merge_and_unload()
-    else:
-        state = trainer.accelerator.get_state_dict(trainer.model_wrapped)  # gathers what devices have shared out
-    model.config = AutoConfig.from_pretrained(start, local_files_only=True)  # the trainer switched its KV cache off
-    model.save_pretrained(out, state_dict=state, is_main_process=trainer.accelerator.is_main_process)
-    if trainer.accelerator.is_main_process:
-        for file in (file for pattern in _TOKENIZER for file in start.glob(pattern)):
-            store.write_bytes(out / file.name, file.read_bytes())
-        directory.seal(out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)
+    model.save_pretrained(out)
+    for file in (file for pattern in _TOKENIZER for file in start.glob(pattern)):
+        store.write_bytes(out / file.name, file.read_bytes())
+    directory.seal(out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)
 
 
 def copy(start: Path, out: Path) -> None:
-    """The policy in `start` once more, as `out`."""
+    """The policy in `start` once more, as `out`; of several processes the first copies."""
+    if os.environ.get("RANK", "0") != "0":
+        return
     shutil.copytree(start, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("provenance.json"))

@@ -1,0 +1,16 @@
+"""A model of the hub at its pinned commit, brought to `data/mirror/models/<name>/` once, with a manifest of sha256s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coevolve import hub, mirror
+from coevolve.stages.job import Job
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write the model's files; the folder named in COEVOLVE_MIRROR is looked into before the network."""
+    model = job.model
+    manifest = hub.fetch(str(model.hub), model.revision, out, job.work, mirror.folder())
+    return {"bytes": sum(file.bytes for file in manifest.files), "files": len(manifest.files)}

@@ -1,0 +1,213 @@
+"""The doctor's sentences, each on a machine that really has the trouble; of Slurm, what `sinfo` answers is scripted."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coevolve import cluster, config, doctor, images, needs, store
+from coevolve.checks import Check
+from coevolve.errors import UserError
+
+#: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
+SINFO = "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\ncpu|up|(null)"
+
+
+@pytest.fixture
+def repo(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(root)
+    return root
+
+
+def machine(root: Path, **settings: object) -> config.Machine:
+    raw = yaml.safe_load((root / "configs/machines/h100.yaml").read_text()) | {"launch": None}
+    stages = {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1}, "sft": {"gpus": settings.pop("gpus", 8)}}
+    return config.Machine.model_validate(raw | {"stages": stages} | settings)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts commands of Slurm on PATH, of which `sinfo` runs the given shell script."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def script(text: str) -> None:
+        for name in cluster.PROGRAMS:
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text if name == 'sinfo' else ''}\n")
+            (tmp_path / name).chmod(0o755)
+
+    return script
+
+
+def examine(root: Path, **settings: object) -> dict[str, Check]:
+    patient = doctor.Patient(None, machine(root, **settings), slurm=True)
+    return {check.what: check for check in doctor._machine(patient.machine, patient.slurm)}  # type: ignore[arg-type]
+
+
+def test_a_machine_that_has_all_is_well(repo: Path, slurm: Callable[[str], None]) -> None:
+    slurm(f"printf '{SINFO}'")
+    found = examine(repo)
+    assert {check.status for check in found.values()} == {"ok"}
+    assert found["partition"].text == "h100"
+    assert found["GPU"].text == "8 x h100 a node in `h100`"
+
+
+@pytest.mark.parametrize(
+    ("settings", "what", "words"),
+    [
+        (
+            {"partition": "h10"},
+            "partition",
+            "Slurm has no `h10`; name one of its own in `partition` (cpu, h100, mixed, old).",
+        ),
+        ({"partition": "old"}, "partition", "`old` takes no jobs"),
+        ({"gpu": "b200"}, "GPU", "no node of `h100` has a `b200`; name in `gpu` what they have (h100 x 8)."),
+        ({"partition": "cpu"}, "GPU", "no node of `cpu` has a `h100`; name in `gpu` what they have (none)."),
+        ({"partition": "mixed"}, "GPU", "asks for 8 on a node, those of `mixed` have a100 x 8, h100 x 4"),
+    ],
+    ids=["no partition", "closed", "no type", "no GPU", "too few"],
+)
+def test_what_slurm_has_not(
+    repo: Path, slurm: Callable[[str], None], settings: dict[str, object], what: str, words: str
+) -> None:
+    slurm(f"printf '{SINFO}'")
+    check = examine(repo, **settings)[what]
+    assert check.status == "wrong" and words in check.text
+
+
+def test_a_gpu_of_any_type(repo: Path, slurm: Callable[[str], None]) -> None:
+    slurm("printf 'all*|up|gpu:2\\n'")
+    assert examine(repo, gpu=None, gpus=2)["GPU"].status == "ok"
+    assert examine(repo, gpu=None, gpus=3)["GPU"].status == "wrong"
+
+
+def test_a_cluster_without_a_default_partition(repo: Path, slurm: Callable[[str], None]) -> None:
+    slurm("printf 'a|up|gpu:h100:8\\n'")
+    assert "Slurm has no default partition; name one of its own in `partition` (a)" in examine(repo)["partition"].text
+
+
+def test_a_slurm_that_does_not_answer(
+    repo: Path, slurm: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
+    assert "Unable to contact slurm controller" in examine(repo)["Slurm"].text
+    monkeypatch.setattr(cluster, "SECONDS", 0.5)
+    slurm("exec sleep 30")
+    assert "timed out" in examine(repo)["Slurm"].text
+
+
+def test_no_slurm(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert list(examine(repo)) == ["Slurm"]
+    assert "no sbatch, sinfo, squeue, scancel on PATH" in examine(repo)["Slurm"].text
+
+
+def test_a_launch_file_that_is_not_there(repo: Path) -> None:
+    check = examine(repo, launch="configs/accelerate/nowhere.yaml")["launch"]
+    assert check.status == "missing" and "configs/accelerate/nowhere.yaml" in check.text
+
+
+def test_gpus_that_torch_does_not_see(repo: Path) -> None:
+    (check,) = doctor._machine(machine(repo, gpus=99, gpus_per_node=99), slurm=False)
+    assert check.status == "wrong" and "a stage asks for 99" in check.text
+
+
+def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="no `apptainer` on PATH"):
+        doctor._apptainer()
+    assert "no images were built here" in needs.image_checks()[0].text
+    images.LOCK.parent.mkdir()
+    (tmp_path / "built.sif").write_bytes(b"an image")
+    image = images.add("train", Path("built.sif"), "0" * 40, "base")
+    assert [check.status for check in needs.image_checks()] == ["ok"]
+    image.file.write_bytes(b"another")
+    assert f"{image.file} has sha256" in needs.image_checks()[0].text
+    image.file.unlink()
+    (check,) = needs.image_checks()
+    assert check.status == "wrong" and "is not there" in check.text
+
+
+def test_packages_of_another_version_or_none(tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.lock"
+    assert doctor.packages(lock).status == "missing"
+    lock.write_text("pydantic==0.1\nno-such-package==1.0\n")
+    check = doctor.packages(lock)
+    assert check.status == "wrong" and "for 0.1" in check.text and "`make setup`" in check.text
+    lock.write_text("no-such-package==1.0\n")
+    assert doctor.packages(lock) == Check("packages", "missing", "no-such-package (1 in all); run `make setup`.")
+
+
+def test_room_that_is_not_there(tmp_path: Path) -> None:
+    assert doctor.disk(tmp_path / "not/yet/made", 0.0).status == "ok"
+    assert "1000000000.0 GB needed; make room" in doctor.disk(tmp_path, 1e9).text
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    look = f"from coevolve import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
+    done = on_small_disk(tmp_path, f'head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"')
+    assert done.stdout == (
+        f"wrong   disk of {tmp_path}: it takes no file (No space left on device); make room or link it elsewhere.\n"
+    )
+
+
+def test_a_stage_on_a_full_disk_ends_in_one_sentence_and_leaves_nothing(repo: Path, tmp_path: Path) -> None:
+    arguments = f"data --config configs/smoke.yaml --out {tmp_path}/out --on env=sciworld"
+    experts = "experts=data/sciworld/gold.jsonl"
+    done = on_small_disk(tmp_path, f"{sys.executable} -m coevolve {arguments} {experts}; echo $?; ls {tmp_path}")
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("coevolve: ") and "No space left on device" in last and "make room" in last
+    assert done.stdout == "2\n"
+
+
+def on_small_disk(folder: Path, command: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a shell command while a disk of 64 KiB is mounted at `folder`, for the command alone."""
+    spaces = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    mount = f"mount -t tmpfs -o size=64k none {folder}"
+    if subprocess.run([*spaces, "sh", "-c", mount], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace here, so no small disk")
+    return subprocess.run(
+        [*spaces, "sh", "-c", f"{mount}; {command}"], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_a_simulator_that_answers_otherwise(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = doctor.GOLD.read_text().splitlines()[0]
+    changed = tmp_path / "gold.jsonl"
+    changed.write_text(first.replace("you", "ewe") + "\n")
+    monkeypatch.setattr(doctor, "GOLD", changed)
+    with pytest.raises(UserError, match="1 of 1 recorded episodes differ"):
+        doctor._sciworld()
+
+
+def test_a_profile_brings_its_suite_and_machine(repo: Path) -> None:
+    found = doctor.patient(None, [], None, "slurm")
+    assert found.slurm and found.suite and found.suite.suite == "paper"
+    assert found.machine and found.machine.gpu == "h100"
+    assert found.gigabytes > 100
+    with pytest.raises(UserError, match=r"profile `slurn`: no slurn/config\.yaml here"):
+        doctor.patient(None, [], None, "slurn")
+
+
+def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*more: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "coevolve", "doctor", "--config", "configs/smoke.yaml", *more]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    gold = "envs.sciworld.experts.path"
+    dump = tmp_path / "dump.sql"
+    dump.write_text("select 1")
+    settings = ["--set", f"envs.intercode_sql.dump.path={dump}"]
+    done = run(*settings, "--set", f"envs.intercode_sql.dump.sha256='{store.sha256(dump)}'")
+    assert done.returncode == 0, done.stdout
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {"ok"}
+    done = run(*settings, "--set", f"{gold}={tmp_path}/nowhere.jsonl")
+    assert done.returncode == 1
+    assert f"missing envs.sciworld.experts: {tmp_path}/nowhere.jsonl is not there" in done.stdout
+    assert "wrong   envs.intercode_sql.dump: " in done.stdout

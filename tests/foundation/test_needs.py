@@ -1,0 +1,136 @@
+"""What a suite needs from outside: all of it listed, found in place or in a mirror, and checked byte for byte."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coevolve import config, hub, needs, store
+from coevolve.checks import Check
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+DUMP = b"CREATE TABLE a (b int);\n"
+
+
+@pytest.fixture
+def suite(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> config.Suite:
+    """A suite with a file to download, one put there by hand and a model of the hub, in an empty folder."""
+    (tmp_path / "check").write_bytes(DUMP)
+    sha256 = store.sha256(tmp_path / "check")
+    loaded = config.load(
+        root / "configs/smoke.yaml",
+        [
+            f"envs.intercode_sql.dump.sha256='{sha256}'",
+            f"envs.sciworld.experts.sha256='{sha256}'",
+            "envs.sciworld.experts.path=data/mirror/mine.jsonl",
+            *(f"models.tiny.{key}=null" for key in ("tiny", "pretrain")),
+            "models.tiny.hub=owner/tiny",
+            "models.tiny.parameters=1000.0",
+            f"models.tiny.revision='{REVISION}'",
+        ],
+    )
+    monkeypatch.chdir(tmp_path)
+    return loaded
+
+
+def fill(place: Path, *files: str) -> None:
+    for name in files:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(DUMP)
+
+
+def model(folder: Path) -> Path:
+    """Files that look like a model, and their manifest."""
+    fill(folder, "config.json", "tokenizer.json", "model.safetensors")
+    files = tuple(hub._describe(path) for path in sorted(folder.iterdir()))
+    manifest = hub.Manifest(hub="owner/tiny", revision=REVISION, files=files)
+    (folder / hub.MANIFEST).write_text(manifest.to_json())
+    return folder / hub.MANIFEST
+
+
+def statuses(suite: config.Suite, root: Path = Path("data/mirror"), *, thorough: bool = True) -> dict[str, Check]:
+    return {check.what: check for check in needs.verify(suite, root, thorough=thorough)}
+
+
+def test_everything_is_listed_with_where_it_comes_from(suite: config.Suite) -> None:
+    listed = {need.path: str(need) for need in needs.needs(suite)}
+    assert set(listed) == {
+        "data/mirror/spider/spider_dev.sql", "data/mirror/mine.jsonl", "data/mirror/models/tiny/manifest.json"
+    }  # fmt: skip
+    dump = listed["data/mirror/spider/spider_dev.sql"]
+    for words in ("pip's intercode-bench==0.1.22", suite.envs["intercode_sql"].dump.sha256, "CC BY-SA 4.0"):  # type: ignore[union-attr]
+        assert words in dump
+    assert f"huggingface.co/owner/tiny/tree/{REVISION}" in listed["data/mirror/models/tiny/manifest.json"]
+
+
+def test_what_is_missing_is_named_with_what_to_do(suite: config.Suite) -> None:
+    found = statuses(suite)
+    assert {check.status for check in found.values()} == {"missing"}
+    assert "run `snakemake --until download snapshot`" in found["models.tiny"].text
+    assert "run `snakemake" not in found["envs.sciworld.experts"].text
+
+
+def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite: config.Suite) -> None:
+    place = Path("data/mirror")
+    fill(place, "spider/spider_dev.sql", "mine.jsonl")
+    model(place / "models/tiny")
+    assert {check.status for check in statuses(suite).values()} == {"ok"}
+    assert {check.status for check in statuses(suite, Path("elsewhere")).values()} == {"missing"}
+    fill(Path("elsewhere"), "spider_dev.sql", "mine.jsonl")
+    model(Path("elsewhere") / hub.place("owner/tiny", REVISION)).unlink()
+    found = statuses(suite, Path("elsewhere"))
+    assert {check.status for check in found.values()} == {"ok"}
+    assert "hashed when a job first takes them" in found["models.tiny"].text
+    (Path("elsewhere") / hub.place("owner/tiny", REVISION) / "model.safetensors").unlink()
+    assert "no *.safetensors" in statuses(suite, Path("elsewhere"))["models.tiny"].text
+
+
+def test_a_changed_file_is_wrong(suite: config.Suite) -> None:
+    place = Path("data/mirror")
+    fill(place, "spider/spider_dev.sql", "mine.jsonl")
+    model(place / "models/tiny")
+    (place / "mine.jsonl").write_bytes(DUMP[:-1] + b"x")
+    (place / "models/tiny/model.safetensors").write_bytes(DUMP[:-1] + b"x")
+    found = statuses(suite)
+    assert [found[name].status for name in ("envs.sciworld.experts", "models.tiny")] == ["wrong", "wrong"]
+    assert "data/mirror/mine.jsonl: sha256 is" in found["envs.sciworld.experts"].text
+    assert "model.safetensors: sha256 is" in found["models.tiny"].text
+    assert found["envs.intercode_sql.dump"].status == "ok"
+
+
+def test_a_quick_look_hashes_no_large_file_that_is_older_than_its_hash(
+    suite: config.Suite, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(needs, "SMALL_BYTES", 4)
+    path = Path("data/mirror/spider/spider_dev.sql")
+    fill(path.parent, path.name)
+    record = _provenance(root, path)
+    path.write_bytes(DUMP[:-1] + b"x")
+    os.utime(path, (1, 1))
+    assert "not touched since it was hashed" in statuses(suite, thorough=False)["envs.intercode_sql.dump"].text
+    assert statuses(suite)["envs.intercode_sql.dump"].status == "wrong"
+    os.utime(record, (0, 0))
+    assert statuses(suite, thorough=False)["envs.intercode_sql.dump"].status == "wrong"
+
+
+def _provenance(root: Path, path: Path) -> Path:
+    """A real provenance, of this file."""
+    record = (root / "results/reference/micro/provenance.json").read_text()
+    found = needs.Provenance.from_json(record).model_copy(update={"outputs": {path.name: store.sha256(path)}})
+    beside = path.with_name("provenance.json")
+    beside.write_text(found.to_json())
+    return beside
+
+
+def test_the_command_fails_with_one_sentence_a_problem(root: Path, tmp_path: Path) -> None:
+    def run(way: str, *more: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "coevolve", "mirror", way, "--config", "configs/paper.yaml", *more]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+    listed = run("list").stdout
+    assert "sciworld_sft.json" in listed and "Llama-2-7b-chat-hf" in listed
+    done = run("verify", "--root", str(tmp_path))
+    assert done.returncode == 1
+    assert all(line.startswith("missing ") and line.endswith(".") for line in done.stdout.splitlines())

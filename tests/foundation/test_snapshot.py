@@ -1,0 +1,256 @@
+"""Models of the hub: pinned, whole or absent, checked byte for byte, against a real server with faults."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from airgap.hubserver import LISTING, REPO, REVISION, Fault, Hub, change, cut, refuse, serving, stall
+from huggingface_hub import constants
+from templates.models import llama, tokenizer
+
+from coevolve import config, hub, store
+from coevolve.errors import UserError
+from coevolve.mirror import ATTEMPTS
+from coevolve.policies import directory
+
+WEIGHTS = "model.safetensors"
+PLACE = f"models/owner--tiny/{REVISION}"
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model as it lies on the hub, with files that no policy needs."""
+    folder = tmp_path_factory.mktemp("tiny")
+    llama().save_pretrained(folder)
+    tokenizer("tiny").save_pretrained(folder)
+    for name in ("LICENSE.txt", "README.md", "pytorch_model.bin"):
+        (folder / name).write_text(f"the {name}")
+    return folder
+
+
+@pytest.fixture
+def server(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
+    for name in ("HF_TOKEN", "COEVOLVE_MIRROR"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(tiny) as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        yield running
+
+
+def fetch(tmp_path: Path, mirror: Path | None = None, repo: str = REPO, revision: str = REVISION) -> hub.Manifest:
+    out, work = tmp_path / "out", tmp_path / "work"
+    for folder in (out, work):
+        folder.mkdir(exist_ok=True)
+    return hub.fetch(repo, revision, out, work, mirror, stall_seconds=0.5, pause_seconds=0.01)
+
+
+def refused(tmp_path: Path, *needles: str, **asked: object) -> None:
+    with pytest.raises(UserError) as caught:
+        fetch(tmp_path, **asked)  # type: ignore[arg-type]
+    sentence = str(caught.value)
+    for needle in (*needles, "models/owner--", "COEVOLVE_MIRROR"):
+        assert needle in sentence, sentence
+    assert "\n" not in sentence
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_snapshot_is_a_policy_with_a_manifest_and_no_second_weights(server: Hub, tiny: Path, tmp_path: Path) -> None:
+    manifest = fetch(tmp_path)
+    out = tmp_path / "out"
+    names = {path.name for path in out.iterdir()}
+    assert {WEIGHTS, "config.json", "tokenizer.json", "LICENSE.txt", hub.MANIFEST} <= names
+    assert not {"pytorch_model.bin", "README.md"} & names
+    assert names == {file.name for file in manifest.files} | {hub.MANIFEST}
+    assert all((out / file.name).read_bytes() == (tiny / file.name).read_bytes() for file in manifest.files)
+    assert hub.verify(out / hub.MANIFEST) == manifest
+    assert (manifest.hub, manifest.revision) == (REPO, REVISION)
+    assert directory.load_model(out).config.hidden_size == 64
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [cut, stall, change, refuse(429, Retry_After="0"), refuse(503)],
+    ids=["cut", "stalled", "changed", "too many requests", "unavailable"],
+)
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
+def test_what_may_pass_is_tried_again(server: Hub, tiny: Path, tmp_path: Path, name: str, fault: Fault) -> None:
+    server.faults[name] = [fault]
+    fetch(tmp_path)
+    assert (tmp_path / "out" / name).read_bytes() == (tiny / name).read_bytes()
+    assert server.asked.count(("GET", name)) == 2
+
+
+def test_a_cut_download_goes_on_where_it_ended(
+    server: Hub, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+
+    def rest(handler, content: bytes) -> None:
+        sent.append(int(handler.headers["Range"].removeprefix("bytes=").rstrip("-")))
+        handler._content(content)
+
+    server.faults[WEIGHTS] = [cut, rest]
+    fetch(tmp_path)
+    assert sent and sent[0] > 1000
+    assert (tmp_path / "out" / WEIGHTS).read_bytes() == (tiny / WEIGHTS).read_bytes()
+
+
+@pytest.mark.parametrize("fault", [refuse(500), stall], ids=["broken", "stalled"])
+def test_a_listing_that_does_not_come_is_given_up(server: Hub, tmp_path: Path, fault: Fault) -> None:
+    server.faults[LISTING] = [fault] * ATTEMPTS
+    refused(tmp_path, f"{ATTEMPTS} times")
+    assert [name for _, name in server.asked] == [LISTING] * ATTEMPTS
+
+
+def test_bytes_that_stay_wrong_are_given_up_and_not_kept(server: Hub, tmp_path: Path) -> None:
+    server.faults[WEIGHTS] = [change] * 99
+    refused(tmp_path, WEIGHTS, "the hub says", f"{ATTEMPTS} times")
+    assert not (tmp_path / "work" / WEIGHTS).exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (refuse(401, X_Error_Code="GatedRepo"), "401 Unauthorized"),
+        (refuse(403, X_Error_Code="GatedRepo"), "403 Forbidden"),
+        (refuse(401), "401 Unauthorized"),
+        (refuse(403), "403 Forbidden"),
+    ],
+    ids=["gated, no token", "gated, licence not accepted", "unauthorized", "forbidden"],
+)
+@pytest.mark.parametrize("where", [LISTING, "config.json"])
+def test_a_gate_says_where_to_accept_the_licence(
+    server: Hub, tmp_path: Path, where: str, fault: Fault, said: str
+) -> None:
+    server.faults[where] = [fault]
+    refused(tmp_path, said, f"accept the licence at {server.url}/{REPO}", "HF_TOKEN")
+
+
+def test_an_unknown_model_or_commit_is_named(server: Hub, tmp_path: Path) -> None:
+    refused(tmp_path, "owner/other", "404 Not Found", "correct `hub`", repo="owner/other")
+    refused(tmp_path, "404 Not Found", "correct `revision`", revision="f" * 40)
+
+
+def test_no_network_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        refused(tmp_path, "the connection failed")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        refused(tmp_path, "HF_HUB_OFFLINE is set")
+
+
+def test_the_token_is_sent_and_never_said(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    server.faults[LISTING] = [refuse(403)]
+    with pytest.raises(UserError) as caught:
+        fetch(tmp_path)
+    assert server.tokens == {"Bearer hf_secret"}
+    assert "hf_secret" not in str(caught.value)
+
+
+def test_only_hf_token_is_sent(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("hf_left_by_a_login")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    fetch(tmp_path)
+    assert server.tokens == {None}
+
+
+def test_a_mirror_comes_before_the_hub(server: Hub, tiny: Path, tmp_path: Path) -> None:
+    place = filled(tmp_path / "mirror" / PLACE, tiny)
+    manifest = fetch(tmp_path, tmp_path / "mirror")
+    assert server.asked == []
+    assert (tmp_path / "out" / WEIGHTS).samefile(place / WEIGHTS)
+    assert "pytorch_model.bin" not in {file.name for file in manifest.files}
+
+
+def test_a_mirror_with_a_changed_file_is_refused(server: Hub, tiny: Path, tmp_path: Path) -> None:
+    fetch(tmp_path)
+    place = tmp_path / "mirror" / PLACE
+    place.parent.mkdir(parents=True)
+    (tmp_path / "out").rename(place)
+    flip(place / WEIGHTS)
+    with pytest.raises(UserError, match=rf"{WEIGHTS}: sha256 is \w+, manifest.json says \w+; fetch the model again"):
+        fetch(tmp_path, tmp_path / "mirror")
+
+
+def test_a_mirror_with_a_missing_shard_is_refused(server: Hub, tiny: Path, tmp_path: Path) -> None:
+    place = filled(tmp_path / "mirror" / PLACE, tiny)
+    (place / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-2.safetensors"}}')
+    refused(tmp_path, "model-2.safetensors", "missing", mirror=tmp_path / "mirror")
+    (place / "model.safetensors.index.json").unlink()
+    (place / WEIGHTS).unlink()
+    refused(tmp_path, "*.safetensors", mirror=tmp_path / "mirror")
+
+
+def test_a_manifest_finds_what_is_missing_short_or_changed(server: Hub, tmp_path: Path) -> None:
+    fetch(tmp_path)
+    path = tmp_path / "out" / hub.MANIFEST
+    flip(path.parent / WEIGHTS)
+    hub.verify(path, thorough=False)
+    with pytest.raises(UserError, match="sha256"):
+        hub.verify(path)
+    os.truncate(path.parent / WEIGHTS, 10)
+    with pytest.raises(UserError, match=r"model\.safetensors: 10 bytes, manifest\.json says \d+"):
+        hub.verify(path, thorough=False)
+    (path.parent / WEIGHTS).unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors: missing"):
+        hub.verify(path, thorough=False)
+    path.write_text('{"hub": 1}')
+    with pytest.raises(UserError, match=r"manifest\.json: key `hub`"):
+        hub.verify(path)
+
+
+def filled(place: Path, tiny: Path) -> Path:
+    """A folder that someone filled by hand: all files, no manifest."""
+    place.mkdir(parents=True)
+    for path in tiny.iterdir():
+        (place / path.name).write_bytes(path.read_bytes())
+    return place
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.unlink()
+    store.write_bytes(path, bytes(content))
+
+
+def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
+    server: Hub, root: Path, tmp_path: Path
+) -> None:
+    fetch(tmp_path)
+    settings = ["tiny=null", "pretrain=null", f"hub={REPO}", "parameters=1000.0", f"revision='{REVISION}'"]
+    command = [
+        sys.executable, "-m", "coevolve", "untrained", "--config", "configs/smoke.yaml",
+        *(word for setting in settings for word in ("--set", f"models.tiny.{setting}")),
+        "--out", str(tmp_path / "policy"), "--on", "model=tiny", "--on", "env=sciworld",
+        "--on", "branch=base/untrained",
+        f"model={tmp_path / 'out' / hub.MANIFEST}",
+    ]  # fmt: skip
+    subprocess.run(command, cwd=root, check=True)
+    assert (tmp_path / "policy" / WEIGHTS).samefile(tmp_path / "out" / WEIGHTS)
+    ref = directory.describe(tmp_path / "policy")
+    assert (ref.base, ref.revision) == (REPO, REVISION)
+
+    shutil.rmtree(tmp_path / "policy")
+    flip(tmp_path / "out" / WEIGHTS)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"coevolve: {tmp_path / 'out' / WEIGHTS}: sha256 is" in done.stderr.strip().splitlines()[-1]
+    assert not (tmp_path / "policy").exists()
+
+
+def test_a_model_of_the_hub_needs_its_commit(root: Path) -> None:
+    settings = ["models.tiny.tiny=null", "models.tiny.pretrain=null", "models.tiny.parameters=1.0"]
+    with pytest.raises(UserError, match="40 hex digits"):
+        config.load(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.revision=main"])
+    with pytest.raises(UserError, match="give either `hub` and `revision`, or `path`"):
+        config.load(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.path=x"])

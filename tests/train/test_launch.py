@@ -1,0 +1,239 @@
+"""The command line over several processes: what one learns, whoever fails, and who writes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+import yaml
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import launch_command_parser
+from safetensors.torch import load_file
+
+from coevolve import launch, store
+from coevolve.config import TinyArchitecture
+from coevolve.errors import UserError
+from coevolve.launch import Launch
+from coevolve.train import loop, tiny
+from coevolve.types import Message, PairKind, PreferencePair, StopReason, Task, Trajectory, Turn
+
+LAUNCHES = ("ddp", "zero2", "zero3")
+VARIANTS = {
+    "full": [],
+    "lora": ["models.tiny.lora={rank: 2, alpha: 4, dropout: 0.0, target_modules: all-linear}"],
+    "reference on the fly": ["dpo.precompute_reference=false"],
+}
+WORDS = ["look", "around", "open", "the", "door", "to", "kitchen", "pick", "up", "red", "apple", "focus", "box"]
+SETTINGS = {"epochs": 2, "batch_size": 4, "micro_batch": 1, "save_steps": 2, "max_grad_norm": 0.5, "warmup": 0.1}
+RATES = {"sft": "sft.learning_rate=0.002", "train": "dpo.learning_rate=[0.0005]"}
+PLACES = {"sft": "base/seed0", "train": "coevolve/seed0/iter1"}
+
+
+def words(number, count):
+    return " ".join(WORDS[(number * 7 + k * (number + 3)) % len(WORDS)] for k in range(count))
+
+
+def conversation(number, count):
+    said = [Message(role="assistant", content=words(number + k, count)) for k in range(2)]
+    return (said[0], Message(role="user", content=words(number + 2, 5)), said[1])
+
+
+def trajectory(number):
+    turns = tuple(Turn(text=words(number + k, 4), action="look", observation=words(number, 3)) for k in range(2))
+    task = Task(env="sciworld", task_id=f"sciworld/lifespan/{number}", split="train")
+    prompt = (Message(role="user", content=words(number, 6)),)
+    return Trajectory(
+        task=task, agent="expert", protocol="fixed", prompt=prompt, turns=turns, reward=1.0, stop=StopReason.DONE
+    )
+
+
+def pair(number):
+    return PreferencePair(
+        task_id=f"t{number}",
+        kind=list(PairKind)[number % 3],
+        prompt=(Message(role="user", content=words(number, 6)),),
+        chosen=conversation(number, 4 + number % 3),
+        rejected=conversation(number + 5, 6),
+        chosen_token_ids=((), ()),
+        rejected_token_ids=((), ()),
+        chosen_id="c",
+        rejected_id="r",
+        chosen_reward=1.0,
+        rejected_reward=0.0,
+        lambda_dpo=1.0,
+        lambda_sft=0.1 * number,
+    )
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A policy with matrices large enough for ZeRO-3 to divide, trajectories and pairs; 9 fill 3 steps unevenly."""
+    home = tmp_path_factory.mktemp("inputs")
+    wide = TinyArchitecture(vocab_size=300, hidden_size=384, layers=1, heads=2, intermediate_size=400)
+    tiny.build(wide, context=96, texts=[words(n, 9) for n in range(20)], seed=1, out=home / "policy", name="tiny")
+    store.write(home / "sft.jsonl", [trajectory(number) for number in range(9)])
+    store.write(home / "pairs.jsonl", [pair(number) for number in range(9)])
+    policy = home / "policy/policy.json"
+    return {
+        "sft": [f"start={policy}", f"experts={home / 'sft.jsonl'}"],
+        "train": [f"start={policy}", f"reference={policy}", f"pairs={home / 'pairs.jsonl'}"],
+    }
+
+
+@pytest.fixture
+def command(inputs, root):
+    """The command line of a stage, without a launch."""
+
+    def build(stage, out, *settings):
+        section = "sft" if stage == "sft" else "dpo"
+        given = [f"{section}.{key}={value}" for key, value in SETTINGS.items()]
+        given += [RATES[stage], "dpo.beta=[0.1]", "models.tiny.context=96", *settings]
+        options = [part for setting in given for part in ("--set", setting)]
+        on = {"model": "tiny", "env": "sciworld", "branch": PLACES[stage], "agent": "target"}
+        options += [part for item in on.items() for part in ("--on", "=".join(item))]
+        config = ["--config", str(root / "configs/smoke.yaml")]
+        return [sys.executable, "-m", "coevolve", stage, *config, *options, "--out", str(out), *inputs[stage]]
+
+    return build
+
+
+@pytest.fixture
+def environment(root):
+    return {**os.environ, "ACCELERATE_USE_CPU": "1", "PYTHONPATH": str(root)}
+
+
+def launched(root, kind, processes=2):
+    return ["--processes", str(processes), "--launch", str(root / f"configs/accelerate/{kind}.yaml")]
+
+
+def notes(out):
+    return json.loads((out / "provenance.json").read_text())["notes"]
+
+
+def curve(out):
+    return [step["loss"] for step in notes(out)["history"]]
+
+
+def run(command, environment):
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "variant"), [("sft", "full"), ("train", "full"), ("train", "lora"), ("train", "reference on the fly")]
+)
+def test_two_processes_learn_what_one_learns(stage, variant, command, environment, root, tmp_path):
+    settings = VARIANTS[variant]
+    alone = run(command(stage, tmp_path / "alone", *settings), environment)
+    assert alone.returncode == 0, alone.stderr
+    one = load_file(tmp_path / "alone/model.safetensors")
+    assert "launch" not in notes(tmp_path / "alone")
+    for kind in LAUNCHES:
+        out = tmp_path / kind
+        done = run([*command(stage, out, *settings), *launched(root, kind)], environment)
+        assert done.returncode == 0, done.stderr
+        assert curve(out) == pytest.approx(curve(tmp_path / "alone"), rel=1e-5)
+        two = load_file(out / "model.safetensors")
+        assert two.keys() == one.keys()
+        for name, tensor in one.items():
+            torch.testing.assert_close(two[name], tensor, rtol=0, atol=1e-5)
+        file = store.sha256(root / f"configs/accelerate/{kind}.yaml")
+        assert notes(out)["launch"] == {"processes": 2, "nodes": 1, "file": file}
+    assert {path.name for path in tmp_path.iterdir()} == {"alone", *LAUNCHES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LAUNCHES)
+def test_one_killed_process_ends_all_and_the_next_run_goes_on(kind, command, environment, root, tmp_path):
+    line = [*command("train", tmp_path / "out", "dpo.epochs=8"), *launched(root, kind)]
+    with subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True) as parent:
+        while not list(tmp_path.glob(".work-out/*/checkpoint-*/whole")):
+            assert parent.poll() is None, parent.stderr.read()
+            time.sleep(0.01)
+        ranks = [child for child in psutil.Process(parent.pid).children() if "--threads" in child.cmdline()]
+        next(child for child in ranks if child.environ()["RANK"] == "1").send_signal(signal.SIGKILL)
+        said = parent.stderr.read()
+    assert parent.returncode == 2, said
+    assert said.count("coevolve: ") == 1 and "killed by SIGKILL" in said.splitlines()[-1]
+    assert not [child for child in ranks if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not (tmp_path / "out").exists()
+    # DeepSpeed's own folders: it is really there, on CPUs too.
+    assert bool(list(tmp_path.glob(".work-out/*/checkpoint-*/global_step*"))) == (kind != "ddp")
+    resumed = run(line, environment)
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stderr.count("resuming from checkpoint-") == 1
+    assert (
+        run([*command("train", tmp_path / "whole", "dpo.epochs=8"), *launched(root, kind)], environment).returncode == 0
+    )
+    assert curve(tmp_path / "out") == curve(tmp_path / "whole")
+    assert store.sha256(tmp_path / "out/model.safetensors") == store.sha256(tmp_path / "whole/model.safetensors")
+
+
+@pytest.mark.slow
+def test_what_every_process_refuses_is_said_once(command, environment, root, tmp_path):
+    done = run([*command("sft", tmp_path / "out", "sft.batch_size=3"), *launched(root, "ddp")], environment)
+    assert done.returncode == 2
+    assert done.stderr.count("`batch_size` 3 is no multiple of `micro_batch` 1 times 2 devices") == 1
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "stage", "sentence"),
+    [
+        (("absent", 2, 1), "sft", "no such file"),
+        (("ddp", 3, 2), "sft", "is no multiple of --nodes 2"),
+        (("ddp", 2, 1), "rollout", "`rollout` runs in one"),
+        (("ddp", 4, 2), "sft", "no Slurm job here"),
+        (("ddp", 64, 1), "sft", "64 devices wanted"),
+    ],
+)
+def test_what_cannot_start_is_one_sentence(asked, stage, sentence, root, monkeypatch):
+    for name in ("ACCELERATE_USE_CPU", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    kind, processes, nodes = asked
+    with pytest.raises(UserError, match=sentence):
+        launch.launch(Launch(root / f"configs/accelerate/{kind}.yaml", processes, nodes), [stage], threads=1)
+
+
+def test_fsdp_is_refused_on_cpus(root, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
+    with pytest.raises(UserError, match="FSDP would be DDP"):
+        launch.launch(Launch(root / "configs/accelerate/fsdp.yaml", 2, 1), ["sft"], threads=1)
+
+
+def test_a_file_of_something_else_is_one_sentence(tmp_path):
+    file = tmp_path / "launch.yaml"
+    file.write_text("distributed_type: MULTI_GPU\nzero_stage: 3\n")
+    with pytest.raises(UserError, match=r"unknown keys \(\['zero_stage'\]\)"):
+        launch.launch(Launch(file, 2, 1), ["sft"], threads=1)
+
+
+def test_launch_files_name_keys_that_accelerate_reads(root):
+    files = sorted((root / "configs/accelerate").glob("*.yaml"))
+    assert {file.stem for file in files} == {"ddp", "zero2", "zero3", "fsdp"}
+    known = {action.dest for action in launch_command_parser()._actions}
+    for file in files:
+        load_config_from_file(str(file))  # refuses unknown keys of its own level
+        given = yaml.safe_load(file.read_text())
+        nested = [*given.get("deepspeed_config", {}), *given.get("fsdp_config", {})]
+        assert set(nested) <= known
+        assert given["num_processes"] == -1 and given["same_network"]
+
+
+def test_a_checkpoint_takes_the_word_of_all_processes(tmp_path):
+    for step, word in ((5, True), (10, False)):
+        checkpoint = tmp_path / f"checkpoint-{step}"
+        checkpoint.mkdir()
+        (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+        for rank in range(2):
+            (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"")
+        if word:
+            (checkpoint / loop.WHOLE).touch()
+    assert loop.last_complete(tmp_path).name == "checkpoint-5"
+    assert not (tmp_path / "checkpoint-10").exists()

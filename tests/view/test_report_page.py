@@ -1,0 +1,99 @@
+"""The report: one file that needs nothing beside it, made of what lies in the folder and nothing else."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import working_in
+
+from coevolve import view
+from coevolve.paper import claims, html
+from coevolve.types import Provenance
+
+HOME = "results/glance"
+VERDICT = {"claim": "Co-evolving > ETO on <b>WebShop</b>", "verdict": "underpowered", "text": "12 seeds & more"}
+
+
+@pytest.fixture(scope="module")
+def folder(made, tmp_path_factory):
+    """The suite's folder of results, with verdicts and costs beside its tables, and the view."""
+    home = tmp_path_factory.mktemp("report") / "glance"
+    shutil.copytree(made / HOME / "paper", home / "paper")
+    (home / "paper/verdicts.json").write_text(json.dumps([VERDICT]))
+    with working_in(made):
+        view.build(made / HOME, home / "view", "suite glance", {})
+    return home / "paper"
+
+
+@pytest.fixture(scope="module")
+def make(made, folder):
+    def one():
+        provenance = Provenance.from_json((made / HOME / "paper/provenance.json").read_bytes())
+        with working_in(made):
+            paper = claims.load("configs/claims.yaml")
+            return html.report(folder, "Suite glance", paper, map(Path, provenance.inputs))
+
+    return one
+
+
+@pytest.fixture(scope="module")
+def page(make, folder):
+    (folder / "report.html").write_text(make(), encoding="utf-8")
+    return folder / "report.html"
+
+
+def test_it_needs_nothing_beside_it(browser, page):
+    browser.open(page)
+    assert browser.complaints() == []
+    assert [address for address in browser.requests() if not address.startswith("data:")] == [page.resolve().as_uri()]
+    assert browser.run("document.scripts.length") == 0
+    assert browser.run("[...document.images].every((image) => image.naturalWidth > 100)")
+    assert browser.run("document.images.length") == 1
+
+
+def test_it_holds_tables_figures_verdicts_drops_and_provenance(browser, page, folder):
+    browser.open(page)
+    text = browser.text()
+    for table in json.loads((folder / "table1.json").read_text()):
+        for cell in table["cells"]:
+            if cell["estimate"]:
+                shown = "{mean:.1f} [{low:.1f}, {high:.1f}]".format_map(cell["estimate"])
+                assert shown in text
+            if cell["paper"] is not None:
+                assert f"paper {cell['paper']:.1f}" in text
+    assert "Co-evolving > ETO on <b>WebShop</b>" in text and "12 seeds & more" in text
+    assert "failure_failure" in text
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["commit"] in text and f"torch {provenance['versions']['torch']}" in text
+    assert "WebShop (catalogue" in text
+
+
+def test_rows_and_columns_are_in_the_papers_order(browser, page, made):
+    browser.open(page)
+    paper = claims.load(made / "configs/claims.yaml")
+    rows = browser.run("[...document.querySelectorAll('tbody')][1].innerText")
+    places = [rows.index(row.label) for row in paper.rows.values()]
+    assert places == sorted(places)
+
+
+def test_a_number_links_to_its_episodes(browser, page):
+    browser.open(page)
+    address = browser.run("[...document.querySelectorAll('td a')].find((a) => a.hash.includes('coevolve')).href")
+    assert "method=coevolve&env=webshop&iteration=1&part=eval&split=test" in address
+    browser.run(f"location.href = {json.dumps(address)}")
+    browser.until("document.getElementById('count') !== null")
+    assert browser.run("document.getElementById('count').innerText").startswith("6 of ")
+
+
+def test_equal_inputs_give_equal_bytes_without_a_time(make, page):
+    assert make() == page.read_text(encoding="utf-8")
+    assert not re.search(r"\d\d:\d\d:\d\d", make())
+
+
+def test_a_folder_without_verdicts_has_no_such_section(make, folder):
+    kept = (folder / "verdicts.json").rename(folder / "kept")
+    text = make()
+    kept.rename(folder / "verdicts.json")
+    assert "<h2>Verdicts</h2>" not in text and "<h2>Provenance</h2>" in text
