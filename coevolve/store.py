@@ -129,9 +129,10 @@ class Lock:
         return True
 
     def wait(self) -> None:
-        """Take the lock as soon as it is free."""
-        self.acquire()
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        """Take the lock as soon as it is free; whoever had it may have removed the file."""
+        while not self.acquire():
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._file.close()
 
     def release(self) -> None:
         """Let the lock go."""

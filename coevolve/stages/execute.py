@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from coevolve import provenance, store
 from coevolve.config import Suite, as_dict, digest
 from coevolve.dag import STAGES
@@ -44,9 +46,33 @@ def execute(
         if place.rank:
             _help(job, place)
             return
-        with _alone(scratch):
-            _make(job, place, suite, plan.code(stage, wildcards), hashes, out)
-            shutil.rmtree(scratch)
+        code = plan.code(stage, wildcards)
+        with _alone(scratch) as waited:
+            # Several processes have begun together, and must end together.
+            if not (waited and place.processes == 1 and _is_made(job, code, hashes, out)):
+                _make(job, place, suite, code, hashes, out)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _is_made(job: Job, code: str, hashes: dict[str, list[str]], out: Path) -> bool:
+    """Whether this very job's result is there: the process that was waited for has made it."""
+    try:
+        made = Provenance.from_json((out / "provenance.json").read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return False
+    same = (digest(as_dict(job.suite)), code, _named(job, hashes)) == (
+        made.config_digest,
+        made.code_digest,
+        made.inputs,
+    )
+    if same:
+        log.info("%s: made meanwhile; nothing is left to do.", out)
+    return same
+
+
+def _named(job: Job, hashes: dict[str, list[str]]) -> dict[str, str]:
+    """Hashes of the inputs by file."""
+    return {str(path): sha for name in hashes for path, sha in zip(job.inputs[name], hashes[name], strict=True)}
 
 
 def _make(job: Job, place: Place, suite: Suite, code: str, hashes: dict[str, list[str]], out: Path) -> None:
@@ -97,7 +123,7 @@ def _write_provenance(
         seeds={"suite": job.branch.seed, "job": job.seed} if "branch" in job.wildcards else {},
         versions=provenance.versions(),
         container=provenance.container(),
-        inputs={str(path): sha for name in hashes for path, sha in zip(job.inputs[name], hashes[name], strict=True)},
+        inputs=_named(job, hashes),
         outputs={path.name: store.sha256(path) for path in sorted(folder.iterdir())},
         notes=notes,
         started=started.isoformat(timespec="seconds"),
@@ -114,11 +140,15 @@ def _require(inputs: dict[str, list[Path]]) -> None:
 
 
 @contextlib.contextmanager
-def _alone(scratch: Path) -> Iterator[None]:
-    """Hold the folder's lock: a job that outlived its killed scheduler is waited for, never run beside."""
+def _alone(scratch: Path) -> Iterator[bool]:
+    """Hold the folder's lock: a job that outlived its killed scheduler is waited for, never run beside.
+
+    Gives whether another had to be waited for.
+    """
     lock = store.Lock(scratch / "lock")
-    if not lock.acquire():
+    waited = not lock.acquire()
+    if waited:
         log.warning("%s: another process is making this result; waiting for it.", scratch)
         lock.wait()
-    yield
+    yield waited
     lock.release()

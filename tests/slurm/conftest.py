@@ -1,0 +1,79 @@
+"""A Slurm for the session, and repositories to run in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import SNAKEMAKE, Cluster, Run, copied
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes of eight fake GPUs each, for the session."""
+    state = tmp_path_factory.mktemp("cluster")
+    done = subprocess.run([HERE / "up.sh", state], capture_output=True, text=True, check=False)
+    if done.returncode == 2:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    yield Cluster(state)
+    subprocess.run([HERE / "down.sh", state], check=True)
+
+
+@pytest.fixture(scope="session")
+def repo(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working tree's own files, with the tests' suite and machine."""
+    target = tmp_path_factory.mktemp("repo")
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines():
+        source = root / name
+        if source.is_symlink() or source.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name, follow_symlinks=False)
+    shutil.copy(HERE / "suite.yaml", target / "configs/slurm.yaml")
+    shutil.copy(HERE / "machine.yaml", target / "configs/machines/tests.yaml")
+    return target
+
+
+@pytest.fixture(scope="session")
+def alone(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository after a run on this machine alone, without Slurm."""
+    return _local(copied(repo, tmp_path_factory.mktemp("alone")))
+
+
+@pytest.fixture(scope="session")
+def begun(alone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository with all that comes before pre-training."""
+    target = copied(alone, tmp_path_factory.mktemp("begun"))
+    shutil.rmtree(target / "results/slurm/tiny/sciworld/base/pretrained")
+    for folder in (target / "results/slurm/tiny/sciworld/base/seed0", target / "results/slurm/tiny/sciworld/coevolve"):
+        shutil.rmtree(folder)
+    shutil.rmtree(target / "results/slurm/paper")
+    return target
+
+
+@pytest.fixture
+def run(cluster: Cluster, begun: Path, tmp_path: Path) -> Iterator[Run]:
+    """A run about to pre-train; whatever a failed test leaves behind is ended."""
+    own = Run(cluster, copied(begun, tmp_path / "repo"))
+    yield own
+    cluster.ask("scancel", "--user=root")
+    for process in own.training():
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _local(repo: Path) -> Path:
+    command = [*SNAKEMAKE, "--profile", "smoke", "--config", "suite=slurm"]
+    environment = {**os.environ, "PYTHONPATH": str(repo), "HOME": str(repo)}
+    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+    return repo

@@ -1,0 +1,144 @@
+"""A Slurm of our own, and a run of Snakemake on it that a test can watch and harm."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+
+SNAKEMAKE = [sys.executable, "-m", "snakemake"]
+#: What a test cannot wait for; a user's profile has the plugin's own 40 seconds.
+QUICK = ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
+TARGET = "results/slurm/tiny/sciworld/base/pretrained/policy/target"
+PRETRAINED = f"{TARGET}/policy.json"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Slurm of our own: its commands, and the environment in which they find it."""
+
+    state: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self.state / 'bin'}:{os.environ['PATH']}"
+        return {**os.environ, "SLURM_CONF": str(self.state / "slurm.conf"), "PATH": path}
+
+    def ask(self, *command: str) -> str:
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def jobs(self, state: str, shown: str = "%i") -> list[str]:
+        """The jobs in a state, as squeue shows them."""
+        return self.ask("squeue", "--noheader", f"--states={state}", f"--format={shown}").splitlines()
+
+
+@dataclass
+class Run:
+    """`snakemake --profile slurm` in a repository, up to the pre-trained policy unless it is given other words."""
+
+    cluster: Cluster
+    repo: Path
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self.repo / "said.log").open("ab") as said:
+            return subprocess.Popen(
+                self._command(words), cwd=self.repo, env=self._environment(), stdout=said, stderr=said
+            )
+
+    def finish(self, *words: str) -> str:
+        """Run to the end, which must be a good one; what was said."""
+        return ended(self.start(*words), self.repo)
+
+    def frozen(self) -> psutil.Process:
+        """The pre-training job's own process, stopped once it has written a checkpoint: it hangs until it is ended."""
+        saved = self.repo / Path(TARGET).parent
+        until(lambda: any(saved.glob(".work-target/*/checkpoint-*/trainer_state.json")), "a checkpoint")
+        process = self.training()[0]
+        process.suspend()
+        return process
+
+    def training(self) -> list[psutil.Process]:
+        """Processes of the stage that pre-trains in this repository."""
+        return [process for process in psutil.process_iter() if self._is_training(process)]
+
+    def log(self) -> str:
+        return "".join(path.read_text() for path in (self.repo / "results/slurm/logs/pretrain").rglob("*.log"))
+
+    def _is_training(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            return words[1:4] == ["-m", "coevolve", "pretrain"] and Path(process.cwd()) == self.repo
+        return False
+
+    def _command(self, words: tuple[str, ...]) -> list[str]:
+        config = ["--config", "suite=slurm", "machine=tests"]
+        return [*SNAKEMAKE, "--profile", "slurm", *QUICK, *config, *(words or ("--", PRETRAINED))]
+
+    def _environment(self) -> dict[str, str]:
+        return {**self.cluster.environment, "PYTHONPATH": str(self.repo), "HOME": str(self.repo)}
+
+
+def copied(repo: Path, target: Path) -> Path:
+    """A repository with its results, times and all, at another place."""
+    return Path(shutil.copytree(repo, target, symlinks=True, dirs_exist_ok=True))
+
+
+def machine(repo: Path, **changes: object) -> None:
+    """Change the tests' machine in a repository; keys of `stages` are added."""
+    path = repo / "configs/machines/tests.yaml"
+    raw = yaml.safe_load(path.read_text())
+    raw["stages"] |= changes.pop("stages", {})
+    path.write_text(yaml.safe_dump(raw | changes))
+
+
+def ended(process: subprocess.Popen[bytes], repo: Path) -> str:
+    """What a run said, after its good end."""
+    status = process.wait(timeout=600)
+    said = (repo / "said.log").read_text()
+    assert status == 0, said[-8000:]
+    return said
+
+
+def killed(process: subprocess.Popen[bytes]) -> None:
+    """kill -9, of this process only."""
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def until(holds: Callable[[], object], what: str, seconds: float = 300) -> None:
+    """Wait until something holds; fails after `seconds`."""
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.02)
+
+
+def results(repo: Path) -> dict[str, object]:
+    """Everything a run decides: hashes of policies, episodes without their timings, pairs, tables."""
+    home = repo / "results/slurm"
+    found: dict[str, object] = {}
+    for path in sorted(home.rglob("*")):
+        name = str(path.relative_to(home))
+        if path.name in ("policy.json", "pairs.jsonl", "records.jsonl", "table1.json", "table1.md", "figure3.json"):
+            found[name] = path.read_bytes()
+        if path.name == "episodes.jsonl" and "parts" not in path.parts:
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            found[name] = [{k: v for k, v in line.items() if k not in ("seconds", "attempts")} for line in lines]
+    return found
+
+
+def same(run: Run, other: Path) -> bool:
+    """Whether the run's pre-trained policy is the other repository's."""
+    return (run.repo / PRETRAINED).read_bytes() == (other / PRETRAINED).read_bytes()
