@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 SHELL := /bin/bash
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup smoke micro gold test test-slow lint lock clean
+.PHONY: help setup smoke smoke-methods micro gold test test-slow test-slurm images lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -24,6 +24,10 @@ smoke: setup ## the whole paper in miniature: set-up, training, evaluation, Tabl
 	snakemake --profile smoke
 	@cat results/smoke/paper/table1.md results/smoke/paper/summary.md
 
+smoke-methods: setup ## every method once, small: Best-of-N, RFT, PPO, GRPO, IPR and the rest
+	snakemake --profile smoke --config suite=smoke_methods
+	@cat results/smoke_methods/paper/table1.md results/smoke_methods/paper/summary.md
+
 micro: setup ## the science in miniature: 5 seeds, 3 iterations
 	snakemake --profile micro
 	@cat results/micro/paper/table1.md results/micro/paper/summary.md
@@ -34,6 +38,12 @@ test: setup ## all tests but the slow ones
 test-slow: setup ## the slow tests only
 	pytest -m slow
 
+test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong there (root, Debian)
+	pytest -m slow tests/slurm
+
+images: setup ## build the container images and name them in containers/images.lock (needs Apptainer)
+	python containers/build.py
+
 lint: setup ## the laws that need no run
 	ruff check && ruff format --check && mypy && lint-imports
 
@@ -41,7 +51,7 @@ lock: setup ## write requirements.lock from the environment
 	$(VENV)/bin/pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove results, keep the committed reference
-	rm -rf results/smoke results/micro .snakemake
+	rm -rf results/smoke results/smoke_methods results/micro .snakemake
 
 gold: setup ## make the committed gold trajectories again and compare them, bit for bit (minutes)
 	snakemake --profile smoke --config suite=gold -- results/gold/gold/sciworld/gold.jsonl

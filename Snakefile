@@ -9,8 +9,11 @@ from snakemake.utils import min_version
 
 from pathlib import Path
 
-from coevolve import config as suites, store
+from snakemake.settings.types import DeploymentMethod
+
+from coevolve import config as suites, images, store
 from coevolve.dag import STAGES
+from coevolve.errors import UserError
 from coevolve.plan import Plan
 from coevolve.targets import targets
 
@@ -21,7 +24,10 @@ OVERRIDES = suites.dotted({key: value for key, value in config.items() if key no
 MACHINE_FILE = f"configs/machines/{config.get('machine', 'h100')}.yaml"
 MACHINE = suites.load_machine(MACHINE_FILE)
 PLAN = Plan(suites.load(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
-COEVOLVE = f"{config.get('python', sys.executable)} -m coevolve"
+# An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside.
+COEVOLVE = f"${{{{COEVOLVE_PYTHON:-{config.get('python', sys.executable)}}}}} -m coevolve"
+CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+IMAGES = images.locked() if CONTAINED else {}
 LOCK = store.Lock(Path(PLAN.home) / ".lock")
 
 
@@ -44,9 +50,11 @@ COMMAND = f"{COEVOLVE} {{rule}} --config {SUITE} {SET} --threads {{threads}} {LA
 
 
 onstart:
+    for problem in images.check() if CONTAINED else ():
+        raise UserError(problem)
     # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
     if not LOCK.acquire():
-        raise suites.UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
+        raise UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
 
 
 rule all:
@@ -68,6 +76,10 @@ rule all:
 #   shard       a part of a rollout or evaluation, where the machine divides them
 #   rollout     an agent explores the training tasks
 #   pairs       eq. 6 and 8, as the method's recipe says
+#   steps       IPR: pairs of steps, by what continuations earn
+#   select      RFT: an agent's own successes, beside the experts
+#   refit       RFT: a base policy again, on what was selected
+#   ppo, grpo   the target learns from its own episodes while it plays
 #   train       eq. 7 (failure agent) and eq. 9 (target agent): one objective, weights per pair
 #   evaluate    the target agent plays the evaluation tasks
 #   report      the paper's tables and figures
@@ -89,6 +101,8 @@ for stage in STAGES:
         threads: MACHINE.needs(stage).cpus
         resources:
             **MACHINE.resources(stage),
+        container:
+            str(IMAGES[stage].file) if stage in IMAGES else None
         shell:
             COMMAND
 

@@ -127,7 +127,9 @@ def _add_stage(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1, help="of all nodes together")
     parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes")
+    parser.add_argument(
+        "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
+    )
     parser.add_argument("--on", action="append", default=[], metavar="NAME=VALUE", help="model, env, branch, agent")
     parser.add_argument("inputs", nargs="*", metavar="NAME=FILE", help="input files by name")
     parser.set_defaults(command=_stage, stage=name)

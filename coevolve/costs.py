@@ -80,7 +80,7 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Mapping[str, str])
     seconds += FORWARD * weights * work.write / (devices * constants.writing)
     if work.turns:
         seconds += work.turns * constants.turn_seconds[plan.suite.envs[wildcards["env"]].kind]
-    keeps = stage == "snapshot" or STAGES[stage].files == ("policy.json",)
+    keeps = stage == "snapshot" or STAGES[stage].files[0] == "policy.json"
     policy = weights * BYTES_A_WEIGHT if keeps else 0.0
     kept = policy + work.kept * BYTES_A_TOKEN
     return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept, _measured(plan, stage, wildcards))
@@ -136,8 +136,10 @@ def _work(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> Work:
     branch = Branch.parse(wildcards["branch"])
     suite = plan.suite.under(branch.method) if branch.method in plan.suite.recipes else plan.suite
     expected = suite.envs[wildcards["env"]].expected
-    if stage == "sft":
-        return Work(train=expected.experts * expected.tokens * suite.sft.epochs)
+    played = expected.explore * suite.rollout.k
+    if stage in ("sft", "refit"):
+        own = played * (1 - expected.failures) if stage == "refit" else 0
+        return Work(train=(expected.experts + own) * expected.tokens * suite.sft.epochs)
     if stage == "pretrain":
         pretrain = suite.models[wildcards["model"]].pretrain
         return Work(train=expected.experts * expected.tokens * (pretrain.epochs if pretrain else 0))
@@ -147,7 +149,16 @@ def _work(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> Work:
         tokens = _pair_tokens(suite, branch, wildcards, expected)
         passes = 1 if suite.dpo.precompute_reference else suite.dpo.epochs
         return Work(train=tokens * suite.dpo.epochs, read=tokens * passes)
-    return _play(plan, suite, expected, stage, wildcards)
+    if stage == "ppo":
+        return _episodes(expected, expected.explore * suite.ppo.epochs, suite.ppo.passes)
+    if stage == "grpo":
+        return _episodes(expected, expected.explore * suite.grpo.epochs * suite.grpo.group, 1)
+    if stage == "steps":
+        ways = expected.experts * expected.turns / suite.steps.every
+        return _episodes(expected, ways * (1 + 2 * suite.steps.samples) / 2, 0)  # on average half a way is left
+    if stage in ("rollout", "evaluate", "shard"):
+        return _play(plan, suite, expected, stage, wildcards)
+    return Work()
 
 
 def _pair_tokens(suite: Suite, branch: Branch, wildcards: Mapping[str, str], expected: Expected) -> float:
@@ -160,11 +171,14 @@ def _pair_tokens(suite: Suite, branch: Branch, wildcards: Mapping[str, str], exp
 
 
 def _play(plan: Plan, suite: Suite, expected: Expected, stage: str, wildcards: Mapping[str, str]) -> Work:
-    """Episodes: their prompts and observations are read once, their actions written token by token."""
-    if stage not in ("rollout", "evaluate", "shard"):
-        return Work()
     evaluates = stage == "evaluate" or wildcards.get("whole") == "eval"
     parts = (plan.shards.evaluate if evaluates else plan.shards.rollout) if stage == "shard" else 1
-    episodes = (expected.evaluate if evaluates else expected.explore * suite.rollout.k) / parts
+    whole = expected.evaluate * suite.evaluation.samples if evaluates else expected.explore * suite.rollout.k
+    return _episodes(expected, whole / parts, 0)
+
+
+def _episodes(expected: Expected, episodes: float, passes: float) -> Work:
+    """Prompts and observations are read once, actions written token by token; then learned from, so many times."""
     tokens, written = episodes * expected.tokens, episodes * expected.turns * expected.action_tokens
-    return Work(read=tokens - written, write=written, turns=episodes * expected.turns, kept=tokens)
+    turns = episodes * expected.turns
+    return Work(train=tokens * passes, read=tokens - written, write=written, turns=turns, kept=tokens)

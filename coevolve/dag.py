@@ -42,9 +42,11 @@ class Stage:
         return "envs" in self.reads and "{env}" in self.folder
 
 
+_BASELINES = ("evaluation", "selection", "steps", "ppo", "grpo")
 _TREE = "{model}/{env}/{branch}/"
 _TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report")
 _EPISODES = ("models", "envs", "protocol", "protocols", "rollout")
+_PAIRS = ("pairs.jsonl", "drops.jsonl", "summary.json")
 STAGES = {
     stage.name: stage
     for stage in (
@@ -61,19 +63,36 @@ STAGES = {
         Stage("untrained", ("models",), POLICY, _TREE + "policy/target", "base/untrained"),
         Stage("pretrain", ("models",), POLICY, _TREE + "policy/target", "base/pretrained"),
         Stage("sft", ("models", "sft"), POLICY, _TREE + "policy/{agent}", SEED),
-        Stage("shard", _EPISODES, ("episodes.jsonl",), _TREE + "parts/{whole}/{part}", PLAYED),
+        Stage("shard", (*_EPISODES, "evaluation"), ("episodes.jsonl",), _TREE + "parts/{whole}/{part}", PLAYED),
         Stage("rollout", _EPISODES, ("episodes.jsonl",), _TREE + "rollout/{agent}", f"{SEED}|{ITERATION}"),
         Stage(
             "pairs",
             ("recipes", "pairing"),
-            ("pairs.jsonl", "drops.jsonl", "summary.json"),
+            _PAIRS,
             _TREE + "pairs/{agent}",
             learns=("preference",),
         ),
+        Stage(
+            "steps",
+            (*_EPISODES, "recipes", "pairing", "steps"),
+            (*_PAIRS, "explored.jsonl", "worths.jsonl"),
+            _TREE + "pairs/{agent}",
+            learns=("steps",),
+        ),
+        Stage(
+            "select",
+            ("selection",),
+            ("selected.jsonl", "drops.jsonl", "summary.json"),
+            _TREE + "selected/{agent}",
+            learns=("selected",),
+        ),
+        Stage("refit", ("models", "sft"), POLICY, _TREE + "policy/{agent}", learns=("selected",)),
+        Stage("ppo", (*_EPISODES, "ppo"), (*POLICY, "episodes.jsonl"), _TREE + "policy/{agent}", learns=("ppo",)),
+        Stage("grpo", (*_EPISODES, "grpo"), (*POLICY, "episodes.jsonl"), _TREE + "policy/{agent}", learns=("grpo",)),
         Stage("train", ("models", "dpo"), POLICY, _TREE + "policy/{agent}", learns=("preference", "steps")),
         Stage(
             "evaluate",
-            _EPISODES,
+            (*_EPISODES, "evaluation"),
             ("episodes.jsonl", "records.jsonl"),
             _TREE + "eval",
             PLAYED,
@@ -81,7 +100,7 @@ STAGES = {
         Stage(
             "report",
             # What is reckoned of a job's cost depends on what the job is told to do.
-            (*_TABLE, "ablations", "sft", "dpo", "rollout", "pairing", "sources"),
+            (*_TABLE, "ablations", "sft", "dpo", "rollout", "pairing", "sources", *_BASELINES),
             (
                 "table1.md",
                 "table1.tex",

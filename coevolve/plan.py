@@ -83,8 +83,12 @@ class Plan:
         found: dict[tuple[str, str, int, int], str] = {}
         for model, env, seed in product(self.suite.models, self.suite.envs, self.suite.seeds):
             for iteration in range(self.iterations(env, method) + 1):
-                policy = self.policy(model, env, method, seed, iteration, "target")
-                found[model, env, seed, iteration] = policy.replace("policy/target/policy.json", "eval/records.jsonl")
+                if "evaluation" in self._recipe(method).settings:
+                    own = self._file(model, env, self._branch(method, seed, iteration), "eval/records.jsonl")
+                else:
+                    policy = self.policy(model, env, method, seed, iteration, "target")
+                    own = policy.replace("policy/target/policy.json", "eval/records.jsonl")
+                found[model, env, seed, iteration] = own
         return found
 
     def inputs(self, stage: str, wildcards: Mapping[str, str]) -> dict[str, str | list[str]]:
@@ -114,6 +118,8 @@ class Plan:
             return {"tasks": f"{data}/explore.jsonl", "experts": f"{data}/experts.jsonl", **episodes}
         if stage == "train":
             return self._train_inputs(model, env, branch, agent_name(agent))
+        if stage in ("select", "refit", "steps", "ppo", "grpo"):
+            return self._baseline_inputs(stage, model, env, branch, agent_name(agent))
         if stage == "shard":
             return self._play_inputs(model, env, branch, wildcards["whole"], 1)
         if stage == "rollout":
@@ -136,6 +142,9 @@ class Plan:
             constraints["branch"] = rf"(?:{'|'.join(methods) or '(?!)'})/seed\d+/iter[1-9]\d*"
         else:
             constraints["branch"] = own.branches
+        if stage in ("evaluate", "shard"):
+            evaluated = [name for name, recipe in suite.recipes.items() if "evaluation" in recipe.settings]
+            constraints["branch"] += rf"|(?:{'|'.join(evaluated) or '(?!)'})/seed\d+"
         constraints |= {"file": r"[^/]+", "part": r"\d+of\d+"}
         constraints |= {"whole": "rollout/target|rollout/failure|eval"}
         files = own.files if stage == "download" else (*own.files, "provenance.json")
@@ -251,8 +260,27 @@ class Plan:
             "policy": self._player(model, env, branch, whole),
         }
 
+    def _baseline_inputs(
+        self, stage: str, model: str, env: str, branch: Branch, agent: AgentName
+    ) -> dict[str, str | list[str]]:
+        """What methods that do not learn from pairs of whole trajectories need."""
+        data, before = f"{self.home}/data/{env}", branch.iteration - 1
+        rollouts = self.rollouts(model, env, branch.method, branch.seed, branch.iteration)
+        if stage == "select":
+            return {"experts": f"{data}/sft.jsonl", agent: rollouts[agent]}
+        if stage == "refit":
+            selected = self._file(model, env, branch, f"selected/{agent}/selected.jsonl")
+            return {"selected": selected, "start": self._pretrained(model, env)}
+        plays = self._play_inputs(model, env, branch, f"rollout/{agent}", 1)
+        if stage in ("ppo", "grpo"):
+            return {**plays, "policy": self.policy(model, env, branch.method, branch.seed, before, agent)}
+        scorer = self.policy(model, env, branch.method, branch.seed, 0, agent)
+        return {**plays, "experts": f"{data}/experts.jsonl", agent: rollouts[agent], "scorer": scorer}
+
     def _player(self, model: str, env: str, branch: Branch, whole: str) -> str:
         """The policy that is evaluated on a branch, or that explores there: what the previous iteration left."""
+        if whole == "eval" and branch.method in self.suite.recipes:
+            return self.policy(model, env, branch.method, branch.seed, branch.iteration, "target")
         if whole == "eval" or not branch.iteration:
             agent = "target" if whole == "eval" else whole.removeprefix("rollout/")
             return self._file(model, env, branch, f"policy/{agent}/policy.json")

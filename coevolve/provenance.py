@@ -73,8 +73,8 @@ def repository() -> tuple[str, bool]:
 
 
 def container() -> str:
-    """Digest of the container image this process runs in, as the workflow set it; empty outside containers."""
-    return os.environ.get("COEVOLVE_CONTAINER", "")
+    """The image this process runs in by its file's name, which ends with its digest; empty outside of containers."""
+    return Path(os.environ.get("APPTAINER_CONTAINER", "")).stem
 
 
 @functools.cache

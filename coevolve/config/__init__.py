@@ -1,5 +1,6 @@
 """Suites: strict, typed YAML; see `coevolve.config.suite`."""
 
+from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
 from coevolve.config.environments import (
     CatalogueConfig,
     EnvConfig,
@@ -18,6 +19,7 @@ from coevolve.config.environments import (
     WebShopSelection,
 )
 from coevolve.config.machine import Costs, Machine, Needs, Shards, load_machine
+from coevolve.config.online import GrpoConfig, PpoConfig
 from coevolve.config.sections import (
     Ablation,
     AgentRecipe,
@@ -25,6 +27,7 @@ from coevolve.config.sections import (
     Learns,
     LoraConfig,
     ModelConfig,
+    ObjectiveConfig,
     Optimiser,
     PairingConfig,
     PretrainConfig,
@@ -56,16 +59,20 @@ __all__ = [
     "DpoConfig",
     "EnvConfig",
     "EnvSection",
+    "EvaluationConfig",
     "ExpertSource",
     "Flavour",
+    "GrpoConfig",
     "InterCodeSqlConfig",
     "Learns",
     "LoraConfig",
     "Machine",
     "ModelConfig",
     "Needs",
+    "ObjectiveConfig",
     "Optimiser",
     "PairingConfig",
+    "PpoConfig",
     "PretrainConfig",
     "Quirks",
     "Recipe",
@@ -73,6 +80,7 @@ __all__ = [
     "RolloutConfig",
     "SciWorldConfig",
     "SciWorldSelection",
+    "SelectionConfig",
     "SftConfig",
     "Shards",
     "Source",
@@ -80,6 +88,7 @@ __all__ = [
     "SqlExperts",
     "SqlItems",
     "SqlServerConfig",
+    "StepsConfig",
     "Strict",
     "Suite",
     "TaskSelection",

@@ -1,42 +1,13 @@
-"""The sections of the methods beside the paper's own: which preference objective, and how PPO and GRPO learn online."""
+"""The sections of the methods that learn online: PPO and GRPO."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from coevolve.config.sections import Optimiser, Positive, Rate, Strict
 from coevolve.types import UnitInterval
-
-ObjectiveName = Literal["dpo", "dpo_length", "dmpo", "simpo", "ipo", "kto"]
-_PARAMETERS: dict[str, set[str]] = {"dmpo": {"discount"}, "simpo": {"margin"}, "kto": {"desirable", "undesirable"}}
-
-
-class ObjectiveConfig(Strict):
-    """The preference term of eq. 9: eq. 7 itself (`dpo`) or one of its rivals, with the parameters that one takes.
-
-    `discount` is DMPO's gamma, `margin` SimPO's gamma, `desirable` and `undesirable` KTO's lambdas. What all of them
-    call beta (IPO: tau) is `dpo.beta`.
-    """
-
-    name: ObjectiveName
-    discount: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    margin: Annotated[float, Field(ge=0.0)] | None = None
-    desirable: Rate | None = None
-    undesirable: Rate | None = None
-
-    @model_validator(mode="after")
-    def _own_parameters(self) -> ObjectiveConfig:
-        wanted = _PARAMETERS.get(self.name, set())
-        if self.parameters.keys() != wanted:
-            raise ValueError(f"objective `{self.name}` takes {_listed(wanted)} beside `name`, and nothing else")
-        return self
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The objective's parameters beside beta."""
-        return self.model_dump(exclude={"name"}, exclude_none=True)
 
 
 class PpoConfig(Strict):
@@ -85,7 +56,3 @@ class GrpoConfig(Optimiser):
         if self.batch_size % self.group:
             raise ValueError("`batch_size` must be a multiple of `group`")
         return self
-
-
-def _listed(names: set[str]) -> str:
-    return " and ".join(f"`{name}`" for name in sorted(names)) or "no parameter"

@@ -38,6 +38,36 @@ class SftConfig(Optimiser):
     learning_rate: Rate
 
 
+ObjectiveName = Literal["dpo", "dpo_length", "dmpo", "simpo", "ipo", "kto"]
+_PARAMETERS: dict[str, set[str]] = {"dmpo": {"discount"}, "simpo": {"margin"}, "kto": {"desirable", "undesirable"}}
+
+
+class ObjectiveConfig(Strict):
+    """The preference term of eq. 9: eq. 7 itself (`dpo`) or one of its rivals, with the parameters that one takes.
+
+    `discount` is DMPO's gamma, `margin` SimPO's gamma, `desirable` and `undesirable` KTO's lambdas. What all of them
+    call beta (IPO: tau) is `dpo.beta`.
+    """
+
+    name: ObjectiveName
+    discount: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    margin: Annotated[float, Field(ge=0.0)] | None = None
+    desirable: Rate | None = None
+    undesirable: Rate | None = None
+
+    @model_validator(mode="after")
+    def _own_parameters(self) -> ObjectiveConfig:
+        wanted = _PARAMETERS.get(self.name, set())
+        if self.parameters.keys() != wanted:
+            raise ValueError(f"objective `{self.name}` takes {_listed(wanted)} beside `name`, and nothing else")
+        return self
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The objective's parameters beside beta."""
+        return self.model_dump(exclude={"name"}, exclude_none=True)
+
+
 class DpoConfig(Optimiser):
     """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last one for all later iterations."""
 
@@ -45,6 +75,7 @@ class DpoConfig(Optimiser):
     beta: Annotated[list[Rate], Field(min_length=1)]
     reference: Literal["previous", "base"]
     nll: Literal["mean", "sum"]
+    objective: ObjectiveConfig
     precompute_reference: bool
 
 
@@ -176,6 +207,10 @@ class AgentRecipe(Strict):
         return {kind: weights for kind, weights in kinds.items() if weights is not None}
 
 
+#: Sections that a method may have otherwise: all but those whose results methods share.
+Overridden = Literal["dpo", "pairing", "rollout", "evaluation", "selection", "steps", "ppo", "grpo"]
+
+
 class Recipe(Strict):
     """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often.
 
@@ -191,7 +226,7 @@ class Recipe(Strict):
     shares: str | None = None
     steps_like: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
-    settings: dict[Literal["dpo", "pairing", "rollout"], dict[str, Any]] = {}
+    settings: dict[Overridden, dict[str, Any]] = {}
 
 
 class Ablation(Strict):
@@ -222,3 +257,7 @@ class ReportConfig(Strict):
 
     bootstrap: Positive
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+def _listed(names: set[str]) -> str:
+    return " and ".join(f"`{name}`" for name in sorted(names)) or "no parameter"

@@ -16,7 +16,9 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
 from coevolve.config.environments import KINDS, EnvConfig
+from coevolve.config.online import GrpoConfig, PpoConfig
 from coevolve.config.sections import (
     Ablation,
     DpoConfig,
@@ -58,6 +60,11 @@ class Suite(Strict):
     dpo: DpoConfig
     rollout: RolloutConfig
     pairing: PairingConfig
+    evaluation: EvaluationConfig
+    selection: SelectionConfig
+    steps: StepsConfig
+    ppo: PpoConfig
+    grpo: GrpoConfig
     report: ReportConfig
 
     @property

@@ -60,11 +60,8 @@ def _is_made(job: Job, code: str, hashes: dict[str, list[str]], out: Path) -> bo
         made = Provenance.from_json((out / "provenance.json").read_bytes())
     except (FileNotFoundError, ValidationError):
         return False
-    same = (digest(as_dict(job.suite)), code, _named(job, hashes)) == (
-        made.config_digest,
-        made.code_digest,
-        made.inputs,
-    )
+    asked = (digest(as_dict(job.suite)), code, _named(job, hashes))
+    same = asked == (made.config_digest, made.code_digest, made.inputs)
     if same:
         log.info("%s: made meanwhile; nothing is left to do.", out)
     return same

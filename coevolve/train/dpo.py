@@ -16,10 +16,10 @@ from trl import DPOConfig as TrlConfig
 from trl import DPOTrainer
 from trl.models import prepare_deepspeed
 
-from coevolve.config import DpoConfig, LoraConfig, per_iteration
+from coevolve.config import DpoConfig, LoraConfig, ObjectiveConfig, per_iteration
 from coevolve.policies import directory
 from coevolve.train import loop, weights
-from coevolve.train.objective import PairLosses, Side, pair_losses
+from coevolve.train.objective import REFERENCE_FREE, PairLosses, Side, objective, pair_losses
 from coevolve.train.report import TrainReport, kind_means, report
 from coevolve.train.rows import IGNORED, PairCollator, PairRow, fit_pairs, step_order
 
@@ -30,8 +30,9 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
     #: `compute_loss` divides by the number of pairs of the whole batch, so the trainer must not divide again.
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *, nll: Literal["mean", "sum"], **trl: Any) -> None:
+    def __init__(self, *, nll: Literal["mean", "sum"], preference: ObjectiveConfig, **trl: Any) -> None:
         self._nll: Literal["mean", "sum"] = nll
+        self._objective, self._reference_free = objective(preference), preference.name in REFERENCE_FREE
         self._seen: list[tuple[str, tuple[float, ...]]] = []
         super().__init__(**trl)
         if self.args.precompute_ref_log_probs:
@@ -42,12 +43,12 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
     ) -> Tensor:
         """The micro-batch's share of the mean of eq. 9 over all pairs of the batch."""
         policy = _token_logps(model, inputs)
-        reference = inputs.get("reference")
+        reference = policy.detach() if self._reference_free else inputs.get("reference")
         if reference is None:
             reference = self.compute_ref_log_probs(self.ref_model or self.model, inputs)
         chosen, rejected = _sides(policy, reference, inputs["labels"])
         lambdas = (inputs["lambda_dpo"].to(policy.dtype), inputs["lambda_sft"].to(policy.dtype))
-        losses = pair_losses(chosen, rejected, *lambdas, beta=self.beta, nll=self._nll)
+        losses = pair_losses(chosen, rejected, *lambdas, self.beta, self._nll, self._objective)
         self._see(inputs["kinds"], losses)
         # The gradients of the devices are averaged, and num_items_in_batch counts the pairs of all of them.
         loss: Tensor = losses.loss.sum() * self.accelerator.num_processes / num_items_in_batch
@@ -68,10 +69,14 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """Reference log-probs of each pair, computed once, alone, before the first step: no batch can change them."""
+        if self._reference_free:
+            return dataset
         collator: PairCollator = self.data_collator
         model = self.ref_model or self.model
         if self.ref_model is None and self.is_deepspeed_enabled:
             model = prepare_deepspeed(self.model, self.accelerator)
+        if self.is_fsdp_enabled:
+            model.to(self.accelerator.device)  # it is divided over the devices when the training begins
         indices = list(range(len(collator.pairs)))
         with self.accelerator.split_between_processes(indices, apply_padding=True) as share:
             mine = [self._reference(model, collator, index) for index in share]
@@ -127,13 +132,14 @@ def run_dpo(
         note = f"no pair to train on ({fitted.dropped} of {len(pairs)} dropped): the policy is the one it started from"
         return report(fitted, [], config.batch_size, [], seconds=time.monotonic() - began, note=note)
     order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
+    free = config.objective.name in REFERENCE_FREE
     own = reference is None or reference.resolve() == start.resolve()
     trainer = pair_trainer(
         fitted.rows,
         order,
         model=weights.load(start),
         # Before the first step, or with its adapters off, the model is its own reference: no second copy in memory.
-        reference=None if own and (lora or config.precompute_reference) else weights.load(reference or start),
+        reference=None if free or (own and (lora or config.precompute_reference)) else weights.load(reference or start),
         tokenizer=directory.load_tokenizer(start),
         config=config,
         iteration=iteration,
@@ -167,14 +173,16 @@ def pair_trainer(
     settings = loop.settings(config, rate, slots=len(order), model=model, seed=seed, work=work)
     own = {
         "beta": per_iteration(config.beta, iteration),
-        "precompute_ref_log_probs": config.precompute_reference,
+        # TRL makes a reference model of its own wherever there is neither one nor its log-probs.
+        "precompute_ref_log_probs": config.precompute_reference or config.objective.name in REFERENCE_FREE,
         "disable_dropout": False,  # TRL would silence the adapters' dropout, which is a key of ours
     }
     return PairTrainer(
         nll=config.nll,
+        preference=config.objective,
         model=model,
         ref_model=reference,
-        args=TrlConfig(**settings, **own),
+        args=loop.full_precision(TrlConfig(**settings, **own)),
         data_collator=PairCollator(pairs),
         train_dataset=loop.slots_dataset(order),
         processing_class=tokenizer,

@@ -93,6 +93,7 @@ def test_a_named_program_that_is_no_server_is_the_users_error(binary: str, words
 def test_no_server_at_all_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COEVOLVE_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("COEVOLVE_SERVERS", raising=False)
     with pytest.raises(UserError, match=r"no MySQL or MariaDB on PATH .*envs_setup/mysql\.sh"):
         engine.find(config("mysql", "mariadb"))
 

@@ -1,5 +1,6 @@
 """The trainers against the equations, written out once more with plain loops in float64."""
 
+import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -126,7 +127,7 @@ def optimiser(micro, batch=4, epochs=1.0):
 
 
 def dpo_config(micro=2, nll="mean", precompute=True, **changes):
-    own = {"learning_rate": [1e-2, 1e-3], "beta": [0.1, 0.5], "reference": "previous"}
+    own = {"learning_rate": [1e-2, 1e-3], "beta": [0.1, 0.5], "reference": "previous", "objective": {"name": "dpo"}}
     return DpoConfig(**{**optimiser(micro), **own, "nll": nll, "precompute_reference": precompute, **changes})
 
 
@@ -224,6 +225,67 @@ def test_supervised_training_is_equation_5(model, lora, micro, request, tmp_path
     )
     steps = observe(trainer, tmp_path)
     assert_equal_gradients(steps, batches_of(fitted.rows, order, 4), load(path, lora), equation_5)
+
+
+def turns_of(row):
+    """The places of the row's action tokens, turn by turn."""
+    runs = itertools.groupby(range(1, len(row.input_ids)), key=lambda k: row.action_mask[k])
+    return [list(run) for acted, run in runs if acted]
+
+
+def action_logps(model, row):
+    """Log-probs of the row's action tokens by their place, in one pass: the norms' float32 sums depend on it."""
+    logits = model(input_ids=torch.tensor([row.input_ids])).logits[0]
+    places = [k for k in range(1, len(row.input_ids)) if row.action_mask[k]]
+    return {k: torch.log_softmax(logits[k - 1], dim=-1)[row.input_ids[k]] for k in places}
+
+
+def weighed(logps, row, weigh):
+    """The sum of the row's log-probs with a weight for each turn; `weigh` maps the turns to their weights."""
+    turns = turns_of(row)
+    return sum(factor * logps[k] for turn, factor in zip(turns, weigh(turns), strict=True) for k in turn)
+
+
+def mean_weights(turns):
+    return [1 / sum(map(len, turns))] * len(turns)
+
+
+def dmpo_weights(turns):
+    steps = [0.7**k for k in range(len(turns))]
+    return [sum(steps[t:]) / sum(steps) for t in range(len(turns))]
+
+
+@pytest.mark.parametrize("precompute", [True, False])
+@pytest.mark.parametrize(
+    ("section", "weigh"),
+    [
+        ({"name": "dpo_length"}, mean_weights),
+        ({"name": "dmpo", "discount": 0.7}, dmpo_weights),
+        ({"name": "simpo", "margin": 0.3}, mean_weights),
+    ],
+    ids=["dpo_length", "dmpo", "simpo"],
+)
+def test_preference_training_with_another_objective(section, weigh, precompute, llama, other, tmp_path):
+    config = dpo_config(2, precompute=precompute, objective=section)
+    free, margin = "margin" in section, section.get("margin", 0.0)
+    # What needs no reference gets none, as run_dpo has it.
+    steps, batches = observe_dpo(llama, None if free else other, random_pairs(), config, None, 1, tmp_path)
+    fixed = load(other)
+
+    def loss_of(model, pairs):
+        total = torch.zeros((), dtype=torch.float64)
+        for pair in pairs:
+            rows = (pair.chosen, pair.rejected)
+            logps = [action_logps(model, row) for row in rows]
+            with torch.no_grad():
+                under = [0.0 if free else weighed(action_logps(fixed, row), row, weigh) for row in rows]
+            chosen, rejected = (weighed(own, row, weigh) for own, row in zip(logps, rows, strict=True))
+            gap = 0.1 * (chosen - under[0] - rejected + under[1]) - margin
+            nll = -sum(logps[0].values()) / len(logps[0])
+            total = total - pair.lambda_dpo * torch.log(1 / (1 + torch.exp(-gap))) + pair.lambda_sft * nll
+        return total / len(pairs)
+
+    assert_equal_gradients(steps, batches, load(llama), loss_of)
 
 
 def test_step_0_loss_is_ln_2(llama, tmp_path):

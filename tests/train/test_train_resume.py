@@ -30,6 +30,7 @@ CONFIG = DpoConfig(
     beta=[0.1],
     reference="previous",
     nll="mean",
+    objective={"name": "dpo"},
     precompute_reference=True,
 )
 STEPS = 48

@@ -55,6 +55,12 @@ def cache() -> Path:
     return Path("/var/cache/coevolve") if os.geteuid() == 0 else Path.home() / ".cache" / "coevolve"
 
 
+def servers() -> Path:
+    """Where unpacked servers are: in an image that is a place of their own, beside which nothing can be kept."""
+    given = os.environ.get("COEVOLVE_SERVERS")
+    return Path(given) if given else cache() / "servers"
+
+
 def find(config: SqlServerConfig) -> Engine:
     """The first server there is in the order of `config.engine`; raises `UserError` where there is none."""
     if config.binary is not None:
@@ -86,7 +92,7 @@ def _on_path(flavour: Flavour) -> Engine | None:
 
 def _unpacked(flavour: Flavour) -> Engine | None:
     """The package in the cache, which runs through the loader and libraries unpacked with it."""
-    home = cache() / "servers" / flavour
+    home = servers() / flavour
     program = home / "usr" / "sbin" / PROGRAMS[flavour]
     loaders = sorted(home.glob("usr/lib/*/ld-linux*.so*"))
     if not program.exists() or not loaders:

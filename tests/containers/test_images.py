@@ -1,0 +1,200 @@
+"""The images: one source for all files, a lock of what is there, and a build with a stage run in what it built."""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coevolve import config, images
+from coevolve.dag import STAGES
+from coevolve.errors import UserError
+from coevolve.plan import Plan
+
+#: They go to the network, so they run on the login node, outside of images.
+OUTSIDE = {"download", "snapshot"}
+ROOT = Path(__file__).parents[2]
+DOCKERFILES = sorted(ROOT.glob("containers/*/Dockerfile"))
+GENERATED = [path for path in DOCKERFILES if path.with_name("apptainer.def").exists()]
+BASE = "docker.io/library/python@sha256:" + "0" * 64
+
+
+def name(path):
+    return path.parent.name
+
+
+def test_committed_files_are_what_images_yaml_says(root):
+    spec = importlib.util.spec_from_file_location("generate", root / "containers/generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    made = generate.files(images.source(root / images.SOURCE))
+    committed = {str(path.relative_to(root)) for path in root.glob("containers/*/apptainer.def")}
+    assert committed == {path for path in made if path.endswith(".def")}
+    for path, text in made.items():
+        assert (root / path).read_text() == text, f"{path}: run `python containers/generate.py`"
+
+
+def test_every_stage_has_its_image(root):
+    found = [stage for recipe in images.source(root / images.SOURCE).images.values() for stage in recipe.stages]
+    assert set(STAGES) - OUTSIDE <= set(found) <= set(STAGES)
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=name)
+def test_bases_are_pinned_by_digest(path):
+    text = path.read_text()
+    bases = re.findall(r"^(?:FROM (?!\$)|ARG BASE_IMAGE=)(\S+)$", text, re.MULTILINE)
+    assert bases and all(re.search(r"@sha256:[0-9a-f]{64}$", base) for base in bases)
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=name)
+def test_dockerfiles_stay_in_the_common_subset_and_end_without_root(path):
+    text = path.read_text()
+    assert "<<" not in text and "--mount" not in text
+    assert re.findall(r"^USER (\S+)$", text, re.MULTILINE) == ["coevolve"]
+    assert {line.split()[0] for line in text.splitlines() if not line.startswith("#")} <= {
+        "ARG", "CMD", "COPY", "ENV", "FROM", "LABEL", "RUN", "USER",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [*GENERATED, *(path.with_name("apptainer.def") for path in GENERATED)], ids=str)
+def test_there_is_no_secret_and_pip_goes_by_the_lock(path, root):
+    text = path.read_text()
+    assert not re.search(r"password|secret|token\b|api_key|https?://", text, re.IGNORECASE)
+    locked = {line.split("==")[0].lower() for line in (root / "requirements.lock").read_text().splitlines()}
+    installs = re.findall(r"pip install ([^&\n]*)", text)
+    assert installs
+    for install in installs:
+        *options, lock = shlex.split(install.partition("requirements.lock")[0] + "requirements.lock")
+        assert options[-1] == "--constraint" and lock == "/build/requirements.lock"
+        packages = shlex.split(install.partition("requirements.lock")[2])
+        assert {re.split("==", package)[0].lower() for package in packages} <= locked
+
+
+def test_the_tests_of_an_image_exist(root):
+    for recipe in images.source(root / images.SOURCE).images.values():
+        assert recipe.tests and all((root / path.split("::")[0]).exists() for path in recipe.tests)
+
+
+@pytest.fixture
+def built(tmp_path, root):
+    """A lock with every image of the repository in it; the files hold little."""
+    lock = tmp_path / "images.lock"
+    for image in images.source(root / images.SOURCE).images:
+        made = tmp_path / f".{image}.sif"
+        made.write_text(image)
+        images.add(image, made, "c" * 40, BASE, lock)
+    return lock
+
+
+def test_a_built_image_is_named_by_its_digest_and_found_by_its_stages(built, root):
+    found = images.locked(built, root / images.SOURCE)
+    assert set(found) == {s for recipe in images.source(root / images.SOURCE).images.values() for s in recipe.stages}
+    assert re.fullmatch(r"train-[0-9a-f]{12}\.sif", found["sft"].file.name)
+    assert found["sft"].file.read_text() == "train"
+    assert images.check(built) == []
+
+
+def test_a_rebuilt_image_replaces_its_entry_and_spares_the_file(built, root, tmp_path):
+    old = images.locked(built, root / images.SOURCE)["sft"]
+    made = tmp_path / "new.sif"
+    made.write_text("another")
+    images.add("train", made, "d" * 40, BASE, built)
+    new = images.locked(built, root / images.SOURCE)
+    assert new["sft"].file != old.file and old.file.exists()
+    assert new["rollout"].file.read_text() == "sample"
+
+
+def refusal(lock, root) -> str:
+    with pytest.raises(UserError) as refused:
+        images.locked(lock, root / images.SOURCE)
+    assert str(refused.value).count("\n") == 0
+    return str(refused.value)
+
+
+def test_without_a_lock_one_sentence_says_how_to_build(tmp_path, root):
+    assert re.search("no images were built here; run `make images`", refusal(tmp_path / "images.lock", root))
+    assert len(images.check(tmp_path / "images.lock")) == 1
+
+
+def test_an_image_not_in_the_lock_is_named(built, root):
+    entries = yaml.safe_load(built.read_text())
+    del entries["images"]["sample"]
+    built.write_text(yaml.safe_dump(entries))
+    assert "`sample` is not in it" in refusal(built, root)
+
+
+def test_an_image_whose_file_is_gone_is_named(built, root):
+    file = images.locked(built, root / images.SOURCE)["sft"].file
+    file.unlink()
+    assert f"{file} of the image `train` is not there" in refusal(built, root)
+    assert [str(file) in problem for problem in images.check(built)] == [True]
+
+
+def test_a_changed_byte_is_found(built, root):
+    file = images.locked(built, root / images.SOURCE)["sft"].file
+    file.write_text("tampered")
+    (problem,) = images.check(built)
+    assert str(file) in problem and "copy it again" in problem
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [("sha256", "1" * 64, "not named by"), ("sha256", "short", "sha256"), ("digest", "x", "digest")],
+)
+def test_a_lock_edited_by_hand_is_refused(built, root, key, value, said):
+    entries = yaml.safe_load(built.read_text())
+    entries["images"]["train"][key] = value
+    built.write_text(yaml.safe_dump(entries))
+    assert said in refusal(built, root)
+
+
+def test_two_images_for_one_stage_are_refused(tmp_path, root):
+    entries = yaml.safe_load((root / images.SOURCE).read_text())
+    entries["images"]["mysql"]["stages"] = ["sft"]
+    twice = tmp_path / "images.yaml"
+    twice.write_text(yaml.safe_dump(entries))
+    with pytest.raises(UserError, match="`sft`"):
+        images.source(twice)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(["nonsense"], "no image `nonsense`"), (["mysql"], "not on PATH")])
+def test_a_build_that_cannot_start_is_one_sentence(root, arguments, said):
+    done = build(root, *arguments, PATH="")
+    assert done.returncode != 0
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_smallest_image_builds_and_runs_a_stage(root, tmp_path):
+    """COEVOLVE_BUILD: options that containers/build.py needs on this machine, such as `--base`; empty for none."""
+    if not shutil.which("apptainer") or "COEVOLVE_BUILD" not in os.environ:
+        pytest.skip("apptainer is not on PATH, or COEVOLVE_BUILD (options of containers/build.py) is not set")
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", root, clone], check=True)
+    (clone / "data/mirror").mkdir(parents=True)
+    shutil.copytree(root / "data/mirror/spider", clone / "data/mirror/spider")
+    done = build(clone, *shlex.split(os.environ["COEVOLVE_BUILD"]), "mysql")
+    assert done.returncode == 0, done.stderr[-4000:]
+    (image,) = (clone / images.FOLDER).glob("mysql-*.sif")
+    task = Plan(config.load(root / "configs/smoke.yaml")).arguments("data", {"env": "intercode_sql"})
+    stage = f"$COEVOLVE_PYTHON -m coevolve data --config configs/smoke.yaml {task}"
+    # What the kit needs of a root to run the server as nobody, should this be one.
+    rights = ["--add-caps=CAP_CHOWN,CAP_DAC_OVERRIDE,CAP_FOWNER,CAP_KILL,CAP_SETGID,CAP_SETUID"] * (os.geteuid() == 0)
+    inside = ["apptainer", "exec", *rights, "--cleanenv", "--home", clone, f"--env=COEVOLVE_CACHE={tmp_path}/cache"]
+    done = subprocess.run([*inside, image, "bash", "-c", stage], cwd=clone, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    provenance = (clone / "results/smoke/data/intercode_sql/provenance.json").read_text()
+    assert image.stem in provenance
+
+
+def build(root: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "containers/build.py", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(root), **environment}
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)

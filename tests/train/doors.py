@@ -1,0 +1,93 @@
+"""The key-door world for online training, and a policy that can act there."""
+
+from contextlib import closing
+
+import torch
+from rollout.keydoor import KeyDoor, gold, tasks
+
+from coevolve import seeds, store
+from coevolve.config import SftConfig, TinyArchitecture
+from coevolve.policies import directory
+from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.prompts import parse_action, prompt_messages, write_action
+from coevolve.render import Renderer
+from coevolve.rollout import rollout
+from coevolve.train import sft, tiny
+from coevolve.train.online import World
+from coevolve.types import Sampling, Trajectory
+
+CONTEXT = 320
+TASKS = tasks(2)
+ARCHITECTURE = TinyArchitecture(vocab_size=340, hidden_size=48, layers=2, heads=4, intermediate_size=96)
+SAMPLING = Sampling(temperature=1.0, max_new_tokens=16)
+ACTIONS = ("go left", "go right", "take key", "open door")
+SFT = SftConfig(
+    epochs=6, batch_size=8, micro_batch=8, warmup=0.0, schedule="constant", weight_decay=0.0, max_grad_norm=1.0,
+    save_steps=1000, learning_rate=5e-3,
+)  # fmt: skip
+RULES = {"agent": "target", "protocol": "fixed", "retries": 0}
+
+
+def world(envs=16, tasks=TASKS):
+    return World(
+        tasks=tasks,
+        envs=[KeyDoor() for _ in range(envs)],
+        prompt=prompt_messages,
+        protocol="fixed",
+        long_prompt="end",
+        max_new_tokens=16,
+        retries=0,
+    )
+
+
+def stroll(conversation):
+    """Now the expert's action, now any of the world's."""
+    turn = len(conversation.turns)
+    rng = seeds.generator(5, conversation.key, turn)
+    expert = [parse_action(text) for text in gold(int(conversation.key[len("door")]))]
+    return write_action(expert[turn] if turn < len(expert) and rng.random() < 0.75 else str(rng.choice(ACTIONS)))
+
+
+def half_trained(folder):
+    """The directory of a policy that knows what can be done in the world, and not what is good to do."""
+    with closing(store.Journal(folder / "shown.jsonl", Trajectory)) as journal:
+        shown = rollout(
+            TASKS, ScriptedPolicy(stroll), [KeyDoor()], samples=32, sampling=SAMPLING, seed=0, journal=journal, **RULES
+        )
+    texts = [message.content for episode in shown for message in (*episode.prompt, *episode.completion)]
+    start, out = folder / "random", folder / "half"
+    tiny.build(ARCHITECTURE, context=CONTEXT, texts=texts, seed=1, out=start, name="tiny")
+    renderer = Renderer(directory.load_tokenizer(start))
+    rows = [renderer.render(episode.prompt, episode.completion) for episode in shown]
+    sft.run_sft(rows, start=start, config=SFT, lora=None, seed=1, out=out, work=folder / "work")
+    return out
+
+
+def mean_reward(policy, folder, samples=40, seed=99):
+    """Over `samples` episodes of each task at temperature 1."""
+    torch.set_num_threads(1)
+    player = TransformersPolicy.load(policy, slots=20, context=CONTEXT, long_prompt="end")
+    with closing(store.Journal(folder / f"{policy.name}-played.jsonl", Trajectory)) as journal:
+        envs = [KeyDoor() for _ in range(20)]
+        played = rollout(TASKS, player, envs, samples=samples, sampling=SAMPLING, seed=seed, journal=journal, **RULES)
+    return sum(episode.reward for episode in played) / len(played)
+
+
+class CutOffError(Exception):
+    pass
+
+
+def interrupt(where, after):
+    """The same world, out of order after so many steps of its environments."""
+    left = iter(range(after))
+    for env in where.envs:
+        step = env.step
+
+        def dying(action, step=step):
+            if next(left, None) is None:
+                raise CutOffError
+            return step(action)
+
+        env.step = dying
+    return where

@@ -1,0 +1,133 @@
+"""GRPO on TRL's trainer: what it is given, what it learns from it, its resumption."""
+
+import json
+from contextlib import closing
+
+import pytest
+import torch
+from doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
+from pydantic import ValidationError
+from transformers import TrainerCallback
+
+from coevolve import store
+from coevolve.config import LoraConfig
+from coevolve.config.online import GrpoConfig
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.train import grpo, loop, online
+from coevolve.types import StopReason, Trajectory
+
+ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
+CONFIG = GrpoConfig(
+    epochs=4, batch_size=8, micro_batch=4, group=4, learning_rate=2e-3, warmup=0.0, schedule="constant",
+    weight_decay=0.0, max_grad_norm=1.0, save_steps=1, clip=0.2, beta=0.05,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    return half_trained(tmp_path_factory.mktemp("half"))
+
+
+def train(start, folder, name, config=CONFIG, lora=None, where=None):
+    out, work = folder / name, folder / f"work-{name}"
+    where = where or world()
+    return grpo.run_grpo(where, start=start, config=config, lora=lora, seed=3, out=out, work=work), out
+
+
+def test_grpo_raises_the_reward(half, tmp_path):
+    before = mean_reward(half, tmp_path)
+    config = CONFIG.model_copy(
+        update={"epochs": 20.0, "batch_size": 32, "micro_batch": 16, "group": 8, "beta": 0.0, "save_steps": 100}
+    )
+    report, out = train(half, tmp_path, "learned", config)
+    assert 0.3 < before < 0.6
+    assert mean_reward(out, tmp_path) > before + 0.15
+    assert (report.rows, report.dropped, report.truncated, report.steps) == (320, 0, 0, 10)
+    assert directory.describe(out).name == directory.describe(half).name + "+grpo"
+    assert len({episode.policy.sha256 for episode in store.read(out / "episodes.jsonl", Trajectory)}) == 10
+    json.dumps(report.history)
+
+
+class Witness(TrainerCallback):
+    """Takes down the gradients of the first step."""
+
+    def __init__(self, model):
+        self.model, self.gradients = model, None
+
+    def on_pre_optimizer_step(self, args, state, control, **_):
+        self.gradients = self.gradients or {name: p.grad.clone() for name, p in self.model.named_parameters()}
+
+
+def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
+    """Eq. 3 and 4 with plain loops in float64; TRL's own head computes in float32."""
+    explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
+    plan = [list(TASKS)]
+    config = CONFIG.model_copy(update={"max_grad_norm": 1e9, "batch_size": 16, "group": 8})
+    trainer = grpo.group_trainer(explorer, plan, start=half, config=config, lora=None, seed=3, work=tmp_path)
+    witness = Witness(trainer.model)
+    trainer.add_callback(witness)
+    loop.run(trainer, tmp_path)
+
+    with closing(store.Journal(tmp_path / "episodes-0.jsonl", Trajectory)) as journal:
+        rows = [(episode.task.task_id, explorer.experience(episode)) for episode in journal.records]
+    model = directory.load_model(half, dtype=torch.float64)
+    total, tokens = torch.zeros((), dtype=torch.float64), 0
+    for task, row in rows:
+        rewards = torch.tensor([other.reward for name, other in rows if name == task], dtype=torch.float64)
+        advantage = (row.reward - rewards.mean()) / (rewards.std() + 1e-4)
+        logits = model(input_ids=torch.tensor([row.input_ids])).logits[0]
+        for k in range(1, row.tokens):
+            if row.action_mask[k]:
+                logp = torch.log_softmax(logits[k - 1], dim=-1)[row.input_ids[k]]
+                total, tokens = total - advantage * logp, tokens + 1  # the KL's gradient is 0 at the reference
+    expected = torch.autograd.grad(total / tokens, list(model.parameters()))
+    scale = max(gradient.abs().max() for gradient in expected)
+    assert scale > 1e-3
+    for (name, _), gradient in zip(model.named_parameters(), expected, strict=True):
+        assert (witness.gradients[name] - gradient).abs().max() < 1e-4 * scale, name
+
+
+def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):
+    explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
+    episodes = explorer.play(directory.load_model(half), 0, TASKS)
+    failed = episodes[0].model_copy(update={"stop": StopReason.ENV_ERROR})
+    given = grpo.completions([explorer.experience(episode) for episode in (*episodes, failed)], 1)
+    assert given["reward"] == [*(episode.reward for episode in episodes), None]
+    for episode, prompt, ids, mask in zip(
+        episodes, given["prompt_ids"], given["completion_ids"], given["env_mask"], strict=False
+    ):
+        said = [token for turn in episode.turns for token in turn.token_ids]
+        assert [token for token, own in zip(ids, mask, strict=True) if own] == said
+        assert (*prompt, *ids) == explorer.experience(episode).input_ids
+    assert sum(given["env_mask"][-1]) == 0 and len(given["completion_ids"][-1]) > 0
+
+
+@pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
+def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, lora):
+    whole, straight = train(half, tmp_path, "whole", lora=lora)
+    with pytest.raises(CutOffError):
+        train(half, tmp_path, "torn", lora=lora, where=interrupt(world(), 120))
+    assert loop.last_complete(tmp_path / "work-torn") is not None
+    resumed, out = train(half, tmp_path, "torn", lora=lora)
+    assert directory.describe(out).sha256 == directory.describe(straight).sha256 != directory.describe(half).sha256
+    assert [step["loss"] for step in resumed.history] == [step["loss"] for step in whole.history]
+    assert resumed.rows == whole.rows == 32
+
+
+def test_a_broken_world_is_no_experience(half, tmp_path):
+    broken = [task.model_copy(update={"data": {"key": 0, "broken": 99}}) for task in TASKS]
+    report, _ = train(half, tmp_path, "broken", where=world(tasks=broken))
+    assert 0 < report.dropped < 32 and report.rows == 32 - report.dropped
+    assert all(step["loss"] == pytest.approx(0.0, abs=1e-6) for step in report.history), "all that is left is worth 0"
+
+
+def test_batches_are_whole_groups():
+    with pytest.raises(ValidationError, match="multiple of `group`"):
+        GrpoConfig(**{**CONFIG.model_dump(), "group": 3})
+
+
+def test_one_device(half, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="GRPO trains on one device"):
+        train(half, tmp_path, "two")

@@ -1,0 +1,281 @@
+"""PPO: its equations against plain loops in float64, its learning in a small real world, its resumption."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
+
+from coevolve import store
+from coevolve.config import LoraConfig
+from coevolve.config.online import PpoConfig
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.train import online, ppo
+from coevolve.train.online import Experience
+from coevolve.types import StopReason, Trajectory
+
+ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
+CONFIG = PpoConfig(
+    epochs=8, rollouts=16, passes=2, batch_size=8, micro_batch=4, learning_rate=1e-3, weight_decay=0.0,
+    max_grad_norm=1.0, clip=0.2, value_clip=0.2, value_weight=0.5, kl=0.05, discount=0.97, gae_lambda=0.9,
+)  # fmt: skip
+SHAPE = (4, 17)
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    return half_trained(tmp_path_factory.mktemp("half"))
+
+
+# The reference: one episode at a time, its action tokens alone, in plain numbers.
+
+
+def reference_rewards(reward, kl, weight):
+    rewards = [-weight * k for k in kl]
+    rewards[-1] += reward
+    return rewards
+
+
+def reference_gae(rewards, values, discount, gae_lambda):
+    """Eq. 11 of the GAE paper as the sum it is: A_t = sum_l (gamma lambda)^l delta_{t+l}."""
+    after = [*values[1:], 0.0]
+    deltas = [r + discount * later - now for r, later, now in zip(rewards, after, values, strict=True)]
+    return [
+        sum((discount * gae_lambda) ** (k - t) * deltas[k] for k in range(t, len(deltas))) for t in range(len(deltas))
+    ]
+
+
+def reference_loss(logp, value, old, config):
+    """Of one action token; `old`: its log-prob, value, advantage and return."""
+    old_logp, old_value, advantage, goal = old
+    low, high, near = torch.tensor([1 - config.clip, 1 + config.clip, config.value_clip], dtype=torch.float64)
+    ratio = torch.exp(logp - old_logp)
+    policy = -min(ratio * advantage, min(max(ratio, low), high) * advantage)
+    moved = old_value + min(max(value - old_value, -near), near)
+    critic = max((value - goal) ** 2, (moved - goal) ** 2) / 2
+    return policy + config.value_weight * critic
+
+
+def random_batch(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logps, values, kl = torch.randn((3, *SHAPE), generator=generator, dtype=torch.float64)
+    actions = torch.rand(SHAPE, generator=generator) < 0.4
+    actions[:, 5] = True
+    return logps, values, kl, torch.tensor([1.0, 0.0, 0.25, -0.5], dtype=torch.float64), actions
+
+
+def test_rewards_and_advantages_are_those_of_the_action_tokens_alone():
+    _, values, kl, outcomes, actions = random_batch()
+    hidden = [tensor.masked_fill(~actions, math.nan) for tensor in (values, kl)]
+    rewards = ppo.token_rewards(outcomes, hidden[1], actions, 0.05)
+    advantages = ppo.gae(rewards, hidden[0], actions, discount=0.97, gae_lambda=0.9)
+    for episode, acted in enumerate(actions):
+        expected = reference_rewards(outcomes[episode].item(), kl[episode][acted].tolist(), 0.05)
+        assert rewards[episode][acted].tolist() == pytest.approx(expected, rel=1e-12)
+        expected = reference_gae(expected, values[episode][acted].tolist(), 0.97, 0.9)
+        assert advantages[episode][acted].tolist() == pytest.approx(expected, rel=1e-12)
+    assert (rewards[~actions] == 0).all() and (advantages[~actions] == 0).all()
+
+
+def test_advantages_at_the_ends_of_lambda():
+    _, values, _, outcomes, actions = random_batch()
+    rewards = ppo.token_rewards(outcomes, torch.zeros(SHAPE), actions, 0.0)
+    whole = ppo.gae(rewards, values, actions, discount=1.0, gae_lambda=1.0)
+    expected = (outcomes[:, None] - values).masked_fill(~actions, 0.0)
+    torch.testing.assert_close(whole, expected)
+    single = ppo.gae(rewards, torch.zeros_like(values), actions, discount=1.0, gae_lambda=0.0)
+    assert torch.equal(single, rewards)
+
+
+def test_whitened_advantages():
+    logps, _, _, _, actions = random_batch()
+    white = ppo.whiten(logps, actions)
+    assert white[actions].mean().item() == pytest.approx(0.0, abs=1e-12)
+    assert white[actions].std(correction=0).item() == pytest.approx(1.0)
+    assert (white[~actions] == 0).all()
+
+
+def test_losses_and_gradients_are_the_equations():
+    logps, values, advantages, _, actions = random_batch(1)
+    returns = random_batch(2)[1]
+    moved = [(tensor + 0.3 * random_batch(3)[0]).requires_grad_() for tensor in (logps, values)]
+    losses = ppo.ppo_losses(
+        *moved, ppo.Batch(logps, values, advantages, returns, actions), clip=CONFIG.clip, value_clip=CONFIG.value_clip
+    )
+    total = (losses.policy + CONFIG.value_weight * losses.value).sum()
+    expected = sum(
+        reference_loss(moved[0][at], moved[1][at], (logps[at], values[at], advantages[at], returns[at]), CONFIG)
+        for at in map(tuple, actions.nonzero().tolist())
+    )
+    assert 0 < losses.clipped.sum() < actions.sum()
+    assert total.item() == pytest.approx(expected.item(), rel=1e-12)
+    for ours, theirs in zip(torch.autograd.grad(total, moved), torch.autograd.grad(expected, moved), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def random_experience(seed):
+    rng = np.random.default_rng(seed)
+    length = int(rng.integers(12, 30))
+    mask = [0] * 4 + rng.integers(0, 2, length - 4).tolist()
+    mask[5] = 1
+    ids = tuple(rng.integers(5, 300, length).tolist())
+    return Experience(ids, tuple(mask), prompt=4, reward=float(rng.random()), truncated=False)
+
+
+def plain(model, head, row):
+    """(log-prob, value) of each action token of one row, by the model's own full output."""
+    output = model(input_ids=torch.tensor([row.input_ids]), output_hidden_states=True)
+    found = []
+    for k in range(1, row.tokens):
+        if row.action_mask[k]:
+            logp = torch.log_softmax(output.logits[0, k - 1], dim=-1)[row.input_ids[k]]
+            found.append((logp, head(output.hidden_states[-1][0, k - 1])[0]))
+    return found
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+def test_a_step_follows_the_gradient_of_the_equations(llama, other, micro):
+    """The trainer against plain loops, in float64, once its policy has moved away from the one that played."""
+    rows = [random_experience(seed) for seed in range(3)]
+    config = CONFIG.model_copy(update={"micro_batch": micro, "batch_size": 3, "max_grad_norm": 1e9})
+    model, reference = (directory.load_model(path, dtype=torch.float64) for path in (llama, other))
+    trainer = ppo.PpoTrainer(model, reference, config, seed=1)
+    torch.nn.init.normal_(trainer.head.weight, generator=torch.Generator().manual_seed(0))
+
+    before = [[(logp.item(), value.item()) for logp, value in plain(model, trainer.head, row)] for row in rows]
+    under = [[logp.item() for logp, _ in plain(reference, trainer.head, row)] for row in rows]
+    kl = [[now[0] - then for now, then in zip(*pair, strict=True)] for pair in zip(before, under, strict=True)]
+    advantages = [
+        reference_gae(
+            reference_rewards(row.reward, kl[i], config.kl), [value for _, value in before[i]], config.discount,
+            config.gae_lambda,
+        )
+        for i, row in enumerate(rows)
+    ]  # fmt: skip
+    flat = np.concatenate(advantages)
+
+    batch, seen = trainer.estimate(rows)
+    assert seen["kl"] == pytest.approx(np.mean([sum(episode) for episode in kl]), rel=1e-9)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1), dtype=weight.dtype)
+    total = torch.zeros((), dtype=torch.float64)
+    for i, row in enumerate(rows):
+        for k, (logp, value) in enumerate(plain(model, trainer.head, row)):
+            advantage = (advantages[i][k] - flat.mean()) / (flat.std() + 1e-8)
+            old = (*before[i][k], advantage, advantages[i][k] + before[i][k][1])
+            total = total + reference_loss(logp, value, [torch.tensor(x, dtype=torch.float64) for x in old], config)
+    weights = [*model.parameters(), *trainer.head.parameters()]
+    expected = torch.autograd.grad(total / len(flat), weights)
+
+    logged = trainer.step(rows, batch, [2, 0, 1])
+    assert 0 < logged["clipped"] < 1
+    assert logged["loss"] == pytest.approx(total.item() / len(flat), rel=1e-9)
+    scale = max(gradient.abs().max() for gradient in expected)
+    for weight, gradient in zip(weights, expected, strict=True):
+        assert (weight.grad - gradient).abs().max() <= 1e-9 * scale
+
+
+LEARNING = CONFIG.model_copy(
+    update={"epochs": 160.0, "rollouts": 32, "passes": 4, "batch_size": 16, "micro_batch": 16, "discount": 1.0}
+    | {"gae_lambda": 0.95, "kl": 0.003}
+)
+
+
+def train(start, folder, name, config=CONFIG, lora=None, where=None, seed=3):
+    out, work = folder / name, folder / f"work-{name}"
+    work.mkdir(exist_ok=True)
+    where = where or world()
+    return ppo.run_ppo(where, start=start, config=config, lora=lora, seed=seed, out=out, work=work), out
+
+
+def test_ppo_raises_the_reward(half, tmp_path):
+    before = mean_reward(half, tmp_path)
+    report, out = train(half, tmp_path, "learned", LEARNING)
+    assert 0.3 < before < 0.6
+    assert mean_reward(out, tmp_path) > before + 0.15
+    assert (report.rows, report.dropped, report.truncated, report.steps) == (320, 0, 0, 80)
+    assert [step["step"] for step in report.history] == list(range(1, 81))
+    assert report.history[0]["kl"] == pytest.approx(0.0, abs=1e-6) and report.history[-1]["kl"] > 0.1
+    assert directory.describe(out).name == directory.describe(half).name + "+ppo"
+    json.dumps(report.history)
+
+
+def test_the_episodes_lie_beside_the_policy(half, tmp_path):
+    report, out = train(half, tmp_path, "episodes", CONFIG.model_copy(update={"epochs": 16.0, "passes": 3}))
+    episodes = store.read(out / "episodes.jsonl", Trajectory)
+    assert len(episodes) == report.rows == 32
+    assert len({episode.policy.sha256 for episode in episodes}) == 2, "one policy an iteration"
+    explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
+    assert report.tokens == 3 * sum(explorer.experience(episode).tokens for episode in episodes)
+
+
+@pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
+def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, lora):
+    config = CONFIG.model_copy(update={"epochs": 24.0})
+    whole, straight = train(half, tmp_path, "whole", config, lora)
+    with pytest.raises(CutOffError):
+        train(half, tmp_path, "torn", config, lora, where=interrupt(world(), 200))
+    work = tmp_path / "work-torn"
+    assert torch.load(work / "ppo.pt", weights_only=True)["iteration"] in (1, 2)
+    (work / ".ppo.pt.tmp").write_bytes(b"half a checkpoint")
+    resumed, out = train(half, tmp_path, "torn", config, lora)
+    assert directory.describe(out).sha256 == directory.describe(straight).sha256 != directory.describe(half).sha256
+    assert resumed.history == whole.history and len(whole.history) == 3 * 4
+    assert not (out / "adapter_config.json").exists()
+
+
+def test_seeds_differ(half, tmp_path):
+    policies = [train(half, tmp_path, f"seed{seed}", seed=seed)[1] for seed in (1, 2)]
+    assert len({directory.describe(policy).sha256 for policy in policies}) == 2
+
+
+def test_a_broken_world_is_no_experience(half, tmp_path):
+    broken = [task.model_copy(update={"data": {"key": 0, "broken": 99}}) for task in TASKS]
+    report, out = train(half, tmp_path, "broken", where=world(tasks=broken))
+    assert 0 < report.dropped < 16 and report.rows == 16 - report.dropped
+    assert all(
+        episode.stop is StopReason.ENV_ERROR or episode.reward == 0
+        for episode in store.read(out / "episodes.jsonl", Trajectory)
+    )
+
+
+def test_an_experience_is_what_was_sampled(half, tmp_path):
+    explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
+    episode = explorer.play(directory.load_model(half), 0, TASKS)[0]
+    row = explorer.experience(episode)
+    said = [token for turn in episode.turns for token in turn.token_ids]
+    assert [token for token, acted in zip(row.input_ids, row.action_mask, strict=True) if acted] == said
+    assert row.action_mask[: row.prompt] == (0,) * row.prompt and row.action_mask[row.prompt] == 1
+    assert row.reward == episode.reward
+    assert explorer.experience(episode.model_copy(update={"stop": StopReason.ENV_ERROR})) is None
+    assert explorer.experience(episode.model_copy(update={"turns": ()})) is None
+    explorer.context = row.prompt + 3
+    assert explorer.experience(episode).tokens == row.prompt + 3 and explorer.experience(episode).truncated
+    explorer.context = row.prompt
+    assert explorer.experience(episode) is None
+
+
+def test_every_task_is_visited_before_any_is_visited_again():
+    steps = online.visits(range(5), 3, 2.0, seed=1)
+    assert [len(step) for step in steps] == [3, 3, 3, 3]
+    stream = [task for step in steps for task in step]
+    assert sorted(stream[:5]) == sorted(stream[5:10]) == list(range(5))
+    assert stream != [task for step in online.visits(range(5), 3, 2.0, seed=2) for task in step]
+    with pytest.raises(UserError, match="no task to explore"):
+        online.visits([], 3, 2.0, seed=1)
+
+
+def test_a_loss_that_is_no_number_ends_the_training(half, tmp_path):
+    with pytest.raises(UserError, match="lower `learning_rate`"):
+        train(half, tmp_path, "nan", CONFIG.model_copy(update={"learning_rate": 1e30}))
+    assert not (tmp_path / "nan").exists()
+
+
+def test_one_device(half, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="PPO trains on one device"):
+        train(half, tmp_path, "two")

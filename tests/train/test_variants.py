@@ -1,0 +1,256 @@
+"""The objectives beside eq. 7, against plain loops in float64 and by their properties."""
+
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from coevolve.config import ObjectiveConfig
+from coevolve.train.objective import OBJECTIVES, REFERENCE_FREE, Side, objective, pair_losses, turns
+
+PAIRS, TOKENS = 5, 23
+PARAMETERS = {
+    "dpo": {},
+    "dpo_length": {},
+    "dmpo": {"discount": 0.7},
+    "simpo": {"margin": 0.4},
+    "ipo": {},
+    "kto": {"desirable": 1.3, "undesirable": 0.8},
+}
+CASES = [*PARAMETERS.items(), ("dmpo", {"discount": 1.0})]
+NAMES = list(PARAMETERS)
+
+
+def sigma(x):
+    return 1 / (1 + torch.exp(-x))
+
+
+# The reference: one trajectory, one token at a time. A trajectory is a list of turns, a turn a list of
+# (log pi_theta, log pi_ref) of its tokens.
+
+
+def split(side, pair):
+    """The turns of one trajectory."""
+    found, before = [], False
+    for policy, reference, acted in zip(side.policy[pair], side.reference[pair], side.actions[pair], strict=True):
+        if acted and not before:
+            found.append([])
+        if acted:
+            found[-1].append((policy, reference))
+        before = bool(acted)
+    return found
+
+
+def tokens(trajectory):
+    return [token for turn in trajectory for token in turn]
+
+
+def ratio(turn):
+    return sum(policy - reference for policy, reference in turn)
+
+
+def mean_ratio(trajectory):
+    return ratio(tokens(trajectory)) / len(tokens(trajectory))
+
+
+def reference_dpo(chosen, rejected, beta):
+    return -torch.log(sigma(beta * (ratio(tokens(chosen)) - ratio(tokens(rejected)))))
+
+
+def reference_dpo_length(chosen, rejected, beta):
+    return -torch.log(sigma(beta * mean_ratio(chosen) - beta * mean_ratio(rejected)))
+
+
+def reference_dmpo(chosen, rejected, beta, discount):
+    def discounted(trajectory):
+        # Shi et al. normalise the discounted sum of occupancy terms: phi(t, T) is the share of the discounted steps
+        # that come at t or later, sum_{k=t}^{T-1} gamma^k / sum_{k=0}^{T-1} gamma^k.
+        steps = len(trajectory)
+        whole = sum(discount**k for k in range(steps))
+        return sum(sum(discount**k for k in range(t, steps)) / whole * ratio(trajectory[t]) for t in range(steps))
+
+    return -torch.log(sigma(beta * discounted(chosen) - beta * discounted(rejected)))
+
+
+def reference_simpo(chosen, rejected, beta, margin):
+    def mean(trajectory):
+        return sum(policy for policy, _ in tokens(trajectory)) / len(tokens(trajectory))
+
+    return -torch.log(sigma(beta * mean(chosen) - beta * mean(rejected) - margin))
+
+
+def reference_ipo(chosen, rejected, beta):
+    return (mean_ratio(chosen) - mean_ratio(rejected) - 1 / (2 * beta)) ** 2
+
+
+def reference_kto(chosen, rejected, beta, desirable, undesirable, z_chosen, z_rejected):
+    gain = desirable * sigma(beta * (ratio(tokens(chosen)) - z_chosen))
+    pain = undesirable * sigma(beta * (z_rejected - ratio(tokens(rejected))))
+    return (desirable - gain + undesirable - pain) / 2
+
+
+REFERENCES = {name: globals()[f"reference_{name}"] for name in NAMES}
+
+
+def reference_losses(name, chosen, rejected, beta, parameters):
+    trajectories = [(split(chosen, pair), split(rejected, pair)) for pair in range(len(chosen.policy))]
+    if name == "kto":
+        means = [sum(ratio(tokens(pair[side])).item() for pair in trajectories) / len(trajectories) for side in (0, 1)]
+        parameters = {**parameters, "z_chosen": max(0.0, means[1]), "z_rejected": max(0.0, means[0])}
+    return torch.stack([REFERENCES[name](*pair, beta, **parameters) for pair in trajectories])
+
+
+def random_side(seed, shift=0.0):
+    generator = torch.Generator().manual_seed(seed)
+    policy, reference = -torch.rand((2, PAIRS, TOKENS), generator=generator, dtype=torch.float64) * 3
+    actions = torch.rand((PAIRS, TOKENS), generator=generator) < 0.5
+    actions[:, 3] = True
+    return Side((policy + shift).requires_grad_(), reference, actions)
+
+
+def losses_of(name, chosen, rejected, beta, parameters):
+    return objective(ObjectiveConfig(name=name, **parameters))(chosen, rejected, beta)
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES)
+@pytest.mark.parametrize("beta", [0.1, 0.5])
+@pytest.mark.parametrize("shift", [-0.5, 0.5])
+def test_objectives_are_their_equations(name, parameters, beta, shift):
+    """Losses and gradients to 1e-9; the shift gives KTO reference points on both sides of 0."""
+    chosen, rejected = random_side(1, shift), random_side(2, shift)
+    losses = losses_of(name, chosen, rejected, beta, parameters).loss
+    expected = reference_losses(name, chosen, rejected, beta, parameters)
+    torch.testing.assert_close(losses, expected, rtol=1e-9, atol=1e-9)
+    weights = torch.arange(1.0, PAIRS + 1, dtype=torch.float64)
+    inputs = (chosen.policy, rejected.policy)
+    ours = torch.autograd.grad((losses * weights).sum(), inputs)
+    theirs = torch.autograd.grad((expected * weights).sum(), inputs)
+    for gradient, wanted in zip(ours, theirs, strict=True):
+        assert wanted.abs().max() > 1e-3
+        torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-9)
+
+
+def at_step_0(seed):
+    side = random_side(seed)
+    return Side(side.reference.clone().requires_grad_(), side.reference, side.actions)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dpo", math.log(2)),
+        ("dpo_length", math.log(2)),
+        ("dmpo", math.log(2)),
+        ("ipo", (1 / (2 * 0.1)) ** 2),
+        ("kto", (1.3 + 0.8) / 4),
+    ],
+)
+def test_at_step_0_the_loss_is_known(name, value):
+    preference = losses_of(name, at_step_0(1), at_step_0(2), 0.1, PARAMETERS[name])
+    assert preference.loss.tolist() == pytest.approx([value] * PAIRS)
+    assert preference.margin.tolist() == pytest.approx([0.0] * PAIRS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_chosen_side_is_pulled_up_and_the_rejected_one_down(name):
+    chosen, rejected = at_step_0(1), at_step_0(2)
+    losses_of(name, chosen, rejected, 0.1, PARAMETERS[name]).loss.sum().backward()
+    assert (chosen.policy.grad[chosen.actions] < 0).all() and (rejected.policy.grad[rejected.actions] > 0).all()
+    assert (chosen.policy.grad[~chosen.actions] == 0).all() and (rejected.policy.grad[~rejected.actions] == 0).all()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "ipo"])
+def test_a_wider_margin_is_a_smaller_loss(name):
+    def loss(up):
+        sides = [random_side(seed) for seed in (1, 2)]
+        chosen = Side(sides[0].policy + up, sides[0].reference, sides[0].actions)
+        return losses_of(name, chosen, sides[1], 0.1, {**PARAMETERS[name]}).loss
+
+    assert name == "kto" or (loss(0.2) < loss(0.1)).all()
+    assert loss(0.2).mean() < loss(0.1).mean()
+
+
+def test_ipo_stops_at_its_target():
+    sides = [at_step_0(1), at_step_0(2)]
+    chosen = Side(sides[0].policy + 1 / (2 * 0.1), sides[0].reference, sides[0].actions)
+    assert losses_of("ipo", chosen, sides[1], 0.1, {}).loss.tolist() == pytest.approx([0.0] * PAIRS, abs=1e-18)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_simpo_ignores_the_reference(name):
+    def loss(shift):
+        chosen, rejected = random_side(1), random_side(2)
+        shifted = Side(chosen.policy, chosen.reference + shift, chosen.actions)
+        return losses_of(name, shifted, rejected, 0.1, PARAMETERS[name]).loss
+
+    assert torch.equal(loss(0.0), loss(0.3)) == (name in REFERENCE_FREE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_stands_off_the_mask_does_not_matter(name):
+    chosen, rejected = random_side(1), random_side(2)
+    hidden = [
+        Side(s.policy.masked_fill(~s.actions, math.nan), s.reference.masked_fill(~s.actions, math.nan), s.actions)
+        for s in (chosen, rejected)
+    ]
+    assert torch.equal(
+        losses_of(name, *hidden, 0.1, PARAMETERS[name]).loss,
+        losses_of(name, chosen, rejected, 0.1, PARAMETERS[name]).loss,
+    )
+
+
+@pytest.mark.parametrize("name", ["dpo_length", "simpo", "ipo"])
+def test_length_normalised_objectives_do_not_see_a_trajectory_said_twice(name):
+    chosen, rejected = random_side(1), random_side(2)
+    twice = Side(*(torch.cat([tensor, tensor], dim=1) for tensor in (chosen.policy, chosen.reference, chosen.actions)))
+    once = losses_of(name, chosen, rejected, 0.5, PARAMETERS[name]).loss
+    torch.testing.assert_close(losses_of(name, twice, rejected, 0.5, PARAMETERS[name]).loss, once)
+
+
+def test_turns_are_runs_of_action_tokens():
+    mask = torch.tensor([[0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [0] * 11]).bool()
+    numbers = turns(mask)
+    assert numbers[mask].tolist() == [0, 0, 1, 2, 2, 2, 0]
+    assert numbers.amax(dim=1).tolist() == [2, 0, 0]
+
+
+def test_dmpo_is_dpo_on_a_single_turn():
+    mask = torch.zeros(PAIRS, TOKENS, dtype=torch.bool)
+    mask[:, 4:9] = True
+    sides = [Side(side.policy, side.reference, mask) for side in (random_side(1), random_side(2))]
+    dmpo = losses_of("dmpo", *sides, 0.1, {"discount": 0.5}).loss
+    torch.testing.assert_close(dmpo, losses_of("dpo", *sides, 0.1, {}).loss)
+
+
+def test_dmpo_weighs_early_turns_more():
+    chosen, rejected = at_step_0(1), at_step_0(2)
+    losses_of("dmpo", chosen, rejected, 0.1, {"discount": 0.7}).loss.sum().backward()
+    for pair in range(PAIRS):
+        acted = chosen.actions[pair]
+        pull = -chosen.policy.grad[pair][acted]
+        later = turns(chosen.actions)[pair][acted].diff() > 0
+        assert (pull.diff()[later] < 0).all() and (pull.diff()[~later].abs() < 1e-15).all()
+
+
+def test_lambda_0_leaves_the_other_term():
+    chosen, rejected = random_side(1), random_side(2)
+    nothing, one = torch.zeros(PAIRS), torch.ones(PAIRS)
+    for name in NAMES:
+        chosen_one = objective(ObjectiveConfig(name=name, **PARAMETERS[name]))
+        alone = pair_losses(chosen, rejected, nothing, one, 0.1, "mean", chosen_one).loss
+        assert torch.equal(alone, pair_losses(chosen, rejected, nothing, one, 0.1, "mean").loss)
+        pure = pair_losses(chosen, rejected, one, nothing, 0.1, "mean", chosen_one).loss
+        assert torch.equal(pure, chosen_one(chosen, rejected, 0.1).loss)
+
+
+def test_every_objective_has_a_name_in_the_config():
+    assert set(OBJECTIVES) == set(NAMES) == set(ObjectiveConfig.model_fields["name"].annotation.__args__)
+
+
+@pytest.mark.parametrize(
+    "section", [{"name": "dmpo"}, {"name": "dpo", "margin": 0.1}, {"name": "kto", "desirable": 1.0}, {"name": "orpo"}]
+)
+def test_an_objective_takes_its_own_parameters_and_no_others(section):
+    with pytest.raises(ValidationError, match=r"takes|Input should be"):
+        ObjectiveConfig(**section)
