@@ -16,6 +16,7 @@ from tabulate import tabulate
 from coevolve.config import Machine, Suite
 from coevolve.config.environments import Expected
 from coevolve.dag import STAGES, Branch, agent_name
+from coevolve.errors import UserError
 from coevolve.plan import Plan
 from coevolve.types import PairKind
 
@@ -136,6 +137,8 @@ def _work(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> Work:
     branch = Branch.parse(wildcards["branch"])
     suite = plan.suite.under(branch.method) if branch.method in plan.suite.recipes else plan.suite
     expected = suite.envs[wildcards["env"]].expected
+    if expected is None:
+        raise UserError(f"envs.{wildcards['env']}: `expected` is missing; say what a cost is reckoned with.")
     played = expected.explore * suite.rollout.k
     if stage in ("sft", "refit"):
         own = played * (1 - expected.failures) if stage == "refit" else 0

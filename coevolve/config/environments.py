@@ -59,7 +59,7 @@ class EnvSection(Strict):
     kind: str
     label: str
     workers: Positive
-    expected: Expected
+    expected: Expected | None = None
 
     @property
     def module(self) -> str:

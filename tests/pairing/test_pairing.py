@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from coevolve import store
 from coevolve.config import AgentRecipe, PairingConfig
 from coevolve.errors import UserError
-from coevolve.pairing import pair, summary
+from coevolve.pairing import USES, pair, summary
 from coevolve.types import (
     DropReason,
     Message,
@@ -303,7 +303,7 @@ def situations(draw):
         within=draw(st.booleans()),
         hard_negative=draw(st.sampled_from([None, 0.6])),
     )
-    kinds = draw(st.sets(st.sampled_from(list(PairKind))))
+    kinds = draw(st.sets(st.sampled_from(list(USES))))
     return (
         names,
         {agent: [e for e in episodes if e.agent == agent] for agent in ("expert", "target", "failure")},
@@ -366,6 +366,6 @@ def test_exchanging_the_agents_exchanges_the_kinds(situation):
         "expert": sides["expert"],
         **{agent: [e.model_copy(update={"agent": agent}) for e in sides[other[agent]]] for agent in other},
     }
-    there, back = (paired(list(PairKind), rules, tasks=names, **group) for group in (sides, mirrored))
+    there, back = (paired(list(USES), rules, tasks=names, **group) for group in (sides, mirrored))
     for kind, image in ((TARGET, FAILURE), (FAILURE, TARGET), (BOTH, BOTH)):
         assert there.kinds[kind] == back.kinds[image]

@@ -48,7 +48,8 @@ def row(seed, length=20):
 
 
 ROWS = [row(seed) for seed in range(10)]
-KINDS = [*PairKind, PairKind.FAILURE_FAILURE]
+PAPERS = (PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE, PairKind.FAILURE_FAILURE)
+KINDS = [*PAPERS, PairKind.FAILURE_FAILURE]
 PAIRS = [PairRow(KINDS[i % 4], row(i), row(100 + i), *((1.0, 0.0) if i % 4 > 1 else (0.5, 0.5))) for i in range(10)]
 
 
@@ -99,9 +100,8 @@ def test_pretraining_learns_every_token(tmp_path, llama):
 def test_dpo_widens_the_margin_and_reports_each_kind(tmp_path, llama, lora):
     config = DPO.model_copy(update={"epochs": 10.0})
     report, out = run_dpo(tmp_path, llama, config=config, lora=lora)
-    paper = (PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE, PairKind.FAILURE_FAILURE)
-    assert set(report.kinds) == set(paper)
-    assert [report.kinds[kind].pairs for kind in paper] == [3, 3, 4]
+    assert set(report.kinds) == set(PAPERS)
+    assert [report.kinds[kind].pairs for kind in PAPERS] == [3, 3, 4]
     for kind in report.kinds.values():
         assert kind.margin > 0 and kind.accuracy > 0.5 and kind.chosen < 0
     assert report.kinds[PairKind.FAILURE_FAILURE].loss < math.log(2)
