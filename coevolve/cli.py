@@ -52,6 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(plan)
     plan.add_argument("--machine", type=Path, default=MACHINE, help="where it would run (default: %(default)s)")
     plan.set_defaults(command=_plan)
+    check = commands.add_parser("verify", help="the paper's claims: 0 reproduced, 1 one contradicted, 3 none decided")
+    _add_config(check)
+    check.add_argument("--as-if", action="store_true", help="judge orders on what is not about the paper's setting")
+    check.add_argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md there")
+    check.set_defaults(command=_verify)
     named = commands.add_parser("targets", help="what can be asked of snakemake by name")
     _add_config(named)
     named.set_defaults(command=_targets)
@@ -158,6 +163,20 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         raise UserError(f"argument `{text}`: write it as NAME=VALUE.")
     return name, value
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from coevolve.paper import claims, verdicts
+    from coevolve.stages import verify
+
+    plan, paper = Plan(config.load(options.config, options.set)), claims.load(CLAIMS)
+    found = verify.verify(plan, paper, verify.finished(plan, paper), options.as_if)
+    for verdict in found:
+        print(verdicts.line(verdict))
+    print(verdicts.summary(found, verify.AS_IF * options.as_if))
+    if options.out:
+        verify.write(found, options.out, options.as_if)
+    return verdicts.exit_status(found)
 
 
 def _plan(options: argparse.Namespace) -> int:

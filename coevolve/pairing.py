@@ -176,6 +176,8 @@ def _check_agents(
     recipe: AgentRecipe, experts: Sequence[Trajectory], rollouts: Mapping[Agent, Sequence[Trajectory]]
 ) -> None:
     for kind in recipe.trains_on:
+        if kind not in KINDS:
+            raise UserError(f"recipe: `trains_on.{kind.value}` is no pair of whole trajectories; set `learns: steps`.")
         for agent in sorted(USES[kind] - {"expert"} - set(rollouts)):
             raise UserError(
                 f"recipe: `trains_on.{kind.value}` needs rollouts of the {agent} agent and there are none; "

@@ -78,6 +78,16 @@ class Plan:
         learns_alone = recipe.learns in ("selected", "ppo", "grpo") and agent == "target"
         return learns_alone or bool(recipe.agents[agent].trains_on)
 
+    def explorations(self, methods: Sequence[str]) -> dict[tuple[str, str, int, int, str], str]:
+        """Episodes by (method, env, seed, iteration, agent); methods share those of their first iteration."""
+        return {
+            (method, env, seed, iteration, agent): path
+            for method in methods
+            for model, env, seed, iteration in self.evaluations(method)
+            if iteration
+            for agent, path in self.rollouts(model, env, method, seed, iteration).items()
+        }
+
     def evaluations(self, method: str) -> dict[tuple[str, str, int, int], str]:
         """Records by (model, env, seed, iteration) of a method, from its base policy (iteration 0) on."""
         found: dict[tuple[str, str, int, int], str] = {}
@@ -94,7 +104,10 @@ class Plan:
     def inputs(self, stage: str, wildcards: Mapping[str, str]) -> dict[str, str | list[str]]:
         """Input files of a job by name."""
         if stage == "report":
-            return {**self._table_inputs(self.suite.methods), "machine": self.machine}
+            explored = sorted(set(self.explorations(self.suite.methods).values()))
+            experts = [f"{self.home}/data/{env}/experts.jsonl" for env in self.suite.envs]
+            own: dict[str, str | list[str]] = {"machine": self.machine, "explorations": explored, "experts": experts}
+            return self._table_inputs(self.suite.methods) | own
         if stage == "ablation":
             return self._table_inputs(self.suite.ablations[wildcards["ablation"]].methods)
         if stage in ("gold", "download", "snapshot"):

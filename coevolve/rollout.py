@@ -1,9 +1,9 @@
 """The episode loop: many episodes side by side, each a conversation between a policy and an environment.
 
 An episode is a generator. It yields the conversation that awaits an action and is sent the completion; between two
-yields it does one step of its environment. The episodes run in two halves: while the environments of one half step in
-threads, the policy answers all conversations of the other at once. Finished episodes go to a journal; a run that was
-killed takes them from there and plays only the others.
+yields it does one step of its environment. It may open with turns that are given, not asked for. The episodes run in
+two halves: while the environments of one half step in threads, the policy answers all conversations of the other at
+once. Finished episodes go to a journal; a run that was killed takes them from there and plays only the others.
 """
 
 from __future__ import annotations
@@ -41,6 +41,14 @@ class Plan:
     protocol: Protocol
     prompt: PromptBuilder
     retries: int
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How an episode begins: its task, and the turns that are taken before the policy is asked for one."""
+
+    task: Task
+    prefix: Sequence[Turn] = ()
 
 
 @dataclass
@@ -91,17 +99,22 @@ def rollout(
     journal: Journal[Trajectory],
     prompt: PromptBuilder = prompt_messages,
     progress: Progress | None = None,
+    prefixes: Sequence[Sequence[Turn]] | None = None,
 ) -> list[Trajectory]:
     """`samples` episodes of every task, in task order; as many at once as there are `envs`.
 
-    A task listed twice is played `samples` times more. An episode whose environment fails is started again up to
-    `retries` times and then ends as `env_error` with reward 0. Episodes already in `journal` are not played again;
-    raises `UserError` if it holds episodes of another rollout.
+    A task listed twice is played `samples` times more. The episodes of the i-th task begin with the turns of
+    `prefixes[i]` (None: with none): their actions are done again and keep their text and token ids; what they meet is
+    what the environment answers now. They count towards the step limit.
+
+    An episode whose environment fails is started again up to `retries` times and then ends as `env_error` with reward
+    0. Episodes already in `journal` are not played again; raises `UserError` if it holds episodes of another rollout.
     """
     plan = Plan(policy.ref, sampling, seed, agent, protocol, prompt, retries)
-    wanted = _episodes(tasks, samples)
+    openings = [Opening(*given) for given in zip(tasks, prefixes or [()] * len(tasks), strict=True)]
+    wanted = _episodes(openings, samples)
     finished = _finished(journal, plan, wanted)
-    waiting = deque((task, sample) for (_, sample), task in wanted.items() if (task.task_id, sample) not in finished)
+    waiting = deque((opening, key[1]) for key, opening in wanted.items() if key not in finished)
     progress = progress or Progress("episodes")
     _report(progress, finished, len(wanted))
     for trajectory in _play_all(waiting, policy, envs, plan):
@@ -113,23 +126,24 @@ def rollout(
     return [finished[key] for key in wanted]
 
 
-def _episodes(tasks: Sequence[Task], samples: int) -> dict[Key, Task]:
+def _episodes(openings: Sequence[Opening], samples: int) -> dict[Key, Opening]:
     """The episodes to play, by task id and sample number, in task order."""
     seen: Counter[str] = Counter()
-    wanted: dict[Key, Task] = {}
-    for task in tasks:
-        for sample in range(seen[task.task_id], seen[task.task_id] + samples):
-            wanted[task.task_id, sample] = task
-        seen[task.task_id] += samples
+    wanted: dict[Key, Opening] = {}
+    for opening in openings:
+        task_id = opening.task.task_id
+        for sample in range(seen[task_id], seen[task_id] + samples):
+            wanted[task_id, sample] = opening
+        seen[task_id] += samples
     return wanted
 
 
-def _finished(journal: Journal[Trajectory], plan: Plan, wanted: dict[Key, Task]) -> dict[Key, Trajectory]:
+def _finished(journal: Journal[Trajectory], plan: Plan, wanted: dict[Key, Opening]) -> dict[Key, Trajectory]:
     """The episodes that the journal already holds; raises `UserError` if one of them is not this rollout's."""
     finished = {(record.task.task_id, record.sample): record for record in journal.records}
     for key, record in finished.items():
         same_plan = _identity(record) == (plan.policy, plan.sampling, plan.seed, plan.agent, plan.protocol)
-        if not same_plan or wanted.get(key) != record.task:
+        if not same_plan or key not in wanted or not _opens(record, wanted[key]):
             raise UserError(
                 f"{journal.path}: episode {record.task.task_id}#{record.sample} is of another policy, sampling, seed, "
                 "protocol or task list; delete the file and start again."
@@ -137,12 +151,18 @@ def _finished(journal: Journal[Trajectory], plan: Plan, wanted: dict[Key, Task])
     return finished
 
 
+def _opens(record: Trajectory, opening: Opening) -> bool:
+    """Whether an episode begins as `opening` says; one whose environment failed may have ended before."""
+    beginnings = zip(record.turns, opening.prefix, strict=False)
+    return record.task == opening.task and all(turn.text == given.text for turn, given in beginnings)
+
+
 def _identity(record: Trajectory) -> tuple[PolicyRef | None, Sampling | None, int, Agent, Protocol]:
     return record.policy, record.sampling, record.seed, record.agent, record.protocol
 
 
 def _play_all(
-    waiting: deque[tuple[Task, int]], policy: Policy, envs: Sequence[Env], plan: Plan
+    waiting: deque[tuple[Opening, int]], policy: Policy, envs: Sequence[Env], plan: Plan
 ) -> Iterator[Trajectory]:
     """Play the `waiting` episodes, half of the environments stepping at any time; yields each episode as it ends."""
     with ThreadPoolExecutor(max_workers=max(1, len(envs))) as threads:
@@ -173,23 +193,23 @@ def _advance(lane: Lane, answer: Completion | None) -> Move:
     return Move(ended, event)
 
 
-def _lane(env: Env, waiting: deque[tuple[Task, int]], plan: Plan) -> Lane:
+def _lane(env: Env, waiting: deque[tuple[Opening, int]], plan: Plan) -> Lane:
     """The waiting episodes that `env` gets to play, one by one: their conversations, and a trajectory at each end."""
     while True:
         try:
-            task, sample = waiting.popleft()
+            opening, sample = waiting.popleft()
         except IndexError:
             return
-        yield (yield from _episode(env, task, sample, plan))
+        yield (yield from _episode(env, opening, sample, plan))
 
 
-def _episode(env: Env, task: Task, sample: int, plan: Plan) -> Generator[Conversation, Completion, Trajectory]:
+def _episode(env: Env, opening: Opening, sample: int, plan: Plan) -> Generator[Conversation, Completion, Trajectory]:
     """Play one episode to its end, whatever that is."""
-    began = time.monotonic()
+    began, task = time.monotonic(), opening.task
     for number in range(1, plan.retries + 2):
         attempt, error = Attempt(), ""
         try:
-            stop = yield from _play(env, task, sample, plan, attempt)
+            stop = yield from _play(env, opening, sample, plan, attempt)
             break
         except EnvError as failure:
             stop, error, attempt.reward = StopReason.ENV_ERROR, str(failure) or type(failure).__name__, 0.0
@@ -215,31 +235,37 @@ def _episode(env: Env, task: Task, sample: int, plan: Plan) -> Generator[Convers
 
 
 def _play(
-    env: Env, task: Task, sample: int, plan: Plan, attempt: Attempt
+    env: Env, opening: Opening, sample: int, plan: Plan, attempt: Attempt
 ) -> Generator[Conversation, Completion, StopReason]:
     """Act until the episode ends; `attempt` holds what happened even if the environment fails."""
+    task = opening.task
     seed = seeds.derive(plan.seed, plan.agent, task.task_id, sample)
     attempt.prompt = plan.prompt(env.start(task))
+    for given in opening.prefix:
+        if _take(env, given, attempt):
+            return StopReason.DONE
     while len(attempt.turns) < env.step_limit(task):
         said = yield Conversation(_key(task, sample), seed, attempt.prompt, tuple(attempt.turns))
         if not said.fits:
             return StopReason.CONTEXT
-        action = env.parse(said.text)
-        step = env.step(action)
-        attempt.turns.append(
-            Turn(
-                text=said.text,
-                action=action,
-                observation=step.observation,
-                score=step.score,
-                token_ids=said.token_ids,
-                truncated=said.truncated,
-            )
+        turn = Turn(
+            text=said.text,
+            action=env.parse(said.text),
+            observation="",
+            token_ids=said.token_ids,
+            truncated=said.truncated,
         )
-        attempt.reward, attempt.score = step.reward, step.score
-        if step.done:
+        if _take(env, turn, attempt):
             return StopReason.DONE
     return StopReason.STEP_LIMIT
+
+
+def _take(env: Env, turn: Turn, attempt: Attempt) -> bool:
+    """Do a turn's action and add the turn, with what it met, to the attempt; whether that ended the episode."""
+    step = env.step(turn.action)
+    attempt.turns.append(turn.model_copy(update={"observation": step.observation, "score": step.score}))
+    attempt.reward, attempt.score = step.reward, step.score
+    return step.done
 
 
 def _key(task: Task, sample: int) -> str:

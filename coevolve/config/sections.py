@@ -165,9 +165,13 @@ class SourceFile(Strict):
 
 
 class RolloutConfig(Strict):
-    """Exploration: `k` rollouts per instruction; evaluation is greedy, once. A broken episode has `retries` more."""
+    """Exploration: `k` rollouts per instruction, at `temperature` (None: the protocol's).
+
+    A broken episode is started again up to `retries` times.
+    """
 
     k: Positive
+    temperature: Annotated[float, Field(ge=0.0)] | None = None
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]
     max_new_tokens: Positive
     retries: Annotated[int, Field(ge=0)]
@@ -227,6 +231,13 @@ class Recipe(Strict):
     steps_like: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
     settings: dict[Overridden, dict[str, Any]] = {}
+
+    @model_validator(mode="after")
+    def _pairs_of_steps(self) -> Recipe:
+        with_steps = {name for name, agent in self.agents.items() if PairKind.EXPERT_STEP in agent.trains_on}
+        if with_steps != ({"target"} if self.learns == "steps" else set()):
+            raise ValueError("`learns: steps` goes with `agents.target.trains_on.expert_step`, and nothing else does")
+        return self
 
 
 class Ablation(Strict):

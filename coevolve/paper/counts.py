@@ -27,6 +27,16 @@ def markdown(summaries: Mapping[Key, Mapping[str, Any]], overlap: Mapping[str, i
     )
 
 
+def rows(summaries: Mapping[Key, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same counts as data: a flat object for each method, environment, seed, iteration, agent and pair kind."""
+    names = ("method", "model", "env", "seed", "iteration", "agent")
+    return [
+        {**dict(zip(names, key, strict=True)), "kind": kind, **count}
+        for key, summary in sorted(summaries.items())
+        for kind, count in summary["kinds"].items()
+    ]
+
+
 def _reasons(drops: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items())) or "none"
 

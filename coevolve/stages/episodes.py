@@ -10,50 +10,67 @@ from typing import Any
 
 import torch
 
-from coevolve import store
+from coevolve import seeds, store
 from coevolve.envs.domains import domain
 from coevolve.errors import UserError
 from coevolve.policies.transformers import TransformersPolicy
 from coevolve.prompts import prompt_messages
 from coevolve.rollout import rollout
 from coevolve.stages.job import Job
-from coevolve.types import Sampling, Task, Trajectory
+from coevolve.types import Sampling, Task, Trajectory, Turn
+
+#: The episodes of a job that plays once; others have a name of their own.
+EPISODES = "episodes"
 
 
-def play(job: Job, tasks: Sequence[Task], *, temperature: float, samples: int) -> list[Trajectory]:
-    """Episodes of every task in task order; those that a killed run finished are read back, not played again."""
+def play(
+    job: Job,
+    tasks: Sequence[Task],
+    *,
+    temperature: float,
+    samples: int,
+    policy: str = "policy",
+    prefixes: Sequence[Sequence[Turn]] | None = None,
+    name: str = EPISODES,
+) -> list[Trajectory]:
+    """Episodes of every task in task order; those that a killed run finished are read back, not played again.
+
+    `policy` is the input that plays. Episodes of another `name` have a journal and random draws of their own.
+    """
     torch.set_num_threads(job.threads)
     config, quirks = job.suite.rollout, job.suite.quirks
     sampling = Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
     workers = min(job.env.workers, len(tasks) * samples)
-    policy = TransformersPolicy.load(
-        job.policy("policy"), slots=workers, context=job.model.context, long_prompt=quirks.long_prompt
+    player = TransformersPolicy.load(
+        job.policy(policy), slots=workers, context=job.model.context, long_prompt=quirks.long_prompt
     )
-    journal = store.Journal(job.work / "episodes.jsonl", Trajectory)
+    journal = store.Journal(job.work / f"{name}.jsonl", Trajectory)
     with domain(job.env).pool(job.setup, workers) as envs:
         return rollout(
             tasks,
-            policy,
+            player,
             envs,
             samples=samples,
             sampling=sampling,
-            seed=job.seed,
+            seed=job.seed if name == EPISODES else seeds.derive(job.seed, name),
             agent=job.agent,
             protocol=job.suite.protocol,
             retries=config.retries,
             journal=journal,
             prompt=functools.partial(prompt_messages, instruction=job.file("instruction").read_text(encoding="utf-8")),
+            prefixes=prefixes,
         )
 
 
 def exploration(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
-    """Every task k times, at the protocol's temperature."""
-    return play(job, tasks, temperature=job.suite.quirks.exploration_temperature, samples=job.suite.rollout.k)
+    """Every task k times, at the job's temperature."""
+    return play(job, tasks, temperature=job.temperature, samples=job.suite.rollout.k)
 
 
 def evaluation(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
-    """Every task once, greedily."""
-    return play(job, tasks, temperature=0.0, samples=1)
+    """Every task, as often and at the temperature that the suite or the method says."""
+    rules = job.suite.evaluation
+    return play(job, tasks, temperature=rules.temperature, samples=rules.samples)
 
 
 def gathered(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:

@@ -1,4 +1,4 @@
-"""Evaluation: the target agent plays every evaluation task once, greedily."""
+"""Evaluation: the target agent plays every evaluation task; once, greedily, or several times for Best-of-N."""
 
 from __future__ import annotations
 
@@ -14,31 +14,45 @@ from coevolve.types import EvalRecord, StopReason, Task, Trajectory
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `episodes.jsonl` and, for statistics, `records.jsonl`."""
-    episodes = (gathered if "parts" in job.inputs else evaluation)(job, job.records("tasks", Task))
-    scored = records(episodes, job.suite.quirks, job.branch.seed)
+    """Write `episodes.jsonl`, all samples, and, for statistics, `records.jsonl`, the best of each task."""
+    tasks = job.records("tasks", Task)
+    episodes = (gathered if "parts" in job.inputs else evaluation)(job, tasks)
+    scored = records(episodes, job.suite.quirks, job.branch.seed, job.suite.evaluation.samples)
     store.write(out / "episodes.jsonl", episodes)
     store.write(out / "records.jsonl", scored)
-    return {**counts(episodes), "left_out": len(episodes) - len(scored)}
+    return {**counts(episodes), "left_out": len(tasks) - len(scored)}
 
 
-def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int) -> list[EvalRecord]:
-    """What counts towards a mean: all episodes, or (`env_error: exclude`) those the environment did not break."""
-    counted = [e for e in episodes if e.stop is not StopReason.ENV_ERROR or quirks.env_error == "zero"]
-    return [
-        EvalRecord(
-            task_id=episode.task.task_id,
-            split=episode.task.split,
-            seed=seed,
-            environment=episode.environment,
-            reward=episode.reward,
-            success=_success(episode, quirks),
-            stop=episode.stop,
-            turns=len(episode.turns),
-            trajectory_id=episode.digest(),
-        )
-        for episode in counted
+def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int, samples: int = 1) -> list[EvalRecord]:
+    """What counts towards a mean: of every `samples` episodes of a task the best, of equally good ones the first.
+
+    All episodes are asked, or (`env_error: exclude`) those the environment did not break; a task without any is left
+    out.
+    """
+    counted = [
+        [e for e in episodes[i : i + samples] if e.stop is not StopReason.ENV_ERROR or quirks.env_error == "zero"]
+        for i in range(0, len(episodes), samples)
     ]
+    return [_record(max(group, key=_reward), quirks, seed, len(group)) for group in counted if group]
+
+
+def _record(episode: Trajectory, quirks: Quirks, seed: int, samples: int) -> EvalRecord:
+    return EvalRecord(
+        task_id=episode.task.task_id,
+        split=episode.task.split,
+        seed=seed,
+        environment=episode.environment,
+        reward=episode.reward,
+        success=_success(episode, quirks),
+        stop=episode.stop,
+        turns=len(episode.turns),
+        trajectory_id=episode.digest(),
+        samples=samples,
+    )
+
+
+def _reward(episode: Trajectory) -> float:
+    return episode.reward
 
 
 def _success(episode: Trajectory, quirks: Quirks) -> bool:

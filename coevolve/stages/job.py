@@ -64,6 +64,12 @@ class Job:
         return self.suite.recipes[self.branch.method]
 
     @property
+    def temperature(self) -> float:
+        """At which agents explore: the method's own, else the protocol's."""
+        own = self.suite.rollout.temperature
+        return self.suite.quirks.exploration_temperature if own is None else own
+
+    @property
     def seed(self) -> int:
         """The job's own seed, derived from the suite's seed and the job's names; a part has that of the whole."""
         whole = self.wildcards.get("whole", "")

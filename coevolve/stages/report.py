@@ -8,9 +8,10 @@ from typing import Any
 
 from coevolve import costs, store
 from coevolve.config import Machine, load_machine
-from coevolve.paper import claims, differences, figure3, html, table, table1
+from coevolve.paper import claims, differences, figure3, html, table, table1, verdicts
 from coevolve.paper.measurement import Measurement
 from coevolve.plan import Plan
+from coevolve.stages import analysis, verify
 from coevolve.stages.job import Job, write_json
 from coevolve.stages.measurements import final, measurements, sources_and_counts
 
@@ -23,6 +24,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     measured = list(measurements(plan, suite.methods))
     last = final(plan, measured)
     tables = [make(last, paper, labels, suite.report, 0) for make in (table1.reward_table, table1.success_table)]
+    judged = verify.verify(plan, paper, suite.methods)
+    tables[0] = verdicts.noted(tables[0], judged)
     curves = figure3.curves([m for m in measured if _in_figure(m)], labels, suite.report, 0)
     store.write_bytes(out / "table1.md", "\n".join(table.markdown(t) for t in tables).encode())
     store.write_bytes(out / "table1.tex", "\n".join(table.latex(t) for t in tables).encode())
@@ -36,10 +39,12 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         f"{differences.markdown(compared, labels)}\n{sources_and_counts(job, suite.methods)}".encode(),
     )
     _write_costs(plan, load_machine(job.file("machine")), out)
+    analysis.run(job, out)
+    counted = verify.write(judged, out)
     made_from = [path for paths in job.inputs.values() for path in paths]
     page = html.report(out, f"Suite {suite.suite}", paper, made_from)
     store.write_bytes(out / "report.html", page.encode())
-    return {"cells": sum(cell.estimate is not None for t in tables for cell in t.cells)}
+    return {**counted, "cells": sum(cell.estimate is not None for t in tables for cell in t.cells)}
 
 
 def _write_costs(plan: Plan, machine: Machine, out: Path) -> None:

@@ -1,0 +1,99 @@
+"""What the statistics of a report cost: reading records, tables, figure, differences between methods, verdicts.
+
+Seconds are of one processor. Records are made up: twelve methods on the paper's 805 evaluation tasks, with as many
+seeds as give the number asked for.
+
+    python benchmarks/report_statistics.py --records 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from coevolve import config, store
+from coevolve.paper import claims, differences, evidence, figure3, table1, verdicts
+from coevolve.paper.claims import Claims
+from coevolve.paper.measurement import Measurement
+from coevolve.stages.verify import resamples
+from coevolve.types import EvalRecord, StopReason
+
+ROOT = Path(__file__).parents[1]
+METHODS = 12
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=100_000, help="records in all (default: %(default)s)")
+    asked = parser.parse_args()
+    paper, suite = claims.load(ROOT / "configs" / "claims.yaml"), config.load(ROOT / "configs" / "micro.yaml")
+    measured = measurements(paper, asked.records)
+    count = sum(len(m.records) for m in measured)
+    labels = {m.method: m.method for m in measured}
+
+    def judged() -> None:
+        results = evidence.Results(tuple(measured), ())
+        draws = resamples(suite.report.bootstrap, paper)
+        verdicts.judge(
+            evidence.questions(paper, results, resamples=draws, seed=0, as_if=False), suite.report.confidence
+        )
+
+    parts: dict[str, Callable[[], Any]] = {
+        "read": lambda: reread([record for m in measured for record in m.records]),
+        "tables": lambda: [
+            make(measured, paper, labels, suite.report, 0) for make in (table1.reward_table, table1.success_table)
+        ],
+        "figure 3": lambda: figure3.curves(measured, labels, suite.report, 0),
+        "differences": lambda: differences.paired(measured, suite.report, 0),
+        "verdicts": judged,
+    }
+    seconds = {name: timed(part) for name, part in parts.items()}
+    print(f"{count} records, {len(labels)} methods, {suite.report.bootstrap} bootstrap draws")
+    print(tabulate([*seconds.items(), ("all", sum(seconds.values()))], ["part", "cpu-seconds"], floatfmt=".2f"))
+
+
+def measurements(paper: Claims, count: int) -> list[Measurement]:
+    """Made-up records of the paper's protocol and model, so that its claims can be judged."""
+    rng = np.random.default_rng(0)
+    tasks = [(column.env, column.split, column.tasks) for column in paper.columns.values() if column.env]
+    methods = [*paper.rows, *(f"other{number}" for number in range(METHODS - len(paper.rows)))]
+    seeds = max(1, round(count / METHODS / sum(number or 0 for _, _, number in tasks)))
+    return [
+        Measurement(
+            "benchmark", paper.model, paper.protocol, method, env, split or "", 1,
+            tuple(
+                EvalRecord(
+                    task_id=str(task), split=split or "", seed=seed, reward=float(reward), success=bool(reward == 1.0),
+                    stop=StopReason.DONE, turns=5, trajectory_id="0123456789abcdef",
+                )
+                for seed in range(seeds)
+                for task, reward in enumerate(np.round(rng.random(number or 0), 2))
+            ),
+        )
+        for method in methods
+        for env, split, number in tasks
+    ]  # fmt: skip
+
+
+def reread(records: list[EvalRecord]) -> list[EvalRecord]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "records.jsonl")
+        path.write_text("".join(f"{record.to_json()}\n" for record in records))
+        return store.read(path, EvalRecord)
+
+
+def timed(part: Callable[[], Any]) -> float:
+    started = time.process_time()
+    part()
+    return time.process_time() - started
+
+
+if __name__ == "__main__":
+    main()

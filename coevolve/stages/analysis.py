@@ -1,0 +1,131 @@
+"""Figure 2, what agents did while they explored, and Appendix C and D, from the files that the methods left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve import store
+from coevolve.config import Machine, Suite, load_machine
+from coevolve.dag import Branch
+from coevolve.paper import analysis, counts, examples, figure2
+from coevolve.paper import claims as paper
+from coevolve.paper.exploration import Exploration
+from coevolve.paper.measurement import Setting
+from coevolve.plan import Plan
+from coevolve.stages.explorations import explorations
+from coevolve.stages.job import Job, write_json
+from coevolve.types import Record, Trajectory
+
+#: Examples shown of each environment.
+EXAMPLES = 3
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `figure2.{json,png,svg}`, `analysis.{json,md}`, `pairs.json` and `examples.md`."""
+    machine = load_machine(job.file("machine"))
+    plan = Plan(job.suite, shards=machine.shards)
+    return write(plan, paper.load(job.file("claims")), machine, job.suite.methods, out)
+
+
+def write(plan: Plan, claims: paper.Claims, machine: Machine, methods: Sequence[str], out: Path) -> dict[str, Any]:
+    """The same for some methods of a plan; returns how many explorations were read."""
+    suite = plan.suite
+    explored = list(explorations(plan, methods))
+    _write_figure(suite, explored, out)
+    _write_analysis(plan, claims, machine, methods, explored, out)
+    chosen = [one for env in suite.envs for one in examples.examples(explored, env, EXAMPLES)]
+    labels = {env: section.label for env, section in suite.envs.items()}
+    store.write_bytes(out / "examples.md", examples.markdown(chosen, labels).encode())
+    return {"explorations": len(explored), "examples": len(chosen)}
+
+
+def _write_figure(suite: Suite, explored: Sequence[Exploration], out: Path) -> None:
+    (model,) = suite.models.values()
+    setting = Setting(suite.suite, model.label, suite.protocol).sentence()
+    notes = " ".join([setting, *dict.fromkeys(one.note for one in explored if one.note)])
+    labels = {method: recipe.label for method, recipe in suite.recipes.items()}
+    data = figure2.data(explored, labels, notes, suite.report, 0)
+    write_json(out / "figure2.json", data.model_dump(mode="json"))
+    store.write_bytes(out / "figure2.png", figure2.png(data))
+    store.write_bytes(out / "figure2.svg", figure2.svg(data))
+
+
+def _write_analysis(
+    plan: Plan,
+    claims: paper.Claims,
+    machine: Machine,
+    methods: Sequence[str],
+    explored: Sequence[Exploration],
+    out: Path,
+) -> None:
+    experts = {env: _experts(plan, env) for env in plan.suite.envs}
+    found = [analysis.shares(one, threshold) for threshold in claims.hard_negative for one in explored]
+    diverse = [analysis.diversity(one, experts[one.env]) for one in explored]
+    drifts = list(_drifts(plan, methods))
+    computed = [analysis.compute(method, list(_work(plan, machine, method))) for method in methods]
+    store.write_bytes(out / "analysis.md", analysis.markdown(found, diverse, drifts, computed).encode())
+    write_json(
+        out / "analysis.json",
+        {
+            name: [record.model_dump(mode="json") for record in records]
+            for name, records in _named(found, diverse, drifts, computed)
+        },
+    )
+    summaries = {key: json.loads(Path(path).read_bytes()) for key, path in plan.summaries(methods).items()}
+    write_json(out / "pairs.json", counts.rows(summaries))
+
+
+def _named(*records: Sequence[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
+    return zip(("shares", "diversity", "drift", "compute"), records, strict=True)
+
+
+def _experts(plan: Plan, env: str) -> dict[str, Trajectory]:
+    """The first expert of each task."""
+    found = store.read(Path(plan.home, "data", env, "experts.jsonl"), Trajectory)
+    return {expert.task.task_id: expert for expert in reversed(found)}
+
+
+def _drifts(plan: Plan, methods: Sequence[str]) -> Iterator[analysis.Drift]:
+    """Of every preference training that the methods' evaluations rest on."""
+    for method in methods:
+        for stage, wildcards in plan.jobs(list(plan.evaluations(method).values())):
+            branch = Branch.parse(wildcards.get("branch", ""))
+            if stage != "train" or branch.method != method:
+                continue
+            names = {"env": wildcards["env"], "agent": wildcards["agent"], **vars(branch)}
+            history = _provenance(plan, stage, wildcards).get("notes", {}).get("history", [])
+            yield from analysis.drift(names, history, plan.suite.under(method).dpo.epochs)
+
+
+def _work(plan: Plan, machine: Machine, method: str) -> Iterator[analysis.Work]:
+    """What every job took that a method's evaluations rest on; the parts of an exploration count its seconds."""
+    for stage, wildcards in plan.jobs(list(plan.evaluations(method).values())):
+        made = _provenance(plan, stage, wildcards)
+        if made and stage != "download":
+            needs, tokens = machine.needs(stage), made["notes"].get("tokens", 0)
+            yield analysis.Work(
+                stage=stage,
+                seconds=made["seconds"],
+                gpus=needs.gpus * needs.nodes,
+                trained=tokens if "history" in made["notes"] else 0,
+                sampled=tokens if stage in ("rollout", "evaluate") else _sampled(plan, stage, wildcards, made["notes"]),
+            )
+
+
+def _sampled(plan: Plan, stage: str, wildcards: Mapping[str, str], notes: Mapping[str, Any]) -> int:
+    """Tokens sampled by a stage that plays on the way: it counts them, or its episodes lie beside its policy."""
+    if stage == "steps":
+        return sum(player["tokens"] for player in notes.get("played", {}).values())
+    path = Path(plan.folder(stage, wildcards), "episodes.jsonl")
+    episodes = store.read(path, Trajectory) if stage in ("ppo", "grpo") else []
+    return sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
+
+
+def _provenance(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> dict[str, Any]:
+    """What a job says of itself; nothing where it left no result, as downloads do."""
+    path = Path(plan.folder(stage, wildcards), "provenance.json")
+    made: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    return made

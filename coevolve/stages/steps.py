@@ -1,0 +1,76 @@
+"""IPR's pairs: whole trajectories by the method's recipe, and steps along the experts' ways (`coevolve.steps`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from coevolve import pairing, steps, store
+from coevolve.stages.episodes import play
+from coevolve.stages.job import Job, write_json
+from coevolve.types import Agent, PairKind, Task, Trajectory, Turn
+
+log = logging.getLogger(__name__)
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `pairs.jsonl`, `drops.jsonl` and `summary.json` as `pairs` does, `explored.jsonl` and `worths.jsonl`.
+
+    The inputs are those of `pairs` and of `rollout`, and the policy `scorer`. Nothing that came in is lost (asserted by
+    the counts of `pairing`).
+    """
+    recipe, rules = job.recipe.agents[job.agent], job.suite.pairing
+    tasks, experts = job.records("tasks", Task), job.records("experts", Trajectory)
+    asked = {kind: weights for kind, weights in recipe.trains_on.items() if kind is not PairKind.EXPERT_STEP}
+    rollouts: dict[Agent, list[Trajectory]] = {job.agent: job.records(job.agent, Trajectory)}
+    whole = pairing.pair(recipe.model_copy(update={"trains_on": asked}), rules, tasks, experts, rollouts)
+    agent = _Player(job, "policy", job.temperature, samples=1)
+    scorer = _Player(job, "scorer", job.suite.steps.temperature, job.suite.steps.samples)
+    weights = recipe.trains_on[PairKind.EXPERT_STEP]
+    found = steps.refine(job.suite.steps, rules, weights, tasks, experts, agent, scorer)
+    both = replace(
+        whole,
+        pairs=whole.pairs + found.pairs,
+        drops=whole.drops + found.drops,
+        kinds={**whole.kinds, PairKind.EXPERT_STEP: found.count},
+    )
+    store.write(out / "pairs.jsonl", both.pairs)
+    store.write(out / "drops.jsonl", both.drops)
+    store.write(out / "explored.jsonl", found.explored)
+    store.write(out / "worths.jsonl", found.worths)
+    summary = {**pairing.summary(both), "played": {player.policy: player.cost for player in (agent, scorer)}}
+    write_json(out / "summary.json", summary)
+    for sentence in summary["empty"]:
+        log.warning("%s", sentence)
+    return summary
+
+
+class _Player:
+    """An input policy that plays from prefixes on; `cost` counts its episodes and the tokens it said in them."""
+
+    def __init__(self, job: Job, policy: str, temperature: float, samples: int) -> None:
+        self.policy, self.cost = policy, {"episodes": 0, "tokens": 0}
+        self._job, self._temperature, self._samples = job, temperature, samples
+
+    def __call__(self, tasks: Sequence[Task], prefixes: Sequence[Sequence[Turn]]) -> list[Trajectory]:
+        """The episodes of each task, as many as asked for side by side."""
+        if not tasks:
+            return []
+        log.info("%s: %d episodes to play.", self.policy, len(tasks) * self._samples)
+        episodes = play(
+            self._job,
+            tasks,
+            temperature=self._temperature,
+            samples=self._samples,
+            policy=self.policy,
+            prefixes=prefixes,
+            name=self.policy,
+        )
+        given = [len(prefix) for prefix in prefixes for _ in range(self._samples)]
+        said = [turn for episode, first in zip(episodes, given, strict=True) for turn in episode.turns[first:]]
+        self.cost["episodes"] += len(episodes)
+        self.cost["tokens"] += sum(len(turn.token_ids) for turn in said)
+        return episodes

@@ -1,0 +1,58 @@
+"""Did it reproduce? The verdict on every claim of the paper, from what lies in a suite's results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve import store
+from coevolve.paper import claims as paper
+from coevolve.paper import evidence, verdicts
+from coevolve.paper.verdicts import Verdict
+from coevolve.plan import Plan
+from coevolve.stages.explorations import explorations
+from coevolve.stages.job import Job
+from coevolve.stages.measurements import measurements
+
+AS_IF = "As if: orders are judged on results that are not about the paper's setting. They show what verdicts look like."
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `verdicts.json` and `verdicts.md` for the suite's own methods; returns how many got which verdict."""
+    found = verify(Plan(job.suite), paper.load(job.file("claims")), job.suite.methods)
+    return write(found, out)
+
+
+def verify(plan: Plan, claims: paper.Claims, methods: Sequence[str], as_if: bool = False) -> list[Verdict]:
+    """A verdict on every claim from the results of `methods`; `as_if` judges orders on what is not about them too."""
+    results = evidence.Results(tuple(measurements(plan, methods)), tuple(explorations(plan, methods)))
+    report = plan.suite.report
+    asked = evidence.questions(claims, results, resamples=resamples(report.bootstrap, claims), seed=0, as_if=as_if)
+    return verdicts.judge(asked, report.confidence)
+
+
+def finished(plan: Plan, claims: paper.Claims) -> list[str]:
+    """The methods the paper claims something of whose results all lie there, of the suite or of its ablations."""
+    return [
+        method
+        for method in plan.suite.recipes
+        if method in claims.methods()
+        and all(
+            Path(path).exists() for path in [*plan.evaluations(method).values(), *plan.explorations([method]).values()]
+        )
+    ]
+
+
+def resamples(asked: int, claims: paper.Claims) -> int:
+    """As many draws as a correction for the number of claims needs to be finer than the level, `asked` at least."""
+    return max(asked, 200 * (len(claims.cells()) + len(claims.statements)))
+
+
+def write(found: Sequence[Verdict], out: Path, as_if: bool = False) -> dict[str, Any]:
+    """Leave the verdicts as JSON and Markdown; returns their counts."""
+    rows = [verdict.model_dump(mode="json") for verdict in found]
+    store.write_bytes(out / "verdicts.json", (json.dumps(rows, indent=2) + "\n").encode())
+    store.write_bytes(out / "verdicts.md", verdicts.markdown(found, AS_IF * as_if).encode())
+    return {outcome: sum(verdict.verdict == outcome for verdict in found) for outcome in verdicts.OUTCOMES}

@@ -1,0 +1,284 @@
+"""Episodes that open with given turns, and pairs of steps along an expert's way, in a small real world."""
+
+import functools
+
+import pytest
+from keydoor import ROOMS, KeyDoor, gold, task
+from runs import SAMPLES, TASKS, run
+from templates.models import tokenizer
+
+from coevolve import store
+from coevolve.config import PairingConfig, StepsConfig
+from coevolve.errors import UserError
+from coevolve.policies.scripted import ScriptedPolicy, recorded
+from coevolve.prompts import write_action
+from coevolve.render import Renderer
+from coevolve.rollout import rollout
+from coevolve.steps import refine
+from coevolve.types import DropReason, PairKind, PairWeights, Sampling, StopReason, Trajectory, Turn
+
+GREEDY = Sampling(temperature=0.0)
+SETTINGS = StepsConfig(samples=4, temperature=1.0, margin=0.01, every=1)
+RULES = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)
+WEIGHTS = PairWeights(dpo=1.0, sft=0.5)
+
+
+def play(folder, policy, tasks, prefixes=None, *, samples=1, envs=3, agent="target", retries=0):
+    journal = store.Journal(folder / f"{policy.name}.jsonl", Trajectory)
+    try:
+        return rollout(
+            tasks,
+            policy,
+            [KeyDoor() for _ in range(envs)],
+            samples=samples,
+            sampling=GREEDY,
+            seed=1,
+            agent=agent,
+            protocol="fixed",
+            retries=retries,
+            journal=journal,
+            prefixes=prefixes,
+        )
+    finally:
+        journal.close()
+
+
+def expert(folder, number=2, texts=None):
+    """What the recorded texts, else the gold ones, bring in task `number`, as an expert's trajectory."""
+    policy = recorded({f"door{number}": texts or gold(number)}, name=f"expert{number}")
+    (episode,) = play(folder, policy, [task(number)], agent="expert")
+    return episode.model_copy(update={"policy": None, "sampling": None})
+
+
+def content(trajectories):
+    return [trajectory.model_dump_json(exclude=set(Trajectory.measured)) for trajectory in trajectories]
+
+
+def test_an_episode_goes_on_from_the_turns_it_is_given(tmp_path):
+    whole, heard = expert(tmp_path), []
+
+    def script(conversation):
+        heard.append(len(conversation.turns))
+        return gold(2)[len(conversation.turns)]
+
+    starts = [0, 1, 3, 5]
+    played = play(tmp_path, ScriptedPolicy(script), [task(2)] * 4, [whole.turns[:t] for t in starts])
+    assert [t.turns for t in played] == [whole.turns] * 4
+    assert [(t.sample, t.reward, t.stop) for t in played] == [(n, 1.0, StopReason.DONE) for n in range(4)]
+    assert sorted(heard) == sorted(turn for t in starts for turn in range(t, 5))
+
+
+def test_given_turns_count_towards_the_step_limit_and_keep_their_token_ids(tmp_path):
+    waits = [Turn(text="Action: wait", action="wait", observation="old", token_ids=(n, 2)) for n in range(ROOMS + 3)]
+    never = ScriptedPolicy(lambda conversation: pytest.fail("no turn is left"))
+    (played,) = play(tmp_path, never, [task(0)], [waits])
+    assert (played.stop, played.reward) == (StopReason.STEP_LIMIT, 0.0)
+    assert [turn.token_ids for turn in played.turns] == [turn.token_ids for turn in waits]
+    assert {turn.observation for turn in played.turns} == {"That does not work here."}
+
+
+def test_a_world_that_breaks_on_the_given_turns_is_started_again(tmp_path):
+    broken = task(1).model_copy(update={"data": {"key": 1, "broken": 1}})
+    prefix = expert(tmp_path, 1).turns[:4]
+    rest = recorded({"door1": gold(1)})
+    (failed,) = play(tmp_path, rest, [broken], [prefix], envs=1)
+    assert (failed.stop, len(failed.turns)) == (StopReason.ENV_ERROR, 2)
+    assert play(tmp_path, rest, [broken], [prefix], envs=1) == [failed]
+    (tmp_path / "recorded.jsonl").unlink()
+    (again,) = play(tmp_path, rest, [broken], [prefix], envs=1, retries=1)
+    assert (again.reward, again.attempts) == (1.0, 2)
+
+
+@pytest.fixture(scope="module")
+def prefixes(tmp_path_factory):
+    return [expert(tmp_path_factory.mktemp("gold"), number).turns[: 1 + number % 3] for number in range(len(TASKS))]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, prefixes):
+    return run(tmp_path_factory.mktemp("run") / "episodes.jsonl", prefixes=prefixes)
+
+
+def test_a_real_policy_goes_on_from_prefixes_alone_and_side_by_side_alike(uninterrupted, prefixes, tmp_path):
+    for episode, prefix in zip(uninterrupted, [p for p in prefixes for _ in range(SAMPLES)], strict=True):
+        assert episode.turns[: len(prefix)] == prefix
+        assert len(episode.turns) > len(prefix) and all(turn.token_ids for turn in episode.turns[len(prefix) :])
+    assert content(run(tmp_path / "one.jsonl", envs=1, prefixes=prefixes)) == content(uninterrupted)
+
+
+def test_a_killed_run_of_prefixes_is_taken_up_again(uninterrupted, prefixes, tmp_path):
+    path = tmp_path / "episodes.jsonl"
+    store.write(path, uninterrupted[:7])
+    with path.open("ab") as file:
+        file.write(uninterrupted[7].to_json().encode()[:100])
+    resumed = run(path, prefixes=prefixes)
+    assert content(resumed) == content(uninterrupted) and resumed[:7] == uninterrupted[:7]
+
+
+def test_a_journal_of_other_prefixes_is_refused(uninterrupted, prefixes, tmp_path):
+    store.write(tmp_path / "episodes.jsonl", uninterrupted)
+    with pytest.raises(UserError, match=r"episode .* is of another"):
+        run(tmp_path / "episodes.jsonl", prefixes=[*prefixes[:-1], [Turn(text="wait", action="wait", observation="")]])
+
+
+def refined(folder, agent, scorer, experts, *, tasks=None, settings=SETTINGS, rules=RULES):
+    """`refine` with scripted players."""
+    explore = functools.partial(play, folder, ScriptedPolicy(agent, "agent"))
+    resume = functools.partial(play, folder, ScriptedPolicy(scorer, "scorer"), samples=settings.samples)
+    tasks = tasks or [one.task for one in experts]
+    return refine(settings, rules, WEIGHTS, tasks, experts, explore, resume)
+
+
+def idle(conversation):
+    return write_action("wait", "nothing to do")
+
+
+def sometimes(conversation):
+    """Opens the door of task 2 in one of four samples, if the key was taken."""
+    said = [turn.action for turn in conversation.turns]
+    lucky = int(conversation.key.rpartition("#")[2]) % 4 == 0
+    onwards = "open door" if said.count("go right") == ROOMS - 1 else "go right"
+    return write_action(onwards if lucky else "wait")
+
+
+def reasons(result):
+    return [drop.reason for drop in result.drops]
+
+
+def test_a_step_is_paired_where_it_is_worth_less_than_the_experts(tmp_path):
+    """Key in room 2: right, right, take key, right, open door; the agent walks right once, then waits."""
+
+    def agent(conversation):
+        return gold(2)[1] if len(conversation.turns) == 1 else idle(conversation)
+
+    guide = expert(tmp_path)
+    result = refined(tmp_path, agent, sometimes, [guide])
+    assert [(worth.turn, worth.expert, worth.explored) for worth in result.worths] == [
+        (2, (1.0 + 3 * 0.5) / 4, 0.0),  # with the key, one of four opens the door; without it none earns anything
+        (3, (1.0 + 3 * 0.5) / 4, (1.0 + 3 * 0.5) / 4),  # one step later in the corridor makes no difference
+        (4, 1.0, (1.0 + 3 * 0.5) / 4),  # the last step is worth what it earns
+    ]
+    assert reasons(result) == [DropReason.IDENTICAL, DropReason.MARGIN]
+    assert [pair.prompt[-1].content for pair in result.pairs] == [guide.turns[t].observation for t in (1, 3)]
+    assert vars(result.count) | {"drops": dict(result.count.drops)} == {
+        "candidates": 4, "pairs": 2, "swapped": 0, "cut": 0, "drops": {"identical": 1, "margin": 1},
+    }  # fmt: skip
+
+
+def test_a_pair_of_steps_is_what_both_did_after_the_same_beginning(tmp_path):
+    guide = expert(tmp_path)
+    first, _ = (result := refined(tmp_path, idle, sometimes, [guide])).pairs
+    explored = result.explored[1]
+    assert first.kind is PairKind.EXPERT_STEP and first.task_id == "door2"
+    assert [m.role for m in first.prompt] == ["user", "assistant", "user", "assistant", "user"]
+    assert [m.content for m in first.prompt[1::2]] == gold(2)[:2]
+    assert [m.content for m in first.chosen[::2]] == gold(2)[2:]
+    assert [m.content for m in first.rejected[::2]] == [idle(None)] * (ROOMS + 3 - 2)
+    assert (first.chosen_id, first.rejected_id) == (guide.digest(), explored.digest())
+    assert (first.chosen_reward, first.rejected_reward) == (1.0, 0.0)
+    assert (first.lambda_dpo, first.lambda_sft) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("margin", [0.49, 0.51])
+def test_the_margin_is_that_between_the_steps(tmp_path, margin):
+    result = refined(tmp_path, idle, idle, [expert(tmp_path)], settings=SETTINGS.model_copy(update={"margin": margin}))
+    assert len(result.pairs) == (2 if margin < 0.5 else 0)
+    assert result.count.drops[DropReason.MARGIN] == 4 - len(result.pairs)
+
+
+@pytest.mark.parametrize("rule", ["drop", "swap"])
+def test_an_agent_that_does_better_is_dropped_or_preferred_as_in_pairing(tmp_path, rule):
+    """An expert that only takes the key, against an agent that then opens the door; the scorer tries the door."""
+    poor = expert(tmp_path, texts=[*gold(2)[:3], *[write_action("wait")] * 4])
+
+    def agent(conversation):
+        return [*gold(2), *gold(2)][len(conversation.turns)]
+
+    def door(conversation):
+        return write_action("open door")
+
+    result = refined(tmp_path, agent, door, [poor], rules=RULES.model_copy(update={"expert_beaten": rule}))
+    assert poor.reward == 0.5 and {one.reward for one in result.explored[:3]} == {1.0}
+    if rule == "drop":
+        assert not result.pairs and DropReason.EXPERT_BEATEN in reasons(result)
+        return
+    (pair,) = result.pairs
+    assert (pair.chosen_reward, pair.rejected_reward) == (1.0, 0.5)
+    assert result.count.swapped == 1 and pair.rejected_id == poor.digest()
+
+
+@pytest.mark.parametrize(("extra", "turns"), [(None, 5), (1, 4), (0, 3)])
+def test_the_rejected_side_is_cut_to_the_experts_length_as_in_pairing(tmp_path, extra, turns):
+    rules = RULES.model_copy(update={"max_extra_turns": extra})
+    result = refined(tmp_path, idle, sometimes, [expert(tmp_path)], rules=rules)
+    assert len(result.pairs[0].rejected_token_ids) == turns and len(result.pairs[0].chosen_token_ids) == 3
+    assert result.count.cut == (0 if extra is None else len(result.pairs))
+
+
+def test_every_reason_why_a_place_gives_no_pair_is_counted(tmp_path):
+    """Nine places of four experts and a task without one; what no pair can come of is not scored."""
+    changed, short, right = expert(tmp_path, 0), expert(tmp_path, 1), expert(tmp_path, 3)
+    other = changed.turns[0].model_copy(update={"observation": "You see nothing."})
+    changed = changed.model_copy(update={"turns": (other, *changed.turns[1:])})
+
+    def agent(conversation):
+        turn = len(conversation.turns)
+        if conversation.key.startswith("door1"):
+            return None
+        return [*gold(3), write_action("wait")][max(0, turn - 1)]
+
+    experts = [changed, short.model_copy(update={"turns": short.turns[:3]}), right, right]
+    result = refined(tmp_path, agent, idle, experts, tasks=[task(n) for n in (0, 1, 2, 3)])
+    assert result.count.candidates == 1 + 4 + 2 + 4 == result.count.pairs + sum(result.count.drops.values())
+    assert [(drop.task_id, drop.reason) for drop in result.drops if drop.task_id != "door3"] == [
+        ("door2", DropReason.MISSING_EXPERT),
+        *[("door0", DropReason.REPLAY_DIFFERS)] * 4,
+        *[("door1", DropReason.EMPTY)] * 2,
+    ]
+    assert {worth.task_id for worth in result.worths} <= {"door3"}
+    assert {drop.kind for drop in result.drops} == {PairKind.EXPERT_STEP}
+
+
+def test_outcomes_alike_are_not_scored(tmp_path):
+    """The agent turns back once and still opens the door."""
+    texts = gold(1)
+
+    def agent(conversation):
+        said = [turn.action for turn in conversation.turns]
+        if "go left" not in said:
+            return write_action("go left")
+        walked = said.count("go right") - said.count("go left")
+        return write_action("open door" if walked == ROOMS - 1 else "go right")
+
+    result = refined(tmp_path, agent, idle, [expert(tmp_path, 1)], settings=SETTINGS.model_copy(update={"every": 2}))
+    assert len(texts) == 5 and len(result.explored) == 2 and not result.worths
+    assert reasons(result) == [DropReason.TIE] * 2
+    assert not (tmp_path / "scorer.jsonl").read_text()
+
+
+def test_continuations_that_broke_are_no_reward(tmp_path):
+    """This world breaks at the first action after the key is taken, however often it is started."""
+    guide = expert(tmp_path)
+    broken = guide.model_copy(update={"task": task(2).model_copy(update={"data": {"key": 2, "broken": 99}})})
+    result = refined(tmp_path, idle, idle, [broken])
+    assert [(worth.turn, worth.expert, worth.explored) for worth in result.worths] == [(1, 0.0, 0.0), (2, None, 0.0)]
+    assert reasons(result) == [DropReason.ENV_ERROR] * 2 + [DropReason.MARGIN, DropReason.ENV_ERROR]
+
+
+@pytest.mark.parametrize("name", ["tiny", "llama2", "qwen3"])
+def test_the_expert_s_beginning_is_context_and_not_trained_on(tmp_path, name):
+    """What is trained on are the ids that were played: the prefix as context, each action after it."""
+    renderer = Renderer(tokenizer(name))
+    result = refined(tmp_path, idle, sometimes, [expert(tmp_path)])
+    explored = {episode.digest(): episode for episode in result.explored}
+    assert result.pairs
+    for pair in result.pairs:
+        begin = len(pair.prompt) // 2
+        episode = explored[pair.rejected_id]
+        rendered = renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids)
+        context = renderer.conversation_ids(episode.prompt, episode.turns[:begin])
+        assert rendered.input_ids[: len(context)] == context and not any(rendered.action_mask[: len(context)])
+        last = renderer.conversation_ids(episode.prompt, episode.turns[:-1])
+        assert rendered.input_ids[: len(last)] == last and all(rendered.action_mask[len(last) :])
+        trained = [token for token, acted in zip(rendered.input_ids, rendered.action_mask, strict=True) if acted]
+        assert trained.count(renderer.end_of_turn) == len(episode.turns) - begin

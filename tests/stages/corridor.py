@@ -1,0 +1,89 @@
+"""The key-door world as the stages enter an environment, with a policy from nothing and jobs that play there."""
+
+import contextlib
+from types import SimpleNamespace
+
+from rollout.keydoor import KeyDoor, gold, tasks
+
+from coevolve import store
+from coevolve.config import (
+    AgentRecipe,
+    DpoConfig,
+    EvaluationConfig,
+    ObjectiveConfig,
+    PairingConfig,
+    RolloutConfig,
+    SelectionConfig,
+    SftConfig,
+    StepsConfig,
+    TinyArchitecture,
+)
+from coevolve.policies import directory
+from coevolve.policies.scripted import recorded
+from coevolve.rollout import rollout
+from coevolve.stages.job import Job
+from coevolve.train import tiny
+from coevolve.types import PairKind, PairWeights, Sampling, Trajectory
+
+CONTEXT = 512
+TASKS = tasks(3)
+OPTIMISER = {
+    "epochs": 1, "batch_size": 4, "micro_batch": 4, "warmup": 0.0, "schedule": "constant", "weight_decay": 0.0,
+    "max_grad_norm": 1.0, "save_steps": 1000,
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def pool(setup, n):
+    """What `coevolve.envs.domains.Domain` asks for."""
+    yield [KeyDoor() for _ in range(n)]
+
+
+def experts(folder):
+    """The gold trajectories of `TASKS`."""
+    journal = store.Journal(folder / "gold.jsonl", Trajectory)
+    found = rollout(
+        TASKS, recorded({f"door{number}": gold(number) for number in range(len(TASKS))}), [KeyDoor()], samples=1,
+        sampling=Sampling(temperature=0.0), seed=0, agent="expert", protocol="fixed", retries=0, journal=journal,
+    )  # fmt: skip
+    journal.close()
+    return [expert.model_copy(update={"policy": None, "sampling": None}) for expert in found]
+
+
+def policy(folder, seed=1):
+    """The file of a policy that knows the world's words, and nothing else."""
+    texts = [text for number in range(3) for text in gold(number)]
+    architecture = TinyArchitecture(vocab_size=280, hidden_size=32, layers=2, heads=2, intermediate_size=64)
+    tiny.build(architecture, context=CONTEXT, texts=texts, seed=seed, out=folder, name="tiny")
+    return folder / directory.REF_NAME
+
+
+def suite(quirks, **sections):
+    """What a job may read, every section with a small default."""
+    weights = {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.5), PairKind.EXPERT_STEP: PairWeights(dpo=1.0, sft=0)}
+    agents = {"target": AgentRecipe(base="target", explores=True, trains_on=weights)}
+    rates = {"learning_rate": [1e-3], "beta": [0.1], "reference": "base", "nll": "mean", "precompute_reference": True}
+    dpo = ObjectiveConfig(name="dpo")
+    defaults = {
+        "models": {"tiny": SimpleNamespace(context=CONTEXT, lora=None)},
+        "envs": {"keydoor": SimpleNamespace(module=__name__, workers=4)},
+        "recipes": {"method": SimpleNamespace(agents=agents)},
+        "protocol": "fixed",
+        "quirks": quirks,
+        "rollout": RolloutConfig(k=2, top_p=1.0, max_new_tokens=12, retries=0),
+        "pairing": PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None),
+        "evaluation": EvaluationConfig(),
+        "selection": SelectionConfig(min_reward=1.0, per_task=None, with_experts=True),
+        "steps": StepsConfig(samples=2, temperature=1.0, margin=0.01, every=1),
+        "sft": SftConfig(learning_rate=1e-3, **OPTIMISER),
+        "dpo": DpoConfig(**OPTIMISER | rates, objective=dpo),
+    }
+    return SimpleNamespace(**{**defaults, **sections})
+
+
+def job(stage, folder, sections, **inputs):
+    """A job of the target agent in the first iteration of `method`; `inputs` are files."""
+    (folder / "work").mkdir(parents=True, exist_ok=True)
+    wildcards = {"model": "tiny", "env": "keydoor", "branch": "method/seed0/iter1", "agent": "target"}
+    files = {name: [path] for name, path in inputs.items()}
+    return Job(stage, sections, files, wildcards, folder / "work", threads=1)

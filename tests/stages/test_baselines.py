@@ -1,0 +1,135 @@
+"""RFT and IPR as their stages, in a small real world with a small real policy."""
+
+import json
+import logging
+
+import pytest
+from stages import corridor
+
+from coevolve import config, store
+from coevolve.config import SelectionConfig
+from coevolve.policies import directory
+from coevolve.render import Renderer
+from coevolve.stages import refit, rollout, select, sft, steps, train
+from coevolve.stages.corpus import rows
+from coevolve.types import Drop, PairKind, PreferencePair, Trajectory
+
+
+@pytest.fixture(scope="module")
+def quirks(root):
+    return config.load(root / "configs/smoke.yaml").protocols["fixed"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, quirks):
+    """The inputs of the stages, the policy's rollouts made by theirs."""
+    base = tmp_path_factory.mktemp("corridor")
+    found = {name: base / f"{name}.jsonl" for name in ("tasks", "experts")} | {"instruction": base / "instruction.txt"}
+    store.write(found["tasks"], corridor.TASKS)
+    store.write(found["experts"], corridor.experts(base))
+    found["instruction"].write_text("")
+    found["policy"] = corridor.policy(base / "policy")
+    found["scorer"] = corridor.policy(base / "scorer", seed=2)
+    played = {name: found[name] for name in ("tasks", "instruction", "policy")}
+    rollout.run(corridor.job("rollout", base / "rollout", corridor.suite(quirks), **played), base / "rollout")
+    return {**found, "target": base / "rollout" / "episodes.jsonl"}
+
+
+def taken(files, *names):
+    return {name: files[name] for name in names}
+
+
+@pytest.fixture(scope="module")
+def selected(files, quirks, tmp_path_factory):
+    """Everything is a success here: a policy from nothing has no real one."""
+    out = tmp_path_factory.mktemp("select")
+    everything = SelectionConfig(min_reward=0.0, per_task=None, with_experts=True)
+    sections = corridor.suite(quirks, selection=everything)
+    select.run(corridor.job("select", out, sections, **taken(files, "experts", "target")), out)
+    return out
+
+
+def test_select_writes_experts_and_own_episodes_with_the_ids_that_were_sampled(selected, files):
+    experts, own = (store.read(files[name], Trajectory) for name in ("experts", "target"))
+    kept = store.read(selected / "selected.jsonl", Trajectory)
+    drops = store.read(selected / "drops.jsonl", Drop)
+    assert kept[: len(experts)] == experts and len(kept) + len(drops) == len(experts) + len(own)
+    counts = json.loads((selected / "summary.json").read_text())
+    assert counts["own"]["selected"] == len(kept) - len(experts) > 0
+    renderer = Renderer(directory.load_tokenizer(files["policy"].parent))
+    for trajectory, row in zip(kept, rows(kept, renderer), strict=True):
+        learned = [token for token, acted in zip(row.input_ids, row.action_mask, strict=True) if acted]
+        sampled = [token for turn in trajectory.turns for token in turn.token_ids]
+        assert trajectory.agent == "expert" or [t for t in learned if t != renderer.end_of_turn] == [
+            t for t in sampled if t != renderer.end_of_turn
+        ]
+
+
+def test_select_says_if_no_episode_was_good_enough(files, quirks, tmp_path, caplog):
+    sections = corridor.suite(quirks)
+    with caplog.at_level(logging.WARNING):
+        counts = select.run(corridor.job("select", tmp_path, sections, **taken(files, "experts", "target")), tmp_path)
+    assert counts["own"]["selected"] == 0 and "None of the agent's own 6 episodes" in caplog.text
+
+
+def test_refit_learns_from_what_was_selected(selected, files, quirks, tmp_path):
+    """From the start, not from the policy that explored; the same as fine-tuning on the same rows."""
+    sections = corridor.suite(quirks)
+    inputs = {"start": files["scorer"], "selected": selected / "selected.jsonl"}
+    refit.run(corridor.job("refit", tmp_path / "job", sections, **inputs), tmp_path / "refit")
+    same = {"start": files["scorer"], "experts": selected / "selected.jsonl"}
+    sft.run(corridor.job("refit", tmp_path / "again", sections, **same), tmp_path / "sft")
+    other = {"start": files["scorer"], "experts": files["experts"]}
+    sft.run(corridor.job("refit", tmp_path / "third", sections, **other), tmp_path / "experts")
+    refs = {name: directory.describe(tmp_path / name).sha256 for name in ("refit", "sft", "experts")}
+    assert refs["refit"] == refs["sft"] != refs["experts"]
+
+
+def stepped(files, quirks, folder):
+    inputs = taken(files, "tasks", "experts", "target", "policy", "scorer", "instruction")
+    return steps.run(corridor.job("steps", folder, corridor.suite(quirks), **inputs), folder)
+
+
+@pytest.fixture(scope="module")
+def refined(files, quirks, tmp_path_factory):
+    out = tmp_path_factory.mktemp("steps")
+    return stepped(files, quirks, out), out
+
+
+def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):
+    """A policy from nothing never acts: a step is worth what the expert had by then."""
+    summary, out = refined
+    pairs, drops = store.read(out / "pairs.jsonl", PreferencePair), store.read(out / "drops.jsonl", Drop)
+    for kind in (PairKind.EXPERT_TARGET, PairKind.EXPERT_STEP):
+        count = summary["kinds"][kind.value]
+        assert count["pairs"] == sum(pair.kind is kind for pair in pairs)
+        assert count["candidates"] == count["pairs"] + sum(drop.kind is kind for drop in drops)
+    assert summary["kinds"]["expert_target"]["candidates"] == 6
+    assert summary["kinds"]["expert_step"] == {
+        "candidates": 12, "pairs": 5, "swapped": 0, "cut": 0, "drops": {"margin": 7},
+    }  # fmt: skip
+    assert [(len(p.prompt) // 2, p.task_id) for p in pairs if p.kind is PairKind.EXPERT_STEP] == [
+        (4, "door0"), (1, "door1"), (4, "door1"), (2, "door2"), (4, "door2"),
+    ]  # fmt: skip
+    assert summary["played"]["policy"]["episodes"] == len(store.read(out / "explored.jsonl", Trajectory)) == 12
+    assert summary["played"]["scorer"]["episodes"] == 2 * (2 * 12 - 3)  # both sides, but for the experts' last steps
+    assert json.loads((out / "summary.json").read_text()) == summary
+
+
+def test_steps_goes_on_after_a_kill_and_ends_with_the_same_bytes(refined, files, quirks, tmp_path):
+    _, out = refined
+    (tmp_path / "work").mkdir()
+    for name, lines in (("policy", 12), ("scorer", 5)):
+        whole = (out / "work" / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "work" / f"{name}.jsonl").write_bytes(b"".join(whole[:lines]) + whole[0][:50])
+    stepped(files, quirks, tmp_path)
+    for name in ("pairs.jsonl", "drops.jsonl", "worths.jsonl", "summary.json", "explored.jsonl"):
+        assert (tmp_path / name).read_bytes() == (out / name).read_bytes()
+
+
+def test_train_takes_the_pairs_as_they_are(refined, files, quirks, tmp_path):
+    _, out = refined
+    inputs = {"pairs": out / "pairs.jsonl", "start": files["policy"], "reference": files["policy"]}
+    notes = train.run(corridor.job("train", tmp_path / "job", corridor.suite(quirks), **inputs), tmp_path / "trained")
+    assert notes["kinds"][PairKind.EXPERT_STEP]["pairs"] == 5
+    assert directory.describe(tmp_path / "trained") != directory.describe(files["policy"].parent)

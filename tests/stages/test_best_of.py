@@ -1,0 +1,98 @@
+"""Best-of-N: of several samples of a task the best counts, and one greedy sample is what it always was."""
+
+import json
+
+import pytest
+from stages import corridor
+
+from coevolve import config, store
+from coevolve.config import EvaluationConfig
+from coevolve.stages import evaluate
+from coevolve.stages.evaluate import records
+from coevolve.types import EvalRecord, Message, StopReason, Task, Trajectory, Turn
+
+
+def episode(task_id, reward, stop=StopReason.DONE, sample=0):
+    return Trajectory(
+        task=Task(env="sciworld", task_id=task_id, split="seen"),
+        agent="target",
+        sample=sample,
+        protocol="fixed",
+        prompt=(Message(role="user", content="do it"),),
+        turns=(Turn(text="Action: look", action="look", observation=""),),
+        reward=reward,
+        stop=stop,
+    )
+
+
+@pytest.fixture(scope="module")
+def quirks(root):
+    return config.load(root / "configs/smoke.yaml").protocols
+
+
+BROKEN = StopReason.ENV_ERROR
+SAMPLES = [
+    *[episode("a", r, sample=n) for n, r in enumerate((0.2, 0.9, 0.9))],
+    *[episode("b", r, stop, n) for n, (r, stop) in enumerate(((0.0, BROKEN), (1.0, StopReason.DONE), (0.0, BROKEN)))],
+    *[episode("c", 0.0, BROKEN, n) for n in range(3)],
+]
+
+
+def test_the_best_sample_counts_and_of_equally_good_ones_the_first(quirks):
+    found = records(SAMPLES, quirks["fixed"], seed=0, samples=3)
+    assert [(r.task_id, r.reward, r.samples) for r in found] == [("a", 0.9, 3), ("b", 1.0, 1)]
+    assert [r.trajectory_id for r in found] == [SAMPLES[1].digest(), SAMPLES[4].digest()]
+    found = records(SAMPLES, quirks["paper"], seed=0, samples=3)
+    assert [(r.task_id, r.reward, r.samples) for r in found] == [("a", 0.9, 3), ("b", 1.0, 3), ("c", 0.0, 3)]
+
+
+def test_a_task_that_is_listed_twice_has_two_records(quirks):
+    twice = [episode("a", r, sample=n) for n, r in enumerate((0.1, 0.2, 0.4, 0.3))]
+    assert [r.reward for r in records(twice, quirks["fixed"], seed=0, samples=2)] == [0.2, 0.4]
+
+
+def test_a_record_of_one_sample_has_the_bytes_it_always_had(quirks):
+    (record,) = records([episode("a", 0.5)], quirks["fixed"], seed=3)
+    assert record.to_json() == (
+        '{"task_id":"a","split":"seen","seed":3,"environment":"","reward":0.5,"success":false,"stop":"done","turns":1,'
+        f'"trajectory_id":"{episode("a", 0.5).digest()}"}}'
+    )
+    several = record.model_copy(update={"samples": 2})
+    assert json.loads(several.to_json())["samples"] == 2
+    assert {EvalRecord.from_json(r.to_json()) for r in (record, several)} == {record, several}
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory, quirks):
+    """Runs the stage in the corridor: what it wrote, and its notes."""
+    base = tmp_path_factory.mktemp("corridor")
+    policy = corridor.policy(base / "policy")
+    store.write(base / "tasks.jsonl", corridor.TASKS)
+    (base / "instruction.txt").write_text("")
+
+    def run(name, **sections):
+        out = base / name
+        files = {"policy": policy, "tasks": base / "tasks.jsonl", "instruction": base / "instruction.txt"}
+        job = corridor.job("evaluate", out, corridor.suite(quirks["fixed"], **sections), **files)
+        notes = evaluate.run(job, out)
+        return store.read(out / "episodes.jsonl", Trajectory), store.read(out / "records.jsonl", EvalRecord), notes
+
+    return run
+
+
+def test_the_stage_keeps_all_episodes_and_records_the_best_of_each_task(evaluated):
+    episodes, scored, notes = evaluated("several", evaluation=EvaluationConfig(samples=3, temperature=1.0))
+    assert [(e.task.task_id, e.sample) for e in episodes] == [(t.task_id, n) for t in corridor.TASKS for n in range(3)]
+    assert len({e.turns for e in episodes}) == 9 and {e.sampling.temperature for e in episodes} == {1.0}
+    groups = [episodes[first : first + 3] for first in (0, 3, 6)]
+    assert [(r.trajectory_id, r.samples) for r in scored] == [
+        (max(group, key=lambda e: e.reward).digest(), 3) for group in groups
+    ]
+    assert (notes["episodes"], notes["left_out"]) == (9, 0)
+
+
+def test_by_default_a_task_is_played_once_and_greedily(evaluated):
+    episodes, scored, _ = evaluated("default")
+    assert [(e.sample, e.sampling.temperature) for e in episodes] == [(0, 0.0)] * 3
+    assert [r.trajectory_id for r in scored] == [e.digest() for e in episodes]
+    assert {r.samples for r in scored} == {1}

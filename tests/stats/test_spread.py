@@ -1,0 +1,117 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from coevolve import seeds, stats
+from coevolve.errors import UserError
+
+
+def spread(groups, name="test", resamples=4000):
+    return stats.spread([np.array(values) for values in groups], resamples=resamples, rng=seeds.generator(0, name))
+
+
+def test_a_matrix_holds_means_by_task_and_seed_and_nothing_else():
+    values = [("a", 0, 1.0), ("a", 0, 0.0), ("b", 1, 0.5), ("other", 0, 9.0), ("a", 7, 9.0)]
+    found = stats.matrix(values, ["a", "b"], [0, 1])
+    np.testing.assert_array_equal(found, [[0.5, math.nan], [math.nan, 0.5]])
+
+
+def test_mean_weighs_tasks_and_not_records():
+    found = spread([[[0.0, 0.0], [1.0, math.nan], [math.nan, math.nan]]])
+    assert (found.mean, found.n_tasks, found.n_seeds) == (0.5, 2, 2)
+
+
+def test_groups_are_summed():
+    one, other = [[0.1], [0.3]], [[1.0], [2.0], [3.0]]
+    assert spread([one, other]).mean == pytest.approx(2.2)
+
+
+def test_draws_vary_as_the_mean_does():
+    """Against the variance of a balanced two-way design, worked out by hand."""
+    rng = np.random.default_rng(1)
+    values_ts = rng.normal(0, 1.0, (60, 1)) + rng.normal(0, 0.5, (1, 40)) + rng.normal(0, 0.7, (60, 40))
+    found = spread([values_ts], resamples=40_000)
+    by_task, by_seed = values_ts.mean(axis=1), values_ts.mean(axis=0)
+    left = values_ts - by_task[:, None] - by_seed + values_ts.mean()
+    residual = (left**2).sum() / (59 * 39) / (60 * 40)
+    expected = by_task.var(ddof=1) / 60 + by_seed.var(ddof=1) / 40 - residual
+    assert found.draws_b.var() == pytest.approx(expected, rel=0.08)
+    assert found.of_tasks + found.of_seeds / 40 == pytest.approx(expected, rel=0.02)
+
+
+def test_one_seed_shows_no_variance_between_trainings():
+    found = spread([[[0.0], [0.4], [0.9]]])
+    assert found.of_seeds is None and found.of_tasks > 0
+    assert found.seeds_needed(0.1, 0.05, 0.8) == 2
+
+
+def test_trainings_that_differ_widen_the_interval():
+    same, differ = np.zeros((50, 3)), np.tile([-0.1, 0.0, 0.1], (50, 1))
+    tasks = np.linspace(0, 1, 50)[:, None]
+    widths = [high - low for low, high in (spread([tasks + seeds]).interval(0.95) for seeds in (same, differ))]
+    assert widths[1] > 2 * widths[0]
+
+
+def test_what_tasks_and_chance_explain_is_no_difference_between_trainings():
+    values_ts = np.random.default_rng(1).normal(0, 1.0, (40, 3))
+    left_ts = values_ts - values_ts.mean(axis=1, keepdims=True)
+    of_seeds = values_ts.mean(axis=0).var(ddof=1)
+    assert 0 < of_seeds < np.square(left_ts - left_ts.mean(axis=0)).sum() / (39 * 2) / 40  # what the seed is chosen for
+    found = spread([values_ts])
+    np.testing.assert_allclose(found.draws_b, spread([values_ts.mean(axis=1, keepdims=True)]).draws_b)
+    assert found.of_seeds == pytest.approx(of_seeds)
+    assert found.of_tasks < 0.5 * values_ts.mean(axis=1).var(ddof=1) / 40
+
+
+def test_p_values_are_shares_of_draws_and_never_below_what_the_tasks_allow():
+    found = spread([[[0.1], [0.2], [0.3]]])
+    assert found.below(0.0) == 2.0**-3
+    assert found.below(0.4) == 1.0 and found.above(0.2) > 0.3
+    nothing = spread([[[0.0]] * 30])
+    assert nothing.below(0.0) == nothing.above(0.0) == 1.0
+    assert found.below(-math.inf) == found.above(math.inf) == 0.0
+    many = spread([np.full((50, 1), 0.2)], resamples=999)
+    assert many.below(0.0) == pytest.approx(1 / 1000)
+
+
+def test_seeds_needed_solves_its_inequality():
+    found = stats.Spread(0.1, np.zeros(10), 100, 2, of_tasks=1e-4, of_seeds=4e-3)
+    count = found.seeds_needed(0.06, 0.05, 0.8)
+    z = norm.ppf(0.975) + norm.ppf(0.8)
+    assert z**2 * (1e-4 + 4e-3 / count) <= 0.06**2 < z**2 * (1e-4 + 4e-3 / (count - 1))
+    assert found.seeds_needed(0.02, 0.05, 0.8) is None
+    assert found.seeds_needed(10.0, 0.05, 0.8) == 3
+
+
+@pytest.mark.parametrize(
+    ("tasks", "seeds_", "of_task", "of_seed"), [(60, 1, 0.3, 0.0), (60, 4, 0.1, 0.0), (60, 4, 0.1, 0.1)]
+)
+def test_intervals_hold_the_truth_about_as_often_as_they_say(tasks, seeds_, of_task, of_seed):
+    rng, held = np.random.default_rng(5), 0
+    for _ in range(300):
+        values_ts = rng.normal(0, of_task, (tasks, 1)) + rng.normal(0, of_seed, (1, seeds_))
+        low, high = stats.spread([values_ts + rng.normal(0, 0.2, (tasks, seeds_))], resamples=600, rng=rng).interval(
+            0.95
+        )
+        held += low <= 0.0 <= high
+    assert 0.90 <= held / 300 <= 0.99
+
+
+def test_result_depends_on_the_generator_only():
+    values = [np.random.default_rng(2).random((9, 3))]
+    assert np.array_equal(spread(values).draws_b, spread(values).draws_b)
+    assert not np.array_equal(spread(values).draws_b, spread(values, "other").draws_b)
+
+
+def test_holm_by_hand():
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([0.9, 0.8]) == [1.0, 1.0]
+    assert stats.holm([]) == []
+
+
+def test_nothing_to_average_is_an_error():
+    for groups in ([], [[[math.nan, math.nan]]]):
+        with pytest.raises(UserError, match="no evaluation records"):
+            spread(groups)
