@@ -118,9 +118,9 @@ def _caption(path: Path) -> str:
 
 
 def _texts(folder: Path) -> Iterator[str]:
-    """Markdown that is no table shown above."""
+    """Markdown that is nothing shown above as a table."""
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
-    for path in _files(folder, ".md"):
+    for path in (path for path in _files(folder, ".md") if path.stem != "verdicts"):
         data = path.with_suffix(".json")
         if not (data.exists() and any(True for _ in tables(data))):
             yield f'<div class="wide">\n{renderer.render(path.read_text(encoding="utf-8"))}</div>'
