@@ -85,7 +85,8 @@ def test_stages_keep_libraries_off_the_network_and_only_downloads_may_ask_it(roo
         "from huggingface_hub import constants\n"
         "print(constants.HF_HUB_OFFLINE, constants.HF_HUB_DISABLE_TELEMETRY)"
     )
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    set_by_the_kit = ("HF_", "TRANSFORMERS_", "DO_NOT_TRACK")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(set_by_the_kit)}
     said: dict[str, str] = {}
     for stage, on in (("data", "env=sciworld"), ("download", "source=no_such")):
         arguments = [stage, "--config", "configs/smoke.yaml", "--out", str(tmp_path / stage), "--on", on, "x=nowhere"]
