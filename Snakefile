@@ -3,6 +3,7 @@
 Names, dependencies and digests come from `coevolve.plan`; this file says only which rule a stage is and what it costs.
 """
 
+import shlex
 import sys
 
 from snakemake.utils import min_version
@@ -12,7 +13,7 @@ from pathlib import Path
 from snakemake.settings.types import DeploymentMethod
 
 from coevolve import config as suites, images, store
-from coevolve.dag import STAGES
+from coevolve.dag import STAGES, load_machine
 from coevolve.errors import UserError
 from coevolve.plan import Plan
 from coevolve.targets import targets
@@ -22,7 +23,7 @@ min_version("9.0")
 SUITE = f"configs/{config.get('suite', 'paper')}.yaml"
 OVERRIDES = suites.dotted({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
 MACHINE_FILE = f"configs/machines/{config.get('machine', 'h100')}.yaml"
-MACHINE = suites.load_machine(MACHINE_FILE)
+MACHINE = load_machine(MACHINE_FILE)
 PLAN = Plan(suites.load(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
 # An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside.
 COEVOLVE = f"${{{{COEVOLVE_PYTHON:-{config.get('python', sys.executable)}}}}} -m coevolve"
@@ -44,7 +45,7 @@ def params(stage):
 
 
 # A shell command is put together when its job runs, after the loop over stages: it must not name the loop's variable.
-SET = " ".join(f"--set '{override}'" for override in OVERRIDES)
+SET = " ".join(f"--set {shlex.quote(override)}" for override in OVERRIDES).replace("{", "{{").replace("}", "}}")
 LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --launch {MACHINE.launch or 'none'}"
 COMMAND = f"{COEVOLVE} {{rule}} --config {SUITE} {SET} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log}} 2>&1"
 

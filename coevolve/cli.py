@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from coevolve import config, costs, launch
+from coevolve import config, costs, dag, launch
 from coevolve.checks import Check
 from coevolve.dag import MIRROR, STAGES
 from coevolve.errors import UserError
@@ -180,10 +180,10 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    machine = config.load_machine(options.machine)
+    machine = dag.load_machine(options.machine)
     plan = Plan(config.load(options.config, options.set), shards=machine.shards)
     jobs = list(costs.jobs(plan, machine))
-    print(f"Suite {plan.suite.suite} on {machine.label}, reckoned from {options.machine}; done: those with a result.\n")
+    print(f"Suite {plan.suite.suite} on {machine.label}, reckoned, not measured, from {options.machine}.\n")
     print(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
     print()
     print(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs)))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from coevolve.config import Learns
+from coevolve import config
+from coevolve.config import Learns, Machine
+from coevolve.errors import UserError
 
 AgentName = Literal["target", "failure"]
 POLICY = ("policy.json",)
@@ -154,6 +158,16 @@ class Branch:
         if "/" in self.method:
             return self.method
         return f"{self.method}/seed{self.seed}" + (f"/iter{self.iteration}" if self.iteration else "")
+
+
+def load_machine(path: str | Path) -> Machine:
+    """The machine of a YAML file; raises `UserError` naming file and key, also for a stage that there is not."""
+    machine = config.load_machine(path)
+    for name in machine.stages.keys() - STAGES.keys() - {"default"}:
+        near = difflib.get_close_matches(name, STAGES, n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else "."
+        raise UserError(f"{path}: key `stages.{name}`: no such stage{hint}")
+    return machine
 
 
 def agent_name(text: str) -> AgentName:

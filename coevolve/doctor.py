@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from coevolve import cluster, config, costs, images, needs
+from coevolve import cluster, config, costs, dag, images, needs
 from coevolve.checks import Check, checked
 from coevolve.config import InterCodeSqlConfig, Machine, SciWorldConfig, SqlServerConfig, Suite
 from coevolve.errors import UserError
@@ -73,7 +73,7 @@ def patient(suite: Path | None, overrides: Sequence[str], machine: Path | None, 
     suite = suite or (Path(f"configs/{own.suite}.yaml") if own.suite else None)
     machine = machine or (Path(f"configs/machines/{own.machine}.yaml") if own.machine else None)
     loaded = config.load(suite, overrides) if suite else None
-    where = config.load_machine(machine) if machine else None
+    where = dag.load_machine(machine) if machine else None
     room = _room(loaded, where) if loaded and where else 0.0
     return Patient(loaded, where, own.slurm, own.containers, max(room, LEAST_GB))
 

@@ -25,7 +25,7 @@ from coevolve import store
 from coevolve.errors import UserError
 
 #: Stages that divide their work over processes.
-STAGES = ("pretrain", "sft", "train")
+STAGES = ("pretrain", "sft", "refit", "train")
 #: What the parent tells its processes, and the command that starts one parent per node tells those parents.
 _FILE, _TOKEN = "COEVOLVE_LAUNCH_FILE", "COEVOLVE_LAUNCH_TOKEN"
 _NODES, _MAIN = "COEVOLVE_LAUNCH_NODES", "COEVOLVE_LAUNCH_MAIN"

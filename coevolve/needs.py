@@ -39,8 +39,9 @@ class Need:
     @property
     def way(self) -> str:
         """What to do where it is not there."""
-        fetched = "run `snakemake --until download snapshot` where there is a network, or " if self.fetched else ""
-        return f"{fetched}put it there from {self.origin}"
+        by_hand = f"put it there from {self.origin}"
+        command = "snakemake --profile smoke --config suite=... --until download snapshot"
+        return f"run `{command}` where there is a network, or {by_hand}" if self.fetched else by_hand
 
     def __str__(self) -> str:
         known = {"from": self.origin, "sha256": self.sha256, "licence": self.licence, "named by": self.key}

@@ -207,7 +207,9 @@ class Plan:
         names["ablations"] = wildcards.get("ablation")
         own = {key: name for key, name in {**names, "recipes": method}.items() if name is not None}
         suite = self.suite.under(method) if method else self.suite
-        return restrict(suite, STAGES[stage].reads, own)
+        explores = wildcards.get("whole", "eval") != "eval"
+        reads = [key for key in STAGES[stage].reads if not (explores and key == "evaluation")]
+        return restrict(suite, reads, own)
 
     def jobs(self, targets: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
         """Every (stage, wildcards) that `targets` (a full run's) need, each once, consumers before producers."""
@@ -313,7 +315,9 @@ class Plan:
         if other is None or agent == "failure":
             return {}
         as_many = self._branch(other, branch.seed, branch.iteration)
+        last = branch.iteration == self.iterations(env, other)  # after which the failure agent is not trained
         agents = [name for name in self._recipe(other).agents if self._trains(other, name)]
+        agents = [name for name in agents if name == "target" or not last]
         return {"steps_like": [self._file(model, env, as_many, f"pairs/{name}/pairs.jsonl") for name in agents]}
 
     def _table_inputs(self, methods: Sequence[str]) -> dict[str, str | list[str]]:

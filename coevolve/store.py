@@ -120,23 +120,32 @@ class Lock:
 
     def acquire(self) -> bool:
         """Take the lock if it is free; False while another process has it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("w")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return self._take(fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def wait(self) -> None:
-        """Take the lock as soon as it is free; whoever had it may have removed the file."""
-        while not self.acquire():
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            self._file.close()
+        """Take the lock as soon as it is free."""
+        self._take(fcntl.LOCK_EX)
 
     def release(self) -> None:
         """Let the lock go."""
         self._file.close()
+
+    def _take(self, how: int) -> bool:
+        """Lock the file that the path names; whoever had the lock before may have removed his."""
+        while True:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("w")
+                fcntl.flock(self._file, how)
+                if os.fstat(self._file.fileno()).st_ino == self.path.stat().st_ino:
+                    return True
+            except FileNotFoundError:
+                continue
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise UserError(f"{self.path}: no lock ({error.strerror}); mount the disk with `flock`.") from None
+            self._file.close()
 
 
 def sha256(path: Path) -> str:

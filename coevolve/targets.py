@@ -22,17 +22,23 @@ class Target:
 def targets(plan: Plan) -> Iterator[Target]:
     """All named parts of a suite; names of methods and environments alone carry a prefix, as stages have such names."""
     suite = plan.suite
+    methods = [method for method in suite.recipes if suite.plays(method)]
     yield Target("table1", "Table 1 beside the paper's cells", _those(plan, "table1"))
+    yield Target("figure2", "Figure 2: failures, and what shared failures earn", _those(plan, "figure2"))
     yield Target("figure3", "Figure 3: average reward per iteration", _those(plan, "figure3"))
+    yield Target("analysis", "what agents did while they explored; compute", _those(plan, "analysis"))
+    yield Target("verdicts", "the verdict on each claim of the paper", _those(plan, "verdicts"))
+    yield Target("costs", "predicted and measured hours", _those(plan, "costs"))
     for env, section in suite.envs.items():
         yield Target(f"env_{env}", f"all methods on {section.label}", _evaluated(plan, suite.methods, [env]))
-    for method in suite.recipes:
+    for method in methods:
         text = f"{suite.recipes[method].label} on all environments"
         yield Target(f"method_{method}", text, _evaluated(plan, [method], list(suite.envs)))
-    for env, method in product(suite.envs, suite.recipes):
+    for env, method in product(suite.envs, methods):
         text = f"{suite.recipes[method].label} on {suite.envs[env].label}"
         yield Target(f"{env}_{method}", text, _evaluated(plan, [method], [env]))
-    for name, ablation in suite.ablations.items():
+    possible = {name: own for name, own in suite.ablations.items() if all(map(suite.plays, own.methods))}
+    for name, ablation in possible.items():
         files = tuple(f"{plan.home}/ablations/{name}/{file}" for file in STAGES["ablation"].files)
         yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", files)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,13 @@ class Needs(Strict):
     nodes: Positive = 1
     processes: Positive = 1
     cpus: Positive
+    memory_gb: Rate
+    minutes: Positive
+
+
+class Most(Strict):
+    """What no attempt asks to exceed: a node's memory, and the longest time that the partition allows."""
+
     memory_gb: Rate
     minutes: Positive
 
@@ -60,6 +68,7 @@ class Machine(Strict):
     label: str
     gpu: str | None
     gpus_per_node: Annotated[int, Field(ge=0)]
+    most: Most | None
     partition: str | None
     account: str | None
     qos: str | None
@@ -74,6 +83,8 @@ class Machine(Strict):
     def _fill(cls, raw: dict[str, Any]) -> dict[str, Any]:
         """Every stage has what `default` has, but for what it says itself."""
         stages = raw.get("stages") or {}
+        if not all(isinstance(needs, dict) for needs in stages.values()):
+            raise ValueError("stages: each holds keys such as `cpus`")
         if "default" not in stages:
             raise ValueError("stages: `default` is missing")
         return {**raw, "stages": {name: {**stages["default"], **needs} for name, needs in stages.items()}}
@@ -81,6 +92,8 @@ class Machine(Strict):
     @model_validator(mode="after")
     def _fits(self) -> Machine:
         for name, needs in self.stages.items():
+            if self.most and (needs.memory_gb > self.most.memory_gb or needs.minutes > self.most.minutes):
+                raise ValueError(f"stages: `{name}` asks for more than `most` allows")
             if needs.gpus > self.gpus_per_node:
                 raise ValueError(f"stages: `{name}` asks for {needs.gpus} GPUs of a node that has {self.gpus_per_node}")
             if needs.processes > 1 and not self.launch:
@@ -88,15 +101,18 @@ class Machine(Strict):
         return self
 
     def needs(self, stage: str) -> Needs:
-        """What a job of `stage` asks for."""
-        return self.stages.get(stage, self.stages["default"])
+        """What a job of `stage` asks for; one that puts shards together asks for nothing of a queue."""
+        own = self.stages.get(stage, self.stages["default"])
+        divided = {"rollout": self.shards.rollout, "evaluate": self.shards.evaluate}.get(stage, 1) > 1
+        return own.model_copy(update={"local": True, "gpus": 0, "cpus": 1, "processes": 1}) if divided else own
 
     def resources(self, stage: str) -> dict[str, Any]:
         """The resources of a stage's rule as Snakemake and its Slurm executor name them."""
         needs = self.needs(stage)
+        memory_gb, minutes = (self.most.memory_gb, self.most.minutes) if self.most else (math.inf, math.inf)
         asked: dict[str, Any] = {
-            "mem_mb": lambda wildcards, attempt: int(needs.memory_gb * 1000 * attempt),
-            "runtime": lambda wildcards, attempt: needs.minutes * attempt,
+            "mem_mb": lambda wildcards, attempt: int(1000 * min(needs.memory_gb * attempt, memory_gb)),
+            "runtime": lambda wildcards, attempt: min(needs.minutes * attempt, minutes),
             "nodes": needs.nodes,
             "processes": needs.processes,
             "gpu": needs.gpus or None,

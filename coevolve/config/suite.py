@@ -37,6 +37,8 @@ from coevolve.errors import UserError
 from coevolve.types import Protocol
 
 M = TypeVar("M", bound=BaseModel)
+#: What becomes part of a path.
+Name = Annotated[str, Field(pattern=r"^\w+$")]
 
 
 class Suite(Strict):
@@ -45,7 +47,7 @@ class Suite(Strict):
     `iterations` counts those of each environment; it stands apart from `envs`, so that one more reruns none before it.
     """
 
-    suite: str
+    suite: Name
     protocol: Protocol
     protocols: dict[Protocol, Quirks]
     seeds: Annotated[list[int], Field(min_length=1)]
@@ -54,8 +56,8 @@ class Suite(Strict):
     envs: dict[str, EnvConfig]
     iterations: dict[str, Positive]
     methods: Annotated[list[str], Field(min_length=1)]
-    recipes: dict[str, Recipe]
-    ablations: dict[str, Ablation] = Field(default_factory=dict)
+    recipes: dict[Name, Recipe]
+    ablations: dict[Name, Ablation] = Field(default_factory=dict)
     sft: SftConfig
     dpo: DpoConfig
     rollout: RolloutConfig
@@ -75,6 +77,8 @@ class Suite(Strict):
     @model_validator(mode="after")
     def _names_exist(self) -> Suite:
         asked = {f"ablations.{name}.methods": ablation.methods for name, ablation in self.ablations.items()}
+        if cannot := [method for method in self.methods if not self.plays(method)]:
+            raise ValueError(f"methods: `{cannot[0]}` needs an environment or method that this suite has not")
         for key, methods in {"methods": self.methods, **asked}.items():
             for method in methods:
                 if method not in self.recipes:
@@ -85,14 +89,24 @@ class Suite(Strict):
             raise ValueError(f"iterations: `{missing.pop()}` is missing")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
+        if "base" in self.recipes:
+            raise ValueError("recipes: `base` is the folder of what methods share; call the row otherwise")
         for method, recipe in self.recipes.items():
             self.under(method)
+            if recipe.shares and recipe.settings:
+                raise ValueError(f"recipes.{method}: what `shares` another's iterations has no `settings`")
             for key, other in (("shares", recipe.shares), ("steps_like", recipe.steps_like)):
                 if other is not None and other not in self.recipes:
                     raise ValueError(
                         f"recipes.{method}.{key}: `{other}` is no recipe{_suggestion(other, self.recipes)}"
                     )
         return self
+
+    def plays(self, method: str) -> bool:
+        """Whether the suite has what a method takes from other environments."""
+        agents = self.recipes[method].agents.values() if method in self.recipes else []
+        foreign = {other for agent in agents for env, other in agent.foreign.items() if env in self.envs}
+        return foreign <= self.envs.keys() and (not foreign or "coevolve" in self.recipes)
 
     def under(self, method: str) -> Suite:
         """The suite with the settings that a method has of its own."""
@@ -189,11 +203,15 @@ def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such config file; give one of configs/*.yaml.") from None
+    except OSError as error:
+        raise UserError(f"{path}: not readable ({error.strerror}); give one of configs/*.yaml.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not readable as YAML ({' '.join(str(error).split())}).") from None
     if not isinstance(raw, dict):
         raise UserError(f"{path}: a config file holds a mapping of keys; this one does not.")
     parents = raw.pop("extends", [])
+    if not isinstance(parents, str | list):
+        raise UserError(f"{path}: key `extends`: name a file, or a list of files.")
     merged: dict[str, Any] = {}
     for parent in [parents] if isinstance(parents, str) else parents:
         merged = _merge(merged, read_yaml(path.parent / parent, (*seen, path.resolve())))
@@ -215,6 +233,8 @@ def _inherited(path: Path, recipes: dict[str, Any]) -> dict[str, Any]:
         if name not in recipes or name in seen:
             problem = "comes back to itself" if name in seen else f"`{name}` is no recipe{_suggestion(name, recipes)}"
             raise UserError(f"{path}: key `recipes.{seen[-1]}.extends`: {problem}.")
+        if not isinstance(recipes[name], dict):
+            raise UserError(f"{path}: key `recipes.{name}`: a row holds keys such as `label`.")
         own = dict(recipes[name])
         parent = own.pop("extends", None)
         return _merge(whole(parent, (*seen, name)), own) if parent else own
@@ -246,6 +266,8 @@ def _explain(error: ValidationError, kind: type[BaseModel]) -> str:
     if first["type"] == "missing":
         return f"key `{key}` is missing; add it."
     message = first["msg"].removeprefix("Value error, ")
+    if not location:
+        return f"{message}."
     return f"key `{key}`: {message[0].lower()}{message[1:]} (got {first['input']!r})."[:500]
 
 

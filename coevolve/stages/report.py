@@ -20,7 +20,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the tables (Markdown, LaTeX, JSON), the figure and its data, and the counts."""
     suite, paper = job.suite, claims.load(job.file("claims"))
     labels = {method: suite.recipes[method].label for method in suite.methods}
-    plan = Plan(suite)
+    machine = load_machine(job.file("machine"))
+    plan = Plan(suite, shards=machine.shards)
     measured = list(measurements(plan, suite.methods))
     last = final(plan, measured)
     tables = [make(last, paper, labels, suite.report, 0) for make in (table1.reward_table, table1.success_table)]
@@ -38,7 +39,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         out / "summary.md",
         f"{differences.markdown(compared, labels)}\n{sources_and_counts(job, suite.methods)}".encode(),
     )
-    _write_costs(plan, load_machine(job.file("machine")), out)
+    _write_costs(plan, machine, out)
     analysis.run(job, out)
     counted = verify.write(judged, out)
     made_from = [path for paths in job.inputs.values() for path in paths]

@@ -41,7 +41,8 @@ def _as_many_steps(job: Job) -> DpoConfig:
     if "steps_like" not in job.inputs:
         return dpo
     own, others = (sum(_count(path) for path in job.inputs[name]) for name in ("pairs", "steps_like"))
-    return dpo.model_copy(update={"epochs": dpo.epochs * others / own})
+    # Without pairs on one of the sides there is nothing to match.
+    return dpo.model_copy(update={"epochs": dpo.epochs * others / own}) if own and others else dpo
 
 
 def _count(path: Path) -> int:

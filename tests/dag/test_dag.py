@@ -109,7 +109,7 @@ def test_divided_into_shards_it_ends_in_the_same_bytes(finished, root, tmp_path)
     run(repo)
     found = results(repo)
     parts = {name for name in found if "/parts/" in name}
-    assert len(parts) > 30
+    assert len(parts) > 20
     assert jobs_to_run(repo) == Counter()
     assert {name: content for name, content in found.items() if name not in parts} == results(finished)
 

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from coevolve import config
+from coevolve.errors import UserError
 from coevolve.plan import Plan
 from coevolve.targets import targets
 
@@ -41,7 +42,7 @@ def test_asking_for_another_number_of_iterations_computes_none_twice(plan):
 
 def test_a_second_copy_of_the_target_has_rollouts_of_its_own(plan):
     twice = plan.rollouts(MODEL, ENV, "same_target_twice", 0, 1)
-    assert twice["target"].endswith("base/seed0/rollout/target/episodes.jsonl")
+    assert twice["target"] != twice["failure"]
     assert twice["failure"].endswith("same_target_twice/seed0/iter1/rollout/failure/episodes.jsonl")
     wildcards = {"model": MODEL, "env": ENV, "branch": "same_target_twice/seed0/iter1", "agent": "failure"}
     assert str(plan.inputs("rollout", wildcards)["policy"]).endswith("base/seed0/policy/target/policy.json")
@@ -55,6 +56,17 @@ def test_the_compute_matched_control_plays_and_learns_as_much_as_both_agents(pla
         "coevolve/seed0/iter2/pairs/failure/pairs.jsonl",
     ]
     assert plan.restricted("rollout", wildcards).rollout.k == 2 * plan.suite.rollout.k
+    last = plan.inputs("train", {**wildcards, "branch": "eto_matched/seed0/iter3"})["steps_like"]
+    assert [path.split("/")[-2] for path in last] == ["target"], "the failure agent is not trained any more"
+
+
+def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):
+    plan = Plan(config.load(root / "configs/micro.yaml"))
+    named = {target.name for target in targets(plan)}
+    assert "ablation_positive_agent" in named
+    assert not any("foreign" in name for name in named)
+    with pytest.raises(UserError, match="`foreign_failure_agent` needs an environment"):
+        config.load(root / "configs/micro.yaml", ["methods=[sft, foreign_failure_agent]"])
 
 
 def test_a_foreign_failure_agent_is_the_one_last_trained_elsewhere(plan):

@@ -5,7 +5,7 @@ import yaml
 
 from coevolve import config
 from coevolve.config import Shards
-from coevolve.dag import STAGES
+from coevolve.dag import STAGES, load_machine
 from coevolve.errors import UserError
 from coevolve.plan import Plan
 from coevolve.stages.shard import part
@@ -39,6 +39,8 @@ def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root
         ({"stages": {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1, "gpus": 9}}}, "9 GPUs of a node that has 8"),
         ({"stages": {"train": {"cpus": 1}}}, "`default` is missing"),
         ({"launch": None}, "say `launch`"),
+        ({"most": {"memory_gb": 100, "minutes": 600}}, "asks for more than `most` allows"),
+        ({"stages": {"default": 3}}, "each holds keys"),
         ({"costs": {"flops": -1}}, "key `costs.flops`"),
     ],
 )
@@ -49,6 +51,33 @@ def test_a_bad_machine_is_one_sentence(root, tmp_path, change, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)) as caught:
         config.load_machine(tmp_path / "bad.yaml")
     assert str(caught.value).startswith(str(tmp_path / "bad.yaml"))
+
+
+def test_a_stage_that_there_is_not_is_refused(root, tmp_path):
+    text = (root / "configs/machines/h100.yaml").read_text()
+    (tmp_path / "bad.yaml").write_text(text.replace("  shard:", "  shrd:"))
+    with pytest.raises(UserError, match=r"`stages.shrd`: no such stage; did you mean `shard`"):
+        load_machine(tmp_path / "bad.yaml")
+
+
+def test_no_attempt_asks_for_more_than_a_node_has(root):
+    machine = config.load_machine(root / "configs/machines/h100.yaml")
+    third = machine.resources("train")["mem_mb"](None, 3)
+    assert third == 1000 * machine.most.memory_gb < 3 * machine.resources("train")["mem_mb"](None, 1)
+
+
+def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_not(root):
+    machine = config.load_machine(root / "configs/machines/h100.yaml")
+    assert machine.needs("rollout").local and "gpu" not in machine.resources("rollout")
+    alone = machine.model_copy(update={"shards": Shards(rollout=1, evaluate=1)})
+    assert not alone.needs("rollout").local and alone.resources("rollout")["gpu"] == 1
+
+
+def test_another_evaluation_replays_no_exploration(root):
+    plans = [Plan(config.load(root / "configs/smoke.yaml", more)) for more in ([], ["evaluation.samples=3"])]
+    for whole, same in (("rollout/target", True), ("eval", False)):
+        wildcards = {"model": "tiny", "env": "webshop", "branch": "base/seed0", "whole": whole, "part": "1of2"}
+        assert (plans[0].fingerprint("shard", wildcards) == plans[1].fingerprint("shard", wildcards)) == same
 
 
 def test_parts_are_disjoint_whole_and_keep_a_repeated_task_together():
@@ -106,6 +135,10 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
     ("override", "sentence"),
     [
         ("recipes.eto.settings.dpo.bta=1", "recipes.eto.settings.dpo: unknown key `bta`; did you mean `beta`"),
+        ("recipes.base={extends: coevolve}", "`base` is the folder of what methods share"),
+        ("recipes.my-method={extends: coevolve}", "recipes.my-method"),
+        ("recipes.k_9={extends: k_2, shares: coevolve}", "has no `settings`"),
+        ("suite=../x", "key `suite`"),
         ("recipes.many.extends=coevolv", "key `recipes.many.extends`: `coevolv` is no recipe; did you mean `coevolve`"),
         ("ablations.positive_agent.methods=[etoo]", "ablations.positive_agent.methods: `etoo` is no recipe"),
     ],
