@@ -48,7 +48,7 @@ class Stage:
 
 _BASELINES = ("evaluation", "selection", "steps", "ppo", "grpo")
 _TREE = "{model}/{env}/{branch}/"
-_TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report")
+_TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "prompt", "report")
 _EPISODES = ("models", "envs", "protocol", "protocols", "rollout")
 _PAIRS = ("pairs.jsonl", "drops.jsonl", "summary.json")
 STAGES = {
@@ -60,8 +60,16 @@ STAGES = {
         Stage("prepare", ("envs", "protocol", "protocols"), ("meta.json",), "prepared/{env}"),
         Stage(
             "data",
-            ("envs", "protocol", "protocols"),
-            ("sft.jsonl", "experts.jsonl", "explore.jsonl", "evaluate.jsonl", "drops.jsonl", "instruction.txt"),
+            ("envs", "protocol", "protocols", "prompt"),
+            (
+                "sft.jsonl",
+                "experts.jsonl",
+                "explore.jsonl",
+                "evaluate.jsonl",
+                "drops.jsonl",
+                "instruction.txt",
+                "example.json",
+            ),
             "data/{env}",
         ),
         Stage("untrained", ("models",), POLICY, _TREE + "policy/target", "base/untrained"),

@@ -19,7 +19,19 @@ from typing import Any
 
 from coevolve.config import AgentRecipe, PairingConfig
 from coevolve.errors import UserError
-from coevolve.types import Agent, Drop, DropReason, PairKind, PairWeights, PreferencePair, StopReason, Task, Trajectory
+from coevolve.prompts import without_example
+from coevolve.types import (
+    Agent,
+    Drop,
+    DropReason,
+    Message,
+    PairKind,
+    PairWeights,
+    PreferencePair,
+    StopReason,
+    Task,
+    Trajectory,
+)
 
 USES: Mapping[PairKind, frozenset[Agent]] = {
     PairKind.EXPERT_TARGET: frozenset({"expert", "target"}),
@@ -108,14 +120,18 @@ def pair(
     tasks: Sequence[Task],
     experts: Sequence[Trajectory],
     rollouts: Mapping[Agent, Sequence[Trajectory]],
+    unlearned: Sequence[Message] = (),
 ) -> Pairing:
     """The pairs one agent is trained on, ordered by task, then kind, then samples, whatever the rollouts' order.
 
-    The first expert of a task counts. Raises `UserError` where a kind needs an agent that did not explore, where a
-    trajectory lies under another agent's name, and where the two sides of a pair had different prompts.
+    `unlearned` is an example in the rollouts' prompts that pairs are to lack, as the experts do. The first expert of a
+    task counts. Raises `UserError` where a kind needs an agent that did not explore, where a trajectory lies under
+    another agent's name, and where the two sides of a pair had different prompts.
     """
     _check_agents(recipe, experts, rollouts)
-    expert, target, failure = map(_sides, (experts, rollouts.get("target", ()), rollouts.get("failure", ())))
+    expert, target, failure = (
+        _sides(found, unlearned) for found in (experts, rollouts.get("target", ()), rollouts.get("failure", ()))
+    )
     materials = _materials(list(dict.fromkeys(task.task_id for task in tasks)), expert, target, failure)
     limits = {material.task_id: _turn_limit(material, rules) for material in materials}
     candidates = [c for material in materials for c in _candidates(material, recipe.trains_on, rules.within)]
@@ -192,8 +208,12 @@ def _check_agents(
                 )
 
 
-def _sides(trajectories: Sequence[Trajectory]) -> list[Side]:
-    return [Side(trajectory.digest(), trajectory) for trajectory in trajectories]
+def _sides(trajectories: Sequence[Trajectory], unlearned: Sequence[Message]) -> list[Side]:
+    """Each trajectory with the name it came with, and with a prompt that lacks the example."""
+    return [
+        Side(found.digest(), found.model_copy(update={"prompt": without_example(found.prompt, unlearned)}))
+        for found in trajectories
+    ]
 
 
 def _materials(

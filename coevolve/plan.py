@@ -63,7 +63,8 @@ class Plan:
             if not recipe.explores:
                 continue
             # An agent that starts as another's base, or explores otherwise, has rollouts of its own from the first on.
-            own = recipe.base != agent or env in recipe.foreign or "rollout" in self._recipe(method).settings
+            differs = {"rollout", "prompt"} & self._recipe(method).settings.keys()
+            own = recipe.base != agent or env in recipe.foreign or bool(differs)
             shared = iteration == 1 and not own
             branch = Branch("base", seed, 0) if shared else self._branch(method, seed, iteration)
             found[agent] = self._file(model, env, branch, f"rollout/{agent}/episodes.jsonl")
@@ -93,7 +94,7 @@ class Plan:
         found: dict[tuple[str, str, int, int], str] = {}
         for model, env, seed in product(self.suite.models, self.suite.envs, self.suite.seeds):
             for iteration in range(self.iterations(env, method) + 1):
-                if "evaluation" in self._recipe(method).settings:
+                if self._evaluates_alone(method):
                     own = self._file(model, env, self._branch(method, seed, iteration), "eval/records.jsonl")
                 else:
                     policy = self.policy(model, env, method, seed, iteration, "target")
@@ -120,15 +121,18 @@ class Plan:
         model, branch = wildcards["model"], Branch.parse(wildcards["branch"])
         agent = wildcards.get("agent", "target")
         if stage == "untrained":
-            hub = self.suite.models[model].hub
-            return {"model": f"{MIRROR}/models/{model}/manifest.json"} if hub else {"corpus": f"{data}/sft.jsonl"}
+            base = self.suite.models[model]
+            if base.endpoint:
+                return {}
+            return {"model": f"{MIRROR}/models/{model}/manifest.json"} if base.hub else {"corpus": f"{data}/sft.jsonl"}
         if stage == "pretrain":
             return {"corpus": f"{data}/sft.jsonl", "start": self._untrained(model, env)}
         if stage == "sft":
             return {"experts": f"{data}/sft.jsonl", "start": self._pretrained(model, env)}
         if stage == "pairs":
             episodes = self.rollouts(model, env, branch.method, branch.seed, branch.iteration)
-            return {"tasks": f"{data}/explore.jsonl", "experts": f"{data}/experts.jsonl", **episodes}
+            unlearned = self._unlearned(env, branch)
+            return {"tasks": f"{data}/explore.jsonl", "experts": f"{data}/experts.jsonl", **episodes, **unlearned}
         if stage == "train":
             return self._train_inputs(model, env, branch, agent_name(agent))
         if stage in ("select", "refit", "steps", "ppo", "grpo"):
@@ -156,7 +160,7 @@ class Plan:
         else:
             constraints["branch"] = own.branches
         if stage in ("evaluate", "shard"):
-            evaluated = [name for name, recipe in suite.recipes.items() if "evaluation" in recipe.settings]
+            evaluated = [name for name in suite.recipes if self._evaluates_alone(name)]
             constraints["branch"] += rf"|(?:{'|'.join(evaluated) or '(?!)'})/seed\d+"
         constraints |= {"file": r"[^/]+", "part": r"\d+of\d+"}
         constraints |= {"whole": "rollout/target|rollout/failure|eval"}
@@ -271,9 +275,27 @@ class Plan:
             "instruction": f"{self.home}/data/{env}/instruction.txt",
             **self.suite.envs[env].play_files,
             **self._prepared(env),
+            **(self._example(env) if self._examples(branch) else {}),
             "tasks": tasks,
             "policy": self._player(model, env, branch, whole),
         }
+
+    def _evaluates_alone(self, method: str) -> bool:
+        """Whether a method's policies are evaluated otherwise than those that are not its own."""
+        return bool({"evaluation", "prompt"} & self._recipe(method).settings.keys())
+
+    def _examples(self, branch: Branch) -> int:
+        """Examples before the tasks that are played on a branch."""
+        method = branch.method
+        return (self.suite.under(method) if method in self.suite.recipes else self.suite).prompt.examples
+
+    def _example(self, env: str) -> dict[str, str | list[str]]:
+        return {"example": f"{self.home}/data/{env}/example.json"}
+
+    def _unlearned(self, env: str, branch: Branch) -> dict[str, str | list[str]]:
+        """The example that episodes begin with and experts do not; nothing where both have it, or neither."""
+        trained = self.suite.prompt.examples and self.suite.prompt.trained
+        return {"unlearned": f"{self.home}/data/{env}/example.json"} if self._examples(branch) and not trained else {}
 
     def _baseline_inputs(
         self, stage: str, model: str, env: str, branch: Branch, agent: AgentName
@@ -282,7 +304,7 @@ class Plan:
         data, before = f"{self.home}/data/{env}", branch.iteration - 1
         rollouts = self.rollouts(model, env, branch.method, branch.seed, branch.iteration)
         if stage == "select":
-            return {"experts": f"{data}/sft.jsonl", agent: rollouts[agent]}
+            return {"experts": f"{data}/sft.jsonl", agent: rollouts[agent], **self._unlearned(env, branch)}
         if stage == "refit":
             selected = self._file(model, env, branch, f"selected/{agent}/selected.jsonl")
             return {"selected": selected, "start": self._pretrained(model, env)}
@@ -290,7 +312,9 @@ class Plan:
         if stage in ("ppo", "grpo"):
             return {**plays, "policy": self.policy(model, env, branch.method, branch.seed, before, agent)}
         scorer = self.policy(model, env, branch.method, branch.seed, 0, agent)
-        return {**plays, "experts": f"{data}/experts.jsonl", agent: rollouts[agent], "scorer": scorer}
+        if unlearned := self._unlearned(env, branch):
+            plays.pop("example")
+        return {**plays, "experts": f"{data}/experts.jsonl", agent: rollouts[agent], "scorer": scorer, **unlearned}
 
     def _player(self, model: str, env: str, branch: Branch, whole: str) -> str:
         """The policy that is evaluated on a branch, or that explores there: what the previous iteration left."""

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from coevolve.types import Message
+from collections.abc import Sequence
+
+from coevolve.types import Message, Trajectory
 
 _MARKER = "Action:"
 
 
-def prompt_messages(text: str, *, system: str = "", instruction: str = "") -> tuple[Message, ...]:
-    """The messages before the first action: the task's `text`, after an instruction acknowledged with `OK`, if any."""
-    messages = [Message(role="user", content=text)]
+def prompt_messages(
+    text: str, *, system: str = "", instruction: str = "", example: Sequence[Message] = ()
+) -> tuple[Message, ...]:
+    """The messages before the first action, the task's `text` last.
+
+    Before it, where they are given: an instruction, acknowledged with `OK`, and an `example` (:func:`demonstration`).
+    """
+    messages = [*example, Message(role="user", content=text)]
     if instruction:
         opening = [Message(role="user", content=instruction), Message(role="assistant", content="OK")]
         messages = opening + messages
     if system:
         messages.insert(0, Message(role="system", content=system))
     return tuple(messages)
+
+
+def demonstration(episode: Trajectory) -> tuple[Message, ...]:
+    """An episode as an example for others: its task, then what was done and what was seen, up to the last action."""
+    return (episode.prompt[-1], *episode.completion)
+
+
+def without_example(prompt: Sequence[Message], example: Sequence[Message]) -> tuple[Message, ...]:
+    """`prompt` without the `example` before its task; as it is where that is not there."""
+    start = len(prompt) - 1 - len(example)
+    if start < 0 or tuple(prompt[start:-1]) != tuple(example):
+        return tuple(prompt)
+    return (*prompt[:start], prompt[-1])
 
 
 def write_action(action: str, thought: str = "") -> str:

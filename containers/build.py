@@ -57,7 +57,7 @@ def build(name: str, source: images.Source, options: argparse.Namespace) -> imag
             raise UserError(f"{tool} is not on PATH; install it: jobs run Apptainer's images, whatever made them.")
     commit = _output("git", "rev-parse", "HEAD")
     chosen = {"COMMIT": commit, "BASE_IMAGE": options.base or source.base}
-    if options.torch:
+    if options.torch and "TORCH" in Path(f"containers/{name}/Dockerfile").read_text(encoding="utf-8"):
         chosen["TORCH"] = options.torch
     images.FOLDER.mkdir(parents=True, exist_ok=True)
     made = images.FOLDER / f".{name}.sif"

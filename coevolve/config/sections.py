@@ -104,8 +104,28 @@ class LoraConfig(Strict):
     target_modules: list[str] | Literal["all-linear"]
 
 
+class EndpointConfig(Strict):
+    """A model behind an OpenAI-compatible endpoint, which can only be asked; its address and key are the environment's.
+
+    `seeds`: it takes a `seed`. `length`: what it calls the most tokens of an answer. The other keys decide no answer,
+    and none is bought again because one of them changed: `concurrency` requests at once, each given up after
+    `timeout_seconds` and repeated up to `retries` times; prices per million tokens, 0 where nobody reckons.
+    """
+
+    model: Annotated[str, Field(min_length=1)]
+    seeds: bool
+    length: Literal["max_tokens", "max_completion_tokens"]
+    concurrency: Positive = Field(exclude=True)
+    timeout_seconds: Rate = Field(exclude=True)
+    retries: Annotated[int, Field(ge=0)] = Field(exclude=True)
+    price_in: Annotated[float, Field(ge=0.0)] = Field(exclude=True)
+    price_out: Annotated[float, Field(ge=0.0)] = Field(exclude=True)
+
+
 class ModelConfig(Strict):
-    """A base model: `tiny` (built here), `hub` (its commit `revision`) or `path` (a folder in transformers' format)."""
+    """A base model: `tiny` (built here), `hub` (its commit `revision`), `path` (a folder in transformers' format) or
+    `endpoint`.
+    """
 
     label: str
     context: Positive
@@ -113,18 +133,21 @@ class ModelConfig(Strict):
     pretrain: PretrainConfig | None = None
     hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
     path: str | None = None
+    endpoint: EndpointConfig | None = None
     revision: str = ""
     parameters: Rate | None = None
     lora: LoraConfig | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelConfig:
-        sources = [source for source in (self.tiny, self.hub, self.path) if source is not None]
+        sources = [source for source in (self.tiny, self.hub, self.path, self.endpoint) if source is not None]
         if len(sources) != 1 or (self.tiny is None) != (self.pretrain is None):
-            raise ValueError("give either `hub` and `revision`, or `path`, or both `tiny` and `pretrain`")
+            raise ValueError(
+                "give either `hub` and `revision`, or `path`, or `endpoint`, or both `tiny` and `pretrain`"
+            )
         if self.hub and not re.fullmatch("[0-9a-f]{40}", self.revision):
             raise ValueError("`revision`: name the commit of the hub's model by its 40 hex digits")
-        if (self.tiny is None) != (self.parameters is not None):
+        if (self.tiny is None and self.endpoint is None) != (self.parameters is not None):
             raise ValueError("`parameters` is said of a downloaded model, and counted of a tiny one")
         return self
 
@@ -162,6 +185,16 @@ class SourceFile(Strict):
 
     path: str
     sha256: str
+
+
+class PromptConfig(Strict):
+    """What stands before a task: `examples` 1 puts an expert's episode there as earlier turns, whoever is asked.
+
+    `trained`: what is learned from has it too; upstream's training data lacks it (quirk 11).
+    """
+
+    examples: Annotated[int, Field(ge=0, le=1)]
+    trained: bool
 
 
 class RolloutConfig(Strict):
@@ -212,7 +245,7 @@ class AgentRecipe(Strict):
 
 
 #: Sections that a method may have otherwise: all but those whose results methods share.
-Overridden = Literal["dpo", "pairing", "rollout", "evaluation", "selection", "steps", "ppo", "grpo"]
+Overridden = Literal["dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo"]
 
 
 class Recipe(Strict):
@@ -238,6 +271,11 @@ class Recipe(Strict):
         if with_steps != ({"target"} if self.learns == "steps" else set()):
             raise ValueError("`learns: steps` goes with `agents.target.trains_on.expert_step`, and nothing else does")
         return self
+
+    @property
+    def asks(self) -> bool:
+        """Whether the method only asks the base model, and trains nothing."""
+        return self.iterations == 0 and all(agent.base == "untrained" for agent in self.agents.values())
 
 
 class Ablation(Strict):

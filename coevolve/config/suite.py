@@ -25,6 +25,7 @@ from coevolve.config.sections import (
     ModelConfig,
     PairingConfig,
     Positive,
+    PromptConfig,
     Quirks,
     Recipe,
     ReportConfig,
@@ -60,6 +61,7 @@ class Suite(Strict):
     ablations: dict[Name, Ablation] = Field(default_factory=dict)
     sft: SftConfig
     dpo: DpoConfig
+    prompt: PromptConfig
     rollout: RolloutConfig
     pairing: PairingConfig
     evaluation: EvaluationConfig
@@ -91,7 +93,15 @@ class Suite(Strict):
             raise ValueError(f"protocols: `{self.protocol}` is missing")
         if "base" in self.recipes:
             raise ValueError("recipes: `base` is the folder of what methods share; call the row otherwise")
+        if any(model.endpoint for model in self.models.values()):
+            for method in self.methods:
+                if not self.recipes[method].asks:
+                    raise ValueError(
+                        f"methods: `{method}` trains, and an endpoint can only be asked; take `in_context`"
+                    )
         for method, recipe in self.recipes.items():
+            if "trained" in recipe.settings.get("prompt", {}):
+                raise ValueError(f"recipes.{method}.settings.prompt.trained: all methods share what they learn from")
             self.under(method)
             if recipe.shares and recipe.settings:
                 raise ValueError(f"recipes.{method}: what `shares` another's iterations has no `settings`")

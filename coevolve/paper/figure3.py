@@ -52,9 +52,10 @@ def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], repor
     ordered = sorted(measurements, key=lambda m: (m.env, m.split, list(labels).index(m.method), m.iteration))
     points = [_point(measurement, report, seed) for measurement in ordered]
     _check_unique(points)
+    begins = "iteration 0 is SFT" if any(p.method == START for p in points) else "no method here has iterations"
     return Curves(
         caption=f"Average reward per iteration with its {100 * report.confidence:g} % bootstrap interval over tasks; "
-        "iteration 0 is SFT. The text of the paper prints no values for its Figure 3, so none are drawn beside ours. "
+        f"{begins}. The text of the paper prints no values for its Figure 3, so none are drawn beside ours. "
         f"{setting.sentence()}",
         **vars(setting),
         labels={method: label for method, label in labels.items() if any(p.method == method for p in points)},

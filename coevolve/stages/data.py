@@ -1,10 +1,10 @@
-"""Which tasks are fine-tuned on, explored and evaluated, and the experts of the first two; drops are counted."""
+"""Which tasks are fine-tuned on, explored and evaluated, the experts of the first two, and one as an example."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from coevolve.envs.base import Selection
 from coevolve.envs.domains import domain
 from coevolve.envs.experts import Experts
 from coevolve.errors import UserError
+from coevolve.prompts import demonstration, prompt_messages
 from coevolve.stages.job import Job
 from coevolve.types import Drop, Task, Trajectory
 
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write tasks, experts, the instruction they begin with, and drops; raises `UserError` where splits overlap."""
+    """Write tasks, experts, their instruction, an example, and drops; raises `UserError` where splits overlap."""
     env, name = job.env, job.wildcards["env"]
     selection = domain(env).select(job.setup)
     leaked = overlapping(selection)
@@ -31,19 +32,24 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tuned, guides = _of(found.trajectories, selection.sft), _of(found.trajectories, selection.explore)
     if not tuned:
         raise UserError(f"envs.{name}.experts: no expert for any of {len(selection.sft)} tasks; take another file.")
+    said, shown = instruction(tuned), example(tuned, leaked)
+    if job.suite.prompt.examples and job.suite.prompt.trained:
+        tuned, guides = ([_after(shown, one, said) for one in experts] for experts in (tuned, guides))
     drops = [*selection.drops, *_own(found, selection.training)]
     store.write(out / "sft.jsonl", tuned)
     store.write(out / "experts.jsonl", guides)
     store.write(out / "explore.jsonl", selection.explore)
     store.write(out / "evaluate.jsonl", selection.evaluate)
     store.write(out / "drops.jsonl", drops)
-    store.write_bytes(out / "instruction.txt", instruction(tuned).encode())
+    store.write_bytes(out / "instruction.txt", said.encode())
+    store.write(out / "example.json", [shown])
     counts = {"sft": len(selection.sft), "explore": len(selection.explore)} | _splits(selection.evaluate)
     notes = {
         **counts,
         "overlap": len(selection.overlap),
         "still_overlapping": len(leaked),
         "drops": _reasons(drops),
+        "example": shown.task.task_id,
         "note": env.note,
     }
     log.info("%s: %s", name, notes)
@@ -62,6 +68,21 @@ def instruction(trajectories: Sequence[Trajectory]) -> str:
     if len(openings) > 1:
         raise UserError(f"the experts' prompts open in {len(openings)} different ways; they must open in one.")
     return openings.pop()
+
+
+def example(experts: Sequence[Trajectory], evaluated: Collection[str]) -> Trajectory:
+    """The expert that others are shown: of no `evaluated` task if there is one, of the first expert's task kind.
+
+    Of these the shortest of the highest reward, the first where several are.
+    """
+    kind = experts[0].task.kind
+    return min(experts, key=lambda t: (t.task.task_id in evaluated, t.task.kind != kind, -t.reward, len(t.turns)))
+
+
+def _after(shown: Trajectory, expert: Trajectory, instruction: str) -> Trajectory:
+    """The expert as if asked after the example."""
+    prompt = prompt_messages(expert.prompt[-1].content, instruction=instruction, example=demonstration(shown))
+    return expert.model_copy(update={"prompt": prompt})
 
 
 def _own(found: Experts, tasks: Sequence[Task]) -> list[Drop]:

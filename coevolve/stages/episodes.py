@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -13,9 +12,11 @@ import torch
 from coevolve import seeds, store
 from coevolve.envs.domains import domain
 from coevolve.errors import UserError
+from coevolve.policies.base import Policy
 from coevolve.policies.transformers import TransformersPolicy
-from coevolve.prompts import prompt_messages
 from coevolve.rollout import rollout
+from coevolve.stages import endpoint
+from coevolve.stages.asking import asking
 from coevolve.stages.job import Job
 from coevolve.types import Sampling, Task, Trajectory, Turn
 
@@ -38,12 +39,10 @@ def play(
     `policy` is the input that plays. Episodes of another `name` have a journal and random draws of their own.
     """
     torch.set_num_threads(job.threads)
-    config, quirks = job.suite.rollout, job.suite.quirks
+    config = job.suite.rollout
     sampling = Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
     workers = min(job.env.workers, len(tasks) * samples)
-    player = TransformersPolicy.load(
-        job.policy(policy), slots=workers, context=job.model.context, long_prompt=quirks.long_prompt, dtype=_precision()
-    )
+    player = _player(job, policy, workers)
     journal = store.Journal(job.work / f"{name}.jsonl", Trajectory)
     with domain(job.env).pool(job.setup, workers) as envs:
         return rollout(
@@ -57,7 +56,7 @@ def play(
             protocol=job.suite.protocol,
             retries=config.retries,
             journal=journal,
-            prompt=functools.partial(prompt_messages, instruction=job.file("instruction").read_text(encoding="utf-8")),
+            prompt=asking(job),
             prefixes=prefixes,
         )
 
@@ -65,6 +64,20 @@ def play(
 def _precision() -> torch.dtype | str:
     """Policies are kept in float32; a GPU plays them in bfloat16, at half the memory (not run here)."""
     return torch.bfloat16 if torch.cuda.is_available() else "auto"
+
+
+def _player(job: Job, name: str, workers: int) -> Policy:
+    """The input policy called `name`, for `workers` episodes at once."""
+    model = job.model
+    if model.endpoint:
+        return endpoint.asked(job, model.endpoint, name)
+    return TransformersPolicy.load(
+        job.policy(name),
+        slots=workers,
+        context=model.context,
+        long_prompt=job.suite.quirks.long_prompt,
+        dtype=_precision(),
+    )
 
 
 def exploration(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from coevolve import store
 from coevolve.config import Quirks
+from coevolve.stages.endpoint import spent
 from coevolve.stages.episodes import counts, evaluation, gathered
 from coevolve.stages.job import Job
 from coevolve.types import EvalRecord, StopReason, Task, Trajectory
@@ -20,7 +21,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     scored = records(episodes, job.suite.quirks, job.branch.seed, job.suite.evaluation.samples)
     store.write(out / "episodes.jsonl", episodes)
     store.write(out / "records.jsonl", scored)
-    return {**counts(episodes), "left_out": len(tasks) - len(scored)}
+    return {**counts(episodes), **spent(job), "left_out": len(tasks) - len(scored)}
 
 
 def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int, samples: int = 1) -> list[EvalRecord]:

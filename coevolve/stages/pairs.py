@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import pairing, store
+from coevolve.stages.asking import example
 from coevolve.stages.job import Job, write_json
 from coevolve.types import Agent, Task, Trajectory
 
@@ -23,6 +24,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         job.records("tasks", Task),
         job.records("experts", Trajectory),
         rollouts,
+        unlearned=example(job, "unlearned"),
     )
     store.write(out / "pairs.jsonl", result.pairs)
     store.write(out / "drops.jsonl", result.drops)

@@ -27,7 +27,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tables = [make(last, paper, labels, suite.report, 0) for make in (table1.reward_table, table1.success_table)]
     judged = verify.verify(plan, paper, suite.methods)
     tables[0] = verdicts.noted(tables[0], judged)
-    curves = figure3.curves([m for m in measured if _in_figure(m)], labels, suite.report, 0)
+    # Where no method has iterations, the figure shows where they stand.
+    drawn = [m for m in measured if _in_figure(m)] or last
+    curves = figure3.curves(drawn, labels, suite.report, 0)
     store.write_bytes(out / "table1.md", "\n".join(table.markdown(t) for t in tables).encode())
     store.write_bytes(out / "table1.tex", "\n".join(table.latex(t) for t in tables).encode())
     write_json(out / "table1.json", [t.model_dump(mode="json") for t in tables])

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import selection, store
+from coevolve.prompts import without_example
+from coevolve.stages.asking import example
 from coevolve.stages.job import Job, write_json
 from coevolve.types import Trajectory
 
@@ -17,7 +19,11 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `selected.jsonl`, `drops.jsonl` and `summary.json`; nothing that came in is lost (see `selection`)."""
     experts, rollouts = job.records("experts", Trajectory), job.records(job.agent, Trajectory)
     result = selection.select(job.suite.selection, experts, rollouts)
-    store.write(out / "selected.jsonl", result.selected)
+    unlearned = example(job, "unlearned")
+    store.write(
+        out / "selected.jsonl",
+        (one.model_copy(update={"prompt": without_example(one.prompt, unlearned)}) for one in result.selected),
+    )
     store.write(out / "drops.jsonl", result.drops)
     summary = selection.summary(result)
     write_json(out / "summary.json", summary)

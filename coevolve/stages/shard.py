@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import store
+from coevolve.stages.endpoint import spent
 from coevolve.stages.episodes import counts, evaluation, exploration
 from coevolve.stages.job import Job
 from coevolve.types import Task
@@ -19,7 +20,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     play = evaluation if job.wildcards["whole"] == "eval" else exploration
     episodes = play(job, tasks)
     store.write(out / "episodes.jsonl", episodes)
-    return counts(episodes)
+    return {**counts(episodes), **spent(job)}
 
 
 def part(tasks: Sequence[Task], number: int, of: int) -> list[Task]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import pairing, steps, store
+from coevolve.stages.asking import example
 from coevolve.stages.episodes import play
 from coevolve.stages.job import Job, write_json
 from coevolve.types import Agent, PairKind, Task, Trajectory, Turn
@@ -26,7 +27,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tasks, experts = job.records("tasks", Task), job.records("experts", Trajectory)
     asked = {kind: weights for kind, weights in recipe.trains_on.items() if kind is not PairKind.EXPERT_STEP}
     rollouts: dict[Agent, list[Trajectory]] = {job.agent: job.records(job.agent, Trajectory)}
-    whole = pairing.pair(recipe.model_copy(update={"trains_on": asked}), rules, tasks, experts, rollouts)
+    recipe_of_whole, unlearned = recipe.model_copy(update={"trains_on": asked}), example(job, "unlearned")
+    whole = pairing.pair(recipe_of_whole, rules, tasks, experts, rollouts, unlearned)
     agent = _Player(job, "policy", job.temperature, samples=1)
     scorer = _Player(job, "scorer", job.suite.steps.temperature, job.suite.steps.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]

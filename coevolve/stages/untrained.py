@@ -1,4 +1,6 @@
-"""The base model before training: a snapshot of the hub, a checkpoint in a folder, or a tiny one made from nothing."""
+"""The base model before training: a snapshot of the hub, a checkpoint in a folder, a name of an endpoint's model, or a
+tiny one made from nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from coevolve import hub
+from coevolve import hub, store
 from coevolve.errors import UserError
-from coevolve.policies import directory
+from coevolve.policies import directory, openai
 from coevolve.stages.corpus import texts
 from coevolve.stages.job import Job
 from coevolve.train import tiny
@@ -25,6 +27,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         _link(job.policy("model"), names, out)
         ref = directory.seal(out, name=name, base=manifest.hub, revision=manifest.revision)
         return {"policy": ref.sha256, "linked": names}
+    if model.endpoint:
+        ref = openai.name(model.endpoint.model)
+        store.write_bytes(out / directory.REF_NAME, ref.to_json().encode() + b"\n")
+        return {"policy": ref.sha256}
     if model.tiny is None:
         source = Path(str(model.path))
         names = _checkpoint(source)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 
 from coevolve.envs.domains import domain
-from coevolve.prompts import prompt_messages
+from coevolve.stages.asking import asking
 from coevolve.stages.job import Job
 from coevolve.train.online import World
 from coevolve.types import Task
@@ -21,7 +20,7 @@ def world(job: Job, episodes: int) -> Iterator[World]:
         yield World(
             tasks=job.records("tasks", Task),
             envs=envs,
-            prompt=functools.partial(prompt_messages, instruction=job.file("instruction").read_text(encoding="utf-8")),
+            prompt=asking(job),
             protocol=job.suite.protocol,
             long_prompt=job.suite.quirks.long_prompt,
             max_new_tokens=config.max_new_tokens,

@@ -65,7 +65,7 @@ def suite(quirks, **sections):
     rates = {"learning_rate": [1e-3], "beta": [0.1], "reference": "base", "nll": "mean", "precompute_reference": True}
     dpo = ObjectiveConfig(name="dpo")
     defaults = {
-        "models": {"tiny": SimpleNamespace(context=CONTEXT, lora=None)},
+        "models": {"tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None)},
         "envs": {"keydoor": SimpleNamespace(module=__name__, workers=4)},
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",

@@ -1,0 +1,242 @@
+"""The policy behind an endpoint, against a server on a real socket that answers with the kit's own policies."""
+
+import time
+import traceback
+from dataclasses import replace
+
+import pytest
+from chatserver import KEY, MODEL, closing, refusing, serving, stalling
+from rollout.keydoor import KeyDoor, tasks
+from templates.models import llama, tokenizer
+
+from coevolve import store
+from coevolve.errors import UserError
+from coevolve.policies import openai
+from coevolve.policies.base import Conversation
+from coevolve.policies.openai import Habits, OpenAIPolicy, Usage
+from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.prompts import prompt_messages, write_action
+from coevolve.render import Renderer
+from coevolve.rollout import rollout
+from coevolve.types import PolicyRef, Sampling, Trajectory
+
+HABITS = Habits(concurrency=4, timeout=5.0, retries=2, seeds=True, length="max_tokens")
+SAMPLING = Sampling(temperature=0.0, max_new_tokens=10)
+CONTEXT = 160  # some of the episodes do not fit
+
+
+class Local(TransformersPolicy):
+    """A policy whose turns are read again as text, as an endpoint's are."""
+
+    def __init__(self, context=CONTEXT):
+        ref = PolicyRef(name="random", sha256="0" * 64)
+        super().__init__(llama(), tokenizer("tiny"), ref, slots=4, context=context, long_prompt="end")
+
+    def complete(self, conversations, sampling):
+        return [replace(said, token_ids=()) for said in super().complete(conversations, sampling)]
+
+
+def reads(conversation):
+    """Opens any door: goes by what the conversation says."""
+    seen = [message.content for message in conversation.prompt if message.role == "user"]
+    has_key = any("You have the key" in text for text in seen)
+    here = next(text for text in reversed(seen) if "You are in room" in text)
+    if "A key lies here" in here and not has_key:
+        return write_action("take key")
+    return write_action("open door" if has_key and "room 3" in here else "go right")
+
+
+PLAYER = ScriptedPolicy(reads)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with serving(PLAYER) as running:
+        monkeypatch.setenv("OPENAI_BASE_URL", running.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        yield running
+
+
+@pytest.fixture
+def journal(tmp_path):
+    opened = store.Journal(tmp_path / "usage.jsonl", Usage)
+    yield opened
+    opened.close()
+
+
+def asked(journal, context=4096, model=MODEL, **habits):
+    return OpenAIPolicy(model, replace(HABITS, **habits), context=context, journal=journal)
+
+
+def conversation(number=0):
+    return Conversation(f"door{number}#0", number, prompt_messages(f"You are in room {number}."), ())
+
+
+def play(policy, path):
+    episodes = store.Journal(path, Trajectory)
+    played = rollout(
+        tasks(6),
+        policy,
+        [KeyDoor() for _ in range(4)],
+        samples=1,
+        sampling=SAMPLING,
+        seed=7,
+        agent="target",
+        protocol="fixed",
+        retries=0,
+        journal=episodes,
+    )
+    episodes.close()
+    return [episode.model_copy(update={"policy": None, "seconds": 0.0}) for episode in played]
+
+
+def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, journal):
+    renderer = Renderer(tokenizer("tiny"))
+    local = TransformersPolicy(
+        llama(), tokenizer("tiny"), PolicyRef(name="r", sha256="0" * 64), slots=4, context=512, long_prompt="end"
+    )
+    with serving(local, count=lambda messages: len(renderer.prompt_ids(messages))) as running:
+        monkeypatch.setenv("OPENAI_BASE_URL", running.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        remote = play(asked(journal, context=CONTEXT), tmp_path / "remote.jsonl")
+    assert remote == play(Local(), tmp_path / "local.jsonl")
+    assert {episode.stop.value for episode in remote} == {"context"}
+    assert {turn.truncated for episode in remote for turn in episode.turns} == {True}
+    assert not any(turn.token_ids for episode in remote for turn in episode.turns)
+    bill = openai.bill(journal.records, 2.0, 8.0)
+    assert bill["answers"] == len(running.bodies) == sum(len(e.turns) + 1 for e in remote)
+    for episode in remote:
+        lengths = [
+            len(renderer.conversation_ids(episode.prompt, episode.turns[:t])) for t in range(len(episode.turns) + 1)
+        ]
+        assert bill["episodes"][f"{episode.task.task_id}#0"]["prompt_tokens"] == sum(lengths)
+    assert bill["cost"] == pytest.approx((2 * bill["prompt_tokens"] + 8 * bill["completion_tokens"]) / 1e6)
+
+
+def test_a_player_that_reads_opens_every_door_and_leaves_no_key(server, tmp_path, journal):
+    episodes = play(asked(journal), tmp_path / "episodes.jsonl")
+    assert [episode.reward for episode in episodes] == [1.0] * 6
+    assert not [path for path in tmp_path.rglob("*") if KEY in path.read_text()]
+
+
+@pytest.mark.parametrize(
+    ("fault", "pause"),
+    [
+        (refusing(429, Retry_After="1"), 1.0),
+        (refusing(429, retry_after_ms="30"), 0.03),
+        (refusing(500), 0.3),
+        (refusing(503), 0.3),
+        (closing, 0.3),
+        (stalling(0.5), 0.6),
+    ],
+)
+def test_what_passes_is_asked_again(server, journal, fault, pause):
+    server.faults.append(fault)
+    began = time.monotonic()
+    (said,) = asked(journal, timeout=0.3).complete([conversation()], SAMPLING)
+    assert said.text == "Action: go right"
+    assert len(server.bodies) == 2
+    assert time.monotonic() - began >= pause
+    assert len(journal.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (refusing(401, f"Incorrect API key provided: {KEY}"), "OPENAI_API_KEY is not accepted"),
+        (refusing(403, f"{KEY} may not"), "may not use model `tiny`"),
+        (refusing(404, f"no such thing for {KEY}"), "correct `endpoint.model` or OPENAI_BASE_URL"),
+        (refusing(400, f"no seed for {KEY}"), "refused.*`endpoint` section"),
+        (refusing(422, f"no top_p for {KEY}"), "refused.*`endpoint` section"),
+        (refusing(429, f"{KEY} is out of credit"), "too many requests .*kept"),
+        (refusing(429, "come tomorrow", Retry_After="86400"), "too many requests .*kept"),
+        (refusing(500, f"trouble with {KEY}"), "still failing .*kept"),
+        (closing, "no answer .*kept"),
+        (stalling(0.4), "no answer .*kept"),
+        (lambda chat: chat.send(200, "<html>hello</html>", kind="text/html") or True, "no chat completion"),
+        (lambda chat: chat.send(200, {"choices": []}) or True, "no chat completion"),
+        (lambda chat: chat.send(200, "{torn") or True, "no chat completion"),
+    ],
+)
+def test_what_stays_is_one_sentence_without_the_key(server, journal, fault, sentence):
+    server.faults.extend([fault] * 2)
+    with pytest.raises(UserError, match=sentence) as raised:
+        asked(journal, retries=1, timeout=0.2).complete([conversation()], SAMPLING)
+    assert KEY not in "".join(traceback.format_exception(raised.value))
+    assert f"127.0.0.1:{server.server_port}" in str(raised.value)
+
+
+def test_an_unknown_model_and_a_wrong_key_are_told(server, journal, monkeypatch):
+    with pytest.raises(UserError, match="model `gigantic` is not there"):
+        asked(journal, model="gigantic").complete([conversation()], SAMPLING)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
+    with pytest.raises(UserError, match="not accepted") as raised:
+        asked(journal).complete([conversation()], SAMPLING)
+    assert "sk-wrong" not in str(raised.value)
+
+
+def test_no_key_and_no_server_are_told(server, journal, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://someone:secret@127.0.0.1:9/v1")
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:9: no answer") as raised:
+        asked(journal, retries=0).complete([conversation()], SAMPLING)
+    assert "secret" not in str(raised.value)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(UserError, match="OPENAI_API_KEY: not set"):
+        asked(journal)
+
+
+def test_what_was_answered_before_a_failure_is_counted(server, journal):
+    """The second conversation fails; the first was paid for."""
+    assert len(asked(journal, concurrency=1).complete([conversation()], SAMPLING)) == 1
+    server.faults.extend([lambda chat: False, refusing(401)])
+    with pytest.raises(UserError):
+        asked(journal, concurrency=1).complete([conversation(), conversation(1)], SAMPLING)
+    reopened = store.Journal(journal.path, Usage)
+    assert openai.bill(reopened.records, 0.0, 0.0)["episodes"]["door0#0"]["answers"] == 2
+    reopened.close()
+
+
+@pytest.mark.parametrize("words", ["context_length_exceeded", None])
+def test_a_conversation_that_is_refused_as_too_long_does_not_fit(server, journal, words):
+    server.faults.append(refusing(400, "This model's maximum context length is 12 tokens", words))
+    (said,) = asked(journal).complete([conversation()], SAMPLING)
+    assert not said.fits
+    assert not journal.records
+
+
+def test_as_many_requests_at_once_as_allowed_answered_in_order(server, journal):
+    server.pause = 0.05
+    found = asked(journal, concurrency=3).complete([conversation(number) for number in range(12)], SAMPLING)
+    assert server.most == 3
+    assert [said.text for said in found] == ["Action: go right"] * 12
+    assert {usage.key for usage in journal.records} == {f"door{number}#0" for number in range(12)}
+
+
+def test_a_request_says_what_was_asked_for(server, journal, tmp_path):
+    play(asked(journal), tmp_path / "episodes.jsonl")
+    seeds = [body["seed"] for body in server.bodies]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    asked(journal, seeds=False, length="max_completion_tokens").complete([conversation()], SAMPLING)
+    assert server.bodies[-1] == {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "You are in room 0."}],
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "max_completion_tokens": 10,
+    }
+
+
+def test_a_policy_is_named_by_its_model_and_endpoint(server, tmp_path, monkeypatch):
+    ref = openai.name(MODEL)
+    store.write_bytes(tmp_path / "policy.json", ref.to_json().encode())
+    openai.check(tmp_path, MODEL)
+    monkeypatch.setenv("OPENAI_API_KEY", "another")
+    assert openai.name(MODEL) == ref
+    assert openai.name("other") != ref
+    with pytest.raises(UserError, match="rerun"):
+        openai.check(tmp_path / "nowhere", MODEL)
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    with pytest.raises(UserError, match=r"another endpoint than api\.openai\.com"):
+        openai.check(tmp_path, MODEL)

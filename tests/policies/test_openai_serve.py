@@ -1,0 +1,108 @@
+"""Episodes through `transformers serve`, a server that is not ours, are those played here."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import replace
+
+import pytest
+from rollout.keydoor import KeyDoor, tasks
+from stages import corridor
+
+from coevolve import config, store
+from coevolve.config import SftConfig
+from coevolve.policies.openai import Habits, OpenAIPolicy, Usage
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.rollout import rollout
+from coevolve.stages import sft
+from coevolve.types import Sampling, Trajectory
+
+pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uvicorn")
+pytest.importorskip("uvicorn", reason="`transformers serve` needs fastapi and uvicorn")
+pytestmark = pytest.mark.slow
+
+HABITS = Habits(concurrency=2, timeout=60.0, retries=2, seeds=True, length="max_tokens")
+
+
+class Local(TransformersPolicy):
+    """A policy whose turns are read again as text, as an endpoint's are."""
+
+    def complete(self, conversations, sampling):
+        return [replace(said, token_ids=()) for said in super().complete(conversations, sampling)]
+
+
+@pytest.fixture(scope="module")
+def policy(root, tmp_path_factory):
+    """A tiny policy that has learned to open doors."""
+    base = tmp_path_factory.mktemp("served")
+    store.write(base / "experts.jsonl", corridor.experts(base))
+    long = SftConfig(learning_rate=1e-2, **{**corridor.OPTIMISER, "epochs": 60})
+    sections = corridor.suite(config.load(root / "configs/smoke.yaml").protocols["fixed"], sft=long)
+    inputs = {"experts": base / "experts.jsonl", "start": corridor.policy(base / "start")}
+    (base / "policy").mkdir()
+    sft.run(corridor.job("sft", base / "job", sections, **inputs), base / "policy")
+    return base / "policy"
+
+
+@contextlib.contextmanager
+def served(policy, log):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = "from transformers.cli.transformers import main; main()"
+    command = [sys.executable, "-c", start, "serve", str(policy)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    with log.open("w") as said:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
+            env=environment,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        for _ in range(120):
+            assert process.poll() is None, log.read_text()
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health"):
+                break
+            time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def play(policy, path):
+    episodes = store.Journal(path, Trajectory)
+    played = rollout(
+        tasks(6),
+        policy,
+        [KeyDoor() for _ in range(4)],
+        samples=1,
+        sampling=Sampling(temperature=0.0, max_new_tokens=30),
+        seed=7,
+        agent="target",
+        protocol="fixed",
+        retries=0,
+        journal=episodes,
+    )
+    episodes.close()
+    return [episode.model_copy(update={"policy": None, "seconds": 0.0}) for episode in played]
+
+
+def test_episodes_are_those_played_here(policy, tmp_path, monkeypatch):
+    with served(policy, tmp_path / "log") as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", "any-word")
+        usage = store.Journal(tmp_path / "usage.jsonl", Usage)
+        asked = OpenAIPolicy(str(policy), HABITS, context=corridor.CONTEXT, journal=usage)
+        remote = play(asked, tmp_path / "remote.jsonl")
+        usage.close()
+    local = Local.load(policy, slots=4, context=corridor.CONTEXT, long_prompt="end")
+    assert remote == play(local, tmp_path / "local.jsonl")
+    assert sum(episode.reward for episode in remote) > 3
+    ids = [local._renderer.conversation_ids(e.prompt, e.turns[:turn]) for e in remote for turn in range(len(e.turns))]
+    assert sorted(one.prompt_tokens for one in usage.records) == sorted(len(own) for own in ids)
