@@ -22,6 +22,7 @@ $(STAMP): pyproject.toml requirements.lock envs_setup/mysql.sh
 
 smoke: setup ## the whole paper in miniature: set-up, training, evaluation, Table 1
 	snakemake --profile smoke
+	coevolve view --config configs/smoke.yaml
 	@cat results/smoke/paper/table1.md results/smoke/paper/summary.md
 
 smoke-methods: setup ## every method once, small: Best-of-N, RFT, PPO, GRPO, IPR and the rest
@@ -36,7 +37,7 @@ test: setup ## all tests but the slow ones
 	pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup ## the slow tests only
-	pytest -m slow
+	pytest -m slow --ignore tests/slurm
 
 test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong there (root, Debian)
 	pytest -m slow tests/slurm
