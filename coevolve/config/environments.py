@@ -54,11 +54,14 @@ class Expected(Strict):
 
 
 class EnvSection(Strict):
-    """What every environment's section has: its kind, its name in tables, and how many episodes run at once."""
+    """What every environment's section has: its kind, its name in tables, and how many episodes run at once.
+
+    `workers` decides no number and stays out of digests: a machine with less memory reruns nothing.
+    """
 
     kind: str
     label: str
-    workers: Positive
+    workers: Positive = Field(exclude=True)
     expected: Expected | None = None
 
     @property

@@ -99,6 +99,12 @@ def test_one_more_iteration_or_another_label_reruns_nothing_but_the_report(root,
     assert changed == {"report"}
 
 
+def test_fewer_episodes_at_once_rerun_nothing(root, plan):
+    other = Plan(config.load(root / "configs/smoke.yaml", [*LARGER, "envs.sciworld.workers=2"]))
+    assert all(plan.fingerprint(stage, names) == other.fingerprint(stage, names) for stage, names in plan.jobs())
+    assert other.restricted("data", {"env": "sciworld"}).envs["sciworld"].workers == 2
+
+
 def test_a_file_from_outside_has_one_pin_for_the_download_and_for_its_reader(root):
     suite = config.load(root / "configs/smoke.yaml")
     for env in suite.envs.values():
