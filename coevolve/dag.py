@@ -41,6 +41,11 @@ class Stage:
         return f"coevolve.stages.{self.name}"
 
     @property
+    def names(self) -> list[str]:
+        """What a job of the stage is told beside its inputs, such as its environment."""
+        return re.findall(r"\{(\w+)\}", self.folder)
+
+    @property
     def enters(self) -> bool:
         """Whether the stage asks something of the environment's own package."""
         return "envs" in self.reads and "{env}" in self.folder

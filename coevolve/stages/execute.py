@@ -37,7 +37,7 @@ def execute(
     """
     plan, place = Plan(suite), Place.here()
     with reported():
-        _require(inputs)
+        _require(stage, wildcards, inputs)
         hashes = {name: [store.sha256(path) for path in paths] for name, paths in inputs.items()}
         # Checkpoints of one launch are of no use to another: they lie in as many pieces as there were processes.
         fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, place.note])
@@ -129,7 +129,10 @@ def _write_provenance(
     store.write_bytes(folder / "provenance.json", record.model_dump_json(indent=2).encode() + b"\n")
 
 
-def _require(inputs: dict[str, list[Path]]) -> None:
+def _require(stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]]) -> None:
+    for name in STAGES[stage].names:
+        if name not in wildcards:
+            raise UserError(f"stage `{stage}`: which {name}? Give --on {name}=NAME.")
     for name, paths in inputs.items():
         for path in paths:
             if not path.is_file():

@@ -11,6 +11,7 @@ from coevolve import seeds, store
 from coevolve.config import EnvConfig, ModelConfig, Recipe, Suite
 from coevolve.dag import AgentName, Branch, agent_name
 from coevolve.envs.base import Setup
+from coevolve.errors import UserError
 from coevolve.types import Record
 
 R = TypeVar("R", bound=Record)
@@ -78,9 +79,11 @@ class Job:
         return seeds.derive(self.branch.seed, *names)
 
     def file(self, name: str) -> Path:
-        """The one input file called `name`."""
-        (path,) = self.inputs[name]
-        return path
+        """The one input file called `name`; raises `UserError` if there is none, or more than one."""
+        paths = self.inputs.get(name, [])
+        if len(paths) != 1:
+            raise UserError(f"stage `{self.stage}`: {len(paths)} inputs `{name}`, it takes one; give {name}=FILE.")
+        return paths[0]
 
     def policy(self, name: str) -> Path:
         """Directory of the input policy called `name`."""

@@ -57,6 +57,16 @@ def test_an_unknown_config_key(coevolve, tmp_path):
     refused(done, out, "configs/smoke.yaml", "`dpo.betta`", "did you mean `beta`")
 
 
+def test_a_job_that_is_not_told_what_it_is_about(coevolve, tmp_path):
+    out = tmp_path / "out"
+    job = ("sft", "--config", "configs/smoke.yaml", "--out", str(out))
+    refused(coevolve(*job), out, "stage `sft`", "which model?", "--on model=NAME")
+    names = [
+        word for name in ("model=tiny", "env=sciworld", "branch=base/seed0", "agent=target") for word in ("--on", name)
+    ]
+    refused(coevolve(*job, *names), out, "stage `sft`", "0 inputs `start`", "give start=FILE")
+
+
 def test_a_missing_expert_file(coevolve, tmp_path):
     out = tmp_path / "out"
     refused(coevolve(*at(out, data("nowhere.jsonl"))), out, "nowhere.jsonl", "`experts`")
