@@ -80,7 +80,10 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Mapping[str, str])
     seconds += FORWARD * weights * work.read / (devices * constants.reading)
     seconds += FORWARD * weights * work.write / (devices * constants.writing)
     if work.turns:
-        seconds += work.turns * constants.turn_seconds[plan.suite.envs[wildcards["env"]].kind]
+        kind = plan.suite.envs[wildcards["env"]].kind
+        if kind not in constants.turn_seconds:
+            raise UserError(f"{machine.label}: key `costs.turn_seconds`: `{kind}` is missing; say what a turn costs.")
+        seconds += work.turns * constants.turn_seconds[kind]
     keeps = stage == "snapshot" or STAGES[stage].files[0] == "policy.json"
     policy = weights * BYTES_A_WEIGHT if keeps else 0.0
     kept = policy + work.kept * BYTES_A_TOKEN

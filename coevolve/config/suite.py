@@ -242,7 +242,7 @@ def _inherited(path: Path, recipes: dict[str, Any]) -> dict[str, Any]:
     def whole(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
         if name not in recipes or name in seen:
             problem = "comes back to itself" if name in seen else f"`{name}` is no recipe{_suggestion(name, recipes)}"
-            raise UserError(f"{path}: key `recipes.{seen[-1]}.extends`: {problem}.")
+            raise UserError(_ended(f"{path}: key `recipes.{seen[-1]}.extends`: {problem}"))
         if not isinstance(recipes[name], dict):
             raise UserError(f"{path}: key `recipes.{name}`: a row holds keys such as `label`.")
         own = dict(recipes[name])
@@ -272,12 +272,12 @@ def _explain(error: ValidationError, kind: type[BaseModel]) -> str:
     location = [part for place, part in enumerate(first["loc"]) if place != 2 or first["loc"][0] != "envs"]
     key = ".".join(str(part) for part in location) or "(top level)"
     if first["type"] == "extra_forbidden":
-        return f"unknown key `{key}`{_suggestion(str(first['loc'][-1]), _siblings(kind, first['loc'][:-1]))}."
+        return _ended(f"unknown key `{key}`{_suggestion(str(first['loc'][-1]), _siblings(kind, first['loc'][:-1]))}")
     if first["type"] == "missing":
         return f"key `{key}` is missing; add it."
     message = first["msg"].removeprefix("Value error, ")
     if not location:
-        return f"{message}."
+        return _ended(message)
     return f"key `{key}`: {message[0].lower()}{message[1:]} (got {first['input']!r})."[:500]
 
 
@@ -305,3 +305,8 @@ def _section(annotation: Any) -> Any:
 def _suggestion(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def _ended(sentence: str) -> str:
+    """The sentence with its full stop, if it has no other end."""
+    return sentence if sentence.endswith((".", "?")) else f"{sentence}."

@@ -1,0 +1,91 @@
+"""The page on file formats is true: every example is what the kit's own class writes, and every file is named."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+import yaml
+
+from coevolve import config, images, pairing
+from coevolve.costs import Line
+from coevolve.dag import STAGES
+from coevolve.hub import Manifest
+from coevolve.paper.table import Table
+from coevolve.paper.verdicts import Verdict
+from coevolve.stages.evaluate import records
+from coevolve.types import Drop, EvalRecord, PolicyRef, PreferencePair, Provenance, Task, Trajectory, Turn
+
+RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PolicyRef, Provenance, Table, Verdict, Manifest]
+
+
+@pytest.fixture(scope="module")
+def page(read):
+    return read("file_formats")
+
+
+@pytest.fixture(scope="module")
+def examples(page):
+    """The page's examples by the name beside their fence."""
+    return dict(re.findall(r"```(?:json|yaml) (\w+)\n(.*?)```", page.text, re.DOTALL))
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_an_example_is_a_whole_record(examples, kind):
+    """Equal to the dump, so that it has every key there is, in the order of the class."""
+    assert kind.from_json(examples[kind.__name__]).to_json() == json.dumps(
+        json.loads(examples[kind.__name__]), separators=(",", ":"), ensure_ascii=False
+    )
+
+
+def test_examples_of_other_classes_are_whole(examples):
+    assert list(json.loads(examples["Line"])) == [field.name for field in dataclasses.fields(Line)]
+    (lock,) = images.Lock.model_validate(yaml.safe_load(examples["Lock"])).images.values()
+    assert lock.model_fields_set == set(images.Image.model_fields)
+
+
+def test_no_example_is_left_unread(examples):
+    assert set(examples) == {*(kind.__name__ for kind in RECORDS), "Line", "Lock", "summary"}
+
+
+def test_the_record_is_what_evaluation_makes_of_the_trajectory(examples, root):
+    quirks = config.load(root / "configs/smoke.yaml").quirks
+    (record,) = records([Trajectory.from_json(examples["Trajectory"])], quirks, seed=0)
+    assert record == EvalRecord.from_json(examples["EvalRecord"])
+
+
+def test_the_pair_and_the_summary_are_what_pairing_makes_of_the_trajectory(examples, root):
+    suite = config.load(root / "configs/smoke.yaml")
+    rollout = Trajectory.from_json(examples["Trajectory"])
+    shown = PreferencePair.from_json(examples["PreferencePair"])
+    said = [message.content for message in shown.chosen]
+    pairs = zip(said[::2], [*said[1::2], ""], strict=True)
+    turns = tuple(Turn(text=text, action=None, observation=seen) for text, seen in pairs)
+    own = {"agent": "expert", "policy": None, "sampling": None, "turns": turns, "reward": 1.0}
+    expert = rollout.model_copy(update=own)
+    recipe = suite.recipes["coevolve"].agents["target"]
+    kinds = {shown.kind: recipe.trains_on[shown.kind]}
+    result = pairing.pair(
+        recipe.model_copy(update={"trains_on": kinds}), suite.pairing, [rollout.task], [expert], {"target": [rollout]}
+    )
+    assert result.pairs == (shown,)
+    assert pairing.summary(result) == json.loads(examples["summary"])
+
+
+def test_every_file_of_every_stage_is_named(page):
+    files = {name for stage in STAGES.values() for name in stage.files if "{" not in name}
+    assert {name for name in files | {"provenance.json", "images.lock"} if not named(name, page.text)} == set()
+
+
+def named(name, text):
+    return re.search(rf"[`/]{re.escape(name)}`", text)
+
+
+def test_datasets_reads_the_pairs(page, examples, tmp_path, monkeypatch, capsys):
+    (code,) = page.blocks("python")
+    (path,) = re.findall(r'data_files="([^"]+)"', code)
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text(PreferencePair.from_json(examples["PreferencePair"]).to_json() + "\n")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/file_formats.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines()[-1] == "Action: click[B2]"

@@ -1,0 +1,43 @@
+"""The page on adding a method is true: its rows are planned, and what it shows is what comes out."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def page(read):
+    return read("add_a_method")
+
+
+@pytest.fixture(scope="module")
+def planned(page, kit):
+    """A copy of the kit with the page's suite."""
+    (suite,) = page.blocks("yaml")
+    kit.write("configs/mine.yaml", suite)
+    return kit
+
+
+def test_the_parts_it_names_can_be_asked_for(page, planned):
+    listed = planned.shell(page.commands[0]).splitlines()
+    shown = page.blocks("text")[0].splitlines()
+    assert len(shown) == 4
+    assert set(shown) <= set(listed)
+
+
+def test_the_plan_has_the_jobs_it_counts(page, planned):
+    (code,) = page.blocks("python")
+    assert planned.python(code) == page.blocks("text")[1]
+
+
+def test_the_other_commands_run(page, planned):
+    mine, dry, other = (planned.shell(command) for command in page.commands[1:])
+    assert "eto_nll" not in mine, "a row of an ablation is not part of the suite's own methods"
+    assert "rule ablation:" in dry
+    assert "branch=eto_nll/seed0/iter1" in dry
+    assert "Suite smoke on" in other
+
+
+def test_a_wrong_row_is_the_sentence_it_shows(page, planned):
+    wrong = "recipes.eto_nll.agents.target.base=sft"
+    done = planned.ask("coevolve", "plan", "--config", "configs/mine.yaml", "--set", wrong)
+    assert done.returncode == 2
+    assert done.stderr == f"coevolve: {page.blocks('text')[2]}"
