@@ -80,7 +80,7 @@ class Suite(Strict):
     def _names_exist(self) -> Suite:
         asked = {f"ablations.{name}.methods": ablation.methods for name, ablation in self.ablations.items()}
         if cannot := [method for method in self.methods if not self.plays(method)]:
-            raise ValueError(f"methods: `{cannot[0]}` needs an environment or method that this suite has not")
+            raise ValueError(f"methods: `{cannot[0]}` needs an environment, method or model that this suite has not")
         for key, methods in {"methods": self.methods, **asked}.items():
             for method in methods:
                 if method not in self.recipes:
@@ -113,10 +113,14 @@ class Suite(Strict):
         return self
 
     def plays(self, method: str) -> bool:
-        """Whether the suite has what a method takes from other environments."""
+        """Whether the suite has what a method takes from other environments.
+
+        A tiny model has a tokenizer of its own in each, so its policies cannot change places.
+        """
         agents = self.recipes[method].agents.values() if method in self.recipes else []
         foreign = {other for agent in agents for env, other in agent.foreign.items() if env in self.envs}
-        return foreign <= self.envs.keys() and (not foreign or "coevolve" in self.recipes)
+        tiny = any(model.tiny for model in self.models.values())
+        return not foreign or (not tiny and foreign <= self.envs.keys() and "coevolve" in self.recipes)
 
     def under(self, method: str) -> Suite:
         """The suite with the settings that a method has of its own."""

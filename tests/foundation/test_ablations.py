@@ -61,6 +61,9 @@ def test_the_compute_matched_control_plays_and_learns_as_much_as_both_agents(pla
 
 
 def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):
+    everywhere = {target.name for target in targets(Plan(config.load(root / "configs/smoke.yaml")))}
+    assert "webshop_coevolve" in everywhere
+    assert not any("foreign" in name for name in everywhere), "tiny models have a tokenizer each"
     plan = Plan(config.load(root / "configs/micro.yaml"))
     named = {target.name for target in targets(plan)}
     assert "ablation_positive_agent" in named
