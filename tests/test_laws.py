@@ -36,6 +36,14 @@ def test_no_global_randomness_and_no_print_outside_the_command_line(path):
         )
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_possessive_quantifiers(path):
+    """Python 3.11.2, which is Debian 12's, matches them wrongly and says nothing."""
+    strings = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+    patterns = [text for text in strings if isinstance(text, str) and re.search(r"[\])}\w.][*+?}]\+|\(\?>", text)]
+    assert patterns == []
+
+
 def test_torch_stays_in_its_rooms():
     """Also what keeps a dry run of hundreds of jobs interactive: the Snakefile imports no torch."""
     rooms = ("coevolve/train/", "coevolve/policies/", "coevolve/render.py", "coevolve/stages/", "coevolve/launch.py")

@@ -32,9 +32,10 @@ NOT_UTF8 = "The result cannot be read as UTF-8"
 TOO_LONG = f"A statement may have {STATEMENT_LENGTH:,} characters"
 REFUSED = "Access denied; this statement is not for agents"
 
-#: KILL would reach sessions of the same account, and what XA prepares outlives its session. Comments and the openings
-#: of those that a server reads are skipped, without ever going back.
-_REFUSED = re.compile(r"(?>\s|/\*M?!\d*|/\*.*?\*/|\*/|--\s[^\n]*|#[^\n]*)*+(?:KILL|XA)\b", re.DOTALL | re.IGNORECASE)
+#: KILL would reach sessions of the same account, and what XA prepares outlives its session.
+_REFUSED = re.compile(r"(?:KILL|XA)\b", re.IGNORECASE)
+#: Comments, and the openings of those that a server reads.
+_SKIPPED = re.compile(r"\s|/\*M?!\d*|/\*.*?\*/|\*/|--\s[^\n]*|#[^\n]*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Session:
         text = statement.encode("utf-8", "replace").decode()
         if len(text) > STATEMENT_LENGTH:
             return Answer(None, TOO_LONG)
-        if _REFUSED.match(text):
+        if _is_refused(text):
             return Answer(None, REFUSED)
         # Another session may have interrupted the first attempt, which cannot have changed anything.
         answer = self._attempt(text) or self._attempt(text) or Answer(None, INTERRUPTED)
@@ -167,3 +168,11 @@ DECODERS: dict[int, Callable[[Any], Any]] = {
     FIELD_TYPE.DATETIME: _valid(converters.convert_datetime, datetime),
     FIELD_TYPE.TIMESTAMP: _valid(converters.convert_datetime, datetime),
 }
+
+
+def _is_refused(statement: str) -> bool:
+    """Whether the first word of a statement is one that no agent may say."""
+    start = 0
+    while skipped := _SKIPPED.match(statement, start):
+        start = skipped.end()
+    return _REFUSED.match(statement, start) is not None

@@ -25,24 +25,26 @@ STOP_WORDS = frozenset((
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _ASCII_WORD = re.compile(
-    r"_*+[A-Za-z0-9]\w*+(?:(?:(?<=[A-Za-z])[.':](?=[A-Za-z])|(?<=[0-9])[.',;](?=[0-9]))\w++)*+", re.ASCII
+    r"_*[A-Za-z0-9]\w*(?:(?:(?<=[A-Za-z])[.':](?=[A-Za-z])|(?<=[0-9])[.',;](?=[0-9]))\w+)*", re.ASCII
 )
 
+# Greedy and never possessive, which Python 3.11.2 (Debian 12) matches wrongly: what follows a repetition here begins
+# with other characters than it repeats, or may be left out, so nothing is ever given back.
 # From here on classes are matched, a letter for each character. Marks belong to the character they follow.
-_MARKS = "[xtvkjgzs]*+"
-_LETTERS = f"[LEW]{_MARKS}(?:[lbq]{_MARKS}[LEW]{_MARKS})*+"
-_DIGITS = f"N{_MARKS}(?:[nbq]{_MARKS}N{_MARKS})*+"
+_MARKS = "[xtvkjgzs]*"
+_LETTERS = f"[LEW]{_MARKS}(?:[lbq]{_MARKS}[LEW]{_MARKS})*"
+_DIGITS = f"N{_MARKS}(?:[nbq]{_MARKS}N{_MARKS})*"
 _HEBREW = f"W{_MARKS}(?:q{_MARKS}|d{_MARKS}W{_MARKS})"
-_RUN = f"(?:(?:{_HEBREW}|{_LETTERS}|{_DIGITS})++|(?:K{_MARKS})++)"
+_RUN = f"(?:(?:{_HEBREW}|{_LETTERS}|{_DIGITS})+|(?:K{_MARKS})+)"
 _JOINT = f"(?:_{_MARKS})"
-_WORD = re.compile(f"{_JOINT}*+{_RUN}(?:{_JOINT}++{_RUN})*+{_JOINT}*+|C{_MARKS}|(?:[Ss]{_MARKS})++")
-_PLAIN = "[xkgzsj]*+"
-_PICTURE = f"(?:B{_PLAIN}(?:M{_PLAIN}|v)?+|[PE]{_PLAIN}v?+|M{_PLAIN})"
-_JOINED = f"(?:(?<=j)|(?<=v)(?:j(?=M)|j++(?=[BPE]))){_PICTURE}"
-_KEYCAP = f"#(?:{_PLAIN}vk|[xgzsj]*+k){_PLAIN}"
+_WORD = re.compile(f"{_JOINT}*{_RUN}(?:{_JOINT}+{_RUN})*{_JOINT}*|C{_MARKS}|(?:[Ss]{_MARKS})+")
+_PLAIN = "[xkgzsj]*"
+_PICTURE = f"(?:B{_PLAIN}(?:M{_PLAIN}|v)?|[PE]{_PLAIN}v?|M{_PLAIN})"
+_JOINED = f"(?:(?<=j)|(?<=v)(?:j(?=M)|j+(?=[BPE]))){_PICTURE}"
+_KEYCAP = f"#(?:{_PLAIN}vk|[xgzsj]*k){_PLAIN}"
 _FLAG = f"R{_MARKS}R{_MARKS}"
-_TAGGED = f"j*+[BPE]{_PLAIN}vg++z"
-_EMOJI = re.compile(f"{_KEYCAP}|{_FLAG}|{_TAGGED}|(?:j*+(?=[BPE])|(?=M)){_PICTURE}(?:{_JOINED})*+")
+_TAGGED = f"j*[BPE]{_PLAIN}vg+z"
+_EMOJI = re.compile(f"{_KEYCAP}|{_FLAG}|{_TAGGED}|(?:j*(?=[BPE])|(?=M)){_PICTURE}(?:{_JOINED})*")
 _CLASSES = Classes()
 
 
