@@ -54,7 +54,7 @@ def task(number: int) -> Task:
 
 
 def changed(config: WebShopConfig, **changes: object) -> WebShopConfig:
-    return WebShopConfig.model_validate({**config.model_dump(), **changes})
+    return WebShopConfig.model_validate({**config.model_dump(), "workers": config.workers, **changes})
 
 
 def played(env: WebShopEpisodes, number: int, *actions: str | None) -> list[str]:
