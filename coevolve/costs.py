@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
@@ -87,7 +88,8 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Mapping[str, str])
     keeps = stage == "snapshot" or STAGES[stage].files[0] == "policy.json"
     policy = weights * BYTES_A_WEIGHT if keeps else 0.0
     kept = policy + work.kept * BYTES_A_TOKEN
-    return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept, _measured(plan, stage, wildcards))
+    measured = made(plan, stage, wildcards).get("seconds")
+    return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept, measured)
 
 
 def lines(found: Iterable[tuple[str, Cost]]) -> list[Line]:
@@ -125,12 +127,11 @@ def _line(name: str, costs: list[Cost]) -> Line:
     )
 
 
-def _measured(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> float | None:
-    try:
-        seconds = json.loads(Path(plan.folder(stage, wildcards), "provenance.json").read_text())["seconds"]
-    except (FileNotFoundError, ValueError):
-        return None
-    return float(seconds)
+def made(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> dict[str, Any]:
+    """What a finished job says of itself; nothing where it left no result, as downloads do."""
+    path = Path(plan.folder(stage, wildcards), "provenance.json")
+    record: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    return record
 
 
 def _work(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> Work:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve import store
-from coevolve.paper import claims, differences, table, table1
+from coevolve.paper import claims, differences, table1
 from coevolve.plan import Plan
-from coevolve.stages.job import Job, write_json
-from coevolve.stages.measurements import final, measurements, sources_and_counts
+from coevolve.stages.job import Job
+from coevolve.stages.measurements import final, measurements, write_summary, write_tables
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -19,10 +18,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     labels = {method: suite.recipes[method].label for method in ablation.methods}
     last = final(plan, list(measurements(plan, ablation.methods)))
     tables = [make(last, paper, labels, suite.report, 0) for make in (table1.measured_table, table1.success_table)]
-    compared = differences.paired(last, suite.report, 0)
-    store.write_bytes(out / "table.md", "\n".join(table.markdown(t) for t in tables).encode())
-    store.write_bytes(out / "table.tex", "\n".join(table.latex(t) for t in tables).encode())
-    write_json(out / "table.json", [t.model_dump(mode="json") for t in tables])
-    text = f"{differences.markdown(compared, labels)}\n{sources_and_counts(job, ablation.methods)}"
-    store.write_bytes(out / "summary.md", text.encode())
+    write_tables(tables, out, "table")
+    write_summary(job, differences.paired(last, suite.report, 0), ablation.methods, out)
     return {"cells": sum(cell.estimate is not None for t in tables for cell in t.cells)}

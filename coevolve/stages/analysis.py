@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coevolve import store
-from coevolve.config import Machine, Suite, load_machine
+from coevolve.config import Machine, Suite
+from coevolve.costs import made
 from coevolve.dag import Branch
 from coevolve.paper import analysis, counts, examples, figure2
 from coevolve.paper import claims as paper
 from coevolve.paper.exploration import Exploration
 from coevolve.paper.measurement import Setting
 from coevolve.plan import Plan
-from coevolve.stages.explorations import explorations
-from coevolve.stages.job import Job, write_json
+from coevolve.stages.job import write_json
+from coevolve.stages.measurements import summaries
 from coevolve.types import Record, Trajectory
 
 #: Examples shown of each environment.
 EXAMPLES = 3
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `figure2.{json,png,svg}`, `analysis.{json,md}`, `pairs.json` and `examples.md`."""
-    machine = load_machine(job.file("machine"))
-    plan = Plan(job.suite, shards=machine.shards)
-    return write(plan, paper.load(job.file("claims")), machine, job.suite.methods, out)
-
-
-def write(plan: Plan, claims: paper.Claims, machine: Machine, methods: Sequence[str], out: Path) -> dict[str, Any]:
-    """The same for some methods of a plan; returns how many explorations were read."""
+def write(
+    plan: Plan,
+    claims: paper.Claims,
+    machine: Machine,
+    methods: Sequence[str],
+    explored: Sequence[Exploration],
+    out: Path,
+) -> dict[str, Any]:
+    """Write `figure2.{json,png,svg}`, `analysis.{json,md}`, `pairs.json` and `examples.md`; returns their counts."""
     suite = plan.suite
-    explored = list(explorations(plan, methods))
     _write_figure(suite, explored, out)
     _write_analysis(plan, claims, machine, methods, explored, out)
     chosen = [one for env in suite.envs for one in examples.examples(explored, env, EXAMPLES)]
@@ -74,8 +73,7 @@ def _write_analysis(
             for name, records in _named(found, diverse, drifts, computed)
         },
     )
-    summaries = {key: json.loads(Path(path).read_bytes()) for key, path in plan.summaries(methods).items()}
-    write_json(out / "pairs.json", counts.rows(summaries))
+    write_json(out / "pairs.json", counts.rows(summaries(plan, methods)))
 
 
 def _named(*records: Sequence[Record]) -> Iterator[tuple[str, Sequence[Record]]]:
@@ -96,22 +94,24 @@ def _drifts(plan: Plan, methods: Sequence[str]) -> Iterator[analysis.Drift]:
             if stage != "train" or branch.method != method:
                 continue
             names = {"env": wildcards["env"], "agent": wildcards["agent"], **vars(branch)}
-            history = _provenance(plan, stage, wildcards).get("notes", {}).get("history", [])
+            history = made(plan, stage, wildcards).get("notes", {}).get("history", [])
             yield from analysis.drift(names, history, plan.suite.under(method).dpo.epochs)
 
 
 def _work(plan: Plan, machine: Machine, method: str) -> Iterator[analysis.Work]:
     """What every job took that a method's evaluations rest on; the parts of an exploration count its seconds."""
     for stage, wildcards in plan.jobs(list(plan.evaluations(method).values())):
-        made = _provenance(plan, stage, wildcards)
-        if made and stage != "download":
-            needs, tokens = machine.needs(stage), made["notes"].get("tokens", 0)
+        record = made(plan, stage, wildcards)
+        if record and stage != "download":
+            needs, notes = machine.needs(stage), record["notes"]
+            tokens = notes.get("tokens", 0)
+            plays = stage in ("rollout", "evaluate")
             yield analysis.Work(
                 stage=stage,
-                seconds=made["seconds"],
+                seconds=record["seconds"],
                 gpus=needs.gpus * needs.nodes,
-                trained=tokens if "history" in made["notes"] else 0,
-                sampled=tokens if stage in ("rollout", "evaluate") else _sampled(plan, stage, wildcards, made["notes"]),
+                trained=tokens if "history" in notes else 0,
+                sampled=tokens if plays else _sampled(plan, stage, wildcards, notes),
             )
 
 
@@ -122,10 +122,3 @@ def _sampled(plan: Plan, stage: str, wildcards: Mapping[str, str], notes: Mappin
     path = Path(plan.folder(stage, wildcards), "episodes.jsonl")
     episodes = store.read(path, Trajectory) if stage in ("ppo", "grpo") else []
     return sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
-
-
-def _provenance(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> dict[str, Any]:
-    """What a job says of itself; nothing where it left no result, as downloads do."""
-    path = Path(plan.folder(stage, wildcards), "provenance.json")
-    made: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
-    return made

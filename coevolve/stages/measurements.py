@@ -1,4 +1,4 @@
-"""What the tables of a suite are made of, read from the files of its plan."""
+"""Tables of methods: what they are made of, read from the files of a plan, and how they are left."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from coevolve import store
-from coevolve.paper import counts
+from coevolve.paper import counts, differences, table
+from coevolve.paper.differences import Difference
 from coevolve.paper.measurement import Measurement
+from coevolve.paper.table import Table
 from coevolve.plan import Plan
-from coevolve.stages.job import Job
+from coevolve.stages.job import Job, write_json
 from coevolve.types import Drop, EvalRecord
 
 
@@ -44,13 +47,28 @@ def final(plan: Plan, measured: Sequence[Measurement]) -> list[Measurement]:
     return [m for m in measured if m.iteration == plan.iterations(m.env, m.method)]
 
 
-def sources_and_counts(job: Job, methods: Sequence[str]) -> str:
+def summaries(plan: Plan, methods: Sequence[str]) -> dict[tuple[str, str, str, int, int, str], Any]:
+    """What the pairings say of themselves, by the keys of `Plan.summaries`."""
+    return {key: json.loads(Path(path).read_bytes()) for key, path in plan.summaries(methods).items()}
+
+
+def write_tables(tables: Sequence[Table], out: Path, name: str) -> None:
+    """Leave tables as Markdown, LaTeX and JSON."""
+    store.write_bytes(out / f"{name}.md", "\n".join(table.markdown(t) for t in tables).encode())
+    store.write_bytes(out / f"{name}.tex", "\n".join(table.latex(t) for t in tables).encode())
+    write_json(out / f"{name}.json", [t.model_dump(mode="json") for t in tables])
+
+
+def write_summary(job: Job, compared: Sequence[Difference], methods: Sequence[str], out: Path) -> None:
+    """Leave the differences between methods, and where they come from with their pairs and drops, as `summary.md`."""
+    labels = {method: job.suite.recipes[method].label for method in methods}
+    text = f"{differences.markdown(compared, labels)}\n{_sources_and_counts(job, methods)}"
+    store.write_bytes(out / "summary.md", text.encode())
+
+
+def _sources_and_counts(job: Job, methods: Sequence[str]) -> str:
     """Where each method comes from, and its pairs and drops by iteration, as Markdown."""
-    plan = Plan(job.suite)
-    summaries = {
-        key: json.loads(Path(path).read_text(encoding="utf-8")) for key, path in plan.summaries(methods).items()
-    }
     left_out = Counter({path.parent.name: len(store.read(path, Drop)) for path in job.inputs["drops"]})
     recipes = [job.suite.recipes[method] for method in methods]
     rows = [f"* {recipe.label}: {recipe.source}" for recipe in recipes]
-    return "\n".join(["## Methods", "", *rows, "", counts.markdown(summaries, left_out)])
+    return "\n".join(["## Methods", "", *rows, "", counts.markdown(summaries(Plan(job.suite), methods), left_out)])

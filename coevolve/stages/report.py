@@ -8,12 +8,12 @@ from typing import Any
 
 from coevolve import costs, store
 from coevolve.config import Machine, load_machine
-from coevolve.paper import claims, differences, figure3, html, table, table1, verdicts
+from coevolve.paper import claims, differences, figure3, html, table1, verdicts
 from coevolve.paper.measurement import Measurement
 from coevolve.plan import Plan
 from coevolve.stages import analysis, verify
 from coevolve.stages.job import Job, write_json
-from coevolve.stages.measurements import final, measurements, sources_and_counts
+from coevolve.stages.measurements import final, write_summary, write_tables
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -22,27 +22,22 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     labels = {method: suite.recipes[method].label for method in suite.methods}
     machine = load_machine(job.file("machine"))
     plan = Plan(suite, shards=machine.shards)
-    measured = list(measurements(plan, suite.methods))
-    last = final(plan, measured)
+    results = verify.results(plan, suite.methods)
+    last = final(plan, results.measurements)
     tables = [make(last, paper, labels, suite.report, 0) for make in (table1.reward_table, table1.success_table)]
-    judged = verify.verify(plan, paper, suite.methods)
+    judged = verify.judge(plan, paper, results)
     tables[0] = verdicts.noted(tables[0], judged)
     # Where no method has iterations, the figure shows where they stand.
-    drawn = [m for m in measured if _in_figure(m)] or last
+    drawn = [m for m in results.measurements if _in_figure(m)] or last
     curves = figure3.curves(drawn, labels, suite.report, 0)
-    store.write_bytes(out / "table1.md", "\n".join(table.markdown(t) for t in tables).encode())
-    store.write_bytes(out / "table1.tex", "\n".join(table.latex(t) for t in tables).encode())
-    write_json(out / "table1.json", [t.model_dump(mode="json") for t in tables])
+    write_tables(tables, out, "table1")
     write_json(out / "figure3.json", curves.model_dump(mode="json"))
     store.write_bytes(out / "figure3.png", figure3.png(curves))
     compared = differences.paired(last, suite.report, 0)
     write_json(out / "differences.json", [difference.model_dump(mode="json") for difference in compared])
-    store.write_bytes(
-        out / "summary.md",
-        f"{differences.markdown(compared, labels)}\n{sources_and_counts(job, suite.methods)}".encode(),
-    )
+    write_summary(job, compared, suite.methods, out)
     _write_costs(plan, machine, out)
-    analysis.run(job, out)
+    analysis.write(plan, paper, machine, suite.methods, results.explorations, out)
     counted = verify.write(judged, out)
     made_from = [path for paths in job.inputs.values() for path in paths]
     page = html.report(out, f"Suite {suite.suite}", paper, made_from)

@@ -13,21 +13,23 @@ from coevolve.paper import evidence, verdicts
 from coevolve.paper.verdicts import Verdict
 from coevolve.plan import Plan
 from coevolve.stages.explorations import explorations
-from coevolve.stages.job import Job
 from coevolve.stages.measurements import measurements
 
 AS_IF = "As if: orders are judged on results that are not about the paper's setting. They show what verdicts look like."
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `verdicts.json` and `verdicts.md` for the suite's own methods; returns how many got which verdict."""
-    found = verify(Plan(job.suite), paper.load(job.file("claims")), job.suite.methods)
-    return write(found, out)
+def results(plan: Plan, methods: Sequence[str]) -> evidence.Results:
+    """All that `methods` left to be judged by."""
+    return evidence.Results(tuple(measurements(plan, methods)), tuple(explorations(plan, methods)))
 
 
 def verify(plan: Plan, claims: paper.Claims, methods: Sequence[str], as_if: bool = False) -> list[Verdict]:
     """A verdict on every claim from the results of `methods`; `as_if` judges orders on what is not about them too."""
-    results = evidence.Results(tuple(measurements(plan, methods)), tuple(explorations(plan, methods)))
+    return judge(plan, claims, results(plan, methods), as_if)
+
+
+def judge(plan: Plan, claims: paper.Claims, results: evidence.Results, as_if: bool = False) -> list[Verdict]:
+    """The same from results that are at hand."""
     report = plan.suite.report
     asked = evidence.questions(claims, results, resamples=resamples(report.bootstrap, claims), seed=0, as_if=as_if)
     return verdicts.judge(asked, report.confidence)

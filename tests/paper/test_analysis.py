@@ -12,6 +12,7 @@ from coevolve.paper import claims as paper
 from coevolve.paper.exploration import Exploration
 from coevolve.plan import Plan
 from coevolve.stages import analysis as stage
+from coevolve.stages.explorations import explorations
 from coevolve.types import Turn
 
 WORDS = some.lists(some.sampled_from("abcd"), max_size=7)
@@ -204,7 +205,9 @@ def test_the_files_of_a_suite(root, tmp_path):
         store.write_bytes(tmp_path / folder / "provenance.json", json.dumps({"notes": notes, "seconds": 36.0}).encode())
     machine = config.load_machine(root / "configs/machines/cpu.yaml")
     out = tmp_path / "out"
-    notes = stage.write(plan, paper.load(root / "configs/claims.yaml"), machine, plan.suite.methods, out)
+    methods = plan.suite.methods
+    of_methods = list(explorations(plan, methods))
+    notes = stage.write(plan, paper.load(root / "configs/claims.yaml"), machine, methods, of_methods, out)
     assert notes["examples"] == 3
     assert {path.name for path in out.iterdir()} == {
         "figure2.json", "figure2.png", "figure2.svg", "analysis.json", "analysis.md", "pairs.json", "examples.md",
