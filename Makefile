@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 SHELL := /bin/bash
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help setup smoke smoke-methods micro gold test test-slow test-slurm images lint lock clean
+.PHONY: help setup smoke smoke-methods micro micro-methods gold test test-slow test-slurm images lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -33,6 +33,10 @@ micro: setup ## the science in miniature: 5 seeds, 3 iterations
 	snakemake --profile micro
 	@cat results/micro/paper/table1.md results/micro/paper/summary.md
 
+micro-methods: setup ## every method with five seeds, on WebShop
+	snakemake --profile smoke --config suite=micro_methods
+	@cat results/micro_methods/paper/table1.md results/micro_methods/paper/summary.md
+
 test: setup ## all tests but the slow ones
 	pytest -n 2 --dist loadfile -m "not slow"
 
@@ -52,7 +56,7 @@ lock: setup ## write requirements.lock from the environment
 	$(VENV)/bin/pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove results, keep the committed reference
-	rm -rf results/smoke results/smoke_methods results/micro .snakemake
+	rm -rf results/smoke results/smoke_methods results/micro results/micro_methods .snakemake
 
 gold: setup ## make the committed gold trajectories again and compare them, bit for bit (minutes)
 	snakemake --profile smoke --config suite=gold -- results/gold/gold/sciworld/gold.jsonl
