@@ -32,7 +32,17 @@ class Optimiser(Strict):
     save_steps: Positive
 
 
-class SftConfig(Optimiser):
+class Offline(Optimiser):
+    """Training on rows that are there before it begins.
+
+    `layout` of a micro-batch: `padded` rows; rows end to end, without padding (`flat`); or, `shared`, as flat and with
+    what a pair's two sides begin with alike there only once. The numbers agree up to rounding.
+    """
+
+    layout: Literal["padded", "flat", "shared"]
+
+
+class SftConfig(Offline):
     """Eq. 3 to 5."""
 
     learning_rate: Rate
@@ -67,8 +77,13 @@ class ObjectiveConfig(Strict):
         """The objective's parameters beside beta."""
         return self.model_dump(exclude={"name"}, exclude_none=True)
 
+    @property
+    def reference_free(self) -> bool:
+        """Whether it needs no reference policy."""
+        return self.name == "simpo"
 
-class DpoConfig(Optimiser):
+
+class DpoConfig(Offline):
     """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last one for all later iterations."""
 
     learning_rate: Annotated[list[Rate], Field(min_length=1)]
@@ -89,19 +104,20 @@ class TinyArchitecture(Strict):
     intermediate_size: Positive
 
 
-class PretrainConfig(Optimiser):
+class PretrainConfig(Offline):
     """Language modelling on all tokens of `corpus`; stands where a downloaded checkpoint stands for real models."""
 
     learning_rate: Rate
 
 
 class LoraConfig(Strict):
-    """Low-rank adapters in place of full fine-tuning."""
+    """Low-rank adapters in place of full fine-tuning; `quantize`: what they stand beside is held in 4 bits (QLoRA)."""
 
     rank: Positive
     alpha: Positive
     dropout: UnitInterval
     target_modules: list[str] | Literal["all-linear"]
+    quantize: Literal["nf4"] | None = None
 
 
 class EndpointConfig(Strict):

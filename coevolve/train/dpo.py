@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +15,14 @@ from datasets import Dataset
 from torch import Tensor
 from trl import DPOConfig as TrlConfig
 from trl import DPOTrainer
-from trl.models import prepare_deepspeed
 
 from coevolve.config import DpoConfig, LoraConfig, ObjectiveConfig, per_iteration
 from coevolve.policies import directory
 from coevolve.train import loop, weights
+from coevolve.train.batches import PairCollator, token_logps
 from coevolve.train.objective import REFERENCE_FREE, PairLosses, Side, objective, pair_losses
 from coevolve.train.report import TrainReport, kind_means, report
-from coevolve.train.rows import IGNORED, PairCollator, PairRow, fit_pairs, step_order
+from coevolve.train.rows import PairRow, fit_pairs, step_order
 
 
 class PairTrainer(DPOTrainer):  # type: ignore[misc]
@@ -35,18 +36,16 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
         self._objective, self._reference_free = objective(preference), preference.name in REFERENCE_FREE
         self._seen: list[tuple[str, tuple[float, ...]]] = []
         super().__init__(**trl)
-        if self.args.precompute_ref_log_probs:
-            self.ref_model = None  # its answers are in the collator now
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor:
         """The micro-batch's share of the mean of eq. 9 over all pairs of the batch."""
-        policy = _token_logps(model, inputs)
+        policy = token_logps(model, inputs, fused=inputs["input_ids"].is_cuda)
         reference = policy.detach() if self._reference_free else inputs.get("reference")
         if reference is None:
             reference = self.compute_ref_log_probs(self.ref_model or self.model, inputs)
-        chosen, rejected = _sides(policy, reference, inputs["labels"])
+        chosen, rejected = _sides(policy, reference, inputs["learned"])
         lambdas = (inputs["lambda_dpo"].to(policy.dtype), inputs["lambda_sft"].to(policy.dtype))
         losses = pair_losses(chosen, rejected, *lambdas, self.beta, self._nll, self._objective)
         self._see(inputs["kinds"], losses)
@@ -59,7 +58,7 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
         adapters = self.ref_model is None and is_peft_model(self.model)
         without = self.accelerator.unwrap_model(self.model).disable_adapter() if adapters else contextlib.nullcontext()
         with torch.no_grad(), self.accelerator.autocast(), without:
-            return _token_logps(model, inputs)
+            return token_logps(model, inputs, fused=inputs["input_ids"].is_cuda)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the means per pair kind of the step."""
@@ -68,26 +67,7 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
         super().log(logs, start_time)
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
-        """Reference log-probs of each pair, computed once, alone, before the first step: no batch can change them."""
-        if self._reference_free:
-            return dataset
-        collator: PairCollator = self.data_collator
-        model = self.ref_model or self.model
-        if self.ref_model is None and self.is_deepspeed_enabled:
-            model = prepare_deepspeed(self.model, self.accelerator)
-        if self.is_fsdp_enabled:
-            model.to(self.accelerator.device)  # it is divided over the devices when the training begins
-        indices = list(range(len(collator.pairs)))
-        with self.accelerator.split_between_processes(indices, apply_padding=True) as share:
-            mine = [self._reference(model, collator, index) for index in share]
-        collator.references = gather_object(mine)[: len(indices)]
-        return dataset
-
-    def _reference(self, model: Any, collator: PairCollator, index: int) -> tuple[Tensor, Tensor]:
-        inputs = self._prepare_inputs(collator([{"row": index}]))
-        chosen, rejected = self.compute_ref_log_probs(model, inputs).cpu()
-        pair = collator.pairs[index]
-        return chosen[: len(pair.chosen.input_ids) - 1], rejected[: len(pair.rejected.input_ids) - 1]
+        return dataset  # the collator has them
 
     def _see(self, kinds: Sequence[str], losses: PairLosses) -> None:
         values = (losses.loss.detach(), losses.chosen, losses.rejected, losses.margin, (losses.margin > 0).float())
@@ -95,9 +75,7 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
         self._seen += [(kind, tuple(column)) for kind, column in zip(kinds, columns, strict=False)]
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> Tensor:
-        mine = torch.tensor(sum(len(batch["kinds"]) for batch in batch_samples), device=device)
-        pairs: Tensor = self.accelerator.gather(mine).sum()
-        return pairs
+        return loop.total(self, sum(len(batch["kinds"]) for batch in batch_samples), device)
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         return dataset
@@ -118,28 +96,34 @@ def run_dpo(
     out: Path,
     work: Path,
     context: int | None = None,
+    references: Sequence[tuple[Tensor, Tensor]] | None = None,
 ) -> TrainReport:
     """Train the policy in `start` on the pairs (eq. 7 and 9) and write the policy directory `out`.
 
     `reference` None is `start` itself; `context` None is the model's own. `iteration` counts from 1 and picks learning
-    rate and beta. Without a pair `out` is a copy of `start`, and the report says so. Raises as `run_sft` does.
+    rate and beta. `references`: for each pair the reference policy's log-probs in nats of the chosen and the rejected
+    side's tokens from the second on (as many as fit the context); None: they are computed in every step. Without a pair
+    `out` is a copy of `start`, and the report says so. Raises as `run_sft` does.
     """
     began = time.monotonic()
     before = directory.describe(start)
+    if references is not None:
+        known = zip(pairs, references, strict=True)
+        pairs = [dataclasses.replace(pair, reference=reference) for pair, reference in known]
     fitted = fit_pairs(pairs, context or weights.context_of(start))
     if not fitted.rows:
         weights.copy(start, out)
         note = f"no pair to train on ({fitted.dropped} of {len(pairs)} dropped): the policy is the one it started from"
         return report(fitted, [], config.batch_size, [], seconds=time.monotonic() - began, note=note)
     order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
-    free = config.objective.name in REFERENCE_FREE
     own = reference is None or reference.resolve() == start.resolve()
+    # With its adapters off the model is its own reference: no second copy in memory.
+    unneeded = references is not None or config.objective.name in REFERENCE_FREE or (own and lora)
     trainer = pair_trainer(
         fitted.rows,
         order,
         model=weights.load(start),
-        # Before the first step, or with its adapters off, the model is its own reference: no second copy in memory.
-        reference=None if free or (own and (lora or config.precompute_reference)) else weights.load(reference or start),
+        reference=None if unneeded else weights.load(reference or start),
         tokenizer=directory.load_tokenizer(start),
         config=config,
         iteration=iteration,
@@ -165,25 +149,25 @@ def pair_trainer(
     seed: int,
     work: Path,
 ) -> PairTrainer:
-    """A trainer that is about to learn the pairs in the order given, reference log-probs computed if they are to be.
+    """A trainer that is about to learn the pairs in the order given.
 
-    `reference` None: the model as it is now, where `config` precomputes, or without its adapters.
+    `reference` None: the pairs bring its log-probs along, or it is the model without its adapters, or nobody asks.
     """
     rate = per_iteration(config.learning_rate, iteration)
     settings = loop.settings(config, rate, slots=len(order), model=model, seed=seed, work=work)
     own = {
         "beta": per_iteration(config.beta, iteration),
         # TRL makes a reference model of its own wherever there is neither one nor its log-probs.
-        "precompute_ref_log_probs": config.precompute_reference or config.objective.name in REFERENCE_FREE,
+        "precompute_ref_log_probs": reference is None and lora is None,
         "disable_dropout": False,  # TRL would silence the adapters' dropout, which is a key of ours
     }
     return PairTrainer(
         nll=config.nll,
         preference=config.objective,
-        model=model,
-        ref_model=reference,
+        model=loop.reading(model, config.layout),
+        ref_model=reference and loop.reading(reference, config.layout),
         args=loop.full_precision(TrlConfig(**settings, **own)),
-        data_collator=PairCollator(pairs),
+        data_collator=PairCollator(pairs, config.layout),
         train_dataset=loop.slots_dataset(order),
         processing_class=tokenizer,
         callbacks=[loop.Progress()],
@@ -191,12 +175,8 @@ def pair_trainer(
     )
 
 
-def _token_logps(model: Any, inputs: dict[str, Any]) -> Tensor:
-    return loop.token_logps(model, inputs["input_ids"], inputs["labels"], fused=inputs["input_ids"].is_cuda)
-
-
-def _sides(policy: Tensor, reference: Tensor, labels: Tensor) -> tuple[Side, Side]:
+def _sides(policy: Tensor, reference: Tensor, learned: Tensor) -> tuple[Side, Side]:
     """The chosen and the rejected half of a batch."""
-    halves = zip(policy.chunk(2), reference.chunk(2), (labels[:, 1:] != IGNORED).chunk(2), strict=True)
+    halves = zip(policy.chunk(2), reference.chunk(2), learned.chunk(2), strict=True)
     chosen, rejected = (Side(*half) for half in halves)
     return chosen, rejected

@@ -1,4 +1,4 @@
-"""What supervised and preference training share: TRL's settings, log-probs, progress and checkpoints."""
+"""What supervised and preference training share: TRL's settings, progress and checkpoints."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from transformers import PrinterCallback, TrainerCallback, TrainerControl, Train
 from coevolve import seeds
 from coevolve.config import LoraConfig, Optimiser
 from coevolve.errors import UserError
-from coevolve.train import weights
-from coevolve.train.rows import IGNORED
+from coevolve.train import attention, weights
+from coevolve.train.batches import Layout
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,17 @@ def slots_dataset(order: list[int]) -> Dataset:
     return Dataset.from_dict({"row": order})
 
 
+def reading(model: Any, layout: Layout) -> Any:
+    """The model, able to read batches of a layout; raises `UserError` where it is not."""
+    return model if layout == "padded" else attention.use(model)
+
+
+def total(trainer: Any, mine: int, device: torch.device) -> Tensor:
+    """The sum over all devices."""
+    counts: Tensor = trainer.accelerator.gather(torch.tensor(mine, device=device))
+    return counts.sum()
+
+
 def peft_config(lora: LoraConfig | None) -> PeftLora | None:
     """The adapters as peft wants them described; None for full fine-tuning."""
     if lora is None:
@@ -108,22 +119,6 @@ def peft_config(lora: LoraConfig | None) -> PeftLora | None:
         target_modules=lora.target_modules,
         task_type="CAUSAL_LM",
     )
-
-
-def token_logps(model: torch.nn.Module, input_ids: Tensor, labels: Tensor, *, fused: bool) -> Tensor:
-    """Log pi(t_k | t_<k) in nats of each labelled token, [B, T-1]; 0 where there is no label.
-
-    `fused`: TRL's tiled head, which never holds all logits but computes in float32; the plain head is exact in any
-    precision and faster on a CPU.
-    """
-    if fused:
-        tiled: Tensor = model(input_ids=input_ids, labels=labels, fused_lm_head=True).log_probs
-        return tiled
-    logits: Tensor = model(input_ids=input_ids, use_cache=False).logits[:, :-1]
-    targets = labels[:, 1:]
-    learned = targets != IGNORED
-    logps = -torch.nn.functional.cross_entropy(logits[learned], targets[learned], reduction="none")
-    return logits.new_zeros(targets.shape, dtype=logps.dtype).masked_scatter(learned, logps)
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]

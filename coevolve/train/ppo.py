@@ -33,9 +33,9 @@ from coevolve.config.online import PpoConfig
 from coevolve.errors import UserError
 from coevolve.policies import directory
 from coevolve.train import online, weights
+from coevolve.train.batches import lay
 from coevolve.train.online import Experience, Explorer, World
 from coevolve.train.report import TrainReport
-from coevolve.train.rows import IGNORED, pad_rows
 
 logger = logging.getLogger(__name__)
 
@@ -234,9 +234,9 @@ class PpoTrainer:
 
     def _tokens(self, rows: Sequence[Experience]) -> tuple[Tensor, Tensor, Tensor]:
         """The rows' ids [B, T + 1], the tokens to predict [B, T], and which of those are actions [B, T]."""
-        inputs = pad_rows(rows)
-        ids, labels = (inputs[name].to(self.accelerator.device) for name in ("input_ids", "labels"))
-        return ids, labels[:, 1:], labels[:, 1:] != IGNORED
+        batch = lay([[row] for row in rows], "padded")
+        ids, learned = (batch[name].to(self.accelerator.device) for name in ("input_ids", "learned"))
+        return ids, ids[:, 1:], learned
 
 
 def run_ppo(

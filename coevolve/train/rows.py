@@ -1,21 +1,17 @@
-"""Rows of token ids, how they are cut to the context, put in order, and made into batches."""
+"""Rows of token ids, how they are cut to the context, and in which order they are learned from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from coevolve import seeds
 from coevolve.types import PairKind
 
-#: Label of a token that is not learned from; torch's and transformers' own convention.
-IGNORED = -100
 #: A slot of a step that no row fills.
 EMPTY = -1
 
@@ -54,13 +50,18 @@ class Row:
 
 @dataclass(frozen=True)
 class PairRow:
-    """A preference pair as tokens, with its kind and its own weights of eq. 9."""
+    """A preference pair as tokens, with its kind and its own weights of eq. 9.
+
+    `reference`: log-probs in nats of the chosen and the rejected side's tokens, from the second one on, under the
+    reference policy; None where nobody knows them yet.
+    """
 
     kind: PairKind
     chosen: TokenRow
     rejected: TokenRow
     lambda_dpo: float
     lambda_sft: float
+    reference: tuple[Tensor, Tensor] | None = None
 
     @property
     def tokens(self) -> int:
@@ -95,7 +96,8 @@ def fit_pairs(pairs: Sequence[PairRow], context: int) -> Fitted[PairRow]:
     for pair in pairs:
         chosen, rejected = _cut(pair.chosen, context), _cut(pair.rejected, context)
         if chosen.learnable and rejected.learnable:
-            kept.append(PairRow(pair.kind, chosen, rejected, pair.lambda_dpo, pair.lambda_sft))
+            ref = pair.reference and (pair.reference[0][: chosen.tokens - 1], pair.reference[1][: rejected.tokens - 1])
+            kept.append(PairRow(pair.kind, chosen, rejected, pair.lambda_dpo, pair.lambda_sft, ref))
             truncated += max(len(pair.chosen.input_ids), len(pair.rejected.input_ids)) > context
     return Fitted(tuple(kept), truncated=truncated, dropped=len(pairs) - len(kept))
 
@@ -117,65 +119,6 @@ def step_order(n: int, batch_size: int, epochs: float, seed: int) -> list[int]:
         slots += seeds.generator(seed, "order", epoch).permutation(n).tolist()
         slots += [EMPTY] * (steps * batch_size - n)
     return slots[: math.ceil(epochs * steps) * batch_size]
-
-
-def pad_rows(rows: Sequence[TokenRow]) -> dict[str, Tensor]:
-    """`input_ids` and `labels`, both [B, T], padded on the right; labels are `IGNORED` where the agent did not speak.
-
-    There is no attention mask: attention is causal and padding comes last, so no real token ever sees it.
-    """
-    ids = [torch.tensor(row.input_ids) for row in rows]
-    labels = [
-        torch.tensor([token if acted else IGNORED for token, acted in zip(row.input_ids, row.action_mask, strict=True)])
-        for row in rows
-    ]
-    return {
-        "input_ids": pad_sequence(ids, batch_first=True, padding_value=0),
-        "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
-    }
-
-
-_NOTHING = Row(input_ids=(0, 0), action_mask=(0, 0))
-
-
-@dataclass(frozen=True)
-class RowCollator:
-    """Slots of a micro-batch to tensors; one with no row at all becomes a row without a single label."""
-
-    rows: Sequence[Row]
-
-    def __call__(self, slots: Sequence[dict[str, int]]) -> dict[str, Tensor]:
-        """`input_ids` and `labels`, [B, T]."""
-        return pad_rows([self.rows[slot["row"]] for slot in slots if slot["row"] != EMPTY] or [_NOTHING])
-
-
-@dataclass
-class PairCollator:
-    """Slots of a micro-batch to tensors: P chosen trajectories above P rejected ones, and what each pair carries along.
-
-    `references` holds the per-token log-probs of each pair's two sides once they are computed; empty before.
-    """
-
-    pairs: Sequence[PairRow]
-    references: Sequence[tuple[Tensor, Tensor]] = ()
-
-    def __call__(self, slots: Sequence[dict[str, int]]) -> dict[str, Any]:
-        """`input_ids`, `labels`: [2P, T]; `reference`: [2P, T-1]; `lambda_dpo`, `lambda_sft`: [P]; `kinds`: P strings.
-
-        Where no slot has a row, P is 1, both lambdas are 0 and `kinds` is empty.
-        """
-        indices = [slot["row"] for slot in slots if slot["row"] != EMPTY]
-        pairs = [self.pairs[index] for index in indices]
-        batch: dict[str, Any] = {
-            **pad_rows([pair.chosen for pair in pairs] + [pair.rejected for pair in pairs] or [_NOTHING, _NOTHING]),
-            "lambda_dpo": torch.tensor([pair.lambda_dpo for pair in pairs] or [0.0], dtype=torch.float64),
-            "lambda_sft": torch.tensor([pair.lambda_sft for pair in pairs] or [0.0], dtype=torch.float64),
-            "kinds": [pair.kind.value for pair in pairs],
-        }
-        if self.references:
-            sides = [self.references[index][side] for side in (0, 1) for index in indices] or [torch.zeros(1)] * 2
-            batch["reference"] = pad_sequence(sides, batch_first=True)
-        return batch
 
 
 def _cut(row: TokenRow, context: int) -> Row:

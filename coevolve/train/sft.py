@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
@@ -15,9 +16,10 @@ from coevolve.config import LoraConfig, PretrainConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.policies import directory
 from coevolve.train import loop, weights
+from coevolve.train.batches import Batch, RowCollator, token_logps
 from coevolve.train.objective import sft_losses
 from coevolve.train.report import TrainReport, report
-from coevolve.train.rows import IGNORED, Row, RowCollator, TokenRow, everywhere, fit_rows, step_order
+from coevolve.train.rows import Row, TokenRow, everywhere, fit_rows, step_order
 
 SupervisedConfig = SftConfig | PretrainConfig
 
@@ -25,19 +27,21 @@ SupervisedConfig = SftConfig | PretrainConfig
 class RowTrainer(SFTTrainer):  # type: ignore[misc]
     """SFTTrainer with eq. 5 of `coevolve.train.objective` and batches from a `RowCollator`."""
 
-    #: `compute_loss` divides by the number of labels of the whole batch, so the trainer must not divide again.
+    #: `compute_loss` divides by the number of action tokens of the whole batch, so the trainer must not divide again.
     loss_is_scaled_for_ga = True
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor:
         """The micro-batch's share of the mean of eq. 5 over all action tokens of the batch."""
-        ids, labels = inputs["input_ids"], inputs["labels"]
-        logps = loop.token_logps(model, ids, labels, fused=ids.is_cuda)
-        losses = sft_losses(logps, labels[:, 1:] != IGNORED)
-        # The gradients of the devices are averaged, and num_items_in_batch counts the labels of all of them.
+        logps = token_logps(model, inputs, fused=inputs["input_ids"].is_cuda)
+        losses = sft_losses(logps, inputs["learned"])
+        # The gradients of the devices are averaged, and num_items_in_batch counts the action tokens of all of them.
         loss: Tensor = losses.sum() * self.accelerator.num_processes / num_items_in_batch
         return loss
+
+    def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
+        return loop.total(self, sum(int(batch["learned"].sum()) for batch in batch_samples), device)
 
     def _send_telemetry(self) -> None:
         pass
@@ -101,9 +105,9 @@ def row_trainer(
     """A trainer that is about to learn the rows in the order given."""
     settings = loop.settings(config, config.learning_rate, slots=len(order), model=model, seed=seed, work=work)
     return RowTrainer(
-        model=model,
+        model=loop.reading(model, config.layout),
         args=loop.full_precision(TrlConfig(**settings, dataset_kwargs={"skip_prepare_dataset": True})),
-        data_collator=RowCollator(rows),
+        data_collator=RowCollator(rows, config.layout),
         train_dataset=loop.slots_dataset(order),
         processing_class=tokenizer,
         callbacks=[loop.Progress()],

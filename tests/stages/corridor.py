@@ -29,7 +29,7 @@ CONTEXT = 512
 TASKS = tasks(3)
 OPTIMISER = {
     "epochs": 1, "batch_size": 4, "micro_batch": 4, "warmup": 0.0, "schedule": "constant", "weight_decay": 0.0,
-    "max_grad_norm": 1.0, "save_steps": 1000,
+    "max_grad_norm": 1.0, "save_steps": 1000, "layout": "flat",
 }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def suite(quirks, **sections):
     dpo = ObjectiveConfig(name="dpo")
     defaults = {
         "models": {"tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None)},
-        "envs": {"keydoor": SimpleNamespace(module=__name__, workers=4)},
+        "envs": {"keydoor": SimpleNamespace(module=__name__, workers=4, processes=0)},
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",
         "quirks": quirks,

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from coevolve.config import TinyArchitecture
 from coevolve.policies import directory
@@ -18,6 +20,17 @@ CONTEXT = 48
 def one_thread():
     """Tiny matrices gain nothing from a second thread."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def exact_norms(monkeypatch):
+    """Norms in the model's own precision: transformers' compute in float32 inside, also those of a float64 model."""
+
+    def forward(self, states):
+        return self.weight * states * torch.rsqrt(states.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+    for norm in (LlamaRMSNorm, Qwen3RMSNorm):
+        monkeypatch.setattr(norm, "forward", forward)
 
 
 @pytest.fixture(scope="session")

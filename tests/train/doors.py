@@ -24,7 +24,7 @@ SAMPLING = Sampling(temperature=1.0, max_new_tokens=16)
 ACTIONS = ("go left", "go right", "take key", "open door")
 SFT = SftConfig(
     epochs=6, batch_size=8, micro_batch=8, warmup=0.0, schedule="constant", weight_decay=0.0, max_grad_norm=1.0,
-    save_steps=1000, learning_rate=5e-3,
+    save_steps=1000, layout="flat", learning_rate=5e-3,
 )  # fmt: skip
 RULES = {"agent": "target", "protocol": "fixed", "retries": 0}
 

@@ -5,17 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevolve.train.rows import (
-    EMPTY,
-    IGNORED,
-    PairCollator,
-    PairRow,
-    Row,
-    RowCollator,
-    fit_pairs,
-    fit_rows,
-    step_order,
-)
+from coevolve.train.rows import EMPTY, PairRow, Row, fit_pairs, fit_rows, step_order
 from coevolve.types import PairKind
 
 LONG, SHORT = Row((5, 6, 7, 8), (0, 1, 0, 1)), Row((9, 8), (0, 1))
@@ -57,27 +47,7 @@ def test_a_pair_goes_when_one_side_does():
     assert (fitted.truncated, fitted.dropped) == (1, 1)
 
 
-def test_masks_must_match_ids():
-    with pytest.raises(ValueError, match="zip"):
-        RowCollator([Row((1, 2), (0, 1, 1))])([{"row": 0}])
-
-
-def test_rows_become_labels_on_action_tokens():
-    batch = RowCollator([LONG, SHORT])([{"row": 1}, {"row": EMPTY}, {"row": 0}])
-    assert batch["input_ids"].tolist() == [[9, 8, 0, 0], [5, 6, 7, 8]]
-    assert batch["labels"].tolist() == [[IGNORED, 8, IGNORED, IGNORED], [IGNORED, 6, IGNORED, 8]]
-
-
-def test_pairs_carry_weights_kinds_and_references():
-    references = [(torch.ones(3), torch.full((1,), 2.0))]
-    batch = PairCollator([PAIR], references)([{"row": 0}, {"row": EMPTY}])
-    assert batch["input_ids"].tolist() == [[5, 6, 7, 8], [9, 8, 0, 0]]
-    assert (batch["lambda_dpo"].tolist(), batch["lambda_sft"].tolist()) == ([0.5], [0.25])
-    assert batch["kinds"] == ["expert_target"]
-    assert batch["reference"].tolist() == [[1, 1, 1], [2, 0, 0]]
-
-
-def test_an_empty_micro_batch_has_no_label_and_no_weight():
-    batch = PairCollator([PAIR])([{"row": EMPTY}])
-    assert (batch["labels"] == IGNORED).all()
-    assert batch["kinds"] == [] and batch["lambda_dpo"].tolist() == [0.0]
+def test_a_cut_pair_knows_the_reference_of_what_is_left():
+    known = PairRow(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-4.0])))
+    (pair,) = fit_pairs([known], context=3).rows
+    assert [side.tolist() for side in pair.reference] == [[-1.0, -2.0], [-4.0]]

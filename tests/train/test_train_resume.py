@@ -26,6 +26,7 @@ CONFIG = DpoConfig(
     weight_decay=0.0,
     max_grad_norm=1.0,
     save_steps=5,
+    layout="shared",
     learning_rate=[1e-3],
     beta=[0.1],
     reference="previous",

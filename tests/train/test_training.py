@@ -28,10 +28,11 @@ OPTIMISER = {
     "weight_decay": 0.01,
     "max_grad_norm": 1.0,
     "save_steps": 3,
+    "layout": "flat",
 }
 SFT = SftConfig(**OPTIMISER, learning_rate=1e-2)
 DPO = DpoConfig(
-    **OPTIMISER,
+    **OPTIMISER | {"layout": "shared"},
     learning_rate=[5e-3],
     beta=[0.1],
     reference="previous",

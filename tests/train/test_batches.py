@@ -1,0 +1,144 @@
+"""How rows lie in a batch, and that a token's log-prob does not depend on it."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.train import attention
+from coevolve.train.batches import IGNORED, PairCollator, RowCollator, lay, token_logps
+from coevolve.train.rows import EMPTY, PairRow, Row
+from coevolve.types import PairKind
+
+LONG, SHORT = Row((5, 6, 7, 8), (0, 1, 0, 1)), Row((9, 8), (0, 1))
+PAIR = PairRow(PairKind.EXPERT_TARGET, LONG, SHORT, 0.5, 0.25)
+LAYOUTS = ("padded", "flat", "shared")
+
+
+def test_masks_must_match_ids():
+    with pytest.raises(IndexError):
+        RowCollator([Row((1, 2), (0, 1, 1))], "flat")([{"row": 0}])
+
+
+def test_padded_rows():
+    batch = RowCollator([LONG, SHORT], "padded")([{"row": 1}, {"row": EMPTY}, {"row": 0}])
+    assert batch["input_ids"].tolist() == [[9, 8, 0, 0], [5, 6, 7, 8]]
+    assert batch["targets"].tolist() == [[8, IGNORED, IGNORED, IGNORED], [6, IGNORED, 8, IGNORED]]
+    assert batch["index"].tolist() == [[0, 0, 0], [4, 5, 6]]
+    assert batch["learned"].tolist() == [[True, False, False], [True, False, True]]
+    assert "stretches" not in batch
+
+
+def test_flat_rows():
+    batch = RowCollator([LONG, SHORT], "flat")([{"row": 1}, {"row": EMPTY}, {"row": 0}])
+    assert batch["input_ids"].tolist() == [[9, 8, 5, 6, 7, 8]]
+    assert batch["position_ids"].tolist() == [[0, 1, 0, 1, 2, 3]]
+    assert batch["targets"].tolist() == [[8, IGNORED, 6, IGNORED, 8, IGNORED]]
+    assert batch["index"].tolist() == [[0, 0, 0], [2, 3, 4]]
+    ends = {name: value.tolist() for name, value in batch["stretches"].items() if name.startswith("cu_")}
+    assert ends == {"cu_seq_lens_q": [0, 2, 6], "cu_seq_lens_k": [0, 2, 6]}
+    assert "key_index" not in batch["stretches"]
+
+
+def test_what_a_pair_begins_with_alike_lies_there_once():
+    """All but its last token, which is followed by something else."""
+    chosen, rejected = Row((5, 6, 7, 8, 1), (0, 0, 1, 0, 1)), Row((5, 6, 7, 9), (0, 1, 0, 1))
+    pair = PairRow(PairKind.EXPERT_TARGET, chosen, rejected, 0.5, 0.5)
+    batch = PairCollator([pair], "shared")([{"row": 0}])
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 1, 7, 9]]
+    assert batch["position_ids"].tolist() == [[0, 1, 2, 3, 4, 2, 3]]
+    assert batch["targets"].tolist() == [[6, 7, IGNORED, 1, IGNORED, 9, IGNORED]]
+    assert batch["index"].tolist() == [[0, 1, 2, 3], [0, 1, 5, 0]]
+    assert batch["learned"].tolist() == [[False, True, False, True], [True, False, True, False]]
+    assert batch["stretches"]["cu_seq_lens_q"].tolist() == [0, 5, 7]
+    assert batch["stretches"]["cu_seq_lens_k"].tolist() == [0, 5, 9]
+    assert batch["stretches"]["key_index"].tolist() == [0, 1, 2, 3, 4, 0, 1, 5, 6]
+
+
+def test_pairs_carry_weights_kinds_and_references():
+    known = PairRow(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.ones(3), torch.full((1,), 2.0)))
+    batch = PairCollator([known], "padded")([{"row": 0}, {"row": EMPTY}])
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 8], [9, 8, 0, 0]]
+    assert (batch["lambda_dpo"].tolist(), batch["lambda_sft"].tolist()) == ([0.5], [0.25])
+    assert batch["kinds"] == ["expert_target"]
+    assert batch["reference"].tolist() == [[1, 1, 1], [2, 0, 0]]
+    assert "reference" in PairCollator([known], "shared")([{"row": EMPTY}])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_empty_micro_batch_has_no_target_and_no_weight(layout, llama):
+    batch = PairCollator([PAIR], layout)([{"row": EMPTY}])
+    assert (batch["targets"] == IGNORED).all() and not batch["learned"].any()
+    assert batch["kinds"] == [] and batch["lambda_dpo"].tolist() == [0.0]
+    model = reading(llama, layout, torch.float32)
+    token_logps(model, batch, fused=False).sum().backward()
+    assert all(weight.grad is not None and not weight.grad.any() for weight in model.parameters())
+
+
+def reading(path, layout, dtype=torch.float64):
+    model = directory.load_model(path, dtype=dtype)
+    return model if layout == "padded" else attention.use(model)
+
+
+def some_row(rng, beginning=()):
+    own = rng.integers(5, 300, int(rng.integers(2, 20)))
+    ids = (*beginning, *own.tolist())
+    return Row(ids, tuple(rng.integers(0, 2, len(ids)).tolist()))
+
+
+@pytest.mark.usefixtures("exact_norms")
+@pytest.mark.parametrize("policy", ["llama", "qwen"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000))
+def test_log_probs_do_not_depend_on_the_layout(policy, request, seed):
+    """Each against the model's own logits of one row alone, in float64, gradients included."""
+    path = request.getfixturevalue(policy)
+    rng = np.random.default_rng(seed)
+    groups = []
+    for _ in range(int(rng.integers(1, 4))):
+        begin = tuple(rng.integers(5, 300, int(rng.integers(0, 12))).tolist())
+        groups.append([some_row(rng, begin), some_row(rng, begin)])
+    rows = [row for side in zip(*groups, strict=True) for row in side]
+    plain = directory.load_model(path, dtype=torch.float64)
+    width = max(map(len, (row.input_ids for row in rows))) - 1
+    expected = torch.zeros(len(rows), width, dtype=torch.float64)
+    for number, row in enumerate(rows):
+        logps = torch.log_softmax(plain(input_ids=torch.tensor([row.input_ids])).logits[0, :-1], dim=-1)
+        learned = [k for k in range(1, len(row.input_ids)) if row.action_mask[k]]
+        for k in learned:
+            expected[number, k - 1] = logps[k - 1, row.input_ids[k]]
+    weigh = torch.rand(expected.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    gradients = of_sum(plain, expected, weigh)
+    for layout in LAYOUTS:
+        model = reading(path, layout)
+        found = token_logps(model, lay(groups, layout), fused=False)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        for ours, theirs in zip(of_sum(model, found, weigh), gradients, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def of_sum(model, logps, weigh):
+    if not logps.requires_grad:
+        return [torch.zeros_like(weight) for weight in model.parameters()]
+    return torch.autograd.grad((logps * weigh).sum(), list(model.parameters()))
+
+
+def test_the_head_sees_learned_places_alone(llama):
+    model, seen = reading(llama, "shared"), []
+    model.lm_head.register_forward_hook(lambda module, args, out: seen.append(out.shape))
+    token_logps(model, lay([[LONG, SHORT]], "shared"), fused=False)
+    assert [shape[:2] for shape in seen] == [(1, 3)]
+
+
+def test_what_cannot_be_read_end_to_end_is_refused(qwen, llama):
+    model = directory.load_model(qwen)
+    model.config.layer_types = ["full_attention", "sliding_attention"]
+    with pytest.raises(UserError, match="layout: padded"):
+        attention.use(model)
+    model = directory.load_model(llama)
+    model.config.attention_dropout = 0.1
+    with pytest.raises(UserError, match="attention_dropout"):
+        attention.use(model)
