@@ -1,0 +1,171 @@
+"""One class of equivalence: however a training is computed, the same data give the same curve.
+
+Loss and gradient norm of every step agree with those of the plainest way (padded rows, one micro-batch, a reference
+model asked in every step) to `TOLERANCE`, the weights at the end to `WEIGHTS`. Several processes belong to the class
+too (tests/train/test_launch.py), and so do trainings that were killed (tests/train/test_train_resume.py).
+"""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from coevolve.config import DpoConfig, LoraConfig, SftConfig
+from coevolve.train import batches, dpo, loop, reference, sft, weights
+from coevolve.train.rows import PairRow, Row
+from coevolve.types import PairKind
+
+TOLERANCE, WEIGHTS = 2e-5, 2e-5
+OPTIMISER = {
+    "epochs": 3, "batch_size": 4, "micro_batch": 4, "warmup": 0.1, "schedule": "cosine", "weight_decay": 0.01,
+    "max_grad_norm": 1.0, "save_steps": 1000, "layout": "padded",
+}  # fmt: skip
+DPO = DpoConfig(
+    **OPTIMISER,
+    learning_rate=[2e-3],
+    beta=[0.1],
+    reference="previous",
+    nll="mean",
+    objective={"name": "dpo"},
+    precompute_reference=True,
+)
+SFT = SftConfig(**OPTIMISER, learning_rate=2e-3)
+ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.0, target_modules="all-linear")
+
+
+def some_pairs(count=10):
+    """Several turns each; both sides begin alike, for half of their tokens at the most."""
+    rng, pairs = np.random.default_rng(0), []
+    kinds = [(PairKind.EXPERT_TARGET, 0.5, 0.5), (PairKind.FAILURE_FAILURE, 1.0, 0.0)]
+    for number in range(count):
+        alike = rng.integers(5, 300, int(rng.integers(1, 20))).tolist()
+        sides = []
+        for _ in range(2):
+            ids = (*alike, *rng.integers(5, 300, int(rng.integers(6, 24))).tolist())
+            sides.append(Row(ids, tuple(int(k > 3 and k % 5 > 1) for k in range(len(ids)))))
+        kind, lambda_dpo, lambda_sft = kinds[number % 2]
+        pairs.append(PairRow(kind, *sides, lambda_dpo, lambda_sft))
+    return pairs
+
+
+PAIRS = some_pairs()
+
+
+def scored(path, folder):
+    """What the stage `reference` finds."""
+    rows = reference.distinct(side.input_ids for pair in PAIRS for side in (pair.chosen, pair.rejected))
+    reference.write(folder / "scores", rows, reference.score(weights.load(path), rows, lambda *_: None))
+    scores = reference.read(folder / "scores")
+    return [(scores.of(pair.chosen.input_ids), scores.of(pair.rejected.input_ids)) for pair in PAIRS]
+
+
+@pytest.fixture
+def machinery(monkeypatch):
+    """Turns on what no key of a suite does."""
+
+    def turn_on(names):
+        if "recomputed" in names:
+            monkeypatch.setattr(loop, "RECOMPUTE_ABOVE", 0)
+        if "tiled" in names:
+            plain = batches.token_logps
+            for module in (dpo, sft):
+                monkeypatch.setattr(module, "token_logps", lambda model, batch, fused: plain(model, batch, fused=True))
+
+    return turn_on
+
+
+def pair_curve(path, folder, config, lora=None, references=None):
+    folder.mkdir()
+    places = {"start": path, "reference": None, "out": folder / "out", "work": folder / "work"}
+    report = dpo.run_dpo(PAIRS, config=config, iteration=1, lora=lora, seed=7, references=references, **places)
+    return report.history, load_file(folder / "out" / "model.safetensors")
+
+
+def row_curve(path, folder, config, lora=None):
+    places = {"start": path, "out": folder / "out", "work": folder / "work"}
+    report = sft.run_sft([pair.chosen for pair in PAIRS], config=config, lora=lora, seed=7, **places)
+    return report.history, load_file(folder / "out" / "model.safetensors")
+
+
+def assert_same(found, expected):
+    assert len(found[0]) == len(expected[0]) > 6
+    for ours, theirs in zip(found[0], expected[0], strict=True):
+        assert ours.keys() == theirs.keys()
+        # Whether a margin is above 0 is decided by rounding where it is 0, as it is in the first step.
+        for name, value in ((name, value) for name, value in theirs.items() if not name.endswith("accuracy")):
+            assert ours[name] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE), (name, theirs["step"])
+    assert furthest(found, expected) < WEIGHTS
+
+
+def furthest(found, expected):
+    """The largest distance of any two weights."""
+    return max((found[1][name] - weight).abs().max().item() for name, weight in expected[1].items())
+
+
+PAIR_VARIANTS = {
+    "flat": ({"layout": "flat"}, ()),
+    "shared": ({"layout": "shared"}, ()),
+    "one pair a micro-batch": ({"micro_batch": 1}, ()),
+    "shared, two pairs a micro-batch": ({"micro_batch": 2, "layout": "shared"}, ()),
+    "scored before": ({}, ("scored",)),
+    "scored before, shared": ({"layout": "shared"}, ("scored",)),
+    "activations recomputed": ({}, ("recomputed",)),
+    "activations recomputed, shared": ({"layout": "shared"}, ("recomputed",)),
+    "tiled head": ({}, ("tiled",)),
+    "all at once": ({"micro_batch": 1, "layout": "shared"}, ("scored", "recomputed", "tiled")),
+}
+ROW_VARIANTS = {
+    "flat": ({"layout": "flat"}, ()),
+    "one row a micro-batch": ({"micro_batch": 1}, ()),
+    "activations recomputed, flat": ({"layout": "flat"}, ("recomputed",)),
+    "tiled head, flat": ({"layout": "flat"}, ("tiled",)),
+}
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen", "llama with adapters"])
+def plain_pairs(request, tmp_path_factory):
+    """A policy, its adapters, and the curve of the plainest preference training."""
+    path = request.getfixturevalue(request.param.split()[0])
+    lora = ADAPTERS if "adapters" in request.param else None
+    return path, lora, pair_curve(path, tmp_path_factory.mktemp("plain") / "pairs", DPO, lora)
+
+
+@pytest.mark.parametrize("variant", PAIR_VARIANTS.values(), ids=PAIR_VARIANTS)
+def test_preference_training(variant, plain_pairs, machinery, tmp_path):
+    path, lora, expected = plain_pairs
+    settings, turned_on = variant
+    machinery(turned_on)
+    references = scored(path, tmp_path) if "scored" in turned_on else None
+    config = DPO.model_copy(update=settings)
+    assert_same(pair_curve(path, tmp_path / "own", config, lora, references), expected)
+
+
+@pytest.mark.parametrize("variant", ROW_VARIANTS.values(), ids=ROW_VARIANTS)
+def test_supervised_training(variant, llama, machinery, tmp_path):
+    settings, turned_on = variant
+    expected = row_curve(llama, tmp_path / "plain", SFT)
+    machinery(turned_on)
+    assert_same(row_curve(llama, tmp_path / "own", SFT.model_copy(update=settings)), expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"beta": [0.101]}, {"learning_rate": [2.01e-3]}, {"batch_size": 5, "micro_batch": 5}, {"nll": "sum"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_is_another_training_is_seen(change, llama, tmp_path):
+    """The tolerances are tight enough to tell a change of one part in a hundred."""
+    expected = pair_curve(llama, tmp_path / "plain", DPO)
+    found = pair_curve(llama, tmp_path / "own", DPO.model_copy(update=change))
+    assert furthest(found, expected) > 2 * WEIGHTS
+
+
+def test_nothing_is_computed_for_what_is_not_there(llama, tmp_path):
+    """Both sides' common beginning, padding and prompts cost nothing in the head, and the beginning is read once."""
+    collated = {
+        layout: batches.PairCollator(PAIRS, layout)([{"row": 0}, {"row": 1}]) for layout in ("padded", "shared")
+    }
+    sides = [side for pair in PAIRS[:2] for side in (pair.chosen, pair.rejected)]
+    assert collated["padded"]["input_ids"].numel() == 4 * max(len(side.input_ids) for side in sides)
+    assert collated["shared"]["input_ids"].numel() < sum(len(side.input_ids) for side in sides)
+    assert torch.equal(collated["padded"]["learned"], collated["shared"]["learned"])
