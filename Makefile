@@ -30,7 +30,7 @@ smoke-methods: setup ## every method once, small: Best-of-N, RFT, PPO, GRPO, IPR
 	@cat results/smoke_methods/paper/table1.md results/smoke_methods/paper/summary.md
 
 micro: setup ## the science in miniature: 5 seeds, 3 iterations
-	snakemake --profile micro
+	snakemake --profile smoke --config suite=micro
 	@cat results/micro/paper/table1.md results/micro/paper/summary.md
 
 micro-methods: setup ## every method with five seeds, on WebShop

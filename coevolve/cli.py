@@ -16,7 +16,6 @@ from coevolve.errors import UserError
 from coevolve.plan import Plan
 from coevolve.targets import targets
 
-MACHINE = Path("configs/machines/cpu.yaml")
 #: What jobs read was fetched before: no library asks the network, or reports to it. Read when libraries are imported.
 OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
@@ -50,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_stage(commands.add_parser(name, help=f"run the stage `{name}`"), name)
     plan = commands.add_parser("plan", help="print what a full run executes")
     _add_config(plan)
-    plan.add_argument("--machine", type=Path, default=MACHINE, help="where it would run (default: %(default)s)")
+    plan.add_argument("--machine", type=Path, required=True, metavar="FILE", help="one of configs/machines/*.yaml")
     plan.set_defaults(command=_plan)
     check = commands.add_parser("verify", help="the paper's claims: 0 reproduced, 1 one contradicted, 3 none decided")
     _add_config(check)
@@ -234,9 +233,10 @@ def _replay_sciworld(options: argparse.Namespace) -> int:
 
 
 def _replay_sql(options: argparse.Namespace) -> int:
-    from coevolve.envs.intercode_sql import recorded
+    from coevolve.envs.intercode_sql import engine, recorded
 
-    server = _sql_server([options.engine] if options.engine else ["mysql", "mariadb"], options.server)
+    engines = [options.engine] if options.engine else engine.ANY.engine
+    server = engine.ANY.model_copy(update={"engine": engines, "address": options.server})
     report = recorded.replay(options.recorded, server, options.dump, options.items, options.limit)
     for kind in report.by_class:
         for difference in report.first(kind, 1):
@@ -300,7 +300,3 @@ def _print_checks(checks: Iterable[Check]) -> int:
         print(check, flush=True)
         bad |= check.status != "ok"
     return int(bad)
-
-
-def _sql_server(engines: list[config.Flavour], address: str | None = None) -> config.SqlServerConfig:
-    return config.SqlServerConfig(address=address, binary=None, engine=engines, statement_seconds=10.0, rows=20000)

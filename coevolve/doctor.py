@@ -22,7 +22,6 @@ from coevolve.plan import Plan
 LOCK = Path("requirements.lock")
 GOLD = Path("data/sciworld/gold.jsonl")
 RESULTS = Path("results")
-MIRROR = Path("data/mirror")
 #: Below this a run ends before it has begun.
 LEAST_GB = 1.0
 
@@ -82,7 +81,7 @@ def examine(patient: Patient) -> Iterator[Check]:
     """One check after the other, the quick ones first; none raises."""
     yield packages()
     yield disk(RESULTS, patient.gigabytes)
-    yield from (disk(place, LEAST_GB) for place in (MIRROR, Path(tempfile.gettempdir())))
+    yield from (disk(place, LEAST_GB) for place in (Path(dag.MIRROR), Path(tempfile.gettempdir())))
     if patient.machine:
         yield from _machine(patient.machine, patient.slurm)
     if patient.containers or images.LOCK.exists():
@@ -90,6 +89,8 @@ def examine(patient: Patient) -> Iterator[Check]:
         yield from needs.image_checks()
     if patient.suite:
         yield from needs.verify(patient.suite, thorough=False)
+        if patient.suite.sampler.engine == "vllm" and not patient.containers:
+            yield checked("vLLM", _vllm)
     sections = patient.suite.envs.values() if patient.suite else []
     servers = [section.server for section in sections if isinstance(section, InterCodeSqlConfig)]
     if servers or not patient.suite:
@@ -181,10 +182,7 @@ def _server(section: SqlServerConfig | None) -> str:
 
     if section and section.address:
         return f"{section.address}, asked when a job first connects"
-    found = section or SqlServerConfig(
-        address=None, binary=None, engine=["mysql", "mariadb"], statement_seconds=10.0, rows=20000
-    )
-    return engine.find(found).identity()
+    return engine.find(section or engine.ANY).identity()
 
 
 def _sciworld() -> str:
@@ -200,6 +198,12 @@ def _sciworld() -> str:
     if summary.different:
         raise UserError(f"{summary.different} of {summary.episodes} recorded episodes differ; run `make setup`.")
     return f"{summary.episodes} recorded episodes replayed, none differs"
+
+
+def _vllm() -> str:
+    if (found := _version("vllm")) is None:
+        raise UserError("not installed, but the suite samples with it; use images, or set sampler.engine=transformers.")
+    return found
 
 
 def _version(name: str) -> str | None:

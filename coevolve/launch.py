@@ -183,7 +183,7 @@ def _on_this_node(asked: Launch, options: list[str]) -> None:
 def _sentence(failures: Mapping[int, Any], asked: Launch) -> str:
     """What went wrong first: a sentence for the user, else a killed process, else an exception.
 
-    The processes that lose their partner fail too, within the same second.
+    The processes that lose their partner fail too, within the same second, and some of them by a signal of their own.
     """
     rank, failure = min(failures.items(), key=lambda item: (_order(item[1]), item[1].timestamp))
     text = _text(failure)
@@ -199,7 +199,8 @@ def _sentence(failures: Mapping[int, Any], asked: Launch) -> str:
 def _order(failure: Any) -> int:
     if _text(failure).startswith("UserError: "):
         return 0
-    return 1 if failure.exitcode < 0 and failure.signal_name() != "SIGTERM" else 2
+    signals = {"SIGKILL": 1, "SIGTERM": 3}  # what nothing does to itself; what the launcher sends to those left over
+    return signals.get(failure.signal_name(), 2) if failure.exitcode < 0 else 3
 
 
 def _text(failure: Any) -> str:

@@ -95,5 +95,5 @@ class Job:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON data, readable and with sorted keys."""
-    store.write_bytes(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode())
+    """Write JSON data, readable, with its keys in the order given: that of a table's rows, for one."""
+    store.write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

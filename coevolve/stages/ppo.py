@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coevolve.stages.job import Job
-from coevolve.stages.learning import notes, prepare
-from coevolve.stages.worlds import world
+from coevolve.stages.worlds import learn
 from coevolve.train import ppo
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Train the `policy` on the `tasks`; write a policy directory, and the episodes it learned from beside it."""
-    prepare(job)
     config = job.suite.ppo
-    with world(job, config.rollouts) as where:
-        report = ppo.run_ppo(
-            where,
-            start=job.policy("policy"),
-            config=config,
-            lora=job.model.lora,
-            context=job.model.context,
-            seed=job.seed,
-            out=out,
-            work=job.work,
-        )
-    return notes(report)
+    return learn(job, out, partial(ppo.run_ppo, config=config), config.rollouts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from coevolve.paper import evidence, verdicts
 from coevolve.paper.verdicts import Verdict
 from coevolve.plan import Plan
 from coevolve.stages.explorations import explorations
+from coevolve.stages.job import write_json
 from coevolve.stages.measurements import measurements
 
 AS_IF = "As if: orders are judged on results that are not about the paper's setting. They show what verdicts look like."
@@ -54,7 +54,6 @@ def resamples(asked: int, claims: paper.Claims) -> int:
 
 def write(found: Sequence[Verdict], out: Path, as_if: bool = False) -> dict[str, Any]:
     """Leave the verdicts as JSON and Markdown; returns their counts."""
-    rows = [verdict.model_dump(mode="json") for verdict in found]
-    store.write_bytes(out / "verdicts.json", (json.dumps(rows, indent=2) + "\n").encode())
+    write_json(out / "verdicts.json", [verdict.model_dump(mode="json") for verdict in found])
     store.write_bytes(out / "verdicts.md", verdicts.markdown(found, AS_IF * as_if).encode())
     return {outcome: sum(verdict.verdict == outcome for verdict in found) for outcome in verdicts.OUTCOMES}

@@ -1,22 +1,42 @@
-"""Where a policy plays while it is trained: what PPO and GRPO share."""
+"""A policy that plays while it is trained: what PPO and GRPO share."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
-from coevolve.envs.domains import domain
+from coevolve.envs.workers import environments
 from coevolve.stages.asking import asking
 from coevolve.stages.job import Job
+from coevolve.stages.learning import notes, prepare
 from coevolve.train.online import World
+from coevolve.train.report import TrainReport
 from coevolve.types import Task
 
 
+def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int) -> dict[str, Any]:
+    """Train the `policy` on the `tasks`, `episodes` a step; write a policy directory, its episodes beside it."""
+    prepare(job)
+    with _world(job, episodes) as where:
+        report = train(
+            where,
+            start=job.policy("policy"),
+            lora=job.model.lora,
+            context=job.model.context,
+            seed=job.seed,
+            out=out,
+            work=job.work,
+        )
+    return notes(report)
+
+
 @contextlib.contextmanager
-def world(job: Job, episodes: int) -> Iterator[World]:
+def _world(job: Job, episodes: int) -> Iterator[World]:
     """The job's tasks, and environments for as many of the `episodes` of a step as the environment has workers."""
     config = job.suite.rollout
-    with domain(job.env).pool(job.setup, min(job.env.workers, episodes)) as envs:
+    with environments(job.setup, min(job.env.workers, episodes)) as envs:
         yield World(
             tasks=job.records("tasks", Task),
             envs=envs,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from airgap.hubserver import LISTING, REVISION, serving
-from dag.test_dag import copy_of, environment
+from checkout import copy_of, environment
 
 from coevolve import store
 from coevolve.config import TinyArchitecture

@@ -1,13 +1,10 @@
 """Pages of the documentation, and copies of the kit in which they are done as they say."""
 
-import os
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from dag.test_dag import copy_of
+from checkout import copy_of, environment
 
 
 class Page:
@@ -40,9 +37,8 @@ class Copy:
         self.write(name, before.replace(old, new))
 
     def ask(self, *command):
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(self.folder), "HOME": str(self.folder)}
-        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        own = environment(self.folder)
+        return subprocess.run(command, cwd=self.folder, env=own, capture_output=True, text=True, check=False)
 
     def run(self, *command):
         done = self.ask(*command)

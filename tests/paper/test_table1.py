@@ -10,6 +10,7 @@ from coevolve.paper import claims as claims_file
 from coevolve.paper.claims import Claims
 from coevolve.paper.table import Table, latex, markdown
 from coevolve.paper.table1 import reward_table, success_table
+from coevolve.stages.measurements import write_tables
 
 CLAIMS = claims_file.load(Path(__file__).parents[2] / "configs" / "claims.yaml")
 SMALL = Claims.model_validate(
@@ -55,6 +56,14 @@ def test_markdown_of_a_small_table(sft, report):
         "\n"
         "* Note a: Not what it seems. (elsewhere)\n"
     )
+
+
+def test_json_has_rows_and_columns_in_the_order_of_the_printed_table(sft, report, tmp_path):
+    made = reward_table([sft], SMALL, {}, report, 0)
+    write_tables([made], tmp_path, "table1")
+    (left,) = [Table.model_validate(each) for each in json.loads((tmp_path / "table1.json").read_text())]
+    assert markdown(left) == markdown(made) == (tmp_path / "table1.md").read_text()
+    assert list(left.columns) == ["seen", "shop", "mean"]
 
 
 def test_the_mean_needs_every_column_of_the_paper(sft, shop, report):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from checkout import copy_of, environment
 from harness import SNAKEMAKE, Cluster, Run, copied
 
 HERE = Path(__file__).parent
@@ -31,13 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def repo(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The working tree's own files, with the tests' suite and machine."""
-    target = tmp_path_factory.mktemp("repo")
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout.splitlines():
-        source = root / name
-        if source.is_symlink() or source.is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target / name, follow_symlinks=False)
+    target = copy_of(root, tmp_path_factory.mktemp("repo"))
     shutil.copy(HERE / "suite.yaml", target / "configs/slurm.yaml")
     shutil.copy(HERE / "machine.yaml", target / "configs/machines/tests.yaml")
     return target
@@ -73,7 +67,6 @@ def run(cluster: Cluster, begun: Path, tmp_path: Path) -> Iterator[Run]:
 
 def _local(repo: Path) -> Path:
     command = [*SNAKEMAKE, "--profile", "smoke", "--config", "suite=slurm"]
-    environment = {**os.environ, "PYTHONPATH": str(repo), "HOME": str(repo)}
-    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
     return repo

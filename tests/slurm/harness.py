@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import yaml
+from checkout import decided
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 #: What a test cannot wait for; a user's profile has the plugin's own 40 seconds.
@@ -126,17 +126,9 @@ def until(holds: Callable[[], object], what: str, seconds: float = 300) -> None:
 
 
 def results(repo: Path) -> dict[str, object]:
-    """Everything a run decides: hashes of policies, episodes without their timings, pairs, tables."""
-    home = repo / "results/slurm"
-    found: dict[str, object] = {}
-    for path in sorted(home.rglob("*")):
-        name = str(path.relative_to(home))
-        if path.name in ("policy.json", "pairs.jsonl", "records.jsonl", "table1.json", "table1.md", "figure3.json"):
-            found[name] = path.read_bytes()
-        if path.name == "episodes.jsonl" and "parts" not in path.parts:
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            found[name] = [{k: v for k, v in line.items() if k not in ("seconds", "attempts")} for line in lines]
-    return found
+    """Everything a run decides, however it was divided into parts."""
+    found = decided(repo / "results/slurm")
+    return {name: content for name, content in found.items() if "/parts/" not in name}
 
 
 def same(run: Run, other: Path) -> bool:

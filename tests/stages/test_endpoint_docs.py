@@ -1,13 +1,10 @@
 """The page about endpoints is true: its suite runs, by its commands, against a server on this machine."""
 
-import os
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from dag.test_dag import copy_of
+from checkout import copy_of, environment
 from policies.chatserver import MODEL, serving
 from stages.test_in_context import PLAYER
 
@@ -23,9 +20,8 @@ def test_the_commands_and_the_suite_run(root, tmp_path):
     commands = "".join(re.findall(r"```console\n(.*?)```", page, re.DOTALL))
     with serving(PLAYER, count=lambda messages: 10 * len(messages), key="any-word") as server:
         commands = commands.replace("http://127.0.0.1:8000/v1", server.url)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(repo), "HOME": str(repo)}
-        done = subprocess.run(["bash", "-ec", commands], cwd=repo, env=environment, capture_output=True, text=True)
+        command = ["bash", "-ec", commands]
+        done = subprocess.run(command, cwd=repo, env=environment(repo), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     tokens = sum(10 * len(body["messages"]) for body in server.bodies)
     assert float(done.stdout.split()[-1]) == pytest.approx(tokens * 0.5 / 1e6)

@@ -14,6 +14,7 @@ import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 from safetensors.torch import load_file
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from coevolve import launch, store
 from coevolve.config import TinyArchitecture
@@ -172,6 +173,13 @@ def test_one_killed_process_ends_all_and_the_next_run_goes_on(kind, command, env
     )
     assert curve(tmp_path / "out") == curve(tmp_path / "whole")
     assert store.sha256(tmp_path / "out/model.safetensors") == store.sha256(tmp_path / "whole/model.safetensors")
+
+
+def test_a_killed_process_is_named_before_a_partner_that_aborts(root, tmp_path):
+    codes = {0: -signal.SIGABRT, 1: -signal.SIGKILL}
+    failures = {rank: ProcessFailure(rank, 1, code, str(tmp_path / "none")) for rank, code in codes.items()}
+    asked = Launch(root / "configs/accelerate/ddp.yaml", 2, 1)
+    assert launch._sentence(failures, asked).startswith("process 1 of 2 was killed by SIGKILL")
 
 
 @pytest.mark.slow

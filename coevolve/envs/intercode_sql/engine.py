@@ -8,15 +8,14 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from coevolve.config import SqlServerConfig
+from coevolve.config import Flavour, SqlServerConfig
 from coevolve.errors import UserError
-
-Flavour = Literal["mysql", "mariadb"]
 
 PROGRAMS: dict[Flavour, str] = {"mysql": "mysqld", "mariadb": "mariadbd"}
 NAMES: dict[Flavour, str] = {"mysql": "MySQL", "mariadb": "MariaDB"}
+#: Whatever server is here: what is asked of one outside a suite.
+ANY = SqlServerConfig(address=None, binary=None, engine=[*PROGRAMS], statement_seconds=10.0, rows=20000)
 
 
 @dataclass(frozen=True)

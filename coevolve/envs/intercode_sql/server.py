@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 
 import pymysql
 
-from coevolve.config import SqlServerConfig
+from coevolve.config import Flavour, SqlServerConfig
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import address, datadir, engine, settings
 from coevolve.envs.intercode_sql import dump as dumps
@@ -45,7 +45,7 @@ class Server:
         self._dump = dump
         self._lock = threading.Lock()
         self._process: Process | None = None
-        self._version: tuple[engine.Flavour, str] | None = None
+        self._version: tuple[Flavour, str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +93,7 @@ class Server:
         if self._process is not None:
             self._end(self._process)
 
-    def _asked_version(self) -> tuple[engine.Flavour, str]:
+    def _asked_version(self) -> tuple[Flavour, str]:
         if self._version is None:
             with self.connect() as connection:
                 self._version = _version(connection)
@@ -113,7 +113,7 @@ class Server:
             raise EnvError(f"the database server at {place} failed: {error.args[-1]}") from error
         return connection
 
-    def _listed(self, version: tuple[engine.Flavour, str]) -> tuple[engine.Flavour, str]:
+    def _listed(self, version: tuple[Flavour, str]) -> tuple[Flavour, str]:
         """`version`, if the configuration takes such a server."""
         if version[0] not in self.config.engine:
             found = engine.identity(*version)
@@ -197,7 +197,7 @@ def _read_all(process: Process, dump: Path) -> None:
             raise EnvError(f"the database server cannot read its data: {words}") from error
 
 
-def _version(connection: Connection) -> tuple[engine.Flavour, str]:
+def _version(connection: Connection) -> tuple[Flavour, str]:
     with connection.cursor() as cursor:
         # The greeting of MariaDB begins with the version of a MySQL that it wants to be taken for.
         cursor.execute("SELECT VERSION()")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevolve.config import SqlServerConfig
-from coevolve.envs.intercode_sql.engine import Engine, Flavour
+from coevolve.config import Flavour, SqlServerConfig
+from coevolve.envs.intercode_sql.engine import Engine
 from coevolve.envs.intercode_sql.process import Directory
 
 #: The account sessions use; it may read, and needs no password in a directory only the kit can enter.

@@ -1,0 +1,41 @@
+"""Copies of the working tree in which tests run the kit, and what such a run decides."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+DECIDED = ("policy.json", "pairs.jsonl", "records.jsonl", "table1.json", "table1.md", "figure3.json")
+
+
+def copy_of(root: Path, target: Path) -> Path:
+    """The tree's own files, those not yet committed too, at `target`."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    for name in listed.stdout.splitlines():
+        source = root / name
+        if source.is_symlink() or source.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name, follow_symlinks=False)
+    return target
+
+
+def environment(repo: Path) -> dict[str, str]:
+    """Variables with which a copy runs its own code, under this interpreter."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(repo), "HOME": str(repo)}
+
+
+def decided(home: Path) -> dict[str, object]:
+    """Everything a run decides: hashes of policies, episodes without their timings, pairs, tables."""
+    found: dict[str, object] = {}
+    for path in sorted(home.rglob("*")):
+        name = str(path.relative_to(home))
+        if path.name in DECIDED:
+            found[name] = path.read_bytes()
+        if path.name == "episodes.jsonl":
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            found[name] = [{k: v for k, v in line.items() if k not in ("seconds", "attempts")} for line in lines]
+    return found

@@ -1,0 +1,26 @@
+"""Episodes behind a door that one policy plays wherever it is."""
+
+from rollout.keydoor import KeyDoor, tasks
+
+from coevolve import store
+from coevolve.rollout import rollout
+from coevolve.types import Sampling, Trajectory
+
+
+def play(policy, path, max_new_tokens):
+    """Six episodes, four at a time, greedily; without what differs between places."""
+    episodes = store.Journal(path, Trajectory)
+    played = rollout(
+        tasks(6),
+        policy,
+        [KeyDoor() for _ in range(4)],
+        samples=1,
+        sampling=Sampling(temperature=0.0, max_new_tokens=max_new_tokens),
+        seed=7,
+        agent="target",
+        protocol="fixed",
+        retries=0,
+        journal=episodes,
+    )
+    episodes.close()
+    return [episode.model_copy(update={"policy": None, "seconds": 0.0}) for episode in played]
