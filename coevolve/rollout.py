@@ -26,6 +26,10 @@ from coevolve.types import Agent, Message, PolicyRef, Protocol, Sampling, StopRe
 
 _log = logging.getLogger(__name__)
 
+#: Threads in which environments step. More bring little to those that wait, and cost those in other processes twice
+#: the time: they are woken for every answer.
+THREADS = 256
+
 PromptBuilder = Callable[[str], tuple[Message, ...]]
 Key = tuple[str, int]
 
@@ -81,7 +85,7 @@ class Half:
 
     @classmethod
     def sent(cls, threads: Executor, lanes: list[Lane], answers: Sequence[Completion | None]) -> Half:
-        """`lanes` going on with `answers`, each in a thread of its own."""
+        """`lanes` going on with `answers`, each in a thread."""
         return cls(lanes, [threads.submit(_advance, lane, answer) for lane, answer in zip(lanes, answers, strict=True)])
 
 
@@ -116,11 +120,13 @@ def rollout(
     finished = _finished(journal, plan, wanted)
     waiting = deque((opening, key[1]) for key, opening in wanted.items() if key not in finished)
     progress = progress or Progress("episodes")
-    _report(progress, finished, len(wanted))
+    earned = sum(trajectory.reward for trajectory in finished.values())
+    progress.report(len(finished), len(wanted), reward=earned / max(1, len(finished)))
     for trajectory in _play_all(waiting, policy, envs, plan):
         journal.append(trajectory)
         finished[trajectory.task.task_id, trajectory.sample] = trajectory
-        _report(progress, finished, len(wanted))
+        earned += trajectory.reward
+        progress.report(len(finished), len(wanted), reward=earned / len(finished))
     if finished.keys() != wanted.keys():
         raise RuntimeError(f"{len(wanted)} episodes were to be played, {len(finished)} came back")
     return [finished[key] for key in wanted]
@@ -165,7 +171,7 @@ def _play_all(
     waiting: deque[tuple[Opening, int]], policy: Policy, envs: Sequence[Env], plan: Plan
 ) -> Iterator[Trajectory]:
     """Play the `waiting` episodes, half of the environments stepping at any time; yields each episode as it ends."""
-    with ThreadPoolExecutor(max_workers=max(1, len(envs))) as threads:
+    with ThreadPoolExecutor(max_workers=max(1, min(len(envs), THREADS))) as threads:
         lanes = [_lane(env, waiting, plan) for env in envs]
         halves = deque(Half.sent(threads, part, [None] * len(part)) for part in (lanes[0::2], lanes[1::2]))
         while halves:
@@ -244,7 +250,8 @@ def _play(
     for given in opening.prefix:
         if _take(env, given, attempt):
             return StopReason.DONE
-    while len(attempt.turns) < env.step_limit(task):
+    limit = env.step_limit(task)
+    while len(attempt.turns) < limit:
         said = yield Conversation(_key(task, sample), seed, attempt.prompt, tuple(attempt.turns))
         if not said.fits:
             return StopReason.CONTEXT
@@ -270,8 +277,3 @@ def _take(env: Env, turn: Turn, attempt: Attempt) -> bool:
 
 def _key(task: Task, sample: int) -> str:
     return f"{task.task_id}#{sample}"
-
-
-def _report(progress: Progress, finished: dict[Key, Trajectory], total: int) -> None:
-    rewards = [trajectory.reward for trajectory in finished.values()]
-    progress.report(len(rewards), total, reward=sum(rewards) / max(1, len(rewards)))

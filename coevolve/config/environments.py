@@ -56,12 +56,14 @@ class Expected(Strict):
 class EnvSection(Strict):
     """What every environment's section has: its kind, its name in tables, and how many episodes run at once.
 
-    `workers` decides no number and stays out of digests: a machine with less memory reruns nothing.
+    Their environments live in so many `processes` (0: in the job's own). `workers` and `processes` decide no number and
+    stay out of digests: a machine with less memory reruns nothing.
     """
 
     kind: str
     label: str
     workers: Positive = Field(exclude=True)
+    processes: Annotated[int, Field(ge=0)] = Field(0, exclude=True)
     expected: Expected | None = None
 
     @property

@@ -9,6 +9,7 @@ there is forgotten, and read again with the next turn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +97,7 @@ class Engine:
     def __init__(self, model: Any, *, slots: int, batch: int, context: int) -> None:
         _check(model.config, context)
         self._decoder, self._head = model.base_model, model.get_output_embeddings()
-        self._slots, self._batch, self._width = slots, batch, -(-context // CHUNK) * CHUNK
+        self._slots, self._batch, self._width = slots, batch, _width(context)
         self._device = model.device
         self._shelf = Shelf(*_layout(model.config, slots + 1, self._width), model.device, model.dtype)
         self._desk = Desk(self._shelf, batch)
@@ -161,6 +162,13 @@ class Engine:
         return torch.from_numpy(array).to(self._device)
 
 
+def cache_bytes(model: Any, *, slots: int, batch: int, context: int) -> int:
+    """Bytes of the keys and values that an engine of this shape holds, on its shelf and its desk."""
+    layers, (_, *lane) = _layout(model.config, 1, _width(context))
+    states: int = model.dtype.itemsize * 2 * math.prod(lane)
+    return states * (layers * (slots + 1 + batch) + LANES)
+
+
 def _keep(
     states: torch.Tensor, targets: tuple[torch.Tensor, torch.Tensor], keys: torch.Tensor, values: torch.Tensor
 ) -> None:
@@ -180,6 +188,11 @@ def _layout(config: Any, rows: int, width: int) -> tuple[int, tuple[int, ...]]:
     """Number of layers, and the shape of the keys of one: [rows, heads, width, dim]."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return config.num_hidden_layers, (rows, config.num_key_value_heads, width, head_dim)
+
+
+def _width(context: int) -> int:
+    """Positions of a slot: `context`, rounded up to whole chunks."""
+    return -(-context // CHUNK) * CHUNK
 
 
 def _chunks(passage: Passage) -> Iterator[Passage]:

@@ -20,7 +20,8 @@ from coevolve.config import LoraConfig
 from coevolve.envs.base import Env
 from coevolve.errors import UserError
 from coevolve.policies import directory
-from coevolve.policies.transformers import LongPrompt, TransformersPolicy
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.policies.window import LongPrompt
 from coevolve.render import Renderer
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.train import loop, weights
@@ -91,7 +92,7 @@ class Explorer:
             return rollout(
                 tasks,
                 policy,
-                world.envs,
+                world.envs[: policy.slots],
                 samples=1,
                 sampling=world.sampling,
                 seed=seeds.derive(self._seed, "explore", step),

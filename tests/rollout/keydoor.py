@@ -1,8 +1,13 @@
 """A small deterministic text world: a corridor of rooms, a key in one of them, a locked door at its end."""
 
+import contextlib
+import os
+import signal
+import sys
 import time
 
 from coevolve.envs.base import EnvError, StepResult
+from coevolve.errors import UserError
 from coevolve.prompts import parse_action, write_action
 from coevolve.types import Task
 
@@ -77,3 +82,40 @@ class KeyDoor:
     def _look(self):
         key = " A key lies here." if self._room == self._key and not self._reward else ""
         return f"You are in room {self._room}.{key}"
+
+
+@contextlib.contextmanager
+def pool(n):
+    """`n` such worlds."""
+    yield [KeyDoor() for _ in range(n)]
+
+
+class TrapDoor(KeyDoor):
+    """The same world over a trapdoor: some actions harm the process that it lives in, or ask for it."""
+
+    def step(self, action):
+        if action == "look around":
+            return StepResult(f"{os.getpid()} {'torch' in sys.modules}", reward=0.0, score=0.0, done=False)
+        if action == "swear":
+            raise UserError("mind your words.")
+        if action == "divide":
+            return 1 // 0
+        if action == "jump":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == "sleep":
+            time.sleep(600)
+        return super().step(action)
+
+
+@contextlib.contextmanager
+def trapdoors(n, slow=0.0):
+    """`n` worlds that are open after `slow` seconds."""
+    time.sleep(slow)
+    yield [TrapDoor() for _ in range(n)]
+
+
+@contextlib.contextmanager
+def walled_up(n):
+    """No world at all."""
+    raise UserError("the corridor is walled up.")
+    yield

@@ -1,0 +1,78 @@
+"""Fewer slots than were asked for: how many memory holds, and what a policy says that has few."""
+
+import logging
+
+import pytest
+import torch
+from templates.models import llama, qwen3, tokenizer
+from test_transformers import GREEDY, SAMPLED, generated, opening, play, policy
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from coevolve.policies import memory
+from coevolve.policies.engine import Engine, cache_bytes
+from coevolve.policies.memory import GPU_SHARE, batch_of, fitting, free_bytes
+from coevolve.render import Renderer
+
+MODELS = {"tiny": llama(), "qwen3": qwen3(), "half": llama().to(torch.bfloat16)}
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
+def test_two_slots_say_to_nine_conversations_what_many_say(sampling):
+    conversations = [opening(number) for number in range(9)]
+    few, many = policy(slots=2), policy(slots=18)
+    assert play(few, conversations, sampling) == play(many, conversations, sampling)
+    assert len(few._seats._taken) == 2 and len(many._seats._taken) == 9
+
+
+def test_one_slot_says_what_transformers_generates():
+    renderer, single = Renderer(tokenizer("tiny")), policy(slots=1)
+    conversations = [opening(number) for number in range(3)]
+    said = [completion.token_ids for completion in single.complete(conversations, GREEDY)]
+    assert said == [generated("tiny", renderer.prompt_ids(conversation.prompt)) for conversation in conversations]
+
+
+def held(engine):
+    """Bytes of the keys and values of an engine's shelf and desk."""
+    return sum(tensor.nbytes for tensor in (*engine._shelf.kept, engine._shelf._seen, *engine._desk._held))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("slots", "batch", "context"), [(1, 1, 64), (5, 3, 100), (16, 8, 512)])
+def test_the_reckoned_bytes_are_those_allocated(name, slots, batch, context):
+    engine = Engine(MODELS[name], slots=slots, batch=batch, context=context)
+    found = cache_bytes(MODELS[name], slots=slots, batch=batch, context=context)
+    assert held(engine) == found
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 8, 63])
+def test_as_many_slots_as_fit_and_never_none(slots):
+    model = MODELS["tiny"]
+    room = cache_bytes(model, slots=slots, batch=batch_of(slots), context=256)
+    assert fitting(model, 64, 256, room) == slots
+    assert fitting(model, 64, 256, room - 1) == max(1, slots - 1)
+    assert fitting(model, slots, 256, 10 * room) == slots
+    assert fitting(model, 64, 256, 0) == 1
+
+
+def test_a_model_of_7b_beside_its_weights_on_80_gb():
+    """Without grouped heads a conversation of 4,096 tokens takes 2.1 GB, and half as much where it is stepped."""
+    with torch.device("meta"):
+        shape = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008}
+        model = LlamaForCausalLM(LlamaConfig(**shape, dtype="bfloat16")).to(torch.bfloat16)
+    room = int(GPU_SHARE * (80e9 - sum(weight.nbytes for weight in model.parameters())))
+    slots = fitting(model, 64, 4096, room)
+    assert slots == 15
+    assert 47e9 < cache_bytes(model, slots=slots, batch=8, context=4096) <= room
+
+
+def test_a_policy_takes_as_many_slots_as_there_is_memory_for(monkeypatch, caplog):
+    assert policy(slots=8).slots == 8
+    monkeypatch.setattr(memory, "CPU_SHARE", 8e6 / free_bytes(torch.device("cpu")))
+    with caplog.at_level(logging.INFO):
+        tight = policy(slots=64)
+    assert 1 < tight.slots < 20
+    assert f"keys and values of {tight.slots} of 64 conversations" in caplog.text
+    conversations = [opening(number) for number in range(9)]
+    assert play(tight, conversations, GREEDY) == play(policy(slots=64), conversations, GREEDY)
+    monkeypatch.setattr(memory, "CPU_SHARE", 0.0)
+    assert policy(slots=64).slots == 1

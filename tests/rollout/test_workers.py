@@ -1,0 +1,270 @@
+"""Environments in worker processes: the same episodes as here, and what becomes of a process that is killed."""
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import keydoor
+import psutil
+import pytest
+from keydoor import gold, task, tasks
+
+from coevolve import config, seeds, store
+from coevolve.envs.base import EnvError, Setup
+from coevolve.envs.webshop import domain as webshop
+from coevolve.envs.workers import environments, pool
+from coevolve.errors import UserError
+from coevolve.plan import Plan
+from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.prompts import write_action
+from coevolve.rollout import THREADS, rollout
+from coevolve.types import Sampling, StopReason, Trajectory
+
+HERE = Path(__file__).parent
+NUMBERS = re.compile(r"door(\d+)#")
+
+
+def expert(conversation):
+    """What opens the door."""
+    script = gold(int(NUMBERS.match(conversation.key)[1]))
+    return script[len(conversation.turns)] if len(conversation.turns) < len(script) else None
+
+
+def play(path, envs, wanted, policy=expert, retries=0, samples=1):
+    journal = store.Journal(path, Trajectory)
+    try:
+        return rollout(
+            wanted,
+            ScriptedPolicy(policy),
+            envs,
+            samples=samples,
+            sampling=Sampling(temperature=0.0),
+            seed=1,
+            agent="target",
+            protocol="fixed",
+            retries=retries,
+            journal=journal,
+        )
+    finally:
+        journal.close()
+
+
+def content(trajectories):
+    return [trajectory.model_dump_json(exclude=set(Trajectory.measured)) for trajectory in trajectories]
+
+
+@pytest.fixture
+def trapdoors():
+    """Two worlds in a process of their own each: neighbours share one, these are none."""
+    with pool(keydoor.trapdoors, 3, 2) as (first, _, second):
+        yield first, second
+
+
+def place(env):
+    """Process id of an environment, and whether torch is there."""
+    env.start(task(0))
+    pid, torch = env.step("look around").observation.split()
+    return int(pid), torch
+
+
+@pytest.mark.parametrize("processes", [1, 2, 9])
+def test_key_door_episodes_are_the_same_in_processes(tmp_path, processes):
+    wanted = [*tasks(9), task(3).model_copy(update={"task_id": "door11", "data": {"key": 3, "broken": 1}})]
+    with pool(keydoor.pool, 5, processes) as envs:
+        there = play(tmp_path / "there.jsonl", envs, wanted, retries=1, samples=2)
+    here = play(tmp_path / "here.jsonl", [keydoor.KeyDoor() for _ in range(5)], wanted, retries=1, samples=2)
+    assert content(there) == content(here)
+    assert {trajectory.reward for trajectory in there} == {1.0}
+
+
+@pytest.fixture(scope="module")
+def shop(root, tmp_path_factory):
+    """Makes the small shop's setup with so many processes."""
+    suite, out = config.load(root / "configs/smoke.yaml"), tmp_path_factory.mktemp("shop")
+
+    def setup(processes):
+        section = suite.envs["webshop"].model_copy(update={"processes": processes})
+        return Setup(section, "envs.webshop", suite.protocol, suite.quirks, out)
+
+    webshop.prepare(setup(0), out)
+    return setup
+
+
+def shopper(conversation):
+    """Searches, strays and buys, as the episode's number says."""
+    seen = (conversation.turns[-1].observation if conversation.turns else conversation.prompt[-1].content).lower()
+    rng = seeds.generator(3, conversation.key, len(conversation.turns))
+    products = re.findall(r"\bb0\w{8}\b", seen)
+    choices = ["search[<r>]", "search[red cup]", f"search[{seen[-40:]}]", "click[next >]", "click[description]"]
+    chosen = str(rng.choice([*choices, *["click[buy now]"] * 4, *(f"click[{product}]" for product in products)]))
+    return write_action(chosen) if rng.random() < 0.95 else "I wonder."
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_webshop_episodes_are_the_same_in_processes(shop, tmp_path, processes):
+    wanted = webshop.select(shop(0)).training
+    with environments(shop(0), 8) as envs:
+        here = play(tmp_path / "here.jsonl", envs, wanted, shopper)
+    with environments(shop(processes), 8) as envs:
+        assert len({env._process for env in envs}) == processes
+        there = play(tmp_path / "there.jsonl", envs, wanted, shopper)
+    assert content(there) == content(here)
+    assert {t.stop for t in here} == {StopReason.DONE, StopReason.STEP_LIMIT} and len({t.reward for t in here}) > 3
+
+
+def test_scienceworld_episodes_are_the_same_in_processes(root, tmp_path):
+    pytest.importorskip("scienceworld")
+    from coevolve.envs.sciworld.tasks import listed
+
+    def tour(conversation):
+        actions = itertools.cycle(["look around", "teleport to kitchen", "open cupboard", "dig", "look at table"])
+        return write_action(next(itertools.islice(actions, len(conversation.turns), None)))
+
+    suite, wanted, found = config.load(root / "configs/smoke.yaml"), listed("official", "train")[::1500], []
+    for processes in (0, 2):
+        section = suite.envs["sciworld"].model_copy(update={"step_limit": 5, "processes": processes})
+        with environments(Setup(section, "envs.sciworld", suite.protocol, suite.quirks), 3) as envs:
+            found.append(content(play(tmp_path / f"{processes}.jsonl", envs, wanted, tour)))
+    assert found[0] == found[1]
+
+
+def test_errors_travel(trapdoors):
+    env, other = trapdoors
+    env.start(task(1).model_copy(update={"data": {"key": 0, "broken": 1}}))
+    env.step("take key")
+    with pytest.raises(EnvError, match="the corridor caved in"):
+        env.step("go right")
+    with pytest.raises(UserError, match="mind your words"):
+        env.step("swear")
+    with pytest.raises(RuntimeError, match=r"(?s)keydoor\.py.*1 // 0.*ZeroDivisionError"):
+        env.step("divide")
+    assert place(env)[0] != place(other)[0] != os.getpid()
+
+
+def test_what_cannot_be_opened_says_why_here(tmp_path):
+    with pytest.raises(UserError, match="walled up"), pool(keydoor.walled_up, 2, 1):
+        pass
+    assert not psutil.Process().children()
+
+
+def test_no_process_has_torch(trapdoors):
+    assert {place(env)[1] for env in trapdoors} == {"False"}
+
+
+def test_a_killed_process_is_an_error_of_its_own_episodes_and_replaced(trapdoors):
+    env, other = trapdoors
+    killed, before = place(env)[0], place(other)[0]
+    with pytest.raises(EnvError, match=f"process {killed}.* has ended"):
+        env.step("jump")
+    for act in (partial(env.step, "go right"), partial(env.parse, "Action: go"), partial(env.step_limit, task(0))):
+        with pytest.raises(EnvError):
+            act()
+    assert place(other)[0] == before
+    assert place(env)[0] not in (killed, before)
+    assert env.step("take key").reward == 0.5
+
+
+def test_episodes_outlive_processes_that_are_killed(tmp_path):
+    def risky(conversation):
+        """Falls once in every third task, in its first turn."""
+        number = int(NUMBERS.match(conversation.key)[1])
+        if number % 3 == 0 and number not in fallen and not conversation.turns:
+            fallen.add(number)
+            return write_action("jump")
+        return expert(conversation)
+
+    fallen = set()
+    with pool(keydoor.trapdoors, 4, 2) as envs:
+        survived = play(tmp_path / "killed.jsonl", envs, tasks(12), risky, retries=20)
+    whole = play(tmp_path / "whole.jsonl", [keydoor.KeyDoor() for _ in range(4)], tasks(12))
+    assert fallen == {0, 3, 6, 9}
+    unlike = {"attempts", *Trajectory.measured}
+    assert [t.model_dump_json(exclude=unlike) for t in survived] == [t.model_dump_json(exclude=unlike) for t in whole]
+    assert max(t.attempts for t in survived) > 1
+
+
+def test_an_episode_whose_process_always_ends_is_counted(tmp_path):
+    with pool(keydoor.trapdoors, 1, 1) as envs:
+        (episode,) = play(tmp_path / "e.jsonl", envs, tasks(1), lambda _: write_action("jump"), retries=1)
+    assert (episode.stop, episode.reward, episode.attempts) == (StopReason.ENV_ERROR, 0.0, 2)
+    assert "has ended" in episode.error
+
+
+PROGRAM = """
+import sys, threading, time
+from functools import partial
+import keydoor
+from coevolve.envs.workers import pool
+
+ending, doing = sys.argv[1:]
+def play():
+    with pool(partial(keydoor.trapdoors, slow=600.0 * (doing == "open")), 4, 2) as envs:
+        for env in envs:
+            env.start(keydoor.task(0))
+        if doing == "sleep":
+            threading.Thread(target=envs[0].step, args=("sleep",), daemon=True).start()
+        if ending == "exception":
+            raise RuntimeError("on purpose")
+        if ending != "exit":
+            time.sleep(600)
+
+if doing == "open":
+    threading.Thread(target=play, daemon=True).start()
+    time.sleep(600)
+play()
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "doing"),
+    [("exit", "-"), ("exception", "-"), ("SIGTERM", "-"), ("SIGKILL", "-"), ("SIGKILL", "sleep"), ("SIGKILL", "open")],
+)
+def test_no_process_outlives_the_one_that_started_it(root, ending, doing):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(HERE)])}
+    command = [sys.executable, "-c", PROGRAM, ending, doing]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as parent:
+        watched = psutil.Process(parent.pid)
+        workers = []
+        while len(workers) < 2:
+            workers = watched.children()
+        if ending.startswith("SIG"):
+            # Long enough for the workers to be doing what they are to be killed in.
+            with pytest.raises(subprocess.TimeoutExpired):
+                parent.wait(2)
+            assert all(worker.is_running() for worker in workers)
+            parent.send_signal(getattr(signal, ending))
+        parent.wait(30)
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+
+
+def test_two_thousand_episodes_at_once(tmp_path):
+    """A thousand here and a thousand in processes, in bounded threads: each as if it were alone."""
+    most = 0
+
+    def counting(conversation):
+        nonlocal most
+        most = max(most, threading.active_count())
+        return expert(conversation)
+
+    wanted = tasks(2000)
+    with pool(keydoor.pool, 1000, 2) as remote:
+        envs = [*remote, *(keydoor.KeyDoor() for _ in range(1000))]
+        together = play(tmp_path / "together.jsonl", envs, wanted, counting)
+    alone = play(tmp_path / "alone.jsonl", [keydoor.KeyDoor()], tasks(keydoor.ROOMS))
+    assert [t.task for t in together] == wanted
+    assert all(t.turns == alone[number % keydoor.ROOMS].turns for number, t in enumerate(together))
+    assert {t.reward for t in together} == {1.0}
+    assert most < THREADS + 20
+
+
+def test_processes_rerun_nothing(root):
+    plans = [Plan(config.load(root / "configs/smoke.yaml", [f"envs.webshop.processes={n}"])) for n in (0, 3)]
+    assert len({tuple(plan.fingerprint(*job) for job in plan.jobs()) for plan in plans}) == 1
+    assert [plan.restricted("rollout", {"env": "webshop"}).envs["webshop"].processes for plan in plans] == [0, 3]
