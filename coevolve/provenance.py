@@ -30,6 +30,7 @@ REPORTED = (
     "torch",
     "transformers",
     "trl",
+    "vllm",
 )
 
 

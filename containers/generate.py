@@ -13,7 +13,6 @@ from coevolve.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-LOCK = dict(line.split("==") for line in (ROOT / "requirements.lock").read_text(encoding="utf-8").split())
 #: Variables of every image. The Snakefile's jobs run COEVOLVE_PYTHON where it is set. PYTHONNOUSERSITE: HOME is the
 #: checkout or somebody's own.
 ENVIRONMENT = {
@@ -56,7 +55,7 @@ def dockerfile(source: images.Source, name: str) -> str:
     lines += [f"ARG {key}={value}" for key, value in arguments(source, name).items()]
     lines += [f'LABEL {key}="{value}"' for key, value in labels(source, name, "${COMMIT}", "${BASE_IMAGE}").items()]
     lines += [f"ENV {key}={value}" for key, value in ENVIRONMENT.items()]
-    lines += ["COPY requirements.lock /build/requirements.lock", "COPY envs_setup /build/envs_setup"]
+    lines += [f"COPY {file} /build/{file}" for file in (lock_file(name), "envs_setup")]
     lines += [f"RUN {step}" for step in prepare]
     lines += ["COPY . /build", f"RUN {test}", "USER coevolve", 'CMD ["python3"]']
     return "\n".join(lines) + "\n"
@@ -82,13 +81,14 @@ def definition(source: images.Source, name: str) -> str:
 
 def arguments(source: images.Source, name: str) -> dict[str, str]:
     """Build arguments and their defaults. TORCH may name a variant of the locked version, such as 2.13.0+cpu."""
-    torch = {"TORCH": LOCK["torch"]} if "torch" in packages(source, name) else {}
+    torch = {"TORCH": lock(name)["torch"]} if "torch" in packages(source, name) else {}
     return {"COMMIT": "unknown", **torch}
 
 
 def labels(source: images.Source, name: str, commit: str, base: str) -> dict[str, str]:
     """What the image says of itself."""
-    pins = " ".join(f"{package}=={LOCK[package]}" for package in packages(source, name))
+    locked = lock(name)
+    pins = " ".join(f"{package}=={locked[package]}" for package in packages(source, name))
     return {
         "org.opencontainers.image.title": f"{PYPROJECT['name']}-{name}",
         "org.opencontainers.image.description": source.images[name].about,
@@ -104,7 +104,7 @@ def steps(source: images.Source, name: str) -> list[Step]:
     """What makes the image, run as root: the last step tests it and clears up."""
     recipe = source.images[name]
     found = packages(source, name)
-    pip = "pip install --no-cache-dir --no-build-isolation --constraint /build/requirements.lock"
+    pip = f"pip install --no-cache-dir --no-build-isolation --constraint /build/{lock_file(name)}"
     debian = " ".join([*source.debian, *recipe.debian])
     install = f"apt-get install --yes --no-install-recommends {debian}"
     # setuptools first: what comes as source is built with it.
@@ -129,7 +129,18 @@ def packages(source: images.Source, name: str) -> list[str]:
     asked = [Requirement(text).name for text in PYPROJECT["dependencies"]]
     for extra in source.images[name].extras:
         asked += _extra(extra)
-    return sorted(map(_spelled, {*asked, *source.tools}), key=str.lower)
+    return sorted((_spelled(package, name) for package in {*asked, *source.tools}), key=str.lower)
+
+
+def lock_file(name: str) -> str:
+    """Path of the lock that an image goes by: one of its own, where its packages cannot stand beside the others."""
+    own = f"containers/{name}/requirements.lock"
+    return own if (ROOT / own).exists() else "requirements.lock"
+
+
+def lock(name: str) -> dict[str, str]:
+    """Versions by package in an image's lock."""
+    return dict(line.split("==") for line in (ROOT / lock_file(name)).read_text(encoding="utf-8").split())
 
 
 def _extra(name: str) -> list[str]:
@@ -141,11 +152,11 @@ def _extra(name: str) -> list[str]:
     return found
 
 
-def _spelled(name: str) -> str:
-    for locked in LOCK:
-        if _plain(locked) == _plain(name):
+def _spelled(package: str, image: str) -> str:
+    for locked in lock(image):
+        if _plain(locked) == _plain(package):
             return locked
-    raise UserError(f"requirements.lock: `{name}` is not in it, but images.yaml asks for it; run `make lock`.")
+    raise UserError(f"{lock_file(image)}: `{package}` is not in it, but images.yaml asks for it; add it.")
 
 
 def _plain(name: str) -> str:

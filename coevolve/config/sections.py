@@ -111,7 +111,11 @@ class PretrainConfig(Offline):
 
 
 class LoraConfig(Strict):
-    """Low-rank adapters in place of full fine-tuning; `quantize`: what they stand beside is held in 4 bits (QLoRA)."""
+    """Low-rank adapters in place of full fine-tuning.
+
+    `quantize`: what they stand beside is held in 4 bits by `sft` and `train` (QLoRA); PPO and GRPO, which play with the
+    model that they train, hold it whole.
+    """
 
     rank: Positive
     alpha: Positive
@@ -224,6 +228,19 @@ class RolloutConfig(Strict):
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]
     max_new_tokens: Positive
     retries: Annotated[int, Field(ge=0)]
+
+
+class SamplerConfig(Strict):
+    """What plays episodes: `transformers`, the built-in engine, or `vllm`, which has an image of its own.
+
+    The other keys are vLLM's own, by its names: the share of each GPU's memory that it may fill, how many conversations
+    step at once, over how many GPUs the weights are divided. No episode is played again because one of them changed.
+    """
+
+    engine: Literal["transformers", "vllm"]
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = Field(exclude=True)
+    max_num_seqs: Positive = Field(exclude=True)
+    tensor_parallel_size: Positive = Field(exclude=True)
 
 
 class PairingConfig(Strict):

@@ -30,6 +30,7 @@ from coevolve.config.sections import (
     Recipe,
     ReportConfig,
     RolloutConfig,
+    SamplerConfig,
     SftConfig,
     Source,
     Strict,
@@ -63,6 +64,7 @@ class Suite(Strict):
     dpo: DpoConfig
     prompt: PromptConfig
     rollout: RolloutConfig
+    sampler: SamplerConfig
     pairing: PairingConfig
     evaluation: EvaluationConfig
     selection: SelectionConfig

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coevolve.errors import UserError
 from coevolve.policies import directory
 from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.engine import Engine, Passage
+from coevolve.policies.engine import Engine, Passage, cache_bytes
+from coevolve.policies.memory import affordable, batch_of
 from coevolve.policies.sampling import choose, uniforms
+from coevolve.policies.window import LongPrompt, Window
 from coevolve.render import Ids, Renderer
 from coevolve.types import PolicyRef, Sampling
 
-LongPrompt = Literal["end", "cut_left"]
+_log = logging.getLogger(__name__)
 
 
 class TransformersPolicy:
-    """Keeps the keys and values of `slots` conversations of up to `context` tokens, and completes `batch` at a time.
+    """Keeps the keys and values of conversations of up to `context` tokens, and completes many at a time.
+
+    It has as many of the `slots` that are asked for as memory holds, and completes half as many at a time; of more
+    conversations, the least recently used one is read anew when it comes back.
 
     A completion is a function of its own conversation: on a CPU the same ids come out whatever stands beside it, in
-    whichever slot, cached or not. A conversation whose ids and `max_new_tokens` exceed the context does not fit
-    (`long_prompt` "end"), or loses its first tokens ("cut_left"). A turn that is cut off has no end-of-turn token among
-    its ids; the renderer writes one before the next observation. By default `batch` is half of `slots`, rounded up: a
-    rollout completes one half of its episodes while the environments of the other half step.
+    whichever slot, cached or not.
     """
 
     def __init__(
@@ -40,14 +42,16 @@ class TransformersPolicy:
         slots: int,
         context: int,
         long_prompt: LongPrompt,
-        batch: int | None = None,
     ) -> None:
         self.ref = ref
+        self.slots = affordable(model, slots, context)
         self._renderer = Renderer(tokenizer)
-        self._batch = batch or (slots + 1) // 2
-        self._engine = Engine(model, slots=slots, batch=self._batch, context=context)
-        self._seats = Seats(slots)
-        self._context, self._long_prompt = context, long_prompt
+        self._batch = batch_of(self.slots)
+        self._engine = Engine(model, slots=self.slots, batch=self._batch, context=context)
+        self._seats = Seats(self.slots)
+        megabytes = cache_bytes(model, slots=self.slots, batch=self._batch, context=context) / self.slots / 1e6
+        _log.info("keys and values of %d of %d conversations, %.1f MB each", self.slots, slots, megabytes)
+        self._window = Window(self._renderer, context, long_prompt)
 
     @classmethod
     def load(
@@ -67,29 +71,18 @@ class TransformersPolicy:
         return cls(model, tokenizer, ref, slots=slots, context=context, long_prompt=long_prompt)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """The next action of each conversation, in order, `batch` of them at a time."""
-        room = self._context - sampling.max_new_tokens
-        if room <= 0:
-            raise UserError(
-                f"`max_new_tokens` {sampling.max_new_tokens} fills the `context` {self._context}; lower it."
-            )
-        ids = [self._renderer.conversation_ids(c.prompt, c.turns) for c in conversations]
-        fitting = [i for i, own in enumerate(ids) if len(own) <= room or self._long_prompt == "cut_left"]
-        completions = [Completion(text="", fits=False)] * len(conversations)
-        for first in range(0, len(fitting), self._batch):
-            group = fitting[first : first + self._batch]
-            said = self._sample([conversations[i] for i in group], [ids[i][-room:] for i in group], sampling)
-            for i, tokens in zip(group, said, strict=True):
-                completions[i] = self._completion(tokens)
-        return completions
+        """The next action of each conversation, in order, half as many of them at a time as there are slots."""
+        seen = [self._window.ids(conversation, sampling.max_new_tokens) for conversation in conversations]
+        asked = [(i, ids) for i, ids in enumerate(seen) if ids is not None]
+        said: dict[int, Ids] = {}
+        for first in range(0, len(asked), self._batch):
+            places, group = zip(*asked[first : first + self._batch], strict=True)
+            said |= zip(places, self._sample([conversations[i] for i in places], group, sampling), strict=True)
+        return [self._window.completion(said.get(i)) for i in range(len(conversations))]
 
     def forget(self, key: str) -> None:
         """The slot of the episode called `key` is free again."""
         self._seats.leave(key)
-
-    def _completion(self, tokens: Ids) -> Completion:
-        truncated = tokens[-1] != self._renderer.end_of_turn
-        return Completion(text=self._renderer.decode(tokens), token_ids=tokens, truncated=truncated)
 
     @torch.inference_mode()
     def _sample(self, group: Sequence[Conversation], ids: Sequence[Ids], sampling: Sampling) -> list[Ids]:

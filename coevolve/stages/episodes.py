@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from coevolve import seeds, store
-from coevolve.envs.domains import domain
+from coevolve.envs.workers import environments
 from coevolve.errors import UserError
 from coevolve.policies.base import Policy
 from coevolve.policies.transformers import TransformersPolicy
+from coevolve.policies.vllm import VllmPolicy
 from coevolve.rollout import rollout
 from coevolve.stages import endpoint
 from coevolve.stages.asking import asking
@@ -43,8 +44,11 @@ def play(
     sampling = Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
     workers = min(job.env.workers, len(tasks) * samples)
     player = _player(job, policy, workers)
+    if isinstance(player, TransformersPolicy):
+        # An episode without a slot would be read from its beginning in every turn.
+        workers = min(workers, player.slots)
     journal = store.Journal(job.work / f"{name}.jsonl", Trajectory)
-    with domain(job.env).pool(job.setup, workers) as envs:
+    with environments(job.setup, workers) as envs:
         return rollout(
             tasks,
             player,
@@ -68,15 +72,21 @@ def _precision() -> torch.dtype | str:
 
 def _player(job: Job, name: str, workers: int) -> Policy:
     """The input policy called `name`, for `workers` episodes at once."""
-    model = job.model
+    model, sampler = job.model, job.suite.sampler
     if model.endpoint:
         return endpoint.asked(job, model.endpoint, name)
+    path, long_prompt = job.policy(name), job.suite.quirks.long_prompt
+    if sampler.engine == "vllm":
+        return VllmPolicy.load(
+            path,
+            context=model.context,
+            long_prompt=long_prompt,
+            gpu_memory_utilization=sampler.gpu_memory_utilization,
+            max_num_seqs=sampler.max_num_seqs,
+            tensor_parallel_size=sampler.tensor_parallel_size,
+        )
     return TransformersPolicy.load(
-        job.policy(name),
-        slots=workers,
-        context=model.context,
-        long_prompt=job.suite.quirks.long_prompt,
-        dtype=_precision(),
+        path, slots=workers, context=model.context, long_prompt=long_prompt, dtype=_precision()
     )
 
 

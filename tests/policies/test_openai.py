@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from chatserver import KEY, MODEL, closing, refusing, serving, stalling
-from rollout.keydoor import KeyDoor, tasks
+from played import play
 from templates.models import llama, tokenizer
 
 from coevolve import store
@@ -18,8 +18,7 @@ from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.policies.transformers import TransformersPolicy
 from coevolve.prompts import prompt_messages, write_action
 from coevolve.render import Renderer
-from coevolve.rollout import rollout
-from coevolve.types import PolicyRef, Sampling, Trajectory
+from coevolve.types import PolicyRef, Sampling
 
 HABITS = Habits(concurrency=4, timeout=5.0, retries=2, seeds=True, length="max_tokens")
 SAMPLING = Sampling(temperature=0.0, max_new_tokens=10)
@@ -73,24 +72,6 @@ def conversation(number=0):
     return Conversation(f"door{number}#0", number, prompt_messages(f"You are in room {number}."), ())
 
 
-def play(policy, path):
-    episodes = store.Journal(path, Trajectory)
-    played = rollout(
-        tasks(6),
-        policy,
-        [KeyDoor() for _ in range(4)],
-        samples=1,
-        sampling=SAMPLING,
-        seed=7,
-        agent="target",
-        protocol="fixed",
-        retries=0,
-        journal=episodes,
-    )
-    episodes.close()
-    return [episode.model_copy(update={"policy": None, "seconds": 0.0}) for episode in played]
-
-
 def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, journal):
     renderer = Renderer(tokenizer("tiny"))
     local = TransformersPolicy(
@@ -99,8 +80,8 @@ def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, jour
     with serving(local, count=lambda messages: len(renderer.prompt_ids(messages))) as running:
         monkeypatch.setenv("OPENAI_BASE_URL", running.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        remote = play(asked(journal, context=CONTEXT), tmp_path / "remote.jsonl")
-    assert remote == play(Local(), tmp_path / "local.jsonl")
+        remote = play(asked(journal, context=CONTEXT), tmp_path / "remote.jsonl", max_new_tokens=10)
+    assert remote == play(Local(), tmp_path / "local.jsonl", max_new_tokens=10)
     assert {episode.stop.value for episode in remote} == {"context"}
     assert {turn.truncated for episode in remote for turn in episode.turns} == {True}
     assert not any(turn.token_ids for episode in remote for turn in episode.turns)
@@ -115,7 +96,7 @@ def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, jour
 
 
 def test_a_player_that_reads_opens_every_door_and_leaves_no_key(server, tmp_path, journal):
-    episodes = play(asked(journal), tmp_path / "episodes.jsonl")
+    episodes = play(asked(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
     assert [episode.reward for episode in episodes] == [1.0] * 6
     assert not [path for path in tmp_path.rglob("*") if KEY in path.read_text()]
 
@@ -214,7 +195,7 @@ def test_as_many_requests_at_once_as_allowed_answered_in_order(server, journal):
 
 
 def test_a_request_says_what_was_asked_for(server, journal, tmp_path):
-    play(asked(journal), tmp_path / "episodes.jsonl")
+    play(asked(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
     seeds = [body["seed"] for body in server.bodies]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**31 for seed in seeds)

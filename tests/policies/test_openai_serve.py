@@ -10,16 +10,14 @@ import urllib.request
 from dataclasses import replace
 
 import pytest
-from rollout.keydoor import KeyDoor, tasks
+from played import play
 from stages import corridor
 
 from coevolve import config, store
 from coevolve.config import SftConfig
 from coevolve.policies.openai import Habits, OpenAIPolicy, Usage
 from coevolve.policies.transformers import TransformersPolicy
-from coevolve.rollout import rollout
 from coevolve.stages import sft
-from coevolve.types import Sampling, Trajectory
 
 pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uvicorn")
 pytest.importorskip("uvicorn", reason="`transformers serve` needs fastapi and uvicorn")
@@ -75,34 +73,16 @@ def served(policy, log):
         process.wait()
 
 
-def play(policy, path):
-    episodes = store.Journal(path, Trajectory)
-    played = rollout(
-        tasks(6),
-        policy,
-        [KeyDoor() for _ in range(4)],
-        samples=1,
-        sampling=Sampling(temperature=0.0, max_new_tokens=30),
-        seed=7,
-        agent="target",
-        protocol="fixed",
-        retries=0,
-        journal=episodes,
-    )
-    episodes.close()
-    return [episode.model_copy(update={"policy": None, "seconds": 0.0}) for episode in played]
-
-
 def test_episodes_are_those_played_here(policy, tmp_path, monkeypatch):
     with served(policy, tmp_path / "log") as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "any-word")
         usage = store.Journal(tmp_path / "usage.jsonl", Usage)
         asked = OpenAIPolicy(str(policy), HABITS, context=corridor.CONTEXT, journal=usage)
-        remote = play(asked, tmp_path / "remote.jsonl")
+        remote = play(asked, tmp_path / "remote.jsonl", max_new_tokens=30)
         usage.close()
     local = Local.load(policy, slots=4, context=corridor.CONTEXT, long_prompt="end")
-    assert remote == play(local, tmp_path / "local.jsonl")
+    assert remote == play(local, tmp_path / "local.jsonl", max_new_tokens=30)
     assert sum(episode.reward for episode in remote) > 3
     ids = [local._renderer.conversation_ids(e.prompt, e.turns[:turn]) for e in remote for turn in range(len(e.turns))]
     assert sorted(one.prompt_tokens for one in usage.records) == sorted(len(own) for own in ids)

@@ -1,0 +1,213 @@
+"""What every engine must do, on the same small policies, against transformers' own generation one by one."""
+
+import gc
+import importlib
+from dataclasses import replace
+
+import pytest
+import torch
+from templates.models import llama, tokenizer
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.policies.base import Conversation
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.policies.vllm import VllmPolicy
+from coevolve.prompts import prompt_messages
+from coevolve.render import Renderer
+from coevolve.types import Sampling, Turn
+
+CONTEXT = 384
+GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
+SAMPLED = Sampling(temperature=1.0, top_p=0.95, max_new_tokens=12)
+WILD = Sampling(temperature=2.0, max_new_tokens=24)
+SEEN = ("The door is now open.", "You see a key, a stove and a cup of water. " * 4, "Nothing.")
+
+
+def qwen3() -> Qwen3ForCausalLM:
+    """A random Qwen3 with grouped heads and tied embeddings."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    return Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=400, max_position_embeddings=512, initializer_range=0.2, **shape, **heads)
+    ).eval()
+
+
+#: By chat template. Heads of 32 dimensions: vLLM on a CPU takes none of 16.
+MODELS = {"tiny": llama(num_attention_heads=2), "llama2": llama(seed=1, num_attention_heads=2), "qwen3": qwen3()}
+
+
+class Place:
+    """One model under one engine; `policy` gives it another context, or another way with long prompts."""
+
+    def __init__(self, engine, name, path):
+        self.name, self.renderer = name, Renderer(tokenizer(name))
+        self._engine, self._path = engine, path
+        directory.seal(path, name, "", "")
+        self._whole = self._load(context=CONTEXT, long_prompt="end")
+
+    def policy(self, context=CONTEXT, long_prompt="end"):
+        if self._engine == "transformers":
+            return self._load(context=context, long_prompt=long_prompt)
+        return VllmPolicy(
+            self._whole._llm, tokenizer(self.name), self._whole.ref, context=context, long_prompt=long_prompt
+        )
+
+    def generated(self, ids):
+        """What transformers generates greedily after `ids`."""
+        whole = MODELS[self.name].generate(
+            torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=GREEDY.max_new_tokens,
+            eos_token_id=self.renderer.end_of_turn,
+            pad_token_id=0,
+        )
+        return tuple(whole[0, len(ids) :].tolist())
+
+    def _load(self, **window):
+        if self._engine == "transformers":
+            return TransformersPolicy.load(self._path, slots=8, device="cpu", **window)
+        room = {"gpu_memory_utilization": 0.1, "max_num_seqs": 16, "tensor_parallel_size": 1}
+        return VllmPolicy.load(self._path, **window, **room)
+
+
+@pytest.fixture(
+    scope="module", params=[(engine, name) for engine in ("transformers", "vllm") for name in MODELS], ids="-".join
+)
+def place(request, tmp_path_factory):
+    engine, name = request.param
+    if engine == "vllm":
+        try:
+            platform = importlib.import_module("vllm.platforms").current_platform
+        except ImportError as error:
+            pytest.skip(f"vLLM cannot be imported here: {error}")
+        if not platform.is_cpu():
+            pytest.skip("equal tokens are asked of float32, which only a vLLM made for CPUs is told to use")
+    path = tmp_path_factory.mktemp(name)
+    MODELS[name].save_pretrained(path)
+    tokenizer(name).save_pretrained(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+        yield Place(engine, name, path)
+    gc.collect()
+
+
+def opening(number):
+    text = f"Your task is to find key {number}. " + "You see a red door. " * (number % 5)
+    return Conversation(f"task{number}#0", 100 + number, prompt_messages(text), ())
+
+
+def after(conversation, completion, observation):
+    turn = Turn(text=completion.text, action=None, observation=observation, token_ids=completion.token_ids)
+    return replace(conversation, turns=(*conversation.turns, turn))
+
+
+def play(policy, conversations, sampling, turns=3):
+    """What each conversation says over several turns side by side, by its key."""
+    said = {conversation.key: [] for conversation in conversations}
+    for turn in range(turns):
+        completions = policy.complete(conversations, sampling)
+        for conversation, completion in zip(conversations, completions, strict=True):
+            said[conversation.key].append(completion)
+        conversations = [
+            after(c, completion, SEEN[turn]) for c, completion in zip(conversations, completions, strict=True)
+        ]
+    return said
+
+
+def test_it_carries_the_name_and_hash_of_its_directory(place):
+    assert place.policy().ref == directory.describe(place._path)
+
+
+def test_greedy_tokens_are_those_of_generate_on_the_whole_history(place):
+    policy, conversations, lengths = place.policy(), [opening(number) for number in range(8)], []
+    for turn in range(3):
+        completions = policy.complete(conversations, GREEDY)
+        for conversation, completion in zip(conversations, completions, strict=True):
+            ids = place.renderer.conversation_ids(conversation.prompt, conversation.turns)
+            assert completion.token_ids == place.generated(ids)
+            assert completion.text == place.renderer.decode(completion.token_ids)
+            lengths.append(len(completion.token_ids))
+        conversations = [
+            after(c, completion, SEEN[turn]) for c, completion in zip(conversations, completions, strict=True)
+        ]
+    assert max(lengths) == GREEDY.max_new_tokens
+
+
+def test_a_turn_ends_with_its_token_or_is_cut_off(place):
+    conversations, end = [opening(number) for number in range(60)], place.renderer.end_of_turn
+    completions = [c for said in play(place.policy(), conversations, WILD, turns=2).values() for c in said]
+    for completion in completions:
+        assert completion.truncated == (completion.token_ids[-1] != end)
+        assert end not in completion.token_ids[:-1]
+        assert not completion.truncated or len(completion.token_ids) == WILD.max_new_tokens
+        assert completion.fits
+    assert {completion.truncated for completion in completions} == {True, False}
+
+
+def test_the_seed_decides_what_is_sampled(place):
+    policy, one = place.policy(), opening(1)
+    first, again, other = (policy.complete([asked], SAMPLED)[0] for asked in (one, one, replace(one, seed=5)))
+    assert first == again != other
+
+
+def test_every_turn_draws_anew(place):
+    """The same ids, read at turn 4 and at turn 8 of an episode, are continued in two ways."""
+    seen = Turn(text="", action=None, observation="Nothing.", token_ids=(5, place.renderer.end_of_turn))
+    earlier, later = (replace(opening(1), turns=(seen,) * turns) for turns in (4, 8))
+    room = 20
+    policy = place.policy(context=room + SAMPLED.max_new_tokens, long_prompt="cut_left")
+    assert len({place.renderer.conversation_ids(c.prompt, c.turns)[-room:] for c in (earlier, later)}) == 1
+    one, other = policy.complete([earlier, later], SAMPLED)
+    assert one != other
+
+
+def test_neither_order_nor_company_nor_what_was_said_before_matters(place):
+    conversations = [opening(number) for number in range(8)]
+    forwards = play(place.policy(), conversations, SAMPLED)
+    assert play(place.policy(), conversations[::-1], SAMPLED) == forwards
+    assert play(place.policy(), [opening(3)], SAMPLED)["task3#0"] == forwards["task3#0"]
+
+
+def test_what_is_forgotten_can_be_said_again(place):
+    policy, conversation = place.policy(), opening(2)
+    said = play(policy, [conversation], SAMPLED)
+    policy.forget(conversation.key)
+    policy.forget("never heard of")
+    assert play(policy, [conversation], SAMPLED) == said
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
+def test_a_conversation_fits_up_to_the_last_token(place, spare, fits):
+    length = len(place.renderer.prompt_ids(opening(3).prompt))
+    tight = place.policy(context=length + GREEDY.max_new_tokens + spare)
+    roomy = place.policy().complete([opening(3)], GREEDY)[0]
+    found = tight.complete([opening(3), opening(0)], GREEDY)
+    assert [completion.fits for completion in found] == [fits, True]
+    assert found[0] == (roomy if fits else replace(roomy, text="", token_ids=(), truncated=False, fits=False))
+    assert tight.complete([opening(3)] * (not fits), GREEDY) == [found[0]] * (not fits)
+
+
+def test_a_long_prompt_may_lose_its_beginning(place):
+    context = len(place.renderer.prompt_ids(opening(4).prompt)) + GREEDY.max_new_tokens
+    policy, conversation, lost = place.policy(context=context, long_prompt="cut_left"), opening(4), []
+    for turn in range(3):
+        ids = place.renderer.conversation_ids(conversation.prompt, conversation.turns)
+        kept = ids[-(context - GREEDY.max_new_tokens) :]
+        completion = policy.complete([conversation], GREEDY)[0]
+        assert completion.token_ids == place.generated(kept)
+        conversation = after(conversation, completion, SEEN[turn])
+        lost.append(len(ids) - len(kept))
+    assert lost[0] == 0 < lost[1] < lost[2]
+
+
+def test_nobody_asks_and_nothing_is_answered(place):
+    assert place.policy().complete([], GREEDY) == []
+
+
+def test_more_new_tokens_than_context_are_refused(place):
+    with pytest.raises(UserError, match="max_new_tokens"):
+        place.policy(context=12).complete([opening(0)], GREEDY)

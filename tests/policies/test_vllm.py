@@ -1,0 +1,127 @@
+"""vLLM as the sampler: what it decides in a digest, what it says where it is missing, and, where it runs, its cache."""
+
+import gc
+import importlib
+import sys
+import weakref
+
+import pytest
+import torch
+from templates.models import llama, tokenizer
+
+from coevolve import config
+from coevolve.dag import STAGES
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.policies.base import Conversation
+from coevolve.policies.vllm import VllmPolicy
+from coevolve.prompts import prompt_messages
+from coevolve.types import Sampling, Turn
+
+ROOM = {"gpu_memory_utilization": 0.1, "max_num_seqs": 16, "tensor_parallel_size": 1}
+SAMPLED = Sampling(temperature=1.0, max_new_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A policy directory whose heads vLLM's CPU kernels take."""
+    path = tmp_path_factory.mktemp("policy")
+    llama(num_attention_heads=2).save_pretrained(path)
+    tokenizer("tiny").save_pretrained(path)
+    directory.seal(path, "tiny", "", "")
+    return path
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Skips where vLLM cannot run."""
+    try:
+        platform = importlib.import_module("vllm.platforms").current_platform
+    except ImportError as error:
+        pytest.skip(f"vLLM cannot be imported here: {error}")
+    if not platform.is_cpu() and not torch.cuda.is_available():
+        pytest.skip("this vLLM is made for GPUs, and there is none")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+
+
+def conversation(number, turns=()):
+    prompt = prompt_messages("You see a red door, a stove and a key. " * 12 + f"Find key {number}.")
+    return Conversation(f"task{number}#0", number, prompt, turns)
+
+
+def test_where_it_is_missing_one_sentence_names_the_image_and_the_key(saved, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(UserError) as refused:
+        VllmPolicy.load(saved, context=128, long_prompt="end", **ROOM)
+    sentence = str(refused.value)
+    assert "image `sample`" in sentence and "sampler.engine=transformers" in sentence and "\n" not in sentence
+
+
+def test_a_directory_that_was_changed_is_refused_before_anything_is_loaded(saved, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    for file in saved.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="rerun the stage"):
+        VllmPolicy.load(tmp_path, context=128, long_prompt="end", **ROOM)
+
+
+def read(root, *overrides):
+    """The section as digests see it."""
+    return config.as_dict(config.load(root / "configs/smoke.yaml", overrides))["sampler"]
+
+
+def test_only_the_engine_counts_in_digests(root):
+    assert read(root) == {"engine": "transformers"}
+    assert read(root, *(f"sampler.{key}={value}" for key, value in {**ROOM, "max_num_seqs": 7}.items())) == read(root)
+    assert read(root, "sampler.engine=vllm") != read(root)
+
+
+def test_what_plays_reads_the_sampler_and_what_trains_does_not(root):
+    assert {name for name, stage in STAGES.items() if "sampler" in stage.reads} == {
+        "shard", "rollout", "steps", "evaluate",
+    }  # fmt: skip
+    assert config.load(root / "configs/paper.yaml").sampler.engine == "vllm"
+
+
+def test_turns_and_episodes_share_what_was_read(here, saved, monkeypatch):
+    policy = VllmPolicy.load(saved, context=384, long_prompt="end", **ROOM)
+    answers, generate = [], policy._llm.generate
+
+    def watched(*arguments, **settings):
+        answers.extend(found := generate(*arguments, **settings))
+        return found
+
+    monkeypatch.setattr(policy._llm, "generate", watched)
+    first = policy.complete([conversation(0)], SAMPLED)[0]
+    turn = Turn(text=first.text, action=None, observation="Nothing.", token_ids=first.token_ids)
+    policy.complete([conversation(0, (turn,)), conversation(1)], SAMPLED)
+    opening, later, other = (answer.num_cached_tokens for answer in answers)
+    assert opening == 0 < min(later, other)  # whole blocks: of 128 tokens on a CPU
+
+
+def test_hundreds_in_one_call_wait_for_each_other(here, saved):
+    policy = VllmPolicy.load(saved, context=384, long_prompt="end", **ROOM)
+    many = [conversation(number) for number in range(300)]
+    together = policy.complete(many, SAMPLED)
+    assert len({completion.token_ids for completion in together}) > 250
+    assert [policy.complete([many[number]], SAMPLED)[0] for number in (0, 150, 299)] == together[:300:150] + together[
+        -1:
+    ]
+
+
+def test_an_engine_that_is_let_go_makes_room_for_the_next(here, saved):
+    first = VllmPolicy.load(saved, context=384, long_prompt="end", **ROOM)
+    said, engine = first.complete([conversation(0)], SAMPLED), weakref.ref(first._llm)
+    del first
+    second = VllmPolicy.load(saved, context=384, long_prompt="end", **ROOM)
+    assert engine() is None
+    assert second.complete([conversation(0)], SAMPLED) == said
+    del second
+    gc.collect()
+
+
+def test_what_vllm_refuses_is_one_sentence(here, saved):
+    with pytest.raises(UserError, match="a key of `sampler`") as refused:
+        VllmPolicy.load(saved, context=4096, long_prompt="end", **ROOM)
+    assert "\n" not in str(refused.value)
