@@ -234,7 +234,10 @@ def _answer(hub: str, error: Any) -> FetchError:
         return PassingError(said, error.response.headers.get("Retry-After"))
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         page = f"{os.environ.get('HF_ENDPOINT', PUBLIC)}/{hub}"
-        return FetchError(f"{said}: accept the licence at {page} and put a token of that account into HF_TOKEN")
+        token = "put a token of that account into HF_TOKEN"
+        return FetchError(
+            f"{said}: accept the licence at {page} and {token}, or correct `hub` if there is no such page"
+        )
     if isinstance(error, RevisionNotFoundError):
         return FetchError(f"{said}: it has no such commit, correct `revision`")
     return FetchError(f"{said}: correct `hub`, or set HF_TOKEN if the model is private")

@@ -122,8 +122,8 @@ def run_dpo(
     trainer = pair_trainer(
         fitted.rows,
         order,
-        model=weights.load(start),
-        reference=None if unneeded else weights.load(reference or start),
+        model=weights.load(start, lora),
+        reference=None if unneeded else weights.load(reference or start, lora),
         tokenizer=directory.load_tokenizer(start),
         config=config,
         iteration=iteration,

@@ -161,6 +161,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]
 
 def run(trainer: Any, work: Path) -> list[dict[str, float]]:
     """Train to the end, from the last complete checkpoint in `work` if there is one; one entry of history a step."""
+    weights.widen_adapters(trainer.model)
     weights.require_full_precision(trainer.model)
     trainer.remove_callback(PrinterCallback)
     with PartialState().main_process_first():

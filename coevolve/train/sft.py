@@ -133,7 +133,7 @@ def _train(
     if not fitted.rows:
         raise UserError(f"{start}: {stage} got no row with an action token inside the context; give it trajectories.")
     order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
-    model, tokenizer = weights.load(start), directory.load_tokenizer(start)
+    model, tokenizer = weights.load(start, lora), directory.load_tokenizer(start)
     trainer = row_trainer(
         fitted.rows, order, model=model, tokenizer=tokenizer, config=config, lora=lora, seed=seed, work=work
     )

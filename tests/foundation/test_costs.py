@@ -1,9 +1,12 @@
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from coevolve import config, costs
+from coevolve import cli, config, costs
 from coevolve.plan import Plan
 
 
@@ -16,6 +19,12 @@ def machine(root):
 def plan(root, machine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what was downloaded here counts as done
     return Plan(config.load(root / "configs/paper.yaml"), root=str(tmp_path), shards=machine.shards)
+
+
+def test_a_plan_names_its_machine(root, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["plan", "--config", str(root / "configs/smoke.yaml")])
+    assert "required: --machine" in capsys.readouterr().err
 
 
 WILDCARDS = {"model": "llama2-7b-chat", "env": "webshop", "branch": "base/seed0", "agent": "target"}
@@ -59,3 +68,50 @@ def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine
     assert rows["all"].jobs == sum(row.jobs for row in rows.values()) - rows["all"].jobs
     assert rows["all"].gpu_hours == pytest.approx(sum(r.gpu_hours for n, r in rows.items() if n != "all"))
     assert "| sft" in costs.text("stage", list(rows.values()))
+
+
+def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path):
+    """Seconds of a machine twice as fast in training, half as fast in playing and in starting."""
+    machine = root / "configs/machines/cpu.yaml"
+    known = config.load_machine(machine)
+    own = known.costs
+    other = {"training": own.training * 2, "reading": own.reading / 2, "writing": own.writing / 2}
+    real = known.model_copy(
+        update={"costs": own.model_copy(update={**other, "startup_seconds": own.startup_seconds * 2})}
+    )
+    plan = Plan(config.load(root / "configs/smoke.yaml"), root=str(tmp_path / "results"))
+    for stage, wildcards in plan.jobs():
+        if seconds := costs.cost(plan, real, stage, wildcards).seconds:
+            folder = Path(plan.folder(stage, wildcards))
+            folder.mkdir(parents=True)
+            (folder / "provenance.json").write_text(json.dumps({"seconds": seconds}))
+    command = [sys.executable, root / "benchmarks/costs.py", root / "configs/smoke.yaml", machine]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    found = dict(re.findall(r"^(\w+): (\S+) \(is", said, re.MULTILINE))
+    for key in ("startup_seconds", "training", "reading", "writing"):
+        assert float(found[key]) == pytest.approx(getattr(real.costs, key), rel=0.01)
+
+
+def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alone = config.load_machine(root / "configs/machines/one-gpu.yaml")
+    plan = Plan(config.load(root / "configs/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
+    stages = {stage for stage, _ in plan.jobs()}
+    assert "snapshot" in stages and "download" not in stages
+    assert all(alone.needs(stage).processes == 1 and alone.needs(stage).gpus <= 1 for stage in stages)
+    total = costs.lines((stage, cost) for stage, _, cost in costs.jobs(plan, alone))[-1]
+    assert 1 < total.gpu_hours < 3
+
+
+@pytest.mark.parametrize(
+    "name", ["llama2-7b-chat", "llama2-13b-chat", "qwen3-4b", "qwen3-4b-instruct-2507", "qwen3-0.6b"]
+)
+def test_every_model_of_the_hub_is_planned_from_its_pinned_commit(root, tmp_path, name):
+    suite = tmp_path / "own.yaml"
+    parts = [root / "configs" / part for part in ("hyperparameters.yaml", "envs/webshop.yaml", f"models/{name}.yaml")]
+    suite.write_text(
+        f"extends: [{', '.join(map(str, parts))}]\nsuite: own\nprotocol: fixed\nseeds: [0]\nmethods: [sft]\n"
+    )
+    plan = Plan(config.load(suite))
+    assert list(plan.suite.models) == [name]
+    assert [wildcards for stage, wildcards in plan.jobs() if stage == "snapshot"] == [{"model": name}]

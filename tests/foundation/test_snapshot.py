@@ -130,7 +130,7 @@ def test_a_gate_says_where_to_accept_the_licence(
     server: Hub, tmp_path: Path, where: str, fault: Fault, said: str
 ) -> None:
     server.faults[where] = [fault]
-    refused(tmp_path, said, f"accept the licence at {server.url}/{REPO}", "HF_TOKEN")
+    refused(tmp_path, said, f"accept the licence at {server.url}/{REPO}", "HF_TOKEN", "correct `hub`")
 
 
 def test_an_unknown_model_or_commit_is_named(server: Hub, tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""The constants of a machine's cost model, fitted to the jobs of a suite that ran there.
+
+`python benchmarks/costs.py configs/smoke.yaml configs/machines/cpu.yaml`. What `coevolve plan` predicts of a job is a
+sum: its start, training, playing (reading and writing, whose ratio stays as it is) and the environment's turns. Each
+part is scaled so that predictions come closest to the seconds that were measured (least squares, no part negative;
+a job's error counts by the root of its length). Environments' turns stay what they are: other benchmarks measure them.
+"""
+
+import argparse
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch.utils.benchmark import Timer
+
+from coevolve import config, costs
+from coevolve.config import Machine, load_machine
+from coevolve.plan import Plan
+
+PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
+STAGES = ("untrained", "pretrain", "sft", "refit", "reference", "train", "rollout", "evaluate", "shard")
+
+
+def main() -> None:
+    """Print measured against predicted before and after the fit, and the constants it gives."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("suite")
+    parser.add_argument("machine")
+    parser.add_argument("--stages", nargs="+", default=STAGES)
+    asked = parser.parse_args()
+    machine = load_machine(asked.machine)
+    plan = Plan(config.load(asked.suite), shards=machine.shards, machine=asked.machine)
+    stages, measured = done(plan, asked.stages)
+    parts = {name: seconds(plan, slower(machine, keys), stages) for name, keys in PARTS.items()}
+    before = seconds(plan, machine, stages)
+    matrix = np.stack([part - before for part in parts.values()], axis=1)
+    rest, weight = before - matrix.sum(axis=1), 1 / np.sqrt(measured)
+    scale, _ = nnls(matrix * weight[:, None], (measured - rest) * weight)
+    after = matrix @ scale + rest
+    report([stage for stage, _ in stages], measured, before, after)
+    for (name, keys), factor in zip(PARTS.items(), scale, strict=True):
+        for key in keys if factor else ():
+            old = getattr(machine.costs, key)
+            print(f"{key}: {old * factor if name == 'start' else old / factor:.3g} (is {old:g})")
+    print(f"one core, float32 products of 128 and of 1,024 rows: {flops(128):.2g} and {flops(1024):.2g} operations/s")
+
+
+def done(plan: Plan, wanted: list[str]) -> tuple[list[tuple[str, dict[str, str]]], np.ndarray]:
+    """(stage, wildcards) of the jobs whose results are there, and the seconds they took."""
+    jobs = [(stage, wildcards) for stage, wildcards in plan.jobs() if stage in wanted]
+    took = {i: made["seconds"] for i, job in enumerate(jobs) if "seconds" in (made := costs.made(plan, *job))}
+    return [jobs[i] for i in took], np.array(list(took.values()))
+
+
+def seconds(plan: Plan, machine: Machine, jobs: list[tuple[str, dict[str, str]]]) -> np.ndarray:
+    """What the model predicts of each job."""
+    return np.array([costs.cost(plan, machine, *job).seconds for job in jobs])
+
+
+def slower(machine: Machine, keys: tuple[str, ...]) -> Machine:
+    """The machine with one part of every job taking twice as long."""
+    changed = {key: getattr(machine.costs, key) * (2 if key == "startup_seconds" else 0.5) for key in keys}
+    return machine.model_copy(update={"costs": machine.costs.model_copy(update=changed)})
+
+
+def report(stages: list[str], measured: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
+    """Seconds by stage."""
+    print(f"{'':10} {'jobs':>5} {'measured':>9} {'predicted':>10} {'fitted':>8}")
+    for stage in dict.fromkeys(stages):
+        own = np.array(stages) == stage
+        print(f"{stage:10} {own.sum():5} {measured[own].sum():9.0f} {before[own].sum():10.0f} {after[own].sum():8.0f}")
+
+
+def flops(rows: int) -> float:
+    """Floating-point operations per second of square matrix products of so many rows on one core, the best of many."""
+    timer = Timer("a @ a", globals={"a": torch.ones(rows, rows)}, num_threads=1)
+    return 2 * rows**3 / min(timer.timeit(10).median for _ in range(20))
+
+
+if __name__ == "__main__":
+    main()

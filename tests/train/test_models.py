@@ -1,0 +1,199 @@
+"""What checkpoints of the hub bring with them: shards, narrow files, tied and padded embeddings, no pad token."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from templates.models import SPECIALS, llama, qwen3, tokenizer
+
+from coevolve import store
+from coevolve.config import LoraConfig, SftConfig
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.policies.base import Conversation
+from coevolve.policies.transformers import TransformersPolicy
+from coevolve.render import Renderer
+from coevolve.train import sft, weights
+from coevolve.types import Message, Sampling
+
+OPTIMISER = {
+    "epochs": 4,
+    "batch_size": 4,
+    "micro_batch": 2,
+    "warmup": 0.0,
+    "schedule": "constant",
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+    "save_steps": 3,
+    "layout": "flat",
+}
+SFT = SftConfig(**OPTIMISER, learning_rate=1e-3)
+ADAPTERS = LoraConfig(rank=4, alpha=8, dropout=0.0, target_modules="all-linear")
+FAMILIES = {"llama2": llama, "qwen3": qwen3}
+#: What some published ones say, and what transformers refuses to write where it was changed.
+GENERATION = {"do_sample": False, "temperature": 0.9, "top_p": 0.6, "pad_token_id": 0}
+WORDS = ("Action: open door", "Action: take key", "Thought: look.\nAction: go to the kitchen")
+
+
+def checkpoint(folder, family, dtype=torch.bfloat16, **save):
+    """A checkpoint as one of the hub: bfloat16 in several files, more embeddings than tokens, a generation config."""
+    model = FAMILIES[family]().to(dtype)
+    assert len(tokenizer(family)) < model.config.vocab_size
+    model.save_pretrained(folder, **{"max_shard_size": "60KB", **save})
+    tokenizer(family).save_pretrained(folder)
+    (folder / "generation_config.json").write_text(json.dumps(GENERATION))
+    directory.seal(folder, name=family, base=f"hub/{family}", revision="")
+    return folder
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def start(request, tmp_path_factory):
+    torch.set_num_threads(1)
+    return checkpoint(tmp_path_factory.mktemp(request.param) / request.param, request.param)
+
+
+def talk(path, *answers):
+    renderer = Renderer(directory.load_tokenizer(path))
+    prompt = [Message(role="user", content="Find the key.")]
+    said = [Message(role="assistant", content=answers[0])]
+    for answer in answers[1:]:
+        said += [Message(role="user", content="Done."), Message(role="assistant", content=answer)]
+    return renderer.render(prompt, said)
+
+
+def rows(path):
+    return [talk(path, first, second) for first in WORDS for second in WORDS]
+
+
+def run_sft(start, folder, lora=None):
+    sft.run_sft(rows(start), start=start, config=SFT, lora=lora, seed=1, out=folder / "out", work=folder / "work")
+    return folder / "out"
+
+
+def answers(path, temperature=0.0):
+    policy = TransformersPolicy.load(path, slots=1, context=256, long_prompt="end", device="cpu")
+    prompt = (Message(role="user", content="Find the key."),)
+    asked = [Conversation(key=f"a#{seed}", seed=seed, prompt=prompt, turns=()) for seed in range(4)]
+    return policy.complete(asked, Sampling(temperature=temperature, max_new_tokens=16))
+
+
+def tensors(path):
+    return {name: tensor for file in path.glob("*.safetensors") for name, tensor in load_file(file).items()}
+
+
+def test_a_checkpoint_in_several_files_is_named_trained_and_asked(start, tmp_path):
+    assert len(list(start.glob("model-*.safetensors"))) > 2
+    assert (start / "model.safetensors.index.json").exists()
+    before, out = tensors(start), run_sft(start, tmp_path)
+    assert directory.describe(out).name == f"{start.name}+sft"
+    after = tensors(out)
+    assert after.keys() == before.keys()
+    assert {tensor.dtype for tensor in before.values()} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in after.values()} == {torch.float32}
+    assert all((after[name] != before[name].float()).any() for name in before)
+    assert answers(out) != answers(start)
+
+
+def test_every_file_of_the_weights_counts_in_the_name(start, tmp_path):
+    copy = shutil.copytree(start, tmp_path / "copy")
+    changed = sorted(copy.glob("model-*.safetensors"))[-1]
+    content = bytearray(changed.read_bytes())
+    content[-1] ^= 1
+    store.write_bytes(changed, bytes(content))
+    with pytest.raises(UserError, match="its files hash to"):
+        directory.describe(copy)
+
+
+def test_a_policy_larger_than_a_file_is_read_back(start, tmp_path):
+    """What `write` does with 13 B parameters in float32: more than one file of 50 GB."""
+    model = weights.load(start)
+    model.save_pretrained(tmp_path, max_shard_size="100KB")
+    tokenizer(start.name).save_pretrained(tmp_path)
+    directory.seal(tmp_path, name="written", base="", revision="")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
+    for name, tensor in weights.load(tmp_path).state_dict().items():
+        assert torch.equal(tensor, model.state_dict()[name])
+
+
+@pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+def test_tied_embeddings_stay_tied(tmp_path, lora, twice):
+    """Also those of Qwen3-0.6B and 1.7B, whose files hold the head a second time."""
+    start = checkpoint(tmp_path / "qwen3", "qwen3", max_shard_size="5GB")
+    if twice:
+        held = tensors(start)
+        save_file({**held, "lm_head.weight": held["model.embed_tokens.weight"].clone()}, start / "model.safetensors")
+        directory.seal(start, name="qwen3", base="", revision="")
+    out = run_sft(start, tmp_path, lora)
+    assert "lm_head.weight" not in tensors(out)
+    model, before = weights.load(out), weights.load(start)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    moved = not torch.equal(model.lm_head.weight, before.lm_head.weight)
+    assert moved == (lora is None)
+
+
+def test_a_missing_pad_token_is_none_of_the_policy_s_business(start, tmp_path):
+    assert tokenizer(start.name).pad_token is None
+    out = run_sft(start, tmp_path)
+    for file in start.glob("tokenizer*"):
+        assert (out / file.name).read_bytes() == file.read_bytes()
+    assert directory.load_tokenizer(out).pad_token is None
+    assert json.loads((out / "generation_config.json").read_text()) == GENERATION
+
+
+def test_what_a_generation_config_says_does_not_decide_what_is_sampled(start, tmp_path):
+    other = shutil.copytree(start, tmp_path / "other")
+    said = {**GENERATION, "eos_token_id": 5, "max_length": 3, "repetition_penalty": 3.0}
+    (other / "generation_config.json").write_text(json.dumps(said))
+    directory.seal(other, name="other", base="", revision="")
+    assert answers(other) == answers(start)
+
+
+def test_llama_2_begins_every_question_and_nothing_else_with_its_first_token():
+    ids = Renderer(tokenizer("llama2")).render(
+        [Message(role="user", content="Find the key.")],
+        [
+            Message(role="assistant", content="Action: look"),
+            Message(role="user", content="Here it is."),
+            Message(role="assistant", content="Action: take key"),
+        ],
+    )
+    end, first = (tokenizer("llama2").convert_tokens_to_ids(token) for token in SPECIALS["llama2"])
+    assert [token for token in ids.input_ids if token in (first, end)] == [first, end] * 2
+    assert ids.input_ids[0] == first
+
+
+def test_an_id_beyond_the_tokenizer_is_kept_and_says_nothing(start):
+    """Qwen3 has 151,936 rows of embeddings and 151,669 tokens."""
+    known, said = len(tokenizer(start.name)), answers(start, temperature=1e4)
+    assert any(token >= known for answer in said for token in answer.token_ids)
+    for answer in said:
+        within = [token for token in answer.token_ids if token < known]
+        assert answer.text == Renderer(tokenizer(start.name)).decode(within)
+
+
+def share_moved(model, start, folder):
+    """Of the entries of a layer's matrices, after 20 steps at the paper's learning rate."""
+    matrices = {name: tensor for name, tensor in model.state_dict().items() if ".layers." in name and tensor.ndim > 1}
+    before = {name: tensor.clone() for name, tensor in matrices.items()}
+    trainer = sft.row_trainer(
+        rows(start), list(range(8)) * 10, model=model, tokenizer=tokenizer("llama2"), lora=None, seed=1, work=folder,
+        config=SFT.model_copy(update={"learning_rate": 1e-6}),
+    )  # fmt: skip
+    trainer.train()
+    moved = [(before[name] != tensor).flatten() for name, tensor in model.state_dict().items() if name in before]
+    return torch.cat(moved).float().mean().item()
+
+
+def test_narrow_weights_would_hardly_move(tmp_path):
+    start = tmp_path / "start"
+    model = llama()
+    for parameter in model.parameters():  # to the size that the weights of large models have
+        parameter.data *= 0.1 if parameter.ndim > 1 else 1.0
+    model.save_pretrained(start)
+    tokenizer("llama2").save_pretrained(start)
+    narrow = share_moved(directory.load_model(start, dtype=torch.bfloat16), start, tmp_path / "narrow")
+    full = share_moved(weights.load(start), start, tmp_path / "full")
+    assert narrow < 0.05 < 0.95 < full

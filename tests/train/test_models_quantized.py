@@ -1,0 +1,154 @@
+"""Adapters beside a model in 4 bits: what is trained, against what, and what of it is written."""
+
+import shutil
+from importlib.util import find_spec
+
+import pytest
+import torch
+from peft import get_peft_model
+from safetensors.torch import load_file
+
+from coevolve import store
+from coevolve.config import DpoConfig, LoraConfig, SftConfig
+from coevolve.errors import UserError
+from coevolve.policies import directory
+from coevolve.train import dpo, loop, sft, weights
+from coevolve.train.rows import PairRow, Row
+from coevolve.types import PairKind
+
+OPTIMISER = {
+    "epochs": 4,
+    "batch_size": 4,
+    "micro_batch": 2,
+    "warmup": 0.0,
+    "schedule": "constant",
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+    "save_steps": 3,
+    "layout": "flat",
+}
+SFT = SftConfig(**OPTIMISER, learning_rate=1e-2)
+DPO = DpoConfig(
+    **OPTIMISER,
+    learning_rate=[1e-2],
+    beta=[0.1],
+    reference="previous",
+    nll="mean",
+    objective={"name": "dpo"},
+    precompute_reference=False,
+)
+RANK = 2
+ADAPTERS = LoraConfig(rank=RANK, alpha=4, dropout=0.0, target_modules="all-linear", quantize="nf4")
+needs_bitsandbytes = pytest.mark.skipif(not find_spec("bitsandbytes"), reason="the extra `qlora` is not installed")
+
+
+def row(seed):
+    ids = torch.randint(5, 300, (20,), generator=torch.Generator().manual_seed(seed))
+    return Row(tuple(ids.tolist()), (0,) * 8 + (1,) * 12)
+
+
+PAIRS = [PairRow(PairKind.EXPERT_TARGET, row(i), row(100 + i), 1.0, 0.0) for i in range(8)]
+IDS = torch.tensor([row(0).input_ids, row(1).input_ids])
+
+
+def run_sft(start, folder, name="out", **settings):
+    sft.run_sft(
+        [row(seed) for seed in range(8)], start=start, config=SFT.model_copy(update=settings), lora=ADAPTERS, seed=1,
+        out=folder / name, work=folder / f"work-{name}",
+    )  # fmt: skip
+    return folder / name
+
+
+def run_dpo(start, folder):
+    places = {"start": start, "reference": None, "out": folder / "out", "work": folder / "work"}
+    return dpo.run_dpo(PAIRS, config=DPO, iteration=1, lora=ADAPTERS, seed=1, **places)
+
+
+def adapted(model):
+    torch.manual_seed(0)
+    model = get_peft_model(model, loop.peft_config(ADAPTERS))
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:  # which begin as zeros, and would leave the others without a gradient
+            parameter.data.normal_(std=0.1)
+    return model
+
+
+def gradients(model):
+    loss = torch.nn.functional.cross_entropy(model(input_ids=IDS).logits.flatten(0, 1), IDS.flatten())
+    loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+@needs_bitsandbytes
+def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
+    model = weights.load(llama, ADAPTERS)
+    dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    assert dtypes["model.layers.0.self_attn.q_proj.weight"] == torch.uint8
+    assert dtypes["model.embed_tokens.weight"] == dtypes["model.norm.weight"] == torch.float32
+    exact = weights.load(llama)(input_ids=IDS).logits
+    off = (model(input_ids=IDS).logits - exact).abs().max() / exact.abs().max()
+    assert 1e-3 < off < 0.5
+    trainer = sft.row_trainer(
+        [row(0)] * 4, [0, 1, 2, 3], model=model, tokenizer=directory.load_tokenizer(llama), config=SFT, lora=ADAPTERS,
+        seed=1, work=llama,
+    )  # fmt: skip
+    weights.widen_adapters(trainer.model)
+    weights.require_full_precision(trainer.model)
+    trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
+    assert trained and all("lora_" in name for name in trained)
+
+
+@needs_bitsandbytes
+def test_gradients_are_those_of_the_same_weights_in_32_bits(llama):
+    model = weights.load(llama, ADAPTERS)
+    with torch.no_grad():
+        model(input_ids=IDS)  # as for reference log-probs, before the first step
+    wide = weights.load(llama, ADAPTERS).dequantize().float()
+    assert not any(parameter.dtype == torch.uint8 for parameter in wide.parameters())
+    narrow, wide = gradients(adapted(model)), gradients(adapted(wide))
+    trained = {name for name in wide if "lora_" in name}
+    assert trained and {name for name in narrow if "lora_" in name} == trained
+    for name in trained:
+        assert wide[name].abs().max() > 1e-6
+        torch.testing.assert_close(narrow[name], wide[name], rtol=1e-4, atol=1e-6)
+
+
+@needs_bitsandbytes
+def test_the_reference_is_quantised_alike_and_adapters_go_into_the_float32_weights(llama, tmp_path):
+    report = run_dpo(llama, tmp_path)
+    assert report.first_loss == pytest.approx(torch.log(torch.tensor(2.0)).item(), abs=1e-6)
+    assert report.last_loss < report.first_loss - 0.01
+    before, after = (load_file(path / "model.safetensors") for path in (llama, tmp_path / "out"))
+    assert after.keys() == before.keys()
+    for name, tensor in after.items():
+        moved = tensor - before[name]
+        if "_proj" in name:  # from dequantised weights it would differ in every direction
+            assert 1 <= torch.linalg.matrix_rank(moved, atol=1e-5) <= RANK
+        else:
+            assert not moved.any()
+    assert directory.describe(tmp_path / "out").name == "tiny+dpo1"
+    assert not any((tmp_path / "out").glob("adapter*"))
+
+
+@needs_bitsandbytes
+def test_a_training_that_was_cut_off_ends_in_the_same_bytes(llama, tmp_path):
+    whole = run_sft(llama, tmp_path, "whole")
+    run_sft(llama, tmp_path, "half", epochs=2.0)
+    checkpoint = loop.last_complete(tmp_path / "work-whole")
+    shutil.copytree(checkpoint, tmp_path / "work-again" / checkpoint.name)
+    again = run_sft(llama, tmp_path, "again")
+    assert store.sha256(again / "model.safetensors") == store.sha256(whole / "model.safetensors")
+    assert store.sha256(tmp_path / "half/model.safetensors") != store.sha256(whole / "model.safetensors")
+
+
+def test_without_the_package_it_is_one_sentence(llama, monkeypatch):
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"`lora\.quantize` needs the package bitsandbytes; install the extra `qlora`"):
+        weights.load(llama, ADAPTERS)
+
+
+def test_fsdp_is_refused_weights_in_4_bits(llama, monkeypatch):
+    monkeypatch.setattr(weights, "find_spec", lambda name: True)
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(UserError, match=r"FSDP cannot divide 4-bit weights; launch with configs/accelerate/ddp\.yaml"):
+        weights.load(llama, ADAPTERS)
