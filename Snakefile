@@ -81,6 +81,7 @@ rule all:
 #   select      RFT: an agent's own successes, beside the experts
 #   refit       RFT: a base policy again, on what was selected
 #   ppo, grpo   the target learns from its own episodes while it plays
+#   reference   what a reference policy says of trajectories, once for all that train on them
 #   train       eq. 7 (failure agent) and eq. 9 (target agent): one objective, weights per pair
 #   evaluate    the target agent plays the evaluation tasks
 #   report      the paper's tables and figures

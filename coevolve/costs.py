@@ -22,7 +22,7 @@ from coevolve.plan import Plan
 from coevolve.types import PairKind
 
 TRAIN, FORWARD = 6.0, 2.0
-#: Policies are kept in float32; a token of an episode takes about this many bytes of JSON, its id and text together.
+#: Policies are kept in float32; a token takes about this many bytes: its id and text in JSON, or its id and log-prob.
 BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
 
 
@@ -52,7 +52,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Work:
-    """What a job has to do: tokens to train on (epochs multiplied), to read, and to write; turns to play."""
+    """What a job has to do: tokens to train on (epochs multiplied; a forward pass of training is a third of it), to
+    read and to write while playing; turns to play.
+    """
 
     train: float = 0.0
     read: float = 0.0
@@ -152,10 +154,12 @@ def _work(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> Work:
         return Work(train=expected.experts * expected.tokens * (pretrain.epochs if pretrain else 0))
     if stage == "pairs":
         return Work(kept=_pair_tokens(suite, branch, wildcards, expected))
+    if stage == "reference":
+        tokens = _scored_tokens(suite, branch, wildcards, expected)
+        return Work(train=tokens * FORWARD / TRAIN, kept=tokens)
     if stage == "train":
-        tokens = _pair_tokens(suite, branch, wildcards, expected)
-        passes = 1 if suite.dpo.precompute_reference else suite.dpo.epochs
-        return Work(train=tokens * suite.dpo.epochs, read=tokens * passes)
+        asked = FORWARD / TRAIN if "reference" in plan.inputs(stage, wildcards) else 0
+        return Work(train=_pair_tokens(suite, branch, wildcards, expected) * suite.dpo.epochs * (1 + asked))
     if stage == "ppo":
         return _episodes(expected, expected.explore * suite.ppo.epochs, suite.ppo.passes)
     if stage == "grpo":
@@ -175,6 +179,17 @@ def _pair_tokens(suite: Suite, branch: Branch, wildcards: Mapping[str, str], exp
     share = {PairKind.FAILURE_FAILURE: expected.failures**2 / 2}  # choice: half of two failures earn the same
     kinds = suite.recipes[branch.method].agents[agent].trains_on
     return sum(rollouts * share.get(kind, expected.failures) for kind in kinds) * 2 * expected.tokens
+
+
+def _scored_tokens(suite: Suite, branch: Branch, wildcards: Mapping[str, str], expected: Expected) -> float:
+    """Tokens that a reference policy reads once: of both sides of pairs, or of all on a task with a failure."""
+    if wildcards["of"] == "pairs":
+        return _pair_tokens(suite, branch, wildcards, expected)
+    sources = wildcards["of"].split("_")
+    experts = sources.count("experts")
+    rollouts = (len(sources) - experts) * suite.rollout.k
+    failed = 1 - (1 - expected.failures) ** rollouts
+    return expected.explore * failed * (experts + rollouts) * expected.tokens
 
 
 def _play(plan: Plan, suite: Suite, expected: Expected, stage: str, wildcards: Mapping[str, str]) -> Work:

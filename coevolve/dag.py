@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,10 @@ POLICY = ("policy.json",)
 MIRROR = "data/mirror"
 SEED, ITERATION = r"base/seed\d+", r"(?!base/)\w+/seed\d+/iter[1-9]\d*"
 PLAYED = f"base/untrained|{SEED}|{ITERATION}"
+#: Where trajectories come from, by who acted.
+SOURCES = {"expert": "experts", "target": "target", "failure": "failure"}
+#: What reference log-probs are of: pairs, or the trajectories of two or all sources.
+SCORED = ("pairs", "experts_target", "experts_failure", "target_failure", "experts_target_failure")
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ _BASELINES = ("evaluation", "selection", "steps", "ppo", "grpo")
 _TREE = "{model}/{env}/{branch}/"
 _TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "prompt", "report")
 _EPISODES = ("models", "envs", "protocol", "protocols", "rollout")
+_SAMPLED = (*_EPISODES, "sampler")
 _PAIRS = ("pairs.jsonl", "drops.jsonl", "summary.json")
 STAGES = {
     stage.name: stage
@@ -80,8 +86,8 @@ STAGES = {
         Stage("untrained", ("models",), POLICY, _TREE + "policy/target", "base/untrained"),
         Stage("pretrain", ("models",), POLICY, _TREE + "policy/target", "base/pretrained"),
         Stage("sft", ("models", "sft"), POLICY, _TREE + "policy/{agent}", SEED),
-        Stage("shard", (*_EPISODES, "evaluation"), ("episodes.jsonl",), _TREE + "parts/{whole}/{part}", PLAYED),
-        Stage("rollout", _EPISODES, ("episodes.jsonl",), _TREE + "rollout/{agent}", f"{SEED}|{ITERATION}"),
+        Stage("shard", (*_SAMPLED, "evaluation"), ("episodes.jsonl",), _TREE + "parts/{whole}/{part}", PLAYED),
+        Stage("rollout", _SAMPLED, ("episodes.jsonl",), _TREE + "rollout/{agent}", f"{SEED}|{ITERATION}"),
         Stage(
             "pairs",
             ("recipes", "pairing"),
@@ -91,7 +97,7 @@ STAGES = {
         ),
         Stage(
             "steps",
-            (*_EPISODES, "recipes", "pairing", "steps"),
+            (*_SAMPLED, "recipes", "pairing", "steps"),
             (*_PAIRS, "explored.jsonl", "worths.jsonl"),
             _TREE + "pairs/{agent}",
             learns=("steps",),
@@ -106,10 +112,17 @@ STAGES = {
         Stage("refit", ("models", "sft"), POLICY, _TREE + "policy/{agent}", learns=("selected",)),
         Stage("ppo", (*_EPISODES, "ppo"), (*POLICY, "episodes.jsonl"), _TREE + "policy/{agent}", learns=("ppo",)),
         Stage("grpo", (*_EPISODES, "grpo"), (*POLICY, "episodes.jsonl"), _TREE + "policy/{agent}", learns=("grpo",)),
+        Stage(
+            "reference",
+            ("models",),
+            ("scores.safetensors",),
+            _TREE + "reference/{agent}/{of}",
+            f"{SEED}|{ITERATION}",
+        ),
         Stage("train", ("models", "dpo"), POLICY, _TREE + "policy/{agent}", learns=("preference", "steps")),
         Stage(
             "evaluate",
-            (*_EPISODES, "evaluation"),
+            (*_SAMPLED, "evaluation"),
             ("episodes.jsonl", "records.jsonl"),
             _TREE + "eval",
             PLAYED,
@@ -186,3 +199,13 @@ def load_machine(path: str | Path) -> Machine:
 def agent_name(text: str) -> AgentName:
     """The agent a wildcard names; its constraint lets only these two pass."""
     return "failure" if text == "failure" else "target"
+
+
+def constrained(pattern: str, constraints: Mapping[str, str]) -> str:
+    """`{name}` as Snakemake's `{name,constraint}`."""
+    return re.sub(r"\{(\w+)\}", lambda name: f"{{{name[1]},{constraints[name[1]]}}}", pattern)
+
+
+def regex(pattern: str) -> str:
+    """A Snakemake pattern `a/{name,constraint}` as a regular expression."""
+    return re.sub(r"\{(\w+),([^}]*)\}", r"(?P<\1>\2)", pattern)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from coevolve.config import Recipe, Shards, Suite, as_dict, digest, restrict
-from coevolve.dag import MIRROR, STAGES, AgentName, Branch, agent_name
+from coevolve.dag import MIRROR, SCORED, SOURCES, STAGES, AgentName, Branch, agent_name, constrained, regex
+from coevolve.pairing import USES
 from coevolve.provenance import code_digest
 
 UNDIVIDED = Shards(rollout=1, evaluate=1)
@@ -133,6 +134,8 @@ class Plan:
             episodes = self.rollouts(model, env, branch.method, branch.seed, branch.iteration)
             unlearned = self._unlearned(env, branch)
             return {"tasks": f"{data}/explore.jsonl", "experts": f"{data}/experts.jsonl", **episodes, **unlearned}
+        if stage == "reference":
+            return self._scored(model, env, branch, agent_name(agent), wildcards["of"])
         if stage == "train":
             return self._train_inputs(model, env, branch, agent_name(agent))
         if stage in ("select", "refit", "steps", "ppo", "grpo"):
@@ -163,10 +166,10 @@ class Plan:
             evaluated = [name for name in suite.recipes if self._evaluates_alone(name)]
             constraints["branch"] += rf"|(?:{'|'.join(evaluated) or '(?!)'})/seed\d+"
         constraints |= {"file": r"[^/]+", "part": r"\d+of\d+"}
-        constraints |= {"whole": "rollout/target|rollout/failure|eval"}
+        constraints |= {"whole": "rollout/target|rollout/failure|eval", "of": "|".join(SCORED)}
         files = own.files if stage == "download" else (*own.files, "provenance.json")
         folder = f"{self._root(stage)}/{own.folder}"
-        return [_constrained(f"{folder}/{name}", constraints) for name in files]
+        return [constrained(f"{folder}/{name}", constraints) for name in files]
 
     def log(self, stage: str) -> str:
         """Where a stage's jobs write what they say, with Snakemake's wildcards."""
@@ -235,7 +238,7 @@ class Plan:
         """The stage and wildcards that make a file; None for a file that comes from outside."""
         for stage in STAGES:
             for pattern in self.outputs(stage):
-                match = re.fullmatch(_regex(pattern), path)
+                match = re.fullmatch(regex(pattern), path)
                 if match:
                     return stage, match.groupdict()
         return None
@@ -327,11 +330,46 @@ class Plan:
         return self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, name)
 
     def _train_inputs(self, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, str | list[str]]:
-        start = self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)
-        base = self.policy(model, env, branch.method, branch.seed, 0, agent)
-        reference = start if self.suite.under(branch.method).dpo.reference == "previous" else base
+        """Pairs, the policy to train, and the reference policy or its scores, if the objective needs them."""
+        dpo, steps_like = self.suite.under(branch.method).dpo, self._steps_like(model, env, branch, agent)
         pairs = self._file(model, env, branch, f"pairs/{agent}/pairs.jsonl")
-        return {"pairs": pairs, "start": start, "reference": reference, **self._steps_like(model, env, branch, agent)}
+        start = self.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)
+        inputs: dict[str, str | list[str]] = {"pairs": pairs, "start": start, **steps_like}
+        if not dpo.objective.reference_free:
+            name, held_to = ("scores", self._scores) if dpo.precompute_reference else ("reference", self._reference)
+            inputs[name] = held_to(model, env, branch, agent)
+        return inputs
+
+    def _reference(self, model: str, env: str, branch: Branch, agent: AgentName) -> str:
+        """The policy that an agent's training is held to: the one it starts from, or its base."""
+        fixed = self.suite.under(branch.method).dpo.reference == "base"
+        return self.policy(model, env, branch.method, branch.seed, 0 if fixed else branch.iteration - 1, agent)
+
+    def _scores(self, model: str, env: str, branch: Branch, agent: AgentName) -> str:
+        """The reference policy's log-probs for an agent's training; what all methods can share lies under the base."""
+        recipe, shared = self._recipe(branch.method), Branch("base", branch.seed, 0)
+        if recipe.learns == "steps":  # whose pairs begin in the middle of a trajectory
+            return self._file(model, env, branch, f"reference/{agent}/pairs/scores.safetensors")
+        used = {source for kind in recipe.agents[agent].trains_on for source in USES[kind]}
+        of = "_".join(name for source, name in SOURCES.items() if source in used)
+        same = self._scored(model, env, branch, agent, of) == self._scored(model, env, shared, agent, of)
+        return self._file(model, env, shared if same else branch, f"reference/{agent}/{of}/scores.safetensors")
+
+    def _scored(self, model: str, env: str, branch: Branch, agent: AgentName, of: str) -> dict[str, str | list[str]]:
+        """A reference policy, and the trajectories or pairs that it scores."""
+        if of == "pairs":
+            pairs = self._file(model, env, branch, f"pairs/{agent}/pairs.jsonl")
+            return {"policy": self._reference(model, env, branch, agent), "pairs": pairs}
+        if branch.iteration:
+            policy = self._reference(model, env, branch, agent)
+            found = self.rollouts(model, env, branch.method, branch.seed, branch.iteration)
+        else:
+            policy = self._file(model, env, branch, f"policy/{agent}/policy.json")
+            found = {name: self._file(model, env, branch, f"rollout/{name}/episodes.jsonl") for name in of.split("_")}
+        found["experts"] = f"{self.home}/data/{env}/experts.jsonl"
+        # An agent that is asked for and does not explore is for the pairing to name.
+        sources = {name: found[name] for name in of.split("_") if name in found}
+        return {"policy": policy, **sources, **self._unlearned(env, branch)}
 
     def _steps_like(self, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, list[str]]:
         """The pairs of both agents of the method whose gradient steps a target is given."""
@@ -360,13 +398,3 @@ class Plan:
                         folder = self._folder(model, env, self._branch(method, seed, iteration))
                         found[method, model, env, seed, iteration, agent] = f"{folder}/pairs/{agent}/summary.json"
         return found
-
-
-def _constrained(pattern: str, constraints: Mapping[str, str]) -> str:
-    """`{name}` as Snakemake's `{name,constraint}`."""
-    return re.sub(r"\{(\w+)\}", lambda name: f"{{{name[1]},{constraints[name[1]]}}}", pattern)
-
-
-def _regex(pattern: str) -> str:
-    """A Snakemake pattern `a/{name,constraint}` as a regular expression."""
-    return re.sub(r"\{(\w+),([^}]*)\}", r"(?P<\1>\2)", pattern)

@@ -7,7 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-DECIDED = ("policy.json", "pairs.jsonl", "records.jsonl", "table1.json", "table1.md", "figure3.json")
+DECIDED = (
+    "policy.json", "scores.safetensors", "pairs.jsonl", "records.jsonl", "table1.json", "table1.md", "figure3.json",
+)  # fmt: skip
+    "policy.json",
+    "scores.safetensors",
+    "pairs.jsonl",
+    "records.jsonl",
+    "table1.json",
+    "table1.md",
+    "figure3.json",
+)
 
 
 def copy_of(root: Path, target: Path) -> Path:

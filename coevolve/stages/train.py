@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from coevolve.config import DpoConfig
 from coevolve.policies import directory
 from coevolve.render import Renderer
 from coevolve.stages.job import Job
 from coevolve.stages.learning import notes, prepare
-from coevolve.train import dpo
-from coevolve.train.rows import PairRow
+from coevolve.train import dpo, reference
+from coevolve.train.rows import PairRow, TokenRow
 from coevolve.types import PreferencePair
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Train from `start` on the pairs, against the pinned `reference`, and write a policy directory."""
+    """Train from `start` on the pairs, held to `scores` of a reference policy or to the `reference` itself."""
     prepare(job)
     start = job.policy("start")
     renderer = Renderer(directory.load_tokenizer(start))
+    pairs = job.records("pairs", PreferencePair)
+    rows = [_row(pair, renderer) for pair in pairs]
     report = dpo.run_dpo(
-        [_row(pair, renderer) for pair in job.records("pairs", PreferencePair)],
+        rows,
         start=start,
-        reference=job.policy("reference"),
+        reference=job.policy("reference") if "reference" in job.inputs else None,
+        references=_references(job, pairs, rows) if "scores" in job.inputs else None,
         config=_as_many_steps(job),
         iteration=job.branch.iteration,
         lora=job.model.lora,
@@ -47,6 +53,22 @@ def _as_many_steps(job: Job) -> DpoConfig:
 
 def _count(path: Path) -> int:
     return path.read_bytes().count(b"\n")
+
+
+def _references(job: Job, pairs: Sequence[PreferencePair], rows: Sequence[PairRow]) -> list[tuple[Tensor, Tensor]]:
+    """The reference policy's log-probs of both sides of each pair, as far as the context reaches."""
+    scores = reference.read(job.file("scores"))
+
+    def of(side: TokenRow, trajectory_id: str) -> Tensor:
+        found = scores.of(side.input_ids[: job.model.context])
+        if found is None:
+            raise RuntimeError(f"{job.file('scores')}: no row begins as trajectory {trajectory_id} does")
+        return found
+
+    return [
+        (of(row.chosen, pair.chosen_id), of(row.rejected, pair.rejected_id))
+        for pair, row in zip(pairs, rows, strict=True)
+    ]
 
 
 def _row(pair: PreferencePair, renderer: Renderer) -> PairRow:

@@ -20,7 +20,7 @@ from coevolve.config import DpoConfig, LoraConfig, ObjectiveConfig, per_iteratio
 from coevolve.policies import directory
 from coevolve.train import loop, weights
 from coevolve.train.batches import PairCollator, token_logps
-from coevolve.train.objective import REFERENCE_FREE, PairLosses, Side, objective, pair_losses
+from coevolve.train.objective import PairLosses, Side, objective, pair_losses
 from coevolve.train.report import TrainReport, kind_means, report
 from coevolve.train.rows import PairRow, fit_pairs, step_order
 
@@ -33,7 +33,7 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
 
     def __init__(self, *, nll: Literal["mean", "sum"], preference: ObjectiveConfig, **trl: Any) -> None:
         self._nll: Literal["mean", "sum"] = nll
-        self._objective, self._reference_free = objective(preference), preference.name in REFERENCE_FREE
+        self._objective, self._reference_free = objective(preference), preference.reference_free
         self._seen: list[tuple[str, tuple[float, ...]]] = []
         super().__init__(**trl)
 
@@ -118,7 +118,7 @@ def run_dpo(
     order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
     own = reference is None or reference.resolve() == start.resolve()
     # With its adapters off the model is its own reference: no second copy in memory.
-    unneeded = references is not None or config.objective.name in REFERENCE_FREE or (own and lora)
+    unneeded = references is not None or config.objective.reference_free or (own and lora)
     trainer = pair_trainer(
         fitted.rows,
         order,

@@ -142,8 +142,6 @@ OBJECTIVES: dict[str, Callable[..., Preference]] = {
     "ipo": ipo,
     "kto": kto,
 }
-#: What needs no reference policy.
-REFERENCE_FREE = frozenset({"simpo"})
 
 
 def objective(config: ObjectiveConfig) -> Objective:

@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from checkout import copy_of, decided, environment
 
 pytestmark = [pytest.mark.dag, pytest.mark.timeout(1200)]
 
@@ -22,8 +23,7 @@ SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config"
 
 @pytest.fixture(scope="module")
 def repo(root, tmp_path_factory):
-    """A copy of the working tree's own files, with the nano suite in it."""
-    return copy_of(root, tmp_path_factory.mktemp("repo"))
+    return nano(root, tmp_path_factory.mktemp("repo"))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,8 @@ def test_it_ends_with_the_table_and_full_provenance(finished):
     for row in ("Untrained", "SFT", "ETO", "Co-evolving"):
         assert row in table
     records = [json.loads(path.read_text()) for path in (finished / "results/nano").rglob("provenance.json")]
-    assert Counter(record["stage"] for record in records)["train"] == 5
+    stages = Counter(record["stage"] for record in records)
+    assert (stages["train"], stages["reference"]) == (5, 5)
     for record in records:
         assert record["code_digest"] and record["outputs"] and record["versions"]["python"]
         assert record["protocol"] == "fixed"
@@ -66,18 +67,19 @@ def test_editing_the_pairing_reruns_pairs_and_what_follows(finished):
     with edited(finished, "coevolve/pairing.py", lambda text: text + "\nANOTHER = 1\n"):
         jobs = jobs_to_run(finished)
     assert jobs["pairs"] == 6 and jobs["train"] == 5
+    assert jobs["reference"] == 2, "the first iteration's log-probs are of trajectories, and stand"
     assert not {"data", "pretrain", "sft"} & set(jobs)
 
 
 def test_changing_a_setting_reruns_its_readers_only(finished):
     jobs = jobs_to_run(finished, "dpo={max_grad_norm: 0.5}")
-    assert jobs["train"] == 5
+    assert jobs["train"] == 5 and jobs["reference"] == 2
     assert not {"data", "pretrain", "sft"} & set(jobs)
 
 
 def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_path):
     """kill -9 of the scheduler and of its jobs, again and again; then the same command."""
-    repo = copy_of(root, tmp_path / "repo")
+    repo = nano(root, tmp_path / "repo")
     moments = random.Random(20261121)
     for _ in range(6):
         process = subprocess.Popen(SNAKEMAKE, cwd=repo, env=environment(repo), start_new_session=True, **QUIET)
@@ -90,7 +92,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_p
 
 def test_a_scheduler_killed_alone_leaves_no_second_writer(finished, root, tmp_path):
     """kill -9 of snakemake only: its jobs live on, and the restarted ones wait for them."""
-    repo = copy_of(root, tmp_path / "repo")
+    repo = nano(root, tmp_path / "repo")
     process = subprocess.Popen(SNAKEMAKE, cwd=repo, env=environment(repo), start_new_session=True, **QUIET)
     time.sleep(12)
     process.kill()
@@ -101,7 +103,7 @@ def test_a_scheduler_killed_alone_leaves_no_second_writer(finished, root, tmp_pa
 
 @pytest.mark.slow
 def test_divided_into_shards_it_ends_in_the_same_bytes(finished, root, tmp_path):
-    repo = copy_of(root, tmp_path / "repo")
+    repo = nano(root, tmp_path / "repo")
     machine = repo / "configs/machines/cpu.yaml"
     text = machine.read_text()
     machine.write_text(text.replace("{rollout: 1, evaluate: 1}", "{rollout: 3, evaluate: 2}"))
@@ -117,25 +119,11 @@ def test_divided_into_shards_it_ends_in_the_same_bytes(finished, root, tmp_path)
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
-def copy_of(root: Path, target: Path) -> Path:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in listed.stdout.splitlines():
-        source = root / name
-        if source.is_symlink() or source.is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target / name, follow_symlinks=False)
-    shutil.copy(root / "tests/dag/nano.yaml", target / "configs/nano.yaml")
-    return target
-
-
-def environment(repo: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(repo), "HOME": str(repo)}
+def nano(root: Path, target: Path) -> Path:
+    """A copy of the working tree with the nano suite in it."""
+    repo = copy_of(root, target)
+    shutil.copy(root / "tests/dag/nano.yaml", repo / "configs")
+    return repo
 
 
 def run(repo: Path) -> None:
@@ -161,16 +149,7 @@ def jobs_to_run(repo: Path, *overrides: str) -> Counter[str]:
 
 
 def results(repo: Path) -> dict[str, object]:
-    """Everything a run decides: hashes of policies, episodes without their timings, pairs, tables."""
-    home = repo / "results/nano"
-    found: dict[str, object] = {}
-    for path in sorted(home.rglob("*")):
-        name = str(path.relative_to(home))
-        if path.name in ("policy.json", "pairs.jsonl", "records.jsonl", "table1.json", "table1.md", "figure3.json"):
-            found[name] = path.read_bytes()
-        if path.name == "episodes.jsonl":
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            found[name] = [{k: v for k, v in line.items() if k not in ("seconds", "attempts")} for line in lines]
+    found = decided(repo / "results/nano")
     assert len(found) > 30
     return found
 

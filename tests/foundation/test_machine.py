@@ -124,9 +124,8 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
     assert plan.rollouts("tiny", "sciworld", "many", 0, 1)["target"].endswith(
         "many/seed0/iter1/rollout/target/episodes.jsonl"
     )
-    assert plan.inputs("train", {**wildcards, "branch": "many/seed0/iter2"})["reference"].endswith(
-        "base/seed0/policy/target/policy.json"
-    )
+    scored = plan.inputs("reference", {**wildcards, "branch": "many/seed0/iter2", "of": "experts_target_failure"})
+    assert scored["policy"].endswith("base/seed0/policy/target/policy.json")
     kinds = plan.suite.recipes["few"].agents["target"].trains_on
     assert set(kinds) == {"expert_target", "failure_failure"}
 

@@ -29,6 +29,8 @@ def test_nothing_is_computed_twice_and_the_base_is_shared(plan):
     assert counts["pairs"] == ENVS * 2 * 3 * (2 + 1)
     # The failure agent of the last iteration would be trained for nobody.
     assert counts["train"] == counts["pairs"] - ENVS * 2
+    # Those of the first iteration, of both agents and of ETO's one, lie under the base.
+    assert counts["reference"] == counts["train"]
     assert counts["evaluate"] == ENVS * (1 + 2 * (1 + 3 + 3))
     assert counts["download"] == 1, "the databases, once for all jobs"
 
@@ -62,8 +64,9 @@ def test_a_frozen_agent_keeps_its_base_policy(plan):
 def test_the_reference_is_the_policy_the_iteration_starts_from_or_the_base(root, reference):
     suite = config.load(root / "configs/smoke.yaml", [f"dpo.reference={reference}"])
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "eto/seed0/iter2", "agent": "target"}
-    inputs = Plan(suite).inputs("train", wildcards)
-    assert (inputs["reference"] == inputs["start"]) == (reference == "previous")
+    start = Plan(suite).inputs("train", wildcards)["start"]
+    scored = Plan(suite).inputs("reference", {**wildcards, "of": "experts_target"})
+    assert (scored["policy"] == start) == (reference == "previous")
 
 
 @pytest.mark.parametrize("text", ["base/seed3", "coevolve/seed0/iter12", "base/untrained", "base/pretrained"])

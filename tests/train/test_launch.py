@@ -20,7 +20,9 @@ from coevolve import launch, store
 from coevolve.config import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.launch import Launch
-from coevolve.train import loop, tiny
+from coevolve.policies import directory
+from coevolve.render import Renderer
+from coevolve.train import loop, reference, tiny, weights
 from coevolve.types import Message, PairKind, PreferencePair, StopReason, Task, Trajectory, Turn
 
 LAUNCHES = ("ddp", "zero2", "zero3")
@@ -79,10 +81,17 @@ def inputs(tmp_path_factory):
     tiny.build(wide, context=96, texts=[words(n, 9) for n in range(20)], seed=1, out=home / "policy", name="tiny")
     store.write(home / "sft.jsonl", [trajectory(number) for number in range(9)])
     store.write(home / "pairs.jsonl", [pair(number) for number in range(9)])
+    renderer = Renderer(directory.load_tokenizer(home / "policy"))
+    sides = [(one.prompt, side) for one in map(pair, range(9)) for side in (one.chosen, one.rejected)]
+    rows = reference.distinct(renderer.render(*side).input_ids for side in sides)
+    scores = reference.score(weights.load(home / "policy"), rows, lambda done, total: None)
+    reference.write(home / "scores.safetensors", rows, scores)
     policy = home / "policy/policy.json"
     return {
         "sft": [f"start={policy}", f"experts={home / 'sft.jsonl'}"],
-        "train": [f"start={policy}", f"reference={policy}", f"pairs={home / 'pairs.jsonl'}"],
+        "train": [f"start={policy}", f"pairs={home / 'pairs.jsonl'}"],
+        "before": [f"scores={home / 'scores.safetensors'}"],
+        "on the fly": [f"reference={policy}"],
     }
 
 
@@ -98,7 +107,9 @@ def command(inputs, root):
         on = {"model": "tiny", "env": "sciworld", "branch": PLACES[stage], "agent": "target"}
         options += [part for item in on.items() for part in ("--on", "=".join(item))]
         config = ["--config", str(root / "configs/smoke.yaml")]
-        return [sys.executable, "-m", "coevolve", stage, *config, *options, "--out", str(out), *inputs[stage]]
+        on_the_fly = "dpo.precompute_reference=false" in settings
+        held_to = inputs["on the fly" if on_the_fly else "before"] if stage == "train" else []
+        return [sys.executable, "-m", "coevolve", stage, *config, *options, "--out", str(out), *inputs[stage], *held_to]
 
     return build
 

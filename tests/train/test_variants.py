@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 
 from coevolve.config import ObjectiveConfig
-from coevolve.train.objective import OBJECTIVES, REFERENCE_FREE, Side, objective, pair_losses, turns
+from coevolve.train.objective import OBJECTIVES, Side, objective, pair_losses, turns
 
 PAIRS, TOKENS = 5, 23
 PARAMETERS = {
@@ -184,7 +184,7 @@ def test_only_simpo_ignores_the_reference(name):
         shifted = Side(chosen.policy, chosen.reference + shift, chosen.actions)
         return losses_of(name, shifted, rejected, 0.1, PARAMETERS[name]).loss
 
-    assert torch.equal(loss(0.0), loss(0.3)) == (name in REFERENCE_FREE)
+    assert torch.equal(loss(0.0), loss(0.3)) == ObjectiveConfig(name=name, **PARAMETERS[name]).reference_free
 
 
 @pytest.mark.parametrize("name", NAMES)

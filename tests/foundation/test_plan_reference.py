@@ -1,0 +1,131 @@
+"""Reference log-probs in the plan: one job for all that can share it, none where no reference is asked."""
+
+from collections import Counter
+
+import pytest
+
+from coevolve import config, costs
+from coevolve.config import Suite
+from coevolve.dag import SCORED, load_machine
+from coevolve.plan import Plan
+from coevolve.types import PairKind
+
+SHARING = ["coevolve", "lambda_0", "lambda_25", "lambda_75", "lambda_100", "without_expert_target", "hard_60", "ipo"]
+PLACE = {"model": "tiny", "env": "webshop"}
+
+
+@pytest.fixture
+def suite(root):
+    """Of a method, its settings and the suite's: the smoke suite's WebShop for two iterations."""
+
+    def load(*methods, overrides=()):
+        more = [f"methods=[{', '.join(methods)}]", "iterations.webshop=2", *overrides]
+        found = config.load(root / "configs/smoke.yaml", more)
+        return found.model_copy(update={"envs": {"webshop": found.envs["webshop"]}})
+
+    return load
+
+
+def references(suite: Suite) -> Counter[tuple[str, str, str]]:
+    """Jobs by branch, agent and what is scored."""
+    jobs = [names for stage, names in Plan(suite).jobs() if stage == "reference"]
+    return Counter((names["branch"], names["agent"], names["of"]) for names in jobs)
+
+
+def test_iteration_one_of_all_methods_shares_one_job(suite):
+    found = references(suite(*SHARING))
+    assert max(found.values()) == 1
+    first = {key for key in found if key[0].startswith("base/") or key[0].endswith("iter1")}
+    assert first == {
+        ("base/seed0", "target", "experts_target_failure"),
+        ("base/seed0", "failure", "target_failure"),
+    }
+    later = {(f"{method}/seed0/iter2", "target", "experts_target_failure") for method in SHARING}
+    assert found.keys() == first | later, "the failure agent of the last iteration is not trained"
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides"),
+    [
+        ("k_2", ()),
+        ("coevolve_other_prompt", ()),
+        ("coevolve", ["recipes.coevolve.agents.target.base=failure"]),
+    ],
+)
+def test_what_is_otherwise_is_scored_for_itself(suite, method, overrides):
+    branches = {branch for branch, agent, _ in references(suite(method, overrides=overrides)) if agent == "target"}
+    assert {f"{method}/seed0/iter1", f"{method}/seed0/iter2"} <= branches
+    assert "base/seed0" not in branches
+
+
+def test_the_method_with_another_example_leaves_it_out_of_what_is_scored(suite):
+    """Quirk 11: the same rows as its pairs have, so that it needs no pass over the pairs themselves."""
+    plan = Plan(suite("coevolve_other_prompt"))
+    branch = {"branch": "coevolve_other_prompt/seed0/iter1", "agent": "target", "of": "experts_target_failure"}
+    inputs = plan.inputs("reference", PLACE | branch)
+    assert inputs["unlearned"] == plan.inputs("pairs", PLACE | branch)["unlearned"]
+
+
+def test_pairs_of_steps_are_scored_themselves(suite):
+    plan = Plan(suite("ipr"))
+    branch = {"branch": "ipr/seed0/iter2", "agent": "target"}
+    assert references(plan.suite).keys() == {(f"ipr/seed0/iter{number}", "target", "pairs") for number in (1, 2)}
+    inputs = plan.inputs("reference", PLACE | branch | {"of": "pairs"})
+    assert inputs == {
+        "pairs": plan.inputs("train", PLACE | branch)["pairs"],
+        "policy": "results/smoke/tiny/webshop/base/seed0/policy/target/policy.json",  # IPR's is the base
+    }
+
+
+@pytest.mark.parametrize(
+    "overrides", [["dpo.precompute_reference=false"], ["dpo.objective={name: simpo, margin: 0.5}"]]
+)
+def test_no_such_job_where_training_does_without(suite, overrides):
+    assert not references(suite("coevolve", "eto", overrides=overrides))
+    inputs = Plan(suite("eto", overrides=overrides)).inputs("train", PLACE | {"branch": "eto/seed0/iter1"})
+    assert "scores" not in inputs
+    assert ("reference" in inputs) == ("precompute" in overrides[0])
+
+
+def test_every_choice_of_pair_kinds_has_its_place(suite):
+    """The wildcard `of` takes whatever a method's pair kinds come to."""
+    kinds = [kind for kind in PairKind if kind is not PairKind.EXPERT_STEP]
+    for chosen in (1, 3, 4, 5, 7):
+        own = {
+            str(kind): None if not chosen >> place & 1 else {"dpo": 1.0, "sft": 0.0} for place, kind in enumerate(kinds)
+        }
+        changed = [f"recipes.coevolve.agents.target.trains_on={own}".replace("None", "null").replace("'", "")]
+        found = references(suite("coevolve", overrides=changed))
+        assert {of for _, agent, of in found if agent == "target"} <= set(SCORED) - {"pairs"}
+        assert sum(agent == "target" for _, agent, _ in found) == 2
+
+
+def test_the_ablations_of_the_paper_share_what_they_can(root):
+    """Jobs if every training had its own, and jobs as they are."""
+    plan = Plan(config.load(root / "configs/paper.yaml"))
+    tables = [
+        f"{plan.home}/ablations/{name}/table.md" for name in ("lambda", "pair_kinds", "hard_negatives", "reference")
+    ]
+    jobs = [(stage, names) for stage, names in plan.jobs(tables) if names.get("env") == "webshop"]
+    trained = [names for stage, names in jobs if stage == "train"]
+    scored = [names for stage, names in jobs if stage == "reference"]
+    first = [names for names in trained if names["branch"].endswith("iter1")]
+    assert (len(first), sum(names["branch"].startswith("base/") for names in scored)) == (24, 2)
+    assert len(trained) - len(scored) == 24 - 2
+
+
+def test_scoring_costs_one_pass_and_training_none_of_it(root, suite):
+    machine = load_machine(root / "configs/machines/cpu.yaml")
+    before, on_the_fly = suite("coevolve"), suite("coevolve", overrides=["dpo.precompute_reference=false"])
+    branch = PLACE | {"branch": "coevolve/seed0/iter2", "agent": "target"}
+    train, with_reference = (costs.cost(Plan(one), machine, "train", branch) for one in (before, on_the_fly))
+    assert train.seconds < with_reference.seconds
+    failures = before.envs["webshop"].expected.failures
+    # Of 32 tasks those on which somebody fails, with all that was done there.
+    rows = {"experts_target": 2 * 32 * failures, "experts_target_failure": 3 * 32 * (1 - (1 - failures) ** 2)}
+    for of, number in rows.items():
+        scored = costs.cost(Plan(before), machine, "reference", branch | {"of": of})
+        scoring = scored.seconds - machine.costs.startup_seconds
+        tokens = number * before.envs["webshop"].expected.tokens
+        weights = before.models["tiny"].weights
+        assert scoring == pytest.approx(2 * weights * tokens / (machine.costs.flops * machine.costs.training))

@@ -1,0 +1,193 @@
+"""Reference log-probs as a stage: the numbers of training itself, found again for whatever a pair is made of."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from stages import corridor
+
+from coevolve import config, pairing, store
+from coevolve.config import AgentRecipe, PairingConfig
+from coevolve.policies import directory
+from coevolve.render import Renderer
+from coevolve.stages import reference as stage
+from coevolve.stages import train
+from coevolve.stages.corpus import rows
+from coevolve.train import reference, weights
+from coevolve.types import Message, PairKind, PairWeights, PreferencePair, StopReason, Trajectory, Turn
+
+ROWS = st.lists(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), min_size=2, max_size=6), max_size=12)
+CUT = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)
+EXAMPLE = (Message(role="user", content="door 9"), Message(role="assistant", content="Action: wait"))
+
+
+@pytest.fixture(scope="module")
+def quirks(root):
+    return config.load(root / "configs/smoke.yaml").protocols["fixed"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """Experts, episodes that failed, and two policies."""
+    folder = tmp_path_factory.mktemp("base")
+    experts = corridor.experts(folder)
+    store.write(folder / "experts.jsonl", experts)
+    store.write(folder / "target.jsonl", [episode(expert, number) for number, expert in enumerate(experts)])
+    corridor.policy(folder / "policy")
+    corridor.policy(folder / "other", seed=2)
+    return folder
+
+
+def episode(expert, number):
+    """A failure, one turn longer than the expert's episode; the token limit cut its last turn off."""
+    turns = [
+        Turn(
+            text=f"wait {k}",
+            action=None,
+            observation=f"still {k}",
+            token_ids=(30 + number, 40 + k, *([2] if k < 5 else [])),
+        )
+        for k in range(len(expert.turns) + 1)
+    ]
+    own = {"agent": "target", "turns": tuple(turns), "reward": 0.1 * number, "stop": StopReason.STEP_LIMIT}
+    return expert.model_copy(update=own)
+
+
+def paired(base, rules=CUT, unlearned=(), name="pairs.jsonl"):
+    """The file of the pairs of those experts and episodes."""
+    weights = {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
+    recipe = AgentRecipe(base="target", explores=True, trains_on=weights)
+    experts, target = (store.read(base / f"{source}.jsonl", Trajectory) for source in ("experts", "target"))
+    found = pairing.pair(recipe, rules, corridor.TASKS, experts, {"target": target}, unlearned)
+    assert len(found.pairs) == 3
+    store.write(base / name, found.pairs)
+    return base / name
+
+
+def scored(tmp_path, quirks, policy, name="reference", **inputs):
+    """The file of scores that the stage leaves."""
+    out = tmp_path / name
+    out.mkdir(parents=True)
+    job = corridor.job("reference", tmp_path / f"{name}-job", corridor.suite(quirks), policy=policy, **inputs)
+    notes = stage.run(job, out)
+    assert notes["tokens"] > notes["rows"]
+    return out / "scores.safetensors"
+
+
+def trained(tmp_path, quirks, base, name, **inputs):
+    """What the training of `policy` reports."""
+    own = {"start": base / "policy/policy.json", **inputs}
+    return train.run(corridor.job("train", tmp_path / f"{name}-job", corridor.suite(quirks), **own), tmp_path / name)
+
+
+def sources(base):
+    return {name: base / f"{name}.jsonl" for name in ("experts", "target")}
+
+
+@given(ROWS)
+def test_every_beginning_of_a_row_is_found_and_nothing_else(rows):
+    kept = reference.distinct(rows)
+    logps = [torch.tensor(row[1:]) for row in kept]
+    scores = reference.Scores([reference._key(row) for row in kept], logps)
+    begins = {tuple(row[:length]) for row in rows for length in range(2, len(row) + 1)}
+    for row in begins:
+        assert scores.of(row).tolist() == list(row[1:])
+    assert not any(other[: len(row)] == row for row in kept for other in kept if other is not row)
+    for row in {(*row, 7) for row in begins} | {(7, 7)}:
+        assert scores.of(row) is None
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen"])
+def test_a_row_is_scored_as_a_plain_forward_pass_says(family, request, tmp_path):
+    model = weights.load(request.getfixturevalue(family)).double()
+    rows = reference.distinct([[5, 9, 280, 17, 6], [5, 9, 280], [8, 7, 6, 5, 4, 3, 2]])
+    told = []
+    found = reference.score(model, rows, lambda done, total: told.append((done, total)))
+    for row, logps in zip(rows, found, strict=True):
+        whole = torch.log_softmax(model(torch.tensor([row])).logits[0], dim=-1)
+        torch.testing.assert_close(logps, whole[:-1][range(len(row) - 1), row[1:]].float(), rtol=1e-6, atol=0)
+    assert len(rows) == 2 and told == [(1, 2), (2, 2)]
+    reference.write(tmp_path / "scores.safetensors", rows, found)
+    read = reference.read(tmp_path / "scores.safetensors")
+    torch.testing.assert_close(read.of([5, 9, 280]), found[0][:2], rtol=0, atol=0)
+
+
+def test_no_row_is_a_file_too(tmp_path, llama):
+    assert reference.score(weights.load(llama), [], print) == []
+    reference.write(tmp_path / "scores.safetensors", [], [])
+    assert reference.read(tmp_path / "scores.safetensors").of([1, 2]) is None
+
+
+@pytest.mark.parametrize("held_to", ["policy", "other"])
+def test_training_is_that_with_the_reference_on_the_fly(base, quirks, tmp_path, held_to):
+    """Also where the rejected side is a trajectory cut short."""
+    pairs, policy = paired(base), base / held_to / "policy.json"
+    assert [len(pair.rejected_token_ids) for pair in store.read(pairs, PreferencePair)] == [5, 5, 5]
+    scores = scored(tmp_path, quirks, policy, **sources(base))
+    before = trained(tmp_path, quirks, base, "before", pairs=pairs, scores=scores)
+    on_the_fly = trained(tmp_path, quirks, base, "on_the_fly", pairs=pairs, reference=policy)
+    assert before["first_loss"] == pytest.approx(on_the_fly["first_loss"], rel=1e-6)
+    assert before["last_loss"] == pytest.approx(on_the_fly["last_loss"], rel=1e-6)
+    assert (before["first_loss"] == pytest.approx(math.log(2), rel=1e-6)) == (held_to == "policy")
+
+
+def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_path):
+    """As IPR's are: what was done before is prompt, tokenised from its text."""
+    step = [
+        pair.model_copy(
+            update={
+                "prompt": (*pair.prompt, pair.rejected[0], pair.rejected[1]),
+                "chosen": pair.chosen[2:],
+                "rejected": pair.rejected[2:],
+                "chosen_token_ids": pair.chosen_token_ids[1:],
+                "rejected_token_ids": pair.rejected_token_ids[1:],
+            }
+        )
+        for pair in store.read(paired(base, CUT.model_copy(update={"max_extra_turns": None})), PreferencePair)
+    ]
+    pairs, policy = tmp_path / "steps.jsonl", base / "policy/policy.json"
+    store.write(pairs, step)
+    whole = scored(tmp_path, quirks, policy, "whole", **sources(base))
+    with pytest.raises(RuntimeError, match=f"no row begins as trajectory {step[0].chosen_id} does"):
+        trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=whole)
+    scores = scored(tmp_path, quirks, policy, pairs=pairs)
+    notes = trained(tmp_path, quirks, base, "steps", pairs=pairs, scores=scores)
+    assert notes["first_loss"] == pytest.approx(math.log(2), rel=1e-6)
+
+
+def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, tmp_path):
+    """Quirk 11."""
+    shown = store.read(base / "experts.jsonl", Trajectory)[0]
+    store.write(tmp_path / "experts.jsonl", store.read(base / "experts.jsonl", Trajectory))
+    store.write(tmp_path / "example.json", [shown])
+    example = (shown.prompt[-1], *shown.completion)
+    with_example = [
+        episode.model_copy(update={"prompt": (*episode.prompt[:-1], *example, episode.prompt[-1])})
+        for episode in store.read(base / "target.jsonl", Trajectory)
+    ]
+    store.write(tmp_path / "target.jsonl", with_example)
+    pairs = paired(tmp_path, unlearned=example)
+    inputs = sources(tmp_path) | {"policy": base / "policy/policy.json"}
+    scores = scored(tmp_path, quirks, **inputs, unlearned=tmp_path / "example.json")
+    notes = trained(tmp_path, quirks, base, "trained", pairs=pairs, scores=scores)
+    assert notes["first_loss"] == pytest.approx(math.log(2), rel=1e-6)
+    with pytest.raises(RuntimeError, match="no row begins as trajectory"):
+        trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=scored(tmp_path, quirks, name="with", **inputs))
+
+
+def test_what_can_be_paired_is_scored_once_and_cut_to_the_context(base, quirks, tmp_path):
+    """Not an episode without an action, nor a task on which everybody earned the same."""
+    experts, target = (store.read(path, Trajectory) for path in sources(base).values())
+    tie = target[1].model_copy(update={"reward": experts[1].reward})
+    empty = target[2].model_copy(update={"turns": ()})
+    store.write(tmp_path / "target.jsonl", [target[0], target[0], tie, empty])
+    sections = corridor.suite(quirks)
+    renderer = Renderer(directory.load_tokenizer(base / "policy"))
+    context = sections.models["tiny"].context = len(renderer.prompt_ids(experts[0].prompt)) + 8
+    inputs = {"policy": base / "policy/policy.json", **sources(base), "target": tmp_path / "target.jsonl"}
+    notes = stage.run(corridor.job("reference", tmp_path / "job", sections, **inputs), tmp_path)
+    assert notes == {"rows": 2, "tokens": 2 * context}
+    scores = reference.read(tmp_path / "scores.safetensors")
+    assert all(scores.of(row.input_ids[:context]) is not None for row in rows([experts[0], target[0]], renderer))
