@@ -10,14 +10,6 @@ from pathlib import Path
 DECIDED = (
     "policy.json", "scores.safetensors", "pairs.jsonl", "records.jsonl", "table1.json", "table1.md", "figure3.json",
 )  # fmt: skip
-    "policy.json",
-    "scores.safetensors",
-    "pairs.jsonl",
-    "records.jsonl",
-    "table1.json",
-    "table1.md",
-    "figure3.json",
-)
 
 
 def copy_of(root: Path, target: Path) -> Path:
