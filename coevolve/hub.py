@@ -16,27 +16,12 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from coevolve import store
+from coevolve.checkpoint import DOWNLOADED
 from coevolve.errors import UserError
 from coevolve.mirror import FOLDER, FetchError, PassingError, patiently
 from coevolve.types import SCHEMA_VERSION, Record
 
 MANIFEST = "manifest.json"
-#: What a policy is made of, and what its licence asks to be kept beside it; no second set of weights (`*.bin`).
-FILES = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab*",
-    "merges.txt",
-    "chat_template*",
-    "LICENSE*",
-    "NOTICE*",
-    "USE_POLICY*",
-)
 PUBLIC = "https://huggingface.co"
 
 
@@ -133,7 +118,7 @@ def _describe(path: Path) -> ModelFile:
 
 
 def _wanted(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if any(fnmatch(name, kind) for kind in FILES) and "/" not in name)
+    return sorted(name for name in names if any(fnmatch(name, kind) for kind in DOWNLOADED) and "/" not in name)
 
 
 def complete(folder: Path) -> list[str]:

@@ -16,23 +16,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from coevolve import store
+from coevolve.checkpoint import DECIDING, WEIGHTS
 from coevolve.errors import UserError
 from coevolve.types import PolicyRef
 
 REF_NAME = "policy.json"
-_WEIGHTS = "*.safetensors"
-_FILES = (
-    _WEIGHTS,
-    "*.safetensors.index.json",
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab*",
-    "merges.txt",
-    "chat_template*",
-)
 
 
 def seal(path: Path, name: str, base: str, revision: str) -> PolicyRef:
@@ -72,11 +60,11 @@ def load_tokenizer(path: Path) -> Any:
 def _digest(path: Path) -> str:
     """sha256 over the names and hashes of the files that make the policy."""
     _check_weights(path)
-    files = sorted({file for pattern in _FILES for file in path.glob(pattern) if file.is_file()})
+    files = sorted({file for pattern in DECIDING for file in path.glob(pattern) if file.is_file()})
     listing = "".join(f"{file.name} {store.sha256(file)}\n" for file in files)
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def _check_weights(path: Path) -> None:
-    if not any(path.glob(_WEIGHTS)):
+    if not any(path.glob(WEIGHTS)):
         raise UserError(f"{path}: policy directory without weights; put model.safetensors there or rerun its stage.")

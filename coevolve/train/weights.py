@@ -16,20 +16,11 @@ from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unse
 from transformers.utils import logging as transformers_logging
 
 from coevolve import store
+from coevolve.checkpoint import UNTRAINED
 from coevolve.config import LoraConfig
 from coevolve.errors import UserError
 from coevolve.policies import directory
 from coevolve.types import PolicyRef
-
-_UNTRAINED = (
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab*",
-    "merges.txt",
-    "chat_template*",
-)
 
 
 def load(path: Path, lora: LoraConfig | None = None) -> Any:
@@ -121,7 +112,7 @@ def write(trainer: Any, start: Path, before: PolicyRef, out: Path, stage: str) -
     else:
         model.load_state_dict(state)
     model.save_pretrained(out)
-    for file in (file for pattern in _UNTRAINED for file in start.glob(pattern)):
+    for file in (file for pattern in UNTRAINED for file in start.glob(pattern)):
         store.write_bytes(out / file.name, file.read_bytes())
     directory.seal(out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)
 
