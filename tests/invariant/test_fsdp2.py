@@ -1,0 +1,67 @@
+"""PyTorch's FSDP2 on two processes, by hand: accelerate refuses it on CPUs, the batches and the head do not mind it."""
+
+import os
+import socket
+
+import pytest
+import torch
+from torch import multiprocessing
+from torch.distributed import barrier, init_process_group
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from trl.trainer.utils import add_fused_lm_head
+
+from coevolve.train import attention, weights
+from coevolve.train.batches import PairCollator, token_logps
+from coevolve.train.rows import PairRow, Row
+from coevolve.types import PairKind
+
+PROCESSES = 2
+#: The second process has no pair: it must take part all the same.
+SLOTS = ([{"row": 0}, {"row": 1}], [{"row": -1}])
+
+
+def some_pairs():
+    alike = tuple(range(20, 32))
+    rows = [Row((*alike, *range(40 + k, 52 + 2 * k)), (0,) * 8 + (1,) * (16 + k)) for k in range(4)]
+    return [PairRow(PairKind.EXPERT_TARGET, rows[k], rows[k + 1], 0.5, 0.5) for k in (0, 2)]
+
+
+def loss_of(model, rank, fused):
+    batch = PairCollator(some_pairs(), "shared")(SLOTS[rank])
+    return token_logps(model, batch, fused=fused).square().sum()
+
+
+def work(rank, path, port, fused, folder):
+    torch.set_num_threads(1)
+    init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=PROCESSES)
+    model = attention.use(weights.load(path))
+    if fused:
+        add_fused_lm_head(model)
+    mesh = init_device_mesh("cpu", (PROCESSES,))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    loss_of(model, rank, fused).backward()
+    gradients = {name: weight.grad.full_tensor() for name, weight in model.named_parameters()}
+    if rank == 0:
+        torch.save(gradients, folder / "gradients")
+    barrier()
+    os._exit(0)  # gloo's threads sometimes abort a process that takes itself down in order
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fused", [False, True], ids=["plain head", "tiled head"])
+@pytest.mark.parametrize("policy", ["llama", "qwen"])
+def test_gradients_are_those_of_one_process(policy, fused, request, tmp_path):
+    path = request.getfixturevalue(policy)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    multiprocessing.spawn(work, (path, port, fused, tmp_path), nprocs=PROCESSES)
+    model = attention.use(weights.load(path))
+    (loss_of(model, 0, fused=False) / PROCESSES).backward()
+    found = torch.load(tmp_path / "gradients")
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(found[name], weight.grad, rtol=1e-4, atol=1e-4 * weight.grad.abs().max().item())
+        assert weight.grad.abs().max() > 0
