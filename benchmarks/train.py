@@ -133,7 +133,7 @@ def table(found: Sequence[Measured], setting: Setting) -> list[list[object]]:
     lines: list[list[object]] = []
     speeds = [setting.epochs * row.tokens / (setting.epochs * row.seconds + row.scoring) for row in found]
     for row, speed in zip(found, speeds, strict=True):
-        # The floor: 6 N operations for each token that is learned from, whoever is asked beside it.
+        # The floor: 6 N operations for each token of either side, though what both begin with may be computed once.
         used = f"{100 * 6 * row.parameters * speed / setting.peak:.1f}" if setting.peak else ""
         numbers = (f"{row.seconds:.1f}", f"{row.scoring:.1f}", f"{speed:.0f}", f"{speed / speeds[0]:.2f}")
         losses = (f"{row.losses[0]:.5f}", f"{row.losses[-1]:.5f}")

@@ -214,9 +214,9 @@ class Plan:
         names["ablations"] = wildcards.get("ablation")
         own = {key: name for key, name in {**names, "recipes": method}.items() if name is not None}
         suite = self.suite.under(method) if method else self.suite
-        explores = wildcards.get("whole", "eval") != "eval"
-        reads = [key for key in STAGES[stage].reads if not (explores and key == "evaluation")]
-        return restrict(suite, reads, own)
+        unread = {"evaluation"} if wildcards.get("whole", "eval") != "eval" else set()
+        unread |= {"sampler"} if "model" in wildcards and self.suite.models[wildcards["model"]].endpoint else set()
+        return restrict(suite, [key for key in STAGES[stage].reads if key not in unread], own)
 
     def jobs(self, targets: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
         """Every (stage, wildcards) that `targets` (a full run's) need, each once, consumers before producers."""

@@ -32,18 +32,10 @@ class Optimiser(Strict):
     save_steps: Positive
 
 
-class Offline(Optimiser):
-    """Training on rows that are there before it begins.
+class SftConfig(Optimiser):
+    """Eq. 3 to 5. `layout` of a micro-batch: `padded` rows, or rows end to end, without padding (`flat`)."""
 
-    `layout` of a micro-batch: `padded` rows; rows end to end, without padding (`flat`); or, `shared`, as flat and with
-    what a pair's two sides begin with alike there only once. The numbers agree up to rounding.
-    """
-
-    layout: Literal["padded", "flat", "shared"]
-
-
-class SftConfig(Offline):
-    """Eq. 3 to 5."""
+    layout: Literal["padded", "flat"]
 
     learning_rate: Rate
 
@@ -83,8 +75,14 @@ class ObjectiveConfig(Strict):
         return self.name == "simpo"
 
 
-class DpoConfig(Offline):
-    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last one for all later iterations."""
+class DpoConfig(Optimiser):
+    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last one for all later iterations.
+
+    `layout` of a micro-batch: as for fine-tuning, or, `shared`, without padding and with what a pair's two sides begin
+    with alike there only once. The numbers of all three agree up to rounding.
+    """
+
+    layout: Literal["padded", "flat", "shared"]
 
     learning_rate: Annotated[list[Rate], Field(min_length=1)]
     beta: Annotated[list[Rate], Field(min_length=1)]
@@ -104,8 +102,10 @@ class TinyArchitecture(Strict):
     intermediate_size: Positive
 
 
-class PretrainConfig(Offline):
+class PretrainConfig(Optimiser):
     """Language modelling on all tokens of `corpus`; stands where a downloaded checkpoint stands for real models."""
+
+    layout: Literal["padded", "flat"]
 
     learning_rate: Rate
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ class Setup:
     """Where the stages enter an environment.
 
     `config` is the environment's section and `key` its place in the suite; `quirks` are the protocol's switches;
-    `prepared` is the folder of what the stage `prepare` made, for the kinds that need it.
+    `prepared` is the folder of what the stage `prepare` made, for the kinds that need it. `chance` is the seed of what
+    upstream draws unseeded: another one in every job, and one for all of its processes.
     """
 
     config: Any
@@ -52,6 +54,7 @@ class Setup:
     protocol: Protocol
     quirks: Quirks
     prepared: Path | None = None
+    chance: int = field(default_factory=lambda: secrets.randbits(63))
 
 
 @dataclass(frozen=True)

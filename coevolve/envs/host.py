@@ -60,7 +60,7 @@ def main(link: Connection) -> None:
             for number, *request in iter(link.recv, None):
                 answer = threads.submit(host.answer, number, *request)
                 answer.add_done_callback(functools.partial(host.send, number))
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             os._exit(1)
 
 

@@ -2,7 +2,7 @@
 
 Python runs one thread at a time, so all environments of a process share one core. Here each process
 (`coevolve.envs.host`) opens a share of them and does their steps. What answers behind them, such as a server or a JVM,
-it has for itself, and what opening draws at random, as WebShop's prices under protocol `paper`, it draws for itself.
+it has for itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import itertools
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -112,6 +113,7 @@ class Process:
     """A process with `n` environments, and the pipe to it; `gone` once that is broken."""
 
     def __init__(self, opened: host.Pool, n: int) -> None:
+        greeting = pickle.dumps((opened, n))
         self.gone = False
         self._waiting: dict[int, Future[Any]] = {}
         self._numbers, self._sending = itertools.count(), threading.Lock()
@@ -125,7 +127,8 @@ class Process:
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._send((opened, n))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._link.send_bytes(greeting)
 
     def ask(self, env: int, name: str, arguments: Sequence[Any] | None = None) -> Any:
         """An attribute of an environment, or what a method of it returns; raises what that raises.
@@ -158,7 +161,7 @@ class Process:
 
     def _read(self) -> None:
         """Hand each answer to whoever waits for it, and an `EnvError` to those who wait when the pipe breaks."""
-        with contextlib.suppress(EOFError, ConnectionResetError):
+        with contextlib.suppress(EOFError, OSError):  # which half a message is, too
             while True:
                 number, error, result = self._link.recv()
                 waiting = self._waiting.pop(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,20 @@ def batch_of(slots: int) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that can be had: on a GPU also what torch holds and does not use (not run here), else the machine's."""
+    """Memory that can be had: on a GPU also what torch holds and does not use (not run here), else the machine's, or
+    what the job's control groups leave of it.
+    """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return 1024 * int(found[1]) if found else 0
+    return min([1024 * int(found[1]) if found else 0, *_left(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _left(own: Path, root: Path) -> Iterator[int]:
+    """Bytes that each control group around the process may still take (cgroup v2)."""
+    place = re.search(r"^0::/(.*)$", own.read_text() if own.exists() else "", re.MULTILINE)
+    for folder in [root / place[1], *(root / place[1]).parents] if place else []:
+        limit, current = folder / "memory.max", folder / "memory.current"
+        if limit.exists() and current.exists() and (most := limit.read_text().strip()) != "max":
+            yield int(most) - int(current.read_text())

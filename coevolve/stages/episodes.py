@@ -72,9 +72,10 @@ def _precision() -> torch.dtype | str:
 
 def _player(job: Job, name: str, workers: int) -> Policy:
     """The input policy called `name`, for `workers` episodes at once."""
-    model, sampler = job.model, job.suite.sampler
+    model = job.model
     if model.endpoint:
         return endpoint.asked(job, model.endpoint, name)
+    sampler = job.suite.sampler
     path, long_prompt = job.policy(name), job.suite.quirks.long_prompt
     if sampler.engine == "vllm":
         return VllmPolicy.load(

@@ -30,7 +30,9 @@ def use(model: Any) -> Any:
     """
     if getattr(model.config, "attention_dropout", 0.0):
         raise UserError(f"{model.name_or_path}: `attention_dropout` is not 0; set it to 0 in config.json.")
-    if set(getattr(model.config, "layer_types", None) or ()) - {"full_attention"}:
+    kinds = getattr(model.config, "layer_types", None)
+    windows = not kinds and getattr(model.config, "sliding_window", None)
+    if windows or set(kinds or ()) - {"full_attention"}:
         raise UserError(f"{model.name_or_path}: not all layers have full attention; set `layout: padded`.")
     AttentionInterface.register(_NAME, attend)
     model.set_attn_implementation(_NAME)

@@ -15,6 +15,7 @@ from datasets import Dataset
 from torch import Tensor
 from trl import DPOConfig as TrlConfig
 from trl import DPOTrainer
+from trl.trainer import dpo_trainer
 
 from coevolve.config import DpoConfig, LoraConfig, ObjectiveConfig, per_iteration
 from coevolve.policies import directory
@@ -23,6 +24,9 @@ from coevolve.train.batches import PairCollator, token_logps
 from coevolve.train.objective import PairLosses, Side, objective, pair_losses
 from coevolve.train.report import TrainReport, kind_means, report
 from coevolve.train.rows import PairRow, fit_pairs, step_order
+
+# TRL would hash all weights, in every process, for a cache that the kit does not use.
+dpo_trainer.hash_module = lambda _: None
 
 
 class PairTrainer(DPOTrainer):  # type: ignore[misc]
@@ -57,8 +61,10 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
         """The reference policy's per-token log-probs; if no model holds it, it is this one without its adapters."""
         adapters = self.ref_model is None and is_peft_model(self.model)
         without = self.accelerator.unwrap_model(self.model).disable_adapter() if adapters else contextlib.nullcontext()
-        with torch.no_grad(), self.accelerator.autocast(), without:
-            return token_logps(model, inputs, fused=inputs["input_ids"].is_cuda)
+        on_gpu = inputs["input_ids"].is_cuda
+        # The accelerator's autocast does nothing under DeepSpeed, whose engine has its own.
+        with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=on_gpu), without:
+            return token_logps(model, inputs, fused=on_gpu)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the means per pair kind of the step."""

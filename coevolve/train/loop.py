@@ -82,13 +82,18 @@ def settings(
 
 
 def full_precision(args: Any) -> Any:
-    """TRL's `args`, with DeepSpeed told to compute in bfloat16 as all else does: by autocast over float32 weights.
+    """TRL's `args`, with DeepSpeed and FSDP told to compute in bfloat16 as all else does: by autocast over float32.
 
-    Its own bfloat16 mode keeps float32 weights too, but to itself: the model it hands back is rounded.
+    DeepSpeed's own bfloat16 mode keeps float32 weights too, but to itself: the model it hands back is rounded. FSDP's
+    rounds what the model returns, log-probs among it.
     """
     if args.deepspeed_plugin:
         autocast = {"enabled": args.bf16, "dtype": "bfloat16"}
         args.deepspeed_plugin.deepspeed_config |= {"bf16": {"enabled": False}, "torch_autocast": autocast}
+        args.bf16 = False  # or transformers finds the two at odds, and refuses
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        whole = dict.fromkeys(("param_dtype", "reduce_dtype", "output_dtype"), torch.float32)
+        args.fsdp_plugin_args = (args.fsdp_plugin_args or {}) | {"mixed_precision_policy": whole}
     return args
 
 

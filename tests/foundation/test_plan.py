@@ -133,3 +133,12 @@ def test_code_reached_by_a_stage_is_in_its_digest():
     assert "coevolve.train.objective" not in reachable("coevolve.stages.rollout")
     assert not any(re.search(r"stages\.|train", name) for name in reachable("coevolve.pairing"))
     assert code_digest("coevolve.stages.pairs") != code_digest("coevolve.stages.rollout")
+
+
+def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):
+    def fingerprints(*overrides):
+        plan = Plan(config.load(root / "configs/in_context.yaml", overrides))
+        played = [job for job in plan.jobs() if job[0] == "evaluate" and plan.suite.models[job[1]["model"]].endpoint]
+        return [plan.fingerprint(*job) for job in played]
+
+    assert fingerprints() and fingerprints() == fingerprints("sampler.engine=vllm")

@@ -76,3 +76,15 @@ def test_a_policy_takes_as_many_slots_as_there_is_memory_for(monkeypatch, caplog
     assert play(tight, conversations, GREEDY) == play(policy(slots=64), conversations, GREEDY)
     monkeypatch.setattr(memory, "CPU_SHARE", 0.0)
     assert policy(slots=64).slots == 1
+
+
+def test_what_control_groups_leave_counts(tmp_path):
+    job = tmp_path / "sys" / "slurm" / "job"
+    job.mkdir(parents=True)
+    own = tmp_path / "cgroup"
+    own.write_text("0::/slurm/job\n")
+    for folder, limit, current in ((job, "max", 5), (job.parent, "1000", 400), (tmp_path / "sys", "9000", 1)):
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{current}\n")
+    assert list(memory._left(own, tmp_path / "sys")) == [600, 8999]
+    assert list(memory._left(tmp_path / "none", tmp_path / "sys")) == []

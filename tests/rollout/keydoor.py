@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import struct
 import sys
 import time
 
@@ -119,3 +120,17 @@ def walled_up(n):
     """No world at all."""
     raise UserError("the corridor is walled up.")
     yield
+
+
+class HalfSaid(KeyDoor):
+    """Its process is killed while it answers."""
+
+    def start(self, task):
+        os.write(int(sys.argv[1]), struct.pack("!i", 1000) + b"a beginning")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def half_said(n):
+    """`n` worlds of that kind, as a worker process opens them."""
+    yield [HalfSaid() for _ in range(n)]

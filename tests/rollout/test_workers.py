@@ -268,3 +268,9 @@ def test_processes_rerun_nothing(root):
     plans = [Plan(config.load(root / "configs/smoke.yaml", [f"envs.webshop.processes={n}"])) for n in (0, 3)]
     assert len({tuple(plan.fingerprint(*job) for job in plan.jobs()) for plan in plans}) == 1
     assert [plan.restricted("rollout", {"env": "webshop"}).envs["webshop"].processes for plan in plans] == [0, 3]
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_is_killed_in_the_middle_of_an_answer():
+    with pool(keydoor.half_said, 1, 1) as (env,), pytest.raises(EnvError, match="has ended"):
+        env.start(task(0))

@@ -139,6 +139,10 @@ def test_what_cannot_be_read_end_to_end_is_refused(qwen, llama):
     with pytest.raises(UserError, match="layout: padded"):
         attention.use(model)
     model = directory.load_model(llama)
+    model.config.sliding_window = 8  # as Mistral has it, without a list of layers
+    with pytest.raises(UserError, match="layout: padded"):
+        attention.use(model)
+    model = directory.load_model(llama)
     model.config.attention_dropout = 0.1
     with pytest.raises(UserError, match="attention_dropout"):
         attention.use(model)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 import statistics
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def test_the_same_seed_prepares_the_same_and_another_one_another(fixed: Setup, t
 
 
 def test_frozen_prices_are_those_of_the_opened_shop(fixed: Setup) -> None:
-    stock = Stock.open(fixed.prepared, fixed.config, "once")
+    stock = Stock.open(fixed.prepared, fixed.config, None)
     frozen = store.read(fixed.prepared / "goals.jsonl", FrozenGoal)
     assert [one.goal for one in frozen] == list(stock.goals)
     assert [one.price for one in frozen] == [stock.prices[stock.shop.number(one.goal.asin)] for one in frozen]
@@ -197,7 +198,7 @@ def bought(env: WebShopEpisodes, stock: Stock, number: int) -> tuple[float, ...]
 
 
 def test_only_a_purchase_pays_under_fixed(fixed: Setup) -> None:
-    stock = Stock.open(fixed.prepared, fixed.config, "once")
+    stock = Stock.open(fixed.prepared, fixed.config, None)
     with domain.pool(fixed, 1) as (env,):
         for number in range(20):
             rewards = bought(env, stock, number)
@@ -209,7 +210,7 @@ def test_only_a_purchase_pays_under_fixed(fixed: Setup) -> None:
 
 def test_pages_pay_under_paper(paper: Setup) -> None:
     """As in IPR: a purchase pays what it is worth; an item page what its best choice would; others nothing."""
-    stock = Stock.open(paper.prepared, paper.config, "once")
+    stock = Stock.open(paper.prepared, paper.config, None)
     with domain.pool(paper, 1) as (env,):
         for number in range(20):
             found, item, wrong, sub, back, paid, _ = bought(env, stock, number)
@@ -222,7 +223,7 @@ def test_pages_pay_under_paper(paper: Setup) -> None:
 
 def test_a_page_pays_what_all_choices_together_say(fixed: Setup) -> None:
     """Against the plain enumeration of every choice of options."""
-    stock = Stock.open(fixed.prepared, fixed.config, "once")
+    stock = Stock.open(fixed.prepared, fixed.config, None)
     for number, product in itertools.product(range(0, 150, 15), range(0, len(stock.shop), 2)):
         goal, offered = stock.goals[number], stock.shop.product(product)
         choices = list(itertools.product(*offered.options.values()))
@@ -235,12 +236,17 @@ def test_a_page_pays_what_all_choices_together_say(fixed: Setup) -> None:
 
 
 def test_each_job_draws_its_own_limits_under_paper_only(fixed: Setup, paper: Setup) -> None:
-    def limits(setup: Setup) -> list[float]:
-        stock = Stock.open(setup.prepared, setup.config, setup.quirks.webshop_draws)
-        return [goal.price_upper for goal in stock.goals]
+    def limits(setup: Setup) -> list[str]:
+        with domain.pool(setup, 1) as (env,):
+            return [env.start(task(number)) for number in range(20)]
 
-    assert limits(fixed) == limits(fixed)
-    assert limits(paper) != limits(paper)
+    def another_job(setup: Setup) -> Setup:
+        return Setup(setup.config, setup.key, setup.protocol, setup.quirks, setup.prepared)
+
+    assert limits(fixed) == limits(another_job(fixed))
+    assert limits(paper) != limits(another_job(paper))
+    # All processes of a job have the same.
+    assert limits(paper) == limits(pickle.loads(pickle.dumps(paper)))
 
 
 def test_identities_name_what_rewards_depend_on(fixed: Setup, paper: Setup) -> None:

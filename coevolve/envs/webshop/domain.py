@@ -31,7 +31,7 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
 
 def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[episodes.WebShopEpisodes]]:
     """Environments in one shop."""
-    return episodes.pool(setup.config, setup.quirks, _folder(setup), n)
+    return episodes.pool(setup.config, setup.quirks, _folder(setup), setup.chance, n)
 
 
 def _folder(setup: Setup) -> Path:

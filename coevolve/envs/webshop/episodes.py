@@ -81,9 +81,9 @@ class WebShopEpisodes:
 
 
 @contextlib.contextmanager
-def pool(config: WebShopConfig, quirks: Quirks, prepared: Path, n: int) -> Iterator[list[WebShopEpisodes]]:
-    """`n` environments for up to `n` threads in the one shop that was prepared."""
-    stock = Stock.open(prepared, config, quirks.webshop_draws)
+def pool(config: WebShopConfig, quirks: Quirks, prepared: Path, chance: int, n: int) -> Iterator[list[WebShopEpisodes]]:
+    """`n` environments for up to `n` threads in the one shop that was prepared; `chance` is the seed of a draw."""
+    stock = Stock.open(prepared, config, chance if quirks.webshop_draws == "each_job" else None)
     yield [WebShopEpisodes(stock, config, quirks) for _ in range(n)]
 
 

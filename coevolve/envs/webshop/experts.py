@@ -21,7 +21,7 @@ def experts(setup: Setup, prepared: Path, wanted: Sequence[Task]) -> Experts:
     source = setup.config.experts
     if source.file is not None:
         return matched(_published(source.file, f"{setup.key}.experts.file"), wanted, source.min_reward)
-    with pool(setup.config, setup.quirks, prepared, 1) as (env,):
+    with pool(setup.config, setup.quirks, prepared, setup.chance, 1) as (env,):
         found = [played(env, task, shopper.shop, INSTRUCTION, setup.protocol) for task in wanted]
     return matched(found, wanted, source.min_reward)
 

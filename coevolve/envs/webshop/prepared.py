@@ -7,12 +7,11 @@ import json
 import logging
 import os
 import random
-import secrets
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from coevolve import store
 from coevolve.config import WebShopConfig
@@ -75,16 +74,15 @@ class Stock:
     identity: str
 
     @classmethod
-    def open(cls, folder: Path, config: WebShopConfig, draws: Literal["once", "each_job"]) -> Self:
-        """The shop prepared in `folder`; prices and price limits are the frozen ones, or drawn here and now.
+    def open(cls, folder: Path, config: WebShopConfig, seed: int | None) -> Self:
+        """The shop prepared in `folder`; prices and price limits are the frozen ones (None), or drawn from `seed`.
 
         A draw's seed goes into the log, not into the identity: results of two jobs could never be averaged.
         """
         shop, meta, nouns = Shop.open(folder / SHOP), read_meta(folder), tagger(config.tagger)
-        if draws == "once":
+        if seed is None:
             prices = shop.prices(random.Random(config.seed))
             return cls(shop, read_goals(folder), prices, nouns, _identity(meta, nouns, meta.manifest[:8]))
-        seed = secrets.randbits(63)
         _log.info("webshop: prices and price limits of this job are drawn from seed %d", seed)
         prices, drawn = draw(shop, seed, config.goals == "human")
         return cls(shop, drawn, prices, nouns, _identity(meta, nouns, "drawn in each job"))
