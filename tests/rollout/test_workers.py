@@ -148,9 +148,10 @@ def test_errors_travel(trapdoors):
 
 
 def test_what_cannot_be_opened_says_why_here(tmp_path):
+    before = psutil.Process().children()  # of other tests
     with pytest.raises(UserError, match="walled up"), pool(keydoor.walled_up, 2, 1):
         pass
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= set(before)
 
 
 def test_no_process_has_torch(trapdoors):

@@ -70,6 +70,7 @@ def suite(quirks, **sections):
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",
         "quirks": quirks,
+        "sampler": SimpleNamespace(engine="transformers"),
         "rollout": RolloutConfig(k=2, top_p=1.0, max_new_tokens=12, retries=0),
         "pairing": PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None),
         "evaluation": EvaluationConfig(),

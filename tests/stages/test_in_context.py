@@ -185,7 +185,8 @@ def test_the_plan_takes_out_what_training_lacks(root):
     played = {(stage, "example") for stage in ("rollout", "evaluate", "ppo", "grpo")}
     assert given() == set()
     assert given("prompt.examples=1") == played | {("steps", "example")}
-    taken = {(stage, "unlearned") for stage in ("pairs", "select", "steps")}
+    taken = {(stage, "unlearned") for stage in ("pairs", "select", "steps", "reference")}
     assert given("prompt.examples=1", "prompt.trained=false") == played | taken
     alone = 'recipes.eto.settings={"prompt": {"examples": 1}, "pairing": {"expert_beaten": "swap"}}'
-    assert given(alone) == {("rollout", "example"), ("evaluate", "example"), ("pairs", "unlearned")}
+    taken = {("pairs", "unlearned"), ("reference", "unlearned")}
+    assert given(alone) == {("rollout", "example"), ("evaluate", "example")} | taken
