@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(check)
     check.add_argument("--as-if", action="store_true", help="judge orders on what is not about the paper's setting")
     check.add_argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md there")
+    check.add_argument("--model", help="of a suite with several: whose results (default: the first's)")
     check.set_defaults(command=_verify)
     named = commands.add_parser("targets", help="what can be asked of snakemake by name")
     _add_config(named)
@@ -168,7 +169,7 @@ def _verify(options: argparse.Namespace) -> int:
     from coevolve.paper import claims, verdicts
     from coevolve.stages import verify
 
-    plan, paper = Plan(config.load(options.config, options.set)), claims.load(CLAIMS)
+    plan, paper = Plan(config.load(options.config, options.set).about(options.model)), claims.load(CLAIMS)
     found = verify.verify(plan, paper, verify.finished(plan, paper), options.as_if)
     for verdict in found:
         print(verdicts.line(verdict))

@@ -106,7 +106,7 @@ class Plan:
     def inputs(self, stage: str, wildcards: Mapping[str, str]) -> dict[str, str | list[str]]:
         """Input files of a job by name."""
         if stage == "report":
-            explored = sorted(set(self.explorations(self.suite.methods).values()))
+            explored = sorted(set(Plan(self.suite.about(), self.root).explorations(self.suite.methods).values()))
             experts = [f"{self.home}/data/{env}/experts.jsonl" for env in self.suite.envs]
             own: dict[str, str | list[str]] = {"machine": self.machine, "explorations": explored, "experts": experts}
             return self._table_inputs(self.suite.methods) | own

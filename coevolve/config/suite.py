@@ -87,8 +87,8 @@ class Suite(Strict):
             for method in methods:
                 if method not in self.recipes:
                     raise ValueError(f"{key}: `{method}` is no recipe{_suggestion(method, self.recipes)}")
-        if len(self.models) != 1:
-            raise ValueError(f"models: a suite has one model, this one {len(self.models)} ({', '.join(self.models)})")
+        if not self.models:
+            raise ValueError("models: a suite has one model at least")
         if missing := self.envs.keys() - self.iterations.keys():
             raise ValueError(f"iterations: `{missing.pop()}` is missing")
         if self.protocol not in self.protocols:
@@ -123,6 +123,13 @@ class Suite(Strict):
         foreign = {other for agent in agents for env, other in agent.foreign.items() if env in self.envs}
         tiny = any(model.tiny for model in self.models.values())
         return not foreign or (not tiny and foreign <= self.envs.keys() and "coevolve" in self.recipes)
+
+    def about(self, model: str | None = None) -> Suite:
+        """The suite with one of its models alone, by default the first; raises `UserError` for one it has not."""
+        name = next(iter(self.models)) if model is None else model
+        if name not in self.models:
+            raise UserError(f"suite `{self.suite}` has no model `{name}`; name one of {', '.join(self.models)}.")
+        return self.model_copy(update={"models": {name: self.models[name]}})
 
     def under(self, method: str) -> Suite:
         """The suite with the settings that a method has of its own."""

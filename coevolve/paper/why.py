@@ -64,9 +64,10 @@ def cells(home: Path) -> list[Printed]:
     found |= {f"ablation_{path.parent.name}": path for path in home.glob("ablations/*/table.json")}
     files = sorted(found.items(), key=lambda item: (item[0] != FIRST, item[0]))
     printed = [
-        Printed(name=_name(stem, number, table, cell), file=path.as_posix(), table=_without_cells(table), cell=cell)
+        Printed(name=_name(stem, table, beside[0], cell), file=path.as_posix(), table=_without_cells(table), cell=cell)
         for stem, path in files
-        for number, table in enumerate(tables(path))
+        for beside in [list(tables(path))]
+        for table in beside
         for cell in table.cells
     ]
     if not printed:
@@ -137,9 +138,10 @@ def _json(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*.json") if path.name != chain.NAME]
 
 
-def _name(file: str, number: int, table: Table, cell: Cell) -> str:
-    """Such as `table1: SFT, WebShop`; a file's further tables are told apart by what they measure."""
-    which = f" ({table.unit})" if number else ""
+def _name(file: str, table: Table, first: Table, cell: Cell) -> str:
+    """Such as `table1: SFT, WebShop`; a file's further tables are told apart by what they measure, and of whom."""
+    other = [own for own, of_first in ((table.unit, first.unit), (table.model, first.model)) if own != of_first]
+    which = f" ({', '.join(other)})" if other else ""
     return f"{file}{which}: {table.rows[cell.row]}, {table.columns[cell.column]}"
 
 

@@ -19,7 +19,7 @@ from coevolve.types import Drop, EvalRecord
 
 
 def measurements(plan: Plan, methods: Sequence[str]) -> Iterator[Measurement]:
-    """Every method's records by environment, split and iteration, seeds together."""
+    """Every method's records by environment, split and iteration, seeds together; the plan is about one model."""
     suite = plan.suite
     (model,) = suite.models
     for method in methods:
@@ -59,16 +59,15 @@ def write_tables(tables: Sequence[Table], out: Path, name: str) -> None:
     write_json(out / f"{name}.json", [t.model_dump(mode="json") for t in tables])
 
 
-def write_summary(job: Job, compared: Sequence[Difference], methods: Sequence[str], out: Path) -> None:
-    """Leave the differences between methods, and where they come from with their pairs and drops, as `summary.md`."""
-    labels = {method: job.suite.recipes[method].label for method in methods}
-    text = f"{differences.markdown(compared, labels)}\n{_sources_and_counts(job, methods)}"
-    store.write_bytes(out / "summary.md", text.encode())
+def summary(job: Job, plan: Plan, compared: Sequence[Difference], methods: Sequence[str]) -> str:
+    """The differences between methods, and where they come from with their pairs and drops, as Markdown."""
+    labels = {method: plan.suite.recipes[method].label for method in methods}
+    return f"{differences.markdown(compared, labels)}\n{_sources_and_counts(job, plan, methods)}"
 
 
-def _sources_and_counts(job: Job, methods: Sequence[str]) -> str:
+def _sources_and_counts(job: Job, plan: Plan, methods: Sequence[str]) -> str:
     """Where each method comes from, and its pairs and drops by iteration, as Markdown."""
     left_out = Counter({path.parent.name: len(store.read(path, Drop)) for path in job.inputs["drops"]})
-    recipes = [job.suite.recipes[method] for method in methods]
+    recipes = [plan.suite.recipes[method] for method in methods]
     rows = [f"* {recipe.label}: {recipe.source}" for recipe in recipes]
-    return "\n".join(["## Methods", "", *rows, "", counts.markdown(summaries(Plan(job.suite), methods), left_out)])
+    return "\n".join(["## Methods", "", *rows, "", counts.markdown(summaries(plan, methods), left_out)])

@@ -13,12 +13,15 @@ from coevolve.paper.measurement import Measurement
 from coevolve.plan import Plan
 from coevolve.stages import analysis, verify
 from coevolve.stages.job import Job, write_json
-from coevolve.stages.measurements import final, write_summary, write_tables
+from coevolve.stages.measurements import final, summary, write_tables
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write the tables (Markdown, LaTeX, JSON), the figure and its data, and the counts."""
-    suite, paper = job.suite, claims.load(job.file("claims"))
+    """Write the tables (Markdown, LaTeX, JSON), the figure and its data, and the counts.
+
+    Of several models the first is reported; side by side they stand in a question's own table (stage `ablation`).
+    """
+    suite, paper = job.suite.about(), claims.load(job.file("claims"))
     labels = {method: suite.recipes[method].label for method in suite.methods}
     machine = load_machine(job.file("machine"))
     plan = Plan(suite, shards=machine.shards)
@@ -35,8 +38,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     store.write_bytes(out / "figure3.png", figure3.png(curves))
     compared = differences.paired(last, suite.report, 0)
     write_json(out / "differences.json", [difference.model_dump(mode="json") for difference in compared])
-    write_summary(job, compared, suite.methods, out)
-    _write_costs(plan, machine, out)
+    store.write_bytes(out / "summary.md", summary(job, plan, compared, suite.methods).encode())
+    _write_costs(Plan(job.suite, shards=machine.shards), machine, out)
     analysis.write(plan, paper, machine, suite.methods, results.explorations, out)
     counted = verify.write(judged, out)
     made_from = [path for paths in job.inputs.values() for path in paths]

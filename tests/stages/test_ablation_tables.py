@@ -1,0 +1,100 @@
+"""A question's own tables, of a suite with two models: from records on disk to cells that can be asked for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coevolve import config, store
+from coevolve.errors import UserError
+from coevolve.paper import why
+from coevolve.plan import Plan
+from coevolve.stages import ablation
+from coevolve.stages.job import Job
+from coevolve.stages.measurements import measurements
+from coevolve.types import EvalRecord, StopReason
+
+OTHER = "models.larger={label: a larger one, context: 4096, path: checkpoints/larger, parameters: 1.0e+9}"
+REWARDS = {("tiny", "sft"): 0.2, ("tiny", "eto"): 0.3, ("larger", "sft"): 0.4, ("larger", "eto"): 0.6}
+
+
+def record(number, split, model, method):
+    reward = REWARDS.get((model, method), 0.5)
+    return EvalRecord(
+        task_id=f"t{number}", split=split, seed=0, environment="a shop", reward=reward, success=False,
+        stop=StopReason.DONE, turns=3, trajectory_id=f"{model}-{method}-{number}",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def job(root, tmp_path, monkeypatch):
+    """The job of the base models' table, everything it reads made up."""
+    suite = config.load(root / "configs/smoke.yaml", [OTHER])
+    suite = suite.model_copy(update={"envs": {"webshop": suite.envs["webshop"]}})
+    plan = Plan(suite)
+    inputs = plan.inputs("ablation", {"ablation": "base_models"})
+    monkeypatch.chdir(tmp_path)
+    methods = suite.ablations["base_models"].methods
+    for method in reversed(methods):  # SFT, whose records the others begin with, comes last
+        for (model, env, _, _), path in plan.evaluations(method).items():
+            records = [record(n, split, model, method) for split in suite.envs[env].splits for n in range(4)]
+            store.write(Path(path), records)
+    for path in plan.summaries(methods).values():
+        store.write_bytes(Path(path), json.dumps({"kinds": {}, "empty": []}).encode())
+    for path in inputs["drops"]:
+        store.write(Path(path), [])
+    inputs |= {"claims": str(root / inputs["claims"])}
+    files = {
+        name: [Path(path) for path in ([found] if isinstance(found, str) else found)] for name, found in inputs.items()
+    }
+    wildcards = {"ablation": "base_models"}
+    return Job("ablation", plan.restricted("ablation", wildcards), files, wildcards, tmp_path / "work", 1)
+
+
+def test_each_model_has_its_tables(job):
+    out = Path("results/smoke/ablations/base_models")
+    assert set(job.inputs["records"]) == {Path(p) for m in job.suite.models for p in files_of(job, m)}
+    ablation.run(job, out)
+    tables = json.loads((out / "table.json").read_text())
+    assert [(table["model"], table["unit"]) for table in tables] == [
+        (job.suite.models[model].label, unit)
+        for model in ("tiny", "larger")
+        for unit in ("average reward x 100", "success rate in per cent")
+    ]
+    means = {
+        (t["model"], c["row"]): c["estimate"]["mean"]
+        for t in tables[::2]
+        for c in t["cells"]
+        if c["column"] == "webshop"
+    }
+    labels = {model: section.label for model, section in job.suite.models.items()}
+    for (model, method), reward in REWARDS.items():
+        assert means[labels[model], method] == pytest.approx(100 * reward)
+    summary = (out / "summary.md").read_text()
+    assert summary.startswith("Model: tiny Llama") and summary.count("Model: ") == 2
+
+
+def test_a_cell_is_asked_for_by_its_model_too(job):
+    ablation.run(job, Path("results/smoke/ablations/base_models"))
+    cells = why.cells(Path("results/smoke"))
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert why.find(cells, "ETO WebShop").cell.estimate.mean == pytest.approx(30)
+    assert why.find(cells, "ETO WebShop larger").cell.estimate.mean == pytest.approx(60)
+
+
+def files_of(job, model):
+    plan = Plan(job.suite.about(model))
+    return [path for method in ("sft", "eto", "coevolve") for path in plan.evaluations(method).values()]
+
+
+def test_a_report_is_about_the_first_model(job):
+    assert {m.model for m in measurements(Plan(job.suite.about()), ["sft"])} == {job.suite.models["tiny"].label}
+    with pytest.raises(UserError, match="no model `huge`; name one of tiny, larger"):
+        job.suite.about("huge")
+
+
+def test_the_papers_base_models_are_planned(root):
+    plan = Plan(config.load(root / "configs/base_models.yaml"))
+    targets = [f"{plan.home}/ablations/base_models/table.json"]
+    trained = {wildcards["model"] for stage, wildcards in plan.jobs(targets) if stage == "train"}
+    assert trained == {"llama2-7b-chat", "llama2-13b-chat", "qwen3-4b"}
