@@ -42,6 +42,7 @@ from coevolve.config.sections import (
     Source,
     SourceFile,
     Strict,
+    Supervised,
     TinyArchitecture,
 )
 from coevolve.config.suite import (
@@ -97,6 +98,7 @@ __all__ = [
     "StepsConfig",
     "Strict",
     "Suite",
+    "Supervised",
     "TaskSelection",
     "TinyArchitecture",
     "WebShopConfig",

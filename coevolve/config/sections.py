@@ -32,12 +32,15 @@ class Optimiser(Strict):
     save_steps: Positive
 
 
-class SftConfig(Optimiser):
-    """Eq. 3 to 5. `layout` of a micro-batch: `padded` rows, or rows end to end, without padding (`flat`)."""
+class Supervised(Optimiser):
+    """Training on rows. `layout` of a micro-batch: `padded` rows, or rows end to end, without padding (`flat`)."""
 
     layout: Literal["padded", "flat"]
-
     learning_rate: Rate
+
+
+class SftConfig(Supervised):
+    """Eq. 3 to 5."""
 
 
 ObjectiveName = Literal["dpo", "dpo_length", "dmpo", "simpo", "ipo", "kto"]
@@ -102,12 +105,8 @@ class TinyArchitecture(Strict):
     intermediate_size: Positive
 
 
-class PretrainConfig(Optimiser):
+class PretrainConfig(Supervised):
     """Language modelling on all tokens of `corpus`; stands where a downloaded checkpoint stands for real models."""
-
-    layout: Literal["padded", "flat"]
-
-    learning_rate: Rate
 
 
 class LoraConfig(Strict):

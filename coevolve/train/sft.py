@@ -12,7 +12,7 @@ from torch import Tensor
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
-from coevolve.config import LoraConfig, PretrainConfig, SftConfig
+from coevolve.config import LoraConfig, PretrainConfig, SftConfig, Supervised
 from coevolve.errors import UserError
 from coevolve.policies import directory
 from coevolve.train import loop, weights
@@ -20,8 +20,6 @@ from coevolve.train.batches import Batch, RowCollator, token_logps
 from coevolve.train.objective import sft_losses
 from coevolve.train.report import TrainReport, report
 from coevolve.train.rows import Row, TokenRow, everywhere, fit_rows, step_order
-
-SupervisedConfig = SftConfig | PretrainConfig
 
 
 class RowTrainer(SFTTrainer):  # type: ignore[misc]
@@ -97,17 +95,18 @@ def row_trainer(
     *,
     model: Any,
     tokenizer: Any,
-    config: SupervisedConfig,
+    config: Supervised,
     lora: LoraConfig | None,
     seed: int,
     work: Path,
 ) -> RowTrainer:
     """A trainer that is about to learn the rows in the order given."""
+    layout = config.layout
     settings = loop.settings(config, config.learning_rate, slots=len(order), model=model, seed=seed, work=work)
     return RowTrainer(
-        model=loop.reading(model, config.layout),
+        model=loop.reading(model, layout),
         args=loop.full_precision(TrlConfig(**settings, dataset_kwargs={"skip_prepare_dataset": True})),
-        data_collator=RowCollator(rows, config.layout),
+        data_collator=RowCollator(rows, layout),
         train_dataset=loop.slots_dataset(order),
         processing_class=tokenizer,
         callbacks=[loop.Progress()],
@@ -121,7 +120,7 @@ def _train(
     *,
     context: int | None,
     start: Path,
-    config: SupervisedConfig,
+    config: Supervised,
     lora: LoraConfig | None,
     seed: int,
     out: Path,
