@@ -54,10 +54,12 @@ def difference() -> float:
     states = [torch.randn(1, heads, 1001, 64, device="cuda", generator=generator) for heads in (8, 4, 4)]
     found = []
     for dtype in (torch.bfloat16, torch.float32):
-        own = [state.to(dtype).requires_grad_() for state in states]
+        query, key, value = own = [state.to(dtype).requires_grad_() for state in states]
         seen, _ = attention.attend(
             torch.nn.Module(),
-            *own,
+            query,
+            key,
+            value,
             None,
             scaling=0.125,
             cu_seq_lens_q=ends[0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     pairs = job.records("pairs", PreferencePair)
     rows = [_row(pair, renderer) for pair in pairs]
     report = dpo.run_dpo(
-        rows,
+        _scored(job, pairs, rows) if "scores" in job.inputs else rows,
         start=start,
         reference=job.policy("reference") if "reference" in job.inputs else None,
-        references=_references(job, pairs, rows) if "scores" in job.inputs else None,
         config=_as_many_steps(job),
         iteration=job.branch.iteration,
         lora=job.model.lora,
@@ -55,8 +55,8 @@ def _count(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
 
-def _references(job: Job, pairs: Sequence[PreferencePair], rows: Sequence[PairRow]) -> list[tuple[Tensor, Tensor]]:
-    """The reference policy's log-probs of both sides of each pair, as far as the context reaches."""
+def _scored(job: Job, pairs: Sequence[PreferencePair], rows: Sequence[PairRow]) -> list[PairRow]:
+    """The rows with the reference policy's log-probs of both sides, as far as the context reaches."""
     scores = reference.read(job.file("scores"))
 
     def of(side: TokenRow, trajectory_id: str) -> Tensor:
@@ -66,7 +66,7 @@ def _references(job: Job, pairs: Sequence[PreferencePair], rows: Sequence[PairRo
         return found
 
     return [
-        (of(row.chosen, pair.chosen_id), of(row.rejected, pair.rejected_id))
+        replace(row, reference=(of(row.chosen, pair.chosen_id), of(row.rejected, pair.rejected_id)))
         for pair, row in zip(pairs, rows, strict=True)
     ]
 

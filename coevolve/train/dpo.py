@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,20 +101,15 @@ def run_dpo(
     out: Path,
     work: Path,
     context: int | None = None,
-    references: Sequence[tuple[Tensor, Tensor]] | None = None,
 ) -> TrainReport:
     """Train the policy in `start` on the pairs (eq. 7 and 9) and write the policy directory `out`.
 
-    `reference` None is `start` itself; `context` None is the model's own. `iteration` counts from 1 and picks learning
-    rate and beta. `references`: for each pair the reference policy's log-probs in nats of the chosen and the rejected
-    side's tokens from the second on (as many as fit the context); None: they are computed in every step. Without a pair
-    `out` is a copy of `start`, and the report says so. Raises as `run_sft` does.
+    `reference` None is `start` itself, and is asked in every step unless the pairs bring its log-probs along; `context`
+    None is the model's own. `iteration` counts from 1 and picks learning rate and beta. Without a pair `out` is a copy
+    of `start`, and the report says so. Raises as `run_sft` does.
     """
     began = time.monotonic()
     before = directory.describe(start)
-    if references is not None:
-        known = zip(pairs, references, strict=True)
-        pairs = [dataclasses.replace(pair, reference=reference) for pair, reference in known]
     fitted = fit_pairs(pairs, context or weights.context_of(start))
     if not fitted.rows:
         weights.copy(start, out)
@@ -124,7 +118,7 @@ def run_dpo(
     order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
     own = reference is None or reference.resolve() == start.resolve()
     # With its adapters off the model is its own reference: no second copy in memory.
-    unneeded = references is not None or config.objective.reference_free or (own and lora)
+    unneeded = fitted.rows[0].reference is not None or config.objective.reference_free or (own and lora)
     trainer = pair_trainer(
         fitted.rows,
         order,

@@ -53,7 +53,7 @@ class PairRow:
     """A preference pair as tokens, with its kind and its own weights of eq. 9.
 
     `reference`: log-probs in nats of the chosen and the rejected side's tokens, from the second one on, under the
-    reference policy; None where nobody knows them yet.
+    reference policy (as many as fit the context do); None, of all pairs of a training, where nobody knows them yet.
     """
 
     kind: PairKind

@@ -5,6 +5,8 @@ model asked in every step) to `TOLERANCE`, the weights at the end to `WEIGHTS`. 
 too (tests/train/test_launch.py), and so do trainings that were killed (tests/train/test_train_resume.py).
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -52,11 +54,12 @@ PAIRS = some_pairs()
 
 
 def scored(path, folder):
-    """What the stage `reference` finds."""
+    """The pairs with what the stage `reference` finds."""
     rows = reference.distinct(side.input_ids for pair in PAIRS for side in (pair.chosen, pair.rejected))
     reference.write(folder / "scores", rows, reference.score(weights.load(path), rows, lambda *_: None))
     scores = reference.read(folder / "scores")
-    return [(scores.of(pair.chosen.input_ids), scores.of(pair.rejected.input_ids)) for pair in PAIRS]
+    known = ((scores.of(pair.chosen.input_ids), scores.of(pair.rejected.input_ids)) for pair in PAIRS)
+    return [replace(pair, reference=sides) for pair, sides in zip(PAIRS, known, strict=True)]
 
 
 @pytest.fixture
@@ -74,10 +77,10 @@ def machinery(monkeypatch):
     return turn_on
 
 
-def pair_curve(path, folder, config, lora=None, references=None):
+def pair_curve(path, folder, config, lora=None, pairs=PAIRS):
     folder.mkdir()
     places = {"start": path, "reference": None, "out": folder / "out", "work": folder / "work"}
-    report = dpo.run_dpo(PAIRS, config=config, iteration=1, lora=lora, seed=7, references=references, **places)
+    report = dpo.run_dpo(pairs, config=config, iteration=1, lora=lora, seed=7, **places)
     return report.history, load_file(folder / "out" / "model.safetensors")
 
 
@@ -135,9 +138,9 @@ def test_preference_training(variant, plain_pairs, machinery, tmp_path):
     path, lora, expected = plain_pairs
     settings, turned_on = variant
     machinery(turned_on)
-    references = scored(path, tmp_path) if "scored" in turned_on else None
+    pairs = scored(path, tmp_path) if "scored" in turned_on else PAIRS
     config = DPO.model_copy(update=settings)
-    assert_same(pair_curve(path, tmp_path / "own", config, lora, references), expected)
+    assert_same(pair_curve(path, tmp_path / "own", config, lora, pairs), expected)
 
 
 @pytest.mark.parametrize("variant", ROW_VARIANTS.values(), ids=ROW_VARIANTS)

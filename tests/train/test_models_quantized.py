@@ -7,6 +7,7 @@ import pytest
 import torch
 from peft import get_peft_model
 from safetensors.torch import load_file
+from test_models import OPTIMISER
 
 from coevolve import store
 from coevolve.config import DpoConfig, LoraConfig, SftConfig
@@ -16,17 +17,6 @@ from coevolve.train import dpo, loop, sft, weights
 from coevolve.train.rows import PairRow, Row
 from coevolve.types import PairKind
 
-OPTIMISER = {
-    "epochs": 4,
-    "batch_size": 4,
-    "micro_batch": 2,
-    "warmup": 0.0,
-    "schedule": "constant",
-    "weight_decay": 0.0,
-    "max_grad_norm": 1.0,
-    "save_steps": 3,
-    "layout": "flat",
-}
 SFT = SftConfig(**OPTIMISER, learning_rate=1e-2)
 DPO = DpoConfig(
     **OPTIMISER,
