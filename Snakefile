@@ -1,6 +1,6 @@
 """The paper as a build product: `snakemake --profile slurm`, or `snakemake --profile smoke` on one CPU machine.
 
-Names, dependencies and digests come from `coevolve.plan`; this file says only which rule a stage is and what it costs.
+Names, dependencies and digests come from `coevolve.workflow`; this file declares the rules.
 """
 
 import shlex
@@ -12,24 +12,26 @@ from pathlib import Path
 
 from snakemake.settings.types import DeploymentMethod
 
-from coevolve import config as suites, images, store
-from coevolve.dag import STAGES, load_machine
+from coevolve.assets import images
+from coevolve.config.suite import dotted, load_suite
 from coevolve.errors import UserError
-from coevolve.plan import Plan
-from coevolve.targets import targets
+from coevolve.storage.files import Lock
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import STAGES, load_machine
+from coevolve.workflow.targets import targets
 
 min_version("9.0")
 
 SUITE = f"configs/{config.get('suite', 'paper')}.yaml"
-OVERRIDES = suites.dotted({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
+OVERRIDES = dotted({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
 MACHINE_FILE = f"configs/machines/{config.get('machine', 'h100')}.yaml"
 MACHINE = load_machine(MACHINE_FILE)
-PLAN = Plan(suites.load(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
+PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
 # An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside.
 COEVOLVE = f"${{{{COEVOLVE_PYTHON:-{config.get('python', sys.executable)}}}}} -m coevolve"
 CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 IMAGES = images.locked() if CONTAINED else {}
-LOCK = store.Lock(Path(PLAN.home) / ".lock")
+LOCK = Lock(Path(PLAN.home) / ".lock")
 
 
 def inputs(stage):

@@ -13,9 +13,10 @@ import torch
 from scipy.optimize import nnls
 from torch.utils.benchmark import Timer
 
-from coevolve import config, costs
-from coevolve.config import Machine, load_machine
-from coevolve.plan import Plan
+from coevolve.config.machine import Machine, load_machine
+from coevolve.config.suite import load_suite
+from coevolve.workflow import costs
+from coevolve.workflow.plan import Plan
 
 PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
 STAGES = ("untrained", "pretrain", "sft", "refit", "reference", "train", "rollout", "evaluate", "shard")
@@ -29,7 +30,7 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", default=STAGES)
     asked = parser.parse_args()
     machine = load_machine(asked.machine)
-    plan = Plan(config.load(asked.suite), shards=machine.shards, machine=asked.machine)
+    plan = Plan(load_suite(asked.suite), shards=machine.shards, machine=asked.machine)
     stages, measured = done(plan, asked.stages)
     parts = {name: seconds(plan, slower(machine, keys), stages) for name, keys in PARTS.items()}
     before = seconds(plan, machine, stages)

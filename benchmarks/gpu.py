@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py
 
-1. The attention of `coevolve.train.attention` by PyTorch's kernel against one stretch at a time, forward and backward.
+1. `coevolve.train.varlen_attention`: PyTorch's kernel against one segment at a time, forward and backward.
 2. DPO on pairs of 4,096 tokens a side, a Llama of 1.1 billion random weights: TRL's defaults, and the kit's layouts.
    The goals: an MFU (6 N operations a token against the data sheet) of 45 %, and twice the tokens per second of TRL.
 3. Rollout of 64 episodes at once with kept keys and values, against one after the other re-encoded.
@@ -19,7 +19,7 @@ import torch
 import train
 from tabulate import tabulate
 
-from coevolve.train import attention
+from coevolve.train import varlen_attention
 
 #: TinyLlama's: 1.1 billion parameters with as many heads for keys as for queries.
 SHAPE = (2048, 22, 32, 5632, 32000)
@@ -55,7 +55,7 @@ def difference() -> float:
     found = []
     for dtype in (torch.bfloat16, torch.float32):
         query, key, value = own = [state.to(dtype).requires_grad_() for state in states]
-        seen, _ = attention.attend(
+        seen, _ = varlen_attention.attend(
             torch.nn.Module(),
             query,
             key,

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from coevolve import config, store
-from coevolve.paper import claims, differences, evidence, figure3, table1, verdicts
-from coevolve.paper.claims import Claims
-from coevolve.paper.measurement import Measurement
-from coevolve.stages.verify import resamples
+from coevolve.config.suite import load_suite
+from coevolve.report import claim_tests, claims, differences, figure3, table1, verdicts
+from coevolve.report.claims import Claims
+from coevolve.report.measurement import Measurement
+from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, StopReason
+from coevolve.workflow.verify import resamples
 
 ROOT = Path(__file__).parents[1]
 METHODS = 12
@@ -33,16 +34,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000, help="records in all (default: %(default)s)")
     asked = parser.parse_args()
-    paper, suite = claims.load(ROOT / "configs" / "claims.yaml"), config.load(ROOT / "configs" / "micro.yaml")
+    paper, suite = claims.load(ROOT / "configs" / "claims.yaml"), load_suite(ROOT / "configs" / "micro.yaml")
     measured = measurements(paper, asked.records)
     count = sum(len(m.records) for m in measured)
     labels = {m.method: m.method for m in measured}
 
     def judged() -> None:
-        results = evidence.Results(tuple(measured), ())
+        results = claim_tests.Results(tuple(measured), ())
         draws = resamples(suite.report.bootstrap, paper)
         verdicts.judge(
-            evidence.questions(paper, results, resamples=draws, seed=0, as_if=False), suite.report.confidence
+            claim_tests.questions(paper, results, resamples=draws, seed=0, as_if=False), suite.report.confidence
         )
 
     parts: dict[str, Callable[[], Any]] = {
@@ -86,7 +87,7 @@ def reread(records: list[EvalRecord]) -> list[EvalRecord]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "records.jsonl")
         path.write_text("".join(f"{record.to_json()}\n" for record in records))
-        return store.read(path, EvalRecord)
+        return jsonl.read(path, EvalRecord)
 
 
 def timed(part: Callable[[], Any]) -> float:

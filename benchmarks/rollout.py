@@ -30,14 +30,15 @@ import torch
 from tabulate import tabulate
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from coevolve import config, store
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.suite import load_suite
 from coevolve.envs.base import Env, StepResult
-from coevolve.policies import directory
+from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation, Policy
-from coevolve.policies.transformers import TransformersPolicy
-from coevolve.render import Renderer
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.rollout import rollout
-from coevolve.train import tiny
+from coevolve.storage import jsonl
+from coevolve.train import tiny_model
 from coevolve.types import PolicyRef, Sampling, Task, Trajectory, Turn
 
 ROOT = Path(__file__).parents[1]
@@ -238,7 +239,7 @@ def play(make: Callable[[], Policy], envs: Sequence[Env], tasks: Sequence[Task],
 def rollout_of(policy: Policy, envs: Sequence[Env], tasks: Sequence[Task], length: int) -> list[Trajectory]:
     """One episode of each task."""
     with tempfile.TemporaryDirectory() as folder:
-        journal = store.Journal(Path(folder) / "episodes.jsonl", Trajectory)
+        journal = jsonl.Journal(Path(folder) / "episodes.jsonl", Trajectory)
         with contextlib.closing(journal):
             return rollout(
                 tasks,
@@ -272,7 +273,7 @@ def peak_megabytes(device: str) -> float:
 
 def read_gold() -> dict[str, Trajectory]:
     """The committed gold trajectories by task id."""
-    return {trajectory.task.task_id: trajectory for trajectory in store.read(GOLD, Trajectory)}
+    return {trajectory.task.task_id: trajectory for trajectory in jsonl.read(GOLD, Trajectory)}
 
 
 def chosen(gold: Mapping[str, Trajectory], count: int) -> list[Task]:
@@ -296,7 +297,7 @@ def random_llama(shape: Shape, gold: Mapping[str, Trajectory], context: int, dev
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(architecture, dtype=getattr(torch, dtype), attn_implementation="sdpa")
-    return Acting(model.eval(), tiny.train_tokenizer(texts, min(VOCABULARY, shape.vocab)))
+    return Acting(model.eval(), tiny_model.train_tokenizer(texts, min(VOCABULARY, shape.vocab)))
 
 
 def mean_length(acting: Acting, gold: Mapping[str, Trajectory]) -> int:
@@ -311,7 +312,7 @@ def simulated(gold: Mapping[str, Trajectory], envs: int) -> Iterator[Sequence[En
     """ScienceWorld, every JVM of it started."""
     from coevolve.envs.sciworld.env import pool
 
-    suite = config.load(ROOT / "configs" / "smoke.yaml")
+    suite = load_suite(ROOT / "configs" / "smoke.yaml")
     with pool(suite.envs["sciworld"], suite.quirks, envs) as found:
         for env in found:
             env.start(next(iter(gold.values())).task)
@@ -336,8 +337,8 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     options, gold = parse(), read_gold()
     if options.policy:
-        model = directory.load_model(options.policy, getattr(torch, options.dtype)).to(options.device)
-        acting, length = Acting(model, directory.load_tokenizer(options.policy)), 64
+        model = loading.load_model(options.policy, getattr(torch, options.dtype)).to(options.device)
+        acting, length = Acting(model, loading.load_tokenizer(options.policy)), 64
     else:
         acting = random_llama(options.shape, gold, options.context, options.device, options.dtype)
         length = mean_length(acting, gold)

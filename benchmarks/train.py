@@ -32,10 +32,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer
 from trl import DPOConfig as TrlConfig
 from trl import DPOTrainer
 
-from coevolve import store
-from coevolve.config import DpoConfig
-from coevolve.render import Renderer
-from coevolve.train import dpo, reference, tiny
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import DpoConfig
+from coevolve.storage import jsonl
+from coevolve.train import dpo, reference_logps, tiny_model
 from coevolve.train.rows import PairRow, Row
 from coevolve.types import PairKind, Trajectory
 
@@ -144,8 +144,8 @@ def table(found: Sequence[Measured], setting: Setting) -> list[list[object]]:
 def measure_row(name: str, setting: Setting) -> Measured:
     """Train one epoch as the row `name` says."""
     torch.set_num_threads(setting.threads)
-    golden = store.read(GOLD, Trajectory)
-    tokenizer = tiny.train_tokenizer([m.content for t in golden for m in (*t.prompt, *t.completion)], 900)
+    golden = jsonl.read(GOLD, Trajectory)
+    tokenizer = tiny_model.train_tokenizer([m.content for t in golden for m in (*t.prompt, *t.completion)], 900)
     pairs = random_pairs(setting) if setting.length else gold_pairs(golden, tokenizer, setting.pairs)
     model = random_llama(setting, max(len(side.input_ids) for pair in pairs for side in (pair.chosen, pair.rejected)))
     parameters, clock = model.num_parameters(), Clock()
@@ -193,11 +193,11 @@ def of_kit(
     if name != ROWS[-1]:
         pairs = [as_trl_scores(pair) for pair in pairs]
     began = time.perf_counter()
-    rows = reference.distinct(side.input_ids for pair in pairs for side in (pair.chosen, pair.rejected))
-    reference.write(work / "scores", rows, reference.score(model, rows, lambda *_: None))
+    rows = reference_logps.distinct(side.input_ids for pair in pairs for side in (pair.chosen, pair.rejected))
+    reference_logps.write(work / "scores", rows, reference_logps.score(model, rows, lambda *_: None))
     scoring = time.perf_counter() - began
     trainer = dpo.pair_trainer(
-        knowing(pairs, reference.read(work / "scores")),
+        knowing(pairs, reference_logps.read(work / "scores")),
         list(range(len(pairs))),
         model=model,
         reference=None,
@@ -255,7 +255,7 @@ def losses_of(trainer: Any) -> tuple[float, ...]:
     return tuple(entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
 
 
-def knowing(pairs: Sequence[PairRow], scores: reference.Scores) -> list[PairRow]:
+def knowing(pairs: Sequence[PairRow], scores: reference_logps.Scores) -> list[PairRow]:
     """The pairs with what the reference says of them."""
     found = []
     for pair in pairs:

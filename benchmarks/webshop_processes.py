@@ -20,7 +20,8 @@ from pathlib import Path
 import yaml
 from tabulate import tabulate
 
-from coevolve.config import Quirks, WebShopConfig
+from coevolve.config.environments import WebShopConfig
+from coevolve.config.sections import Quirks
 from coevolve.envs.base import Env, Setup
 from coevolve.envs.webshop import prepared
 from coevolve.envs.workers import environments

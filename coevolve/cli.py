@@ -9,12 +9,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from coevolve import config, costs, dag, launch
-from coevolve.checks import Check
-from coevolve.dag import MIRROR, STAGES
+from coevolve.assets.checks import Check
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
-from coevolve.plan import Plan
-from coevolve.targets import targets
+from coevolve.workflow import costs, launch, stage_table
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import MIRROR, STAGES
+from coevolve.workflow.targets import targets
 
 #: What jobs read was fetched before: no library asks the network, or reports to it. Read when libraries are imported.
 OFFLINE = dict.fromkeys(
@@ -148,12 +149,12 @@ def _stage(options: argparse.Namespace) -> int:
         asked = launch.Launch(options.launch, options.processes, options.nodes)
         launch.launch(asked, options.arguments, options.threads)
         return 0
-    from coevolve.stages.execute import execute
+    from coevolve.workflow.run_stage import execute
 
     inputs: dict[str, list[Path]] = {}
     for name, path in map(_pair, options.inputs):
         inputs.setdefault(name, []).append(Path(path))
-    suite = config.load(options.config, options.set)
+    suite = load_suite(options.config, options.set)
     execute(suite, options.stage, dict(map(_pair, options.on)), inputs, options.out, options.threads)
     return 0
 
@@ -166,10 +167,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from coevolve.paper import claims, verdicts
-    from coevolve.stages import verify
+    from coevolve.report import claims, verdicts
+    from coevolve.workflow import verify
 
-    plan, paper = Plan(config.load(options.config, options.set).about(options.model)), claims.load(CLAIMS)
+    plan, paper = Plan(load_suite(options.config, options.set).about(options.model)), claims.load(CLAIMS)
     found = verify.verify(plan, paper, verify.finished(plan, paper), options.as_if)
     for verdict in found:
         print(verdicts.line(verdict))
@@ -180,8 +181,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    machine = dag.load_machine(options.machine)
-    plan = Plan(config.load(options.config, options.set), shards=machine.shards)
+    machine = stage_table.load_machine(options.machine)
+    plan = Plan(load_suite(options.config, options.set), shards=machine.shards)
     jobs = list(costs.jobs(plan, machine))
     print(f"Suite {plan.suite.suite} on {machine.label}, reckoned, not measured, from {options.machine}.\n")
     print(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
@@ -191,28 +192,28 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _targets(options: argparse.Namespace) -> int:
-    for target in targets(Plan(config.load(options.config, options.set))):
+    for target in targets(Plan(load_suite(options.config, options.set))):
         print(f"{target.name:40} {target.text}")
     return 0
 
 
 def _why(options: argparse.Namespace) -> int:
-    from coevolve.paper import claims, tree, why
+    from coevolve.report import claims, why, why_text
 
-    home = Plan(config.load(options.config, options.set)).home
+    home = Plan(load_suite(options.config, options.set)).home
     cells = why.cells(Path(home))
     if not options.cell:
         print("\n".join(cell.name for cell in cells))
         return 0
     answer = why.ask(why.find(cells, " ".join(options.cell)), claims.load(CLAIMS))
-    print(answer.to_json() if options.json else tree.text(answer, home))
+    print(answer.to_json() if options.json else why_text.text(answer, home))
     return 1 if answer.broken else 0
 
 
 def _view(options: argparse.Namespace) -> int:
-    from coevolve import view
+    from coevolve.report import view
 
-    suite = config.load(options.config, options.set)
+    suite = load_suite(options.config, options.set)
     home = Path(Plan(suite).home)
     out = options.out or home / "view"
     labels = {name: recipe.label for name, recipe in suite.recipes.items()}
@@ -275,23 +276,23 @@ def _import_ipr(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from coevolve import doctor
+    from coevolve.workflow import doctor
 
     return _print_checks(doctor.examine(doctor.patient(options.config, options.set, options.machine, options.profile)))
 
 
 def _list_mirror(options: argparse.Namespace) -> int:
-    from coevolve import needs
+    from coevolve.workflow import required_files
 
-    for need in needs.needs(config.load(options.config, options.set)):
+    for need in required_files.needs(load_suite(options.config, options.set)):
         print(need)
     return 0
 
 
 def _verify_mirror(options: argparse.Namespace) -> int:
-    from coevolve import needs
+    from coevolve.workflow import required_files
 
-    return _print_checks(needs.verify(config.load(options.config, options.set), options.root))
+    return _print_checks(required_files.verify(load_suite(options.config, options.set), options.root))
 
 
 def _print_checks(checks: Iterable[Check]) -> int:

@@ -16,12 +16,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from coevolve import seeds
+from coevolve.chat.prompts import prompt_messages
 from coevolve.envs.base import Env, EnvError
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation, Policy
 from coevolve.progress import Progress
-from coevolve.prompts import prompt_messages
-from coevolve.store import Journal
+from coevolve.storage.jsonl import Journal
 from coevolve.types import Agent, Message, PolicyRef, Protocol, Sampling, StopReason, Task, Trajectory, Turn
 
 _log = logging.getLogger(__name__)

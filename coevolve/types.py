@@ -1,7 +1,7 @@
 """The nouns of the kit: frozen, strict, schema-versioned records that survive JSON unchanged.
 
 Every record is a value: two records with the same content are equal and hash to the same
-:meth:`Record.digest`. Files of records are JSON lines, one whole record a line (`coevolve.store`).
+:meth:`Record.digest`. Files of records are JSON lines, one whole record a line (`coevolve.storage.files`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from coevolve import images
+from coevolve.assets import images
 from coevolve.errors import UserError
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from coevolve import images, store
+from coevolve.assets import images
 from coevolve.errors import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +36,7 @@ HEADER = "# Made by `python containers/generate.py` from containers/images.yaml:
 def main() -> None:
     """Write all files."""
     for path, text in files(images.source(ROOT / images.SOURCE)).items():
-        store.write_bytes(ROOT / path, text.encode())
+        files.write_bytes(ROOT / path, text.encode())
 
 
 def files(source: images.Source) -> dict[str, str]:

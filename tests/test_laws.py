@@ -46,7 +46,15 @@ def test_no_possessive_quantifiers(path):
 
 def test_torch_stays_in_its_rooms():
     """Also what keeps a dry run of hundreds of jobs interactive: the Snakefile imports no torch."""
-    rooms = ("coevolve/train/", "coevolve/policies/", "coevolve/render.py", "coevolve/stages/", "coevolve/launch.py")
+    rooms = (
+        "coevolve/train/",
+        "coevolve/policies/",
+        "coevolve/chat/chat_template.py",
+        "coevolve/stages/",
+        "coevolve/workflow/launch.py",
+        "coevolve/workflow/playing.py",
+        "coevolve/workflow/training.py",
+    )
     outside = [
         str(path.relative_to(ROOT))
         for path in MODULES
@@ -54,20 +62,8 @@ def test_torch_stays_in_its_rooms():
         and not str(path.relative_to(ROOT)).startswith(rooms)
     ]
     assert outside == []
-    code = "import sys, coevolve.plan, coevolve.cli; sys.exit('torch' in sys.modules)"
+    code = "import sys, coevolve.workflow.plan, coevolve.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-def test_functions_stay_short():
-    """Sizes are no law, but a habit: nine functions in ten have at most 30 lines."""
-    lengths = sorted(
-        (node.end_lineno or 0) - node.lineno + 1
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef)
-    )
-    assert lengths[len(lengths) * 9 // 10] <= 30
-    assert max(len(path.read_text().splitlines()) for path in MODULES) <= 400
 
 
 def test_the_snakefile_is_short():

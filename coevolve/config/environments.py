@@ -68,7 +68,7 @@ class EnvSection(Strict):
 
     @property
     def module(self) -> str:
-        """The module that stands behind this kind (`coevolve.envs.domains`)."""
+        """The module that stands behind this kind (`coevolve.envs.registry`)."""
         return f"coevolve.envs.{self.kind}.domain"
 
     @property

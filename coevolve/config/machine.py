@@ -43,7 +43,7 @@ class Shards(Strict):
 
 
 class Costs(Strict):
-    """The constants of `coevolve plan`'s cost model (`coevolve.costs`).
+    """The constants of `coevolve plan`'s cost model (`coevolve.workflow.costs`).
 
     `flops`: of one GPU (or of one process, where there is none) per second. The three utilisations are shares of it
     that training, reading a prompt and writing tokens reach. `startup_seconds`: of a job before its first step.

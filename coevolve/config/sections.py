@@ -283,7 +283,7 @@ Overridden = Literal["dpo", "pairing", "prompt", "rollout", "evaluation", "selec
 class Recipe(Strict):
     """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often.
 
-    `learns`: by which stages an agent gets from one iteration to the next (`coevolve.dag`). `settings`: keys of the
+    `learns`: the stages that train an agent in one iteration (`coevolve.workflow.stage_table`). `settings`: keys of the
     suite's own sections that this method has otherwise. `shares`: the method whose iterations these are, where only
     their number differs. `steps_like`: the method whose gradient steps, those of both agents, this one's target takes.
     """

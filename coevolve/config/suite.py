@@ -1,7 +1,7 @@
 """Suites: strict, typed YAML that inherits by explicit `extends:` and is overridden by dotted keys.
 
 An unknown key is an error that suggests the nearest known one. A stage sees a :func:`restrict`-ed suite, so it can read
-only the keys it declared, and those keys are what its rule's digest is made of (`coevolve.plan`).
+only the keys it declared, and those keys are what its rule's digest is made of (`coevolve.workflow.plan`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
+from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
 from coevolve.config.environments import KINDS, EnvConfig
-from coevolve.config.online import GrpoConfig, PpoConfig
 from coevolve.config.sections import (
     Ablation,
     DpoConfig,
@@ -144,7 +143,7 @@ class Suite(Strict):
         return self.model_copy(update=changed)
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
+def load_suite(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
     """The suite of a YAML file, `extends:` followed and `a.b.c=value` overrides applied.
 
     Raises `UserError` naming file and key for anything unreadable, unknown or out of range.

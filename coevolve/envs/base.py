@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from typing import Protocol as Interface
 
-from coevolve.config import Quirks
+from coevolve.config.sections import Quirks
 from coevolve.types import Drop, Protocol, Scalar, Task
 
 #: What every environment answers once an episode is over, and the text ones where a policy's text holds no action.

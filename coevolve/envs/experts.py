@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from coevolve import store
+from coevolve.chat.prompts import prompt_messages
 from coevolve.envs.base import Env, StepResult
 from coevolve.errors import UserError
-from coevolve.prompts import prompt_messages
+from coevolve.storage import jsonl
 from coevolve.types import Drop, DropReason, Message, Protocol, StopReason, Task, Trajectory, Turn
 
 OBSERVATION = "Observation: "
@@ -82,7 +82,7 @@ def read_eto(path: Path, task_of: Callable[[str], Task | None], parse: Callable[
     `UserError` naming the file and the item.
     """
     found = []
-    for index, item in enumerate(store.read_items(path, _Item)):
+    for index, item in enumerate(jsonl.read_items(path, _Item)):
         task = task_of(str(item.id))
         if task is None:
             raise UserError(f"{path}: item {index}: id `{item.id}` stands for no task; fetch the file again.")

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from coevolve import store
+from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.base import Env
 from coevolve.envs.sciworld.env import IDENTITY, SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import task_of
 from coevolve.errors import UserError
-from coevolve.prompts import prompt_messages, write_action
+from coevolve.storage import jsonl
 from coevolve.types import StopReason, Trajectory, Turn
 
 MEMORY_MB = 256
@@ -93,7 +93,7 @@ def replay_recorded_sciworld(path: Path, simplification: str = "easy", limit: in
     instruction, first observation and `steps`, with `teleport_steps` as a second episode where there are any.
     """
     own = path.suffix == ".jsonl"
-    trajectories = store.read(path, Trajectory) if own else list(_recorded(path))
+    trajectories = jsonl.read(path, Trajectory) if own else list(_recorded(path))
     if not trajectories:
         raise UserError(f"{path}: holds no episodes; give another file.")
     simulator = Simulator(MEMORY_MB, READ_TIMEOUT_S)

@@ -1,8 +1,8 @@
 """Environments in processes of their own, for those whose steps keep a processor busy.
 
 Python runs one thread at a time, so all environments of a process share one core. Here each process
-(`coevolve.envs.host`) opens a share of them and does their steps. What answers behind them, such as a server or a JVM,
-it has for itself.
+(`coevolve.envs.worker_process`) opens a share of them and does their steps. What answers behind them, such as a server
+or a JVM, it has for itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any
 
-from coevolve.envs import host
+from coevolve.envs import worker_process
 from coevolve.envs.base import Env, EnvError, Setup, StepResult
-from coevolve.envs.domains import domain
+from coevolve.envs.registry import domain
 from coevolve.types import Task
 
 #: What has not ended so many seconds after it was told to is killed.
@@ -36,7 +36,7 @@ def environments(setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
 
 
 @contextlib.contextmanager
-def pool(opened: host.Pool, n: int, processes: int) -> Iterator[Sequence[Env]]:
+def pool(opened: worker_process.Pool, n: int, processes: int) -> Iterator[Sequence[Env]]:
     """`n` environments as the picklable `opened` opens them, divided among `processes` (0: all in this one).
 
     The processes end with the block, and when this one ends, however it does. One that is gone is an `EnvError` to its
@@ -92,7 +92,7 @@ class RemoteEnv:
 class Worker:
     """A share of `n` environments, and the process they live in."""
 
-    def __init__(self, opened: host.Pool, n: int) -> None:
+    def __init__(self, opened: worker_process.Pool, n: int) -> None:
         self._opened, self._n, self._replacing = opened, n, threading.Lock()
         self._process = Process(opened, n)
 
@@ -112,7 +112,7 @@ class Worker:
 class Process:
     """A process with `n` environments, and the pipe to it; `gone` once that is broken."""
 
-    def __init__(self, opened: host.Pool, n: int) -> None:
+    def __init__(self, opened: worker_process.Pool, n: int) -> None:
         greeting = pickle.dumps((opened, n))
         self.gone = False
         self._waiting: dict[int, Future[Any]] = {}
@@ -120,7 +120,7 @@ class Process:
         self._link, theirs = multiprocessing.Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", host.__name__, str(theirs.fileno())],
+                [sys.executable, "-m", worker_process.__name__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

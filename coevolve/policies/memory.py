@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from coevolve.policies.engine import cache_bytes
+from coevolve.policies.kv_cache import cache_bytes
 
 #: Shares of free memory that keys and values may take: a GPU has to hold passes too, a machine other programs.
 GPU_SHARE, CPU_SHARE = 0.8, 0.5

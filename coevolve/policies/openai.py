@@ -25,8 +25,8 @@ from pydantic import ValidationError
 from coevolve import seeds
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.directory import REF_NAME
-from coevolve.store import Journal
+from coevolve.storage.jsonl import Journal
+from coevolve.storage.policy_dir import REF_NAME
 from coevolve.types import Message, PolicyRef, Record, Sampling
 
 LengthKey = Literal["max_tokens", "max_completion_tokens"]

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from coevolve import seeds
+from coevolve.chat.chat_template import Renderer
 from coevolve.errors import UserError
-from coevolve.policies import directory
+from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.window import LongPrompt, Window
-from coevolve.render import Renderer
+from coevolve.policies.context import LongPrompt, Window
+from coevolve.storage import policy_dir
 from coevolve.types import PolicyRef, Sampling
 
 
@@ -53,7 +54,7 @@ class VllmPolicy:
         conversations step at once (the others wait), and over how many GPUs the weights are divided. Raises `UserError`
         where vLLM is missing or refuses them.
         """
-        ref, gpu = directory.describe(path), torch.cuda.is_available()
+        ref, gpu = policy_dir.describe(path), torch.cuda.is_available()
         vllm = _vllm()
         gc.collect()  # an engine that was let go keeps its memory until its cycles are collected
         try:
@@ -71,7 +72,7 @@ class VllmPolicy:
         except ValueError as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{path}: vLLM refuses this policy or a key of `sampler` ({reason}).") from error
-        return cls(llm, directory.load_tokenizer(path), ref, context=context, long_prompt=long_prompt)
+        return cls(llm, loading.load_tokenizer(path), ref, context=context, long_prompt=long_prompt)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """The next action of each conversation, in order."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve import store
-from coevolve.config import Ablation
-from coevolve.paper import claims, differences, table1
-from coevolve.paper.claims import Claims
-from coevolve.paper.table import Table
-from coevolve.plan import Plan
-from coevolve.stages.job import Job
-from coevolve.stages.measurements import final, measurements, summary, write_tables
+from coevolve.config.sections import Ablation
+from coevolve.report import claims, differences, table1
+from coevolve.report.claims import Claims
+from coevolve.report.table import Table
+from coevolve.storage import files
+from coevolve.workflow.job import Job
+from coevolve.workflow.measurements import final, measurements, summary, write_tables
+from coevolve.workflow.plan import Plan
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     found = [_of_model(job, plan, ablation, paper) for plan in plans]
     tables = [table for own, _ in found for table in own]
     write_tables(tables, out, "table")
-    store.write_bytes(out / "summary.md", "\n".join(text for _, text in found).encode())
+    files.write_bytes(out / "summary.md", "\n".join(text for _, text in found).encode())
     return {"cells": sum(cell.estimate is not None for table in tables for cell in table.cells)}
 
 

@@ -8,14 +8,14 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve import store
+from coevolve.chat.prompts import demonstration, prompt_messages
 from coevolve.envs.base import Selection
-from coevolve.envs.domains import domain
 from coevolve.envs.experts import Experts
+from coevolve.envs.registry import domain
 from coevolve.errors import UserError
-from coevolve.prompts import demonstration, prompt_messages
-from coevolve.stages.job import Job
+from coevolve.storage import files, jsonl
 from coevolve.types import Drop, Task, Trajectory
+from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     if job.suite.prompt.examples and job.suite.prompt.trained:
         tuned, guides = ([_after(shown, one, said) for one in experts] for experts in (tuned, guides))
     drops = [*selection.drops, *_own(found, selection.training)]
-    store.write(out / "sft.jsonl", tuned)
-    store.write(out / "experts.jsonl", guides)
-    store.write(out / "explore.jsonl", selection.explore)
-    store.write(out / "evaluate.jsonl", selection.evaluate)
-    store.write(out / "drops.jsonl", drops)
-    store.write_bytes(out / "instruction.txt", said.encode())
-    store.write(out / "example.json", [shown])
+    jsonl.write(out / "sft.jsonl", tuned)
+    jsonl.write(out / "experts.jsonl", guides)
+    jsonl.write(out / "explore.jsonl", selection.explore)
+    jsonl.write(out / "evaluate.jsonl", selection.evaluate)
+    jsonl.write(out / "drops.jsonl", drops)
+    files.write_bytes(out / "instruction.txt", said.encode())
+    jsonl.write(out / "example.json", [shown])
     counts = {"sft": len(selection.sft), "explore": len(selection.explore)} | _splits(selection.evaluate)
     notes = {
         **counts,

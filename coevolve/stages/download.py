@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve import mirror
-from coevolve.stages.job import Job
+from coevolve.assets import downloads
+from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the file of the job's source; the folder named in COEVOLVE_MIRROR is looked into before the network."""
     name = job.wildcards["source"]
     source = job.suite.sources[name]
-    folder = mirror.folder()
+    folder = downloads.folder()
     if folder and (folder / name / source.file).is_file():
         folder /= name
-    mirror.fetch(source, out / source.file, folder)
+    downloads.fetch(source, out / source.file, folder)
     return {"licence": source.licence, "sha256": source.sha256}

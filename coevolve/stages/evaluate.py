@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve import store
-from coevolve.config import Quirks
-from coevolve.stages.endpoint import spent
-from coevolve.stages.episodes import counts, evaluation, gathered
-from coevolve.stages.job import Job
+from coevolve.config.sections import Quirks
+from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, StopReason, Task, Trajectory
+from coevolve.workflow.endpoint import spent
+from coevolve.workflow.job import Job
+from coevolve.workflow.playing import counts, evaluation, gathered
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -19,8 +19,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tasks = job.records("tasks", Task)
     episodes = (gathered if "parts" in job.inputs else evaluation)(job, tasks)
     scored = records(episodes, job.suite.quirks, job.branch.seed, job.suite.evaluation.samples)
-    store.write(out / "episodes.jsonl", episodes)
-    store.write(out / "records.jsonl", scored)
+    jsonl.write(out / "episodes.jsonl", episodes)
+    jsonl.write(out / "records.jsonl", scored)
     return {**counts(episodes), **spent(job), "left_out": len(tasks) - len(scored)}
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve import store
-from coevolve.config import SciWorldConfig
+from coevolve.config.environments import SciWorldConfig
 from coevolve.envs.sciworld import gold
 from coevolve.envs.sciworld.tasks import select
 from coevolve.errors import UserError
-from coevolve.stages.job import Job
+from coevolve.storage import files, jsonl
 from coevolve.types import Trajectory
+from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     if not isinstance(env, SciWorldConfig):
         raise UserError(f"envs.{name}: only ScienceWorld has gold trajectories to make; give a suite with it alone.")
     selection = select(env.tasks, env.splits, job.suite.quirks.overlap)
-    journal = store.Journal(job.work / "gold.jsonl", Trajectory)
+    journal = jsonl.Journal(job.work / "gold.jsonl", Trajectory)
     trajectories, drops = gold.generate(
         selection.training,
         journal,
@@ -28,8 +28,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         memory_mb=env.memory_mb,
         read_timeout=env.read_timeout,
     )
-    store.write(out / "gold.jsonl", trajectories)
-    found = store.sha256(out / "gold.jsonl")
+    jsonl.write(out / "gold.jsonl", trajectories)
+    found = files.sha256(out / "gold.jsonl")
     if env.experts.format == "gold" and found != env.experts.sha256:
         raise UserError(f"the gold trajectories have sha256 {found}, not `envs.{name}.experts.sha256`.")
     return {"trajectories": len(trajectories), "drops": len(drops), "sha256": found}

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coevolve.stages.job import Job
-from coevolve.stages.worlds import learn
 from coevolve.train import grpo
+from coevolve.workflow.job import Job
+from coevolve.workflow.online import learn
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from coevolve import pairing, store
-from coevolve.stages.asking import example
-from coevolve.stages.job import Job, write_json
+from coevolve.methods import pairing
+from coevolve.storage import jsonl
 from coevolve.types import Agent, Task, Trajectory
+from coevolve.workflow.job import Job, write_json
+from coevolve.workflow.task_prompts import example
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         rollouts,
         unlearned=example(job, "unlearned"),
     )
-    store.write(out / "pairs.jsonl", result.pairs)
-    store.write(out / "drops.jsonl", result.drops)
+    jsonl.write(out / "pairs.jsonl", result.pairs)
+    jsonl.write(out / "drops.jsonl", result.drops)
     summary = pairing.summary(result)
     write_json(out / "summary.json", summary)
     for sentence in summary["empty"]:

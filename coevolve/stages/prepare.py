@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from coevolve.envs.domains import Preparing, domain
-from coevolve.stages.job import Job
+from coevolve.envs.registry import Preparing, domain
+from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:

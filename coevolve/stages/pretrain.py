@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.policies import directory
-from coevolve.render import Renderer
-from coevolve.stages.corpus import rows
-from coevolve.stages.job import Job
-from coevolve.stages.learning import notes, prepare
+from coevolve.chat.chat_template import Renderer
+from coevolve.policies import loading
 from coevolve.train import sft
 from coevolve.types import Trajectory
+from coevolve.workflow.corpus import rows
+from coevolve.workflow.job import Job
+from coevolve.workflow.training import notes, prepare
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Train from `start` on the corpus and write a policy directory."""
     prepare(job)
     start = job.policy("start")
-    corpus = rows(job.records("corpus", Trajectory), Renderer(directory.load_tokenizer(start)))
+    corpus = rows(job.records("corpus", Trajectory), Renderer(loading.load_tokenizer(start)))
     config = job.model.pretrain
     assert config is not None, "the plan asks for pre-training of tiny models only"
     report = sft.run_pretrain(

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve.dag import SOURCES
-from coevolve.policies import directory
+from coevolve.chat.chat_template import Renderer
+from coevolve.chat.prompts import without_example
+from coevolve.policies import loading
 from coevolve.progress import Progress
-from coevolve.prompts import without_example
-from coevolve.render import Renderer
-from coevolve.stages.asking import example
-from coevolve.stages.corpus import rows
-from coevolve.stages.job import Job
-from coevolve.stages.learning import prepare
-from coevolve.train import reference, weights
+from coevolve.train import policy_io, reference_logps
 from coevolve.types import PreferencePair, Trajectory
+from coevolve.workflow.corpus import rows
+from coevolve.workflow.job import Job
+from coevolve.workflow.stage_table import SOURCES
+from coevolve.workflow.task_prompts import example
+from coevolve.workflow.training import prepare
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -28,11 +28,11 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """
     prepare(job)
     policy = job.policy("policy")
-    renderer = Renderer(directory.load_tokenizer(policy))
-    wanted = reference.distinct(row[: job.model.context] for row in _rows(job, renderer))
-    model = weights.load(policy, job.model.lora)
-    logps = reference.score(model, wanted, Progress("rows").report)
-    reference.write(out / "scores.safetensors", wanted, logps)
+    renderer = Renderer(loading.load_tokenizer(policy))
+    wanted = reference_logps.distinct(row[: job.model.context] for row in _rows(job, renderer))
+    model = policy_io.load(policy, job.model.lora)
+    logps = reference_logps.score(model, wanted, Progress("rows").report)
+    reference_logps.write(out / "scores.safetensors", wanted, logps)
     return {"rows": len(wanted), "tokens": sum(map(len, wanted))}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.stages import sft
-from coevolve.stages.job import Job
+from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:

@@ -6,14 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from coevolve import costs, store
-from coevolve.config import Machine, load_machine
-from coevolve.paper import claims, differences, figure3, html, table1, verdicts
-from coevolve.paper.measurement import Measurement
-from coevolve.plan import Plan
-from coevolve.stages import analysis, verify
-from coevolve.stages.job import Job, write_json
-from coevolve.stages.measurements import final, summary, write_tables
+from coevolve.config.machine import Machine, load_machine
+from coevolve.report import claims, differences, figure3, html, table1, verdicts
+from coevolve.report.measurement import Measurement
+from coevolve.storage import files
+from coevolve.workflow import analysis_files, costs, verify
+from coevolve.workflow.job import Job, write_json
+from coevolve.workflow.measurements import final, summary, write_tables
+from coevolve.workflow.plan import Plan
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -35,16 +35,16 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     curves = figure3.curves(drawn, labels, suite.report, 0)
     write_tables(tables, out, "table1")
     write_json(out / "figure3.json", curves.model_dump(mode="json"))
-    store.write_bytes(out / "figure3.png", figure3.png(curves))
+    files.write_bytes(out / "figure3.png", figure3.png(curves))
     compared = differences.paired(last, suite.report, 0)
     write_json(out / "differences.json", [difference.model_dump(mode="json") for difference in compared])
-    store.write_bytes(out / "summary.md", summary(job, plan, compared, suite.methods).encode())
+    files.write_bytes(out / "summary.md", summary(job, plan, compared, suite.methods).encode())
     _write_costs(Plan(job.suite, shards=machine.shards), machine, out)
-    analysis.write(plan, paper, machine, suite.methods, results.explorations, out)
+    analysis_files.write(plan, paper, machine, suite.methods, results.explorations, out)
     counted = verify.write(judged, out)
     made_from = [path for paths in job.inputs.values() for path in paths]
     page = html.report(out, f"Suite {suite.suite}", paper, made_from)
-    store.write_bytes(out / "report.html", page.encode())
+    files.write_bytes(out / "report.html", page.encode())
     return {**counted, "cells": sum(cell.estimate is not None for t in tables for cell in t.cells)}
 
 
@@ -56,7 +56,7 @@ def _write_costs(plan: Plan, machine: Machine, out: Path) -> None:
         "method": costs.lines((method, cost) for _, method, cost in found),
     }
     text = "\n\n".join(costs.text(heading, rows) for heading, rows in tables.items())
-    store.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
+    files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
     write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in tables.items()})
 
 

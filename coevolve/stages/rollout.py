@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve import store
-from coevolve.stages.episodes import counts, exploration, gathered
-from coevolve.stages.job import Job
+from coevolve.storage import jsonl
 from coevolve.types import Task
+from coevolve.workflow.job import Job
+from coevolve.workflow.playing import counts, exploration, gathered
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `episodes.jsonl` in task order: played here, or in parts by other jobs."""
     episodes = (gathered if "parts" in job.inputs else exploration)(job, job.records("tasks", Task))
-    store.write(out / "episodes.jsonl", episodes)
+    jsonl.write(out / "episodes.jsonl", episodes)
     return counts(episodes)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.policies import directory
-from coevolve.render import Renderer
-from coevolve.stages.corpus import rows
-from coevolve.stages.job import Job
-from coevolve.stages.learning import notes, prepare
+from coevolve.chat.chat_template import Renderer
+from coevolve.policies import loading
 from coevolve.train import sft
 from coevolve.types import Trajectory
+from coevolve.workflow.corpus import rows
+from coevolve.workflow.job import Job
+from coevolve.workflow.training import notes, prepare
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Fine-tune from `start` on the experts and write a policy directory; the agent's name decides its seed."""
     prepare(job)
     start = job.policy("start")
-    experts = rows(job.records("experts", Trajectory), Renderer(directory.load_tokenizer(start)))
+    experts = rows(job.records("experts", Trajectory), Renderer(loading.load_tokenizer(start)))
     report = sft.run_sft(
         experts,
         start=start,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve import store
-from coevolve.stages.endpoint import spent
-from coevolve.stages.episodes import counts, evaluation, exploration
-from coevolve.stages.job import Job
+from coevolve.storage import jsonl
 from coevolve.types import Task
+from coevolve.workflow.endpoint import spent
+from coevolve.workflow.job import Job
+from coevolve.workflow.playing import counts, evaluation, exploration
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tasks = part(job.records("tasks", Task), number, of)
     play = evaluation if job.wildcards["whole"] == "eval" else exploration
     episodes = play(job, tasks)
-    store.write(out / "episodes.jsonl", episodes)
+    jsonl.write(out / "episodes.jsonl", episodes)
     return {**counts(episodes), **spent(job)}
 
 

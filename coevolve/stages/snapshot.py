@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve import hub, mirror
-from coevolve.stages.job import Job
+from coevolve.assets import downloads, hub
+from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the model's files; the folder named in COEVOLVE_MIRROR is looked into before the network."""
     model = job.model
-    manifest = hub.fetch(str(model.hub), model.revision, out, job.work, mirror.folder())
+    manifest = hub.fetch(str(model.hub), model.revision, out, job.work, downloads.folder())
     return {"bytes": sum(file.bytes for file in manifest.files), "files": len(manifest.files)}

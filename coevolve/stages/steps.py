@@ -1,4 +1,4 @@
-"""IPR's pairs: whole trajectories by the method's recipe, and steps along the experts' ways (`coevolve.steps`)."""
+"""IPR's pairs: whole trajectories by the method's recipe, and steps along the experts' trajectories."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coevolve import pairing, steps, store
-from coevolve.stages.asking import example
-from coevolve.stages.episodes import play
-from coevolve.stages.job import Job, write_json
+from coevolve.methods import pairing, step_pairs
+from coevolve.storage import jsonl
 from coevolve.types import Agent, PairKind, Task, Trajectory, Turn
+from coevolve.workflow.job import Job, write_json
+from coevolve.workflow.playing import play
+from coevolve.workflow.task_prompts import example
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +33,17 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     agent = _Player(job, "policy", job.temperature, samples=1)
     scorer = _Player(job, "scorer", job.suite.steps.temperature, job.suite.steps.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]
-    found = steps.refine(job.suite.steps, rules, weights, tasks, experts, agent, scorer)
+    found = step_pairs.refine(job.suite.steps, rules, weights, tasks, experts, agent, scorer)
     both = replace(
         whole,
         pairs=whole.pairs + found.pairs,
         drops=whole.drops + found.drops,
         kinds={**whole.kinds, PairKind.EXPERT_STEP: found.count},
     )
-    store.write(out / "pairs.jsonl", both.pairs)
-    store.write(out / "drops.jsonl", both.drops)
-    store.write(out / "explored.jsonl", found.explored)
-    store.write(out / "worths.jsonl", found.worths)
+    jsonl.write(out / "pairs.jsonl", both.pairs)
+    jsonl.write(out / "drops.jsonl", both.drops)
+    jsonl.write(out / "explored.jsonl", found.explored)
+    jsonl.write(out / "worths.jsonl", found.worths)
     summary = {**pairing.summary(both), "played": {player.policy: player.cost for player in (agent, scorer)}}
     write_json(out / "summary.json", summary)
     for sentence in summary["empty"]:

@@ -9,21 +9,21 @@ from typing import Any
 
 from torch import Tensor
 
-from coevolve.config import DpoConfig
-from coevolve.policies import directory
-from coevolve.render import Renderer
-from coevolve.stages.job import Job
-from coevolve.stages.learning import notes, prepare
-from coevolve.train import dpo, reference
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import DpoConfig
+from coevolve.policies import loading
+from coevolve.train import dpo, reference_logps
 from coevolve.train.rows import PairRow, TokenRow
 from coevolve.types import PreferencePair
+from coevolve.workflow.job import Job
+from coevolve.workflow.training import notes, prepare
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Train from `start` on the pairs, held to `scores` of a reference policy or to the `reference` itself."""
     prepare(job)
     start = job.policy("start")
-    renderer = Renderer(directory.load_tokenizer(start))
+    renderer = Renderer(loading.load_tokenizer(start))
     pairs = job.records("pairs", PreferencePair)
     rows = [_row(pair, renderer) for pair in pairs]
     report = dpo.run_dpo(
@@ -57,7 +57,7 @@ def _count(path: Path) -> int:
 
 def _scored(job: Job, pairs: Sequence[PreferencePair], rows: Sequence[PairRow]) -> list[PairRow]:
     """The rows with the reference policy's log-probs of both sides, as far as the context reaches."""
-    scores = reference.read(job.file("scores"))
+    scores = reference_logps.read(job.file("scores"))
 
     def of(side: TokenRow, trajectory_id: str) -> Tensor:
         found = scores.of(side.input_ids[: job.model.context])

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from coevolve import hub, store
+from coevolve.assets import hub
 from coevolve.errors import UserError
-from coevolve.policies import directory, openai
-from coevolve.stages.corpus import texts
-from coevolve.stages.job import Job
-from coevolve.train import tiny
+from coevolve.policies import openai
+from coevolve.storage import files, policy_dir
+from coevolve.train import tiny_model
 from coevolve.types import Trajectory
+from coevolve.workflow.corpus import texts
+from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -25,27 +26,27 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         manifest = hub.verify(job.file("model"))
         names = [file.name for file in manifest.files]
         _link(job.policy("model"), names, out)
-        ref = directory.seal(out, name=name, base=manifest.hub, revision=manifest.revision)
+        ref = policy_dir.seal(out, name=name, base=manifest.hub, revision=manifest.revision)
         return {"policy": ref.sha256, "linked": names}
     if model.endpoint:
         ref = openai.name(model.endpoint.model)
-        store.write_bytes(out / directory.REF_NAME, ref.to_json().encode() + b"\n")
+        files.write_bytes(out / policy_dir.REF_NAME, ref.to_json().encode() + b"\n")
         return {"policy": ref.sha256}
     if model.tiny is None:
         source = Path(str(model.path))
         names = _checkpoint(source)
         _link(source, names, out)
-        ref = directory.seal(out, name=source.name, base=str(source), revision=model.revision)
+        ref = policy_dir.seal(out, name=source.name, base=str(source), revision=model.revision)
         return {"policy": ref.sha256, "linked": names}
     corpus = texts(job.records("corpus", Trajectory))
-    ref = tiny.build(model.tiny, context=model.context, texts=corpus, seed=job.seed, out=out, name=name)
+    ref = tiny_model.build(model.tiny, context=model.context, texts=corpus, seed=job.seed, out=out, name=name)
     return {"policy": ref.sha256, "texts": len(corpus)}
 
 
 def _checkpoint(source: Path) -> list[str]:
     if not (source / "config.json").exists():
         raise UserError(f"{source}: no checkpoint here; put the model in transformers' format there or change `path`.")
-    return sorted(path.name for path in source.iterdir() if path.is_file() and path.name != directory.REF_NAME)
+    return sorted(path.name for path in source.iterdir() if path.is_file() and path.name != policy_dir.REF_NAME)
 
 
 def _link(source: Path, names: Iterable[str], out: Path) -> None:

@@ -16,20 +16,22 @@ from trl import DPOConfig as TrlConfig
 from trl import DPOTrainer
 from trl.trainer import dpo_trainer
 
-from coevolve.config import DpoConfig, LoraConfig, ObjectiveConfig, per_iteration
-from coevolve.policies import directory
-from coevolve.train import loop, weights
-from coevolve.train.batches import PairCollator, token_logps
-from coevolve.train.objective import PairLosses, Side, objective, pair_losses
-from coevolve.train.report import TrainReport, kind_means, report
+from coevolve.config.sections import DpoConfig, LoraConfig, ObjectiveConfig
+from coevolve.config.suite import per_iteration
+from coevolve.policies import loading
+from coevolve.storage import policy_dir
+from coevolve.train import loop, policy_io
+from coevolve.train.collate import PairCollator, token_logps
+from coevolve.train.losses import PairLosses, Side, objective, pair_losses
 from coevolve.train.rows import PairRow, fit_pairs, step_order
+from coevolve.train.train_report import TrainReport, kind_means, report
 
 # TRL would hash all weights, in every process, for a cache that the kit does not use.
 dpo_trainer.hash_module = lambda _: None
 
 
 class PairTrainer(DPOTrainer):  # type: ignore[misc]
-    """DPOTrainer with the objective of `coevolve.train.objective` and batches from a `PairCollator`."""
+    """DPOTrainer with the objective of `coevolve.train.losses` and batches from a `PairCollator`."""
 
     #: `compute_loss` divides by the number of pairs of the whole batch, so the trainer must not divide again.
     loss_is_scaled_for_ga = True
@@ -109,10 +111,10 @@ def run_dpo(
     of `start`, and the report says so. Raises as `run_sft` does.
     """
     began = time.monotonic()
-    before = directory.describe(start)
-    fitted = fit_pairs(pairs, context or weights.context_of(start))
+    before = policy_dir.describe(start)
+    fitted = fit_pairs(pairs, context or policy_io.context_of(start))
     if not fitted.rows:
-        weights.copy(start, out)
+        policy_io.copy(start, out)
         note = f"no pair to train on ({fitted.dropped} of {len(pairs)} dropped): the policy is the one it started from"
         return report(fitted, [], config.batch_size, [], seconds=time.monotonic() - began, note=note)
     order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
@@ -122,9 +124,9 @@ def run_dpo(
     trainer = pair_trainer(
         fitted.rows,
         order,
-        model=weights.load(start, lora),
-        reference=None if unneeded else weights.load(reference or start, lora),
-        tokenizer=directory.load_tokenizer(start),
+        model=policy_io.load(start, lora),
+        reference=None if unneeded else policy_io.load(reference or start, lora),
+        tokenizer=loading.load_tokenizer(start),
         config=config,
         iteration=iteration,
         lora=lora,
@@ -132,7 +134,7 @@ def run_dpo(
         work=work,
     )
     history = loop.run(trainer, work)
-    weights.write(trainer, start, before, out, f"dpo{iteration}")
+    policy_io.write(trainer, start, before, out, f"dpo{iteration}")
     return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - began)
 
 

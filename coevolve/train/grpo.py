@@ -24,12 +24,13 @@ from datasets import Dataset
 from trl import GRPOConfig as TrlConfig
 from trl import GRPOTrainer
 
-from coevolve.config import LoraConfig
-from coevolve.config.online import GrpoConfig
-from coevolve.policies import directory
-from coevolve.train import loop, online, weights
+from coevolve.config.baselines import GrpoConfig
+from coevolve.config.sections import LoraConfig
+from coevolve.policies import loading
+from coevolve.storage import policy_dir
+from coevolve.train import loop, online, policy_io
 from coevolve.train.online import Experience, Explorer, World
-from coevolve.train.report import TrainReport
+from coevolve.train.train_report import TrainReport
 from coevolve.types import Task
 
 
@@ -92,12 +93,12 @@ def run_grpo(
     """
     began = time.monotonic()
     online.require_one_device("GRPO")
-    before = directory.describe(start)
+    before = policy_dir.describe(start)
     explorer = Explorer(world, start, context=context, seed=seed, work=work)
     plan = online.visits(world.tasks, config.batch_size // config.group, config.epochs, seed)
     trainer = group_trainer(explorer, plan, start=start, config=config, lora=lora, seed=seed, work=work)
     history = loop.run(trainer, work)
-    weights.write(trainer, start, before, out, "grpo")
+    policy_io.write(trainer, start, before, out, "grpo")
     return explorer.report(history, out, steps=len(plan), passes=1, seconds=time.monotonic() - began)
 
 
@@ -112,7 +113,7 @@ def group_trainer(
     work: Path,
 ) -> GroupTrainer:
     """A trainer that is about to play the steps of `plan` and to learn from each."""
-    model = weights.load(start)
+    model = policy_io.load(start)
     slots = len(plan) * config.batch_size
     settings = loop.settings(config, config.learning_rate, slots=slots, model=model, seed=seed, work=work)
     del settings["max_length"]  # the explorer keeps to the context
@@ -129,7 +130,7 @@ def group_trainer(
         model=model,
         args=TrlConfig(**settings, **own),
         train_dataset=Dataset.from_dict({"prompt": [task.task_id for step in plan for task in step]}),
-        processing_class=directory.load_tokenizer(start),
+        processing_class=loading.load_tokenizer(start),
         callbacks=[loop.Progress()],
         peft_config=loop.peft_config(lora),
     )

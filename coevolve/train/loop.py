@@ -19,10 +19,10 @@ from torch import Tensor
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
 from coevolve import seeds
-from coevolve.config import LoraConfig, Optimiser
+from coevolve.config.sections import LoraConfig, Optimiser
 from coevolve.errors import UserError
-from coevolve.train import attention, weights
-from coevolve.train.batches import Layout
+from coevolve.train import policy_io, varlen_attention
+from coevolve.train.collate import Layout
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def slots_dataset(order: list[int]) -> Dataset:
 
 def reading(model: Any, layout: Layout) -> Any:
     """The model, able to read batches of a layout; raises `UserError` where it is not."""
-    return model if layout == "padded" else attention.use(model)
+    return model if layout == "padded" else varlen_attention.use(model)
 
 
 def total(trainer: Any, mine: int, device: torch.device) -> Tensor:
@@ -166,8 +166,8 @@ class Progress(TrainerCallback):  # type: ignore[misc]
 
 def run(trainer: Any, work: Path) -> list[dict[str, float]]:
     """Train to the end, from the last complete checkpoint in `work` if there is one; one entry of history a step."""
-    weights.widen_adapters(trainer.model)
-    weights.require_full_precision(trainer.model)
+    policy_io.widen_adapters(trainer.model)
+    policy_io.require_full_precision(trainer.model)
     trainer.remove_callback(PrinterCallback)
     with PartialState().main_process_first():
         checkpoint = last_complete(work)

@@ -15,18 +15,19 @@ import peft
 import torch
 from accelerate.utils import is_peft_model  # type: ignore[import-untyped]
 
-from coevolve import seeds, store
-from coevolve.config import LoraConfig
+from coevolve import seeds
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import LoraConfig
 from coevolve.envs.base import Env
 from coevolve.errors import UserError
-from coevolve.policies import directory
-from coevolve.policies.transformers import TransformersPolicy
-from coevolve.policies.window import LongPrompt
-from coevolve.render import Renderer
+from coevolve.policies import loading
+from coevolve.policies.context import LongPrompt
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.rollout import PromptBuilder, rollout
-from coevolve.train import loop, weights
-from coevolve.train.report import TrainReport
+from coevolve.storage import jsonl, policy_dir
+from coevolve.train import loop, policy_io
 from coevolve.train.rows import Row
+from coevolve.train.train_report import TrainReport
 from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, Trajectory
 
 
@@ -70,16 +71,16 @@ class Explorer:
     """
 
     def __init__(self, world: World, start: Path, *, context: int | None, seed: int, work: Path) -> None:
-        self.context = context or weights.context_of(start)
+        self.context = context or policy_io.context_of(start)
         self._world, self._seed, self._work = world, seed, work
-        self._before, self._tokenizer = directory.describe(start), directory.load_tokenizer(start)
+        self._before, self._tokenizer = policy_dir.describe(start), loading.load_tokenizer(start)
         self._renderer = Renderer(self._tokenizer)
 
     def play(self, model: Any, step: int, tasks: Sequence[Task]) -> list[Trajectory]:
         """One episode of each of `tasks`, in their order; a task that stands there twice is played twice."""
         world = self._world
         ref = PolicyRef(name=f"{self._before.name}@{step}", sha256=_digest(model), base=self._before.base)
-        journal = store.Journal(self._journal(step), Trajectory)
+        journal = jsonl.Journal(self._journal(step), Trajectory)
         with evaluating(model), contextlib.closing(journal):
             policy = TransformersPolicy(
                 causal(model),
@@ -123,7 +124,7 @@ class Explorer:
     ) -> TrainReport:
         """What the training's episodes, now written to `out`, and its `history` come to."""
         episodes = [episode for step in range(steps) for episode in self._played(step)]
-        store.write(out / "episodes.jsonl", episodes)
+        jsonl.write(out / "episodes.jsonl", episodes)
         rows = [self.experience(episode) for episode in episodes]
         learned = [row for row in rows if row is not None]
         return TrainReport(
@@ -150,7 +151,7 @@ class Explorer:
 
     def _played(self, step: int) -> list[Trajectory]:
         """A step's episodes, by task and sample; its journal has them in the order in which they ended."""
-        return sorted(store.read(self._journal(step), Trajectory), key=lambda e: (e.task.task_id, e.sample))
+        return sorted(jsonl.read(self._journal(step), Trajectory), key=lambda e: (e.task.task_id, e.sample))
 
 
 def visits(tasks: Sequence[Task], per_step: int, epochs: float, seed: int) -> list[list[Task]]:
@@ -169,7 +170,7 @@ def visits(tasks: Sequence[Task], per_step: int, epochs: float, seed: int) -> li
 
 def load(start: Path, lora: LoraConfig | None, seed: int) -> Any:
     """The policy in `start`, ready to be trained: in float32, with fresh adapters if there are to be any."""
-    model = weights.load(start)
+    model = policy_io.load(start)
     if lora is None:
         return model
     with seeded(seed, "adapters"):

@@ -28,14 +28,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
 from coevolve import seeds
-from coevolve.config import LoraConfig
-from coevolve.config.online import PpoConfig
+from coevolve.config.baselines import PpoConfig
+from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
-from coevolve.policies import directory
-from coevolve.train import online, weights
-from coevolve.train.batches import lay
+from coevolve.storage import policy_dir
+from coevolve.train import online, policy_io
+from coevolve.train.collate import lay
 from coevolve.train.online import Experience, Explorer, World
-from coevolve.train.report import TrainReport
+from coevolve.train.train_report import TrainReport
 
 logger = logging.getLogger(__name__)
 
@@ -258,9 +258,9 @@ def run_ppo(
     """
     began = time.monotonic()
     online.require_one_device("PPO")
-    before = directory.describe(start)
+    before = policy_dir.describe(start)
     explorer = Explorer(world, start, context=context, seed=seed, work=work)
-    reference = None if lora else weights.load(start)  # without its adapters the policy is the one it started from
+    reference = None if lora else policy_io.load(start)  # without its adapters the policy is the one it started from
     trainer = PpoTrainer(online.load(start, lora, seed), reference, config, seed)
     plan = online.visits(world.tasks, config.rollouts, config.epochs, seed)
     for iteration in range(trainer.resume(work), len(plan)):
@@ -270,7 +270,7 @@ def run_ppo(
             trainer.learn(rows, iteration)
         trainer.save(work, iteration + 1)
         logger.info("iteration %d of %d, reward %.3f", iteration + 1, len(plan), fmean(e.reward for e in episodes))
-    weights.write(trainer, start, before, out, "ppo")
+    policy_io.write(trainer, start, before, out, "ppo")
     seconds = time.monotonic() - began
     return explorer.report(trainer.history, out, steps=len(plan), passes=config.passes, seconds=seconds)
 

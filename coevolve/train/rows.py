@@ -17,7 +17,7 @@ EMPTY = -1
 
 
 class TokenRow(Protocol):
-    """A trajectory as tokens; `action_mask` is 1 on the tokens the agent produced. `coevolve.render` makes them."""
+    """A trajectory as tokens; `action_mask` is 1 on the tokens the agent produced."""
 
     @property
     def input_ids(self) -> Sequence[int]:

@@ -12,18 +12,19 @@ from torch import Tensor
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
-from coevolve.config import LoraConfig, PretrainConfig, SftConfig, Supervised
+from coevolve.config.sections import LoraConfig, PretrainConfig, SftConfig, Supervised
 from coevolve.errors import UserError
-from coevolve.policies import directory
-from coevolve.train import loop, weights
-from coevolve.train.batches import Batch, RowCollator, token_logps
-from coevolve.train.objective import sft_losses
-from coevolve.train.report import TrainReport, report
+from coevolve.policies import loading
+from coevolve.storage import policy_dir
+from coevolve.train import loop, policy_io
+from coevolve.train.collate import Batch, RowCollator, token_logps
+from coevolve.train.losses import sft_losses
 from coevolve.train.rows import Row, TokenRow, everywhere, fit_rows, step_order
+from coevolve.train.train_report import TrainReport, report
 
 
 class RowTrainer(SFTTrainer):  # type: ignore[misc]
-    """SFTTrainer with eq. 5 of `coevolve.train.objective` and batches from a `RowCollator`."""
+    """SFTTrainer with eq. 5 of `coevolve.train.losses` and batches from a `RowCollator`."""
 
     #: `compute_loss` divides by the number of action tokens of the whole batch, so the trainer must not divide again.
     loss_is_scaled_for_ga = True
@@ -127,15 +128,15 @@ def _train(
     work: Path,
 ) -> TrainReport:
     began = time.monotonic()
-    before = directory.describe(start)
-    fitted = fit_rows(rows, context or weights.context_of(start))
+    before = policy_dir.describe(start)
+    fitted = fit_rows(rows, context or policy_io.context_of(start))
     if not fitted.rows:
         raise UserError(f"{start}: {stage} got no row with an action token inside the context; give it trajectories.")
     order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
-    model, tokenizer = weights.load(start, lora), directory.load_tokenizer(start)
+    model, tokenizer = policy_io.load(start, lora), loading.load_tokenizer(start)
     trainer = row_trainer(
         fitted.rows, order, model=model, tokenizer=tokenizer, config=config, lora=lora, seed=seed, work=work
     )
     history = loop.run(trainer, work)
-    weights.write(trainer, start, before, out, stage)
+    policy_io.write(trainer, start, before, out, stage)
     return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - began)

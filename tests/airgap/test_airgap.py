@@ -10,11 +10,11 @@ import pytest
 from airgap.hubserver import LISTING, REVISION, serving
 from checkout import copy_of, environment
 
-from coevolve import store
-from coevolve.config import TinyArchitecture
-from coevolve.stages.corpus import texts
-from coevolve.train import tiny
+from coevolve.config.sections import TinyArchitecture
+from coevolve.storage import jsonl
+from coevolve.train import tiny_model
 from coevolve.types import Trajectory
+from coevolve.workflow.corpus import texts
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=airgap"]
 #: Loopback only: the simulator's JVM talks to Python over it.
@@ -51,8 +51,8 @@ def coevolve(repo: Path, *arguments: str, **variables: str) -> "subprocess.Compl
 @pytest.mark.timeout(1200)
 def test_a_suite_runs_without_a_route_once_its_model_was_fetched(repo: Path, tmp_path: Path, alone: list[str]) -> None:
     published = tmp_path / "published"
-    corpus = texts(store.read(repo / "data/sciworld/gold.jsonl", Trajectory)[:40])
-    tiny.build(ARCHITECTURE, context=512, texts=corpus, seed=0, out=published, name="tiny")
+    corpus = texts(jsonl.read(repo / "data/sciworld/gold.jsonl", Trajectory)[:40])
+    tiny_model.build(ARCHITECTURE, context=512, texts=corpus, seed=0, out=published, name="tiny")
     verify = ["mirror", "verify", "--config", "configs/airgap.yaml"]
     assert "missing models.tiny" in coevolve(repo, *verify).stdout
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve import config, images
-from coevolve.dag import STAGES
+from coevolve.assets import images
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
-from coevolve.plan import Plan
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import STAGES
 
 #: They go to the network, so they run on the login node, outside of images.
 OUTSIDE = {"download", "snapshot"}
@@ -185,7 +186,7 @@ def test_the_smallest_image_builds_and_runs_a_stage(root, tmp_path):
     done = build(clone, *shlex.split(os.environ["COEVOLVE_BUILD"]), "mysql")
     assert done.returncode == 0, done.stderr[-4000:]
     (image,) = (clone / images.FOLDER).glob("mysql-*.sif")
-    task = Plan(config.load(root / "configs/smoke.yaml")).arguments("data", {"env": "intercode_sql"})
+    task = Plan(load_suite(root / "configs/smoke.yaml")).arguments("data", {"env": "intercode_sql"})
     stage = f"$COEVOLVE_PYTHON -m coevolve data --config configs/smoke.yaml {task}"
     # What the kit needs of a root to run the server as nobody, should this be one.
     rights = ["--add-caps=CAP_CHOWN,CAP_DAC_OVERRIDE,CAP_FOWNER,CAP_KILL,CAP_SETGID,CAP_SETUID"] * (os.geteuid() == 0)

@@ -51,20 +51,20 @@ def test_a_second_run_has_nothing_to_do(finished):
 
 def test_editing_a_docstring_or_comment_reruns_nothing(finished):
     with edited(
-        finished, "coevolve/train/objective.py", lambda text: '"""Another docstring."""\n# a remark\n' + body(text)
+        finished, "coevolve/train/losses.py", lambda text: '"""Another docstring."""\n# a remark\n' + body(text)
     ):
         assert jobs_to_run(finished) == Counter()
 
 
 def test_editing_the_loss_reruns_training_and_what_follows(finished):
-    with edited(finished, "coevolve/train/objective.py", lambda text: text + "\nANOTHER = 1\n"):
+    with edited(finished, "coevolve/train/losses.py", lambda text: text + "\nANOTHER = 1\n"):
         jobs = jobs_to_run(finished)
     assert {"pretrain", "sft", "train", "rollout", "evaluate", "report"} <= set(jobs)
     assert "data" not in jobs and "untrained" not in jobs
 
 
 def test_editing_the_pairing_reruns_pairs_and_what_follows(finished):
-    with edited(finished, "coevolve/pairing.py", lambda text: text + "\nANOTHER = 1\n"):
+    with edited(finished, "coevolve/methods/pairing.py", lambda text: text + "\nANOTHER = 1\n"):
         jobs = jobs_to_run(finished)
     assert jobs["pairs"] == 6 and jobs["train"] == 5
     assert jobs["reference"] == 2, "the first iteration's log-probs are of trajectories, and stand"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coevolve import store
+from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, Task, Trajectory
 
 SECTIONS, SUITE = "coevolve/config/environments.py", "configs/guess.yaml"
@@ -42,13 +42,13 @@ def test_the_plan_knows_it(ran):
 def test_a_policy_plays_it_and_experts_solve_it(added, ran):
     assert len(ran) == 2
     data = added.folder / "results/guess/data/guess"
-    experts = store.read(data / "sft.jsonl", Trajectory)
+    experts = jsonl.read(data / "sft.jsonl", Trajectory)
     assert len(experts) == 20
     assert {(expert.reward, expert.environment) for expert in experts} == {(1.0, "Guess 1")}
     records = added.folder / "results/guess/tiny/guess/base/untrained/eval/records.jsonl"
-    evaluated = [task.task_id for task in store.read(data / "evaluate.jsonl", Task)]
+    evaluated = [task.task_id for task in jsonl.read(data / "evaluate.jsonl", Task)]
     assert len(evaluated) == 6
-    assert [record.task_id for record in store.read(records, EvalRecord)] == evaluated
+    assert [record.task_id for record in jsonl.read(records, EvalRecord)] == evaluated
 
 
 def test_its_experts_replay_in_any_order(page, added):
@@ -56,7 +56,7 @@ def test_its_experts_replay_in_any_order(page, added):
 
 
 def test_all_jobs_reach_the_section_and_no_stage_the_package(added):
-    code = "from coevolve.provenance import reachable; print(*reachable('coevolve.stages.rollout'))"
+    code = "from coevolve.storage.provenance import reachable; print(*reachable('coevolve.stages.rollout'))"
     found = added.python(code).split()
     assert "coevolve.config.environments" in found
     assert [name for name in found if "guess" in name] == []

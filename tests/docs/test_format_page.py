@@ -7,14 +7,16 @@ import re
 import pytest
 import yaml
 
-from coevolve import config, images, pairing
-from coevolve.costs import Line
-from coevolve.dag import STAGES
-from coevolve.hub import Manifest
-from coevolve.paper.table import Table
-from coevolve.paper.verdicts import Verdict
+from coevolve.assets import images
+from coevolve.assets.hub import Manifest
+from coevolve.config.suite import load_suite
+from coevolve.methods import pairing
+from coevolve.report.table import Table
+from coevolve.report.verdicts import Verdict
 from coevolve.stages.evaluate import records
 from coevolve.types import Drop, EvalRecord, PolicyRef, PreferencePair, Provenance, Task, Trajectory, Turn
+from coevolve.workflow.costs import Line
+from coevolve.workflow.stage_table import STAGES
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PolicyRef, Provenance, Table, Verdict, Manifest]
 
@@ -49,13 +51,13 @@ def test_no_example_is_left_unread(examples):
 
 
 def test_the_record_is_what_evaluation_makes_of_the_trajectory(examples, root):
-    quirks = config.load(root / "configs/smoke.yaml").quirks
+    quirks = load_suite(root / "configs/smoke.yaml").quirks
     (record,) = records([Trajectory.from_json(examples["Trajectory"])], quirks, seed=0)
     assert record == EvalRecord.from_json(examples["EvalRecord"])
 
 
 def test_the_pair_and_the_summary_are_what_pairing_makes_of_the_trajectory(examples, root):
-    suite = config.load(root / "configs/smoke.yaml")
+    suite = load_suite(root / "configs/smoke.yaml")
     rollout = Trajectory.from_json(examples["Trajectory"])
     shown = PreferencePair.from_json(examples["PreferencePair"])
     said = [message.content for message in shown.chosen]

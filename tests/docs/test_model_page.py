@@ -5,9 +5,9 @@ import torch
 import yaml
 from templates.models import qwen3, tokenizer
 
-from coevolve import config
+from coevolve.chat.chat_template import read_template
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
-from coevolve.render import read_template
 
 OWN = "results/own/own/webshop/base/untrained/policy/target"
 BAD = {
@@ -64,7 +64,7 @@ def test_the_policy_says_what_the_model_says_by_itself(page, suite, ran):
 
 
 def test_adapters_are_one_more_key(suite):
-    assert config.load(suite.folder / "configs/adapted.yaml").models["own"].lora.rank == 16
+    assert load_suite(suite.folder / "configs/adapted.yaml").models["own"].lora.rank == 16
 
 
 def test_the_model_of_the_hub_is_the_one_in_the_kit(page, root):

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import store
-from coevolve.config import ExpertSource
+from coevolve.chat.prompts import parse_action
+from coevolve.config.environments import ExpertSource
 from coevolve.envs.experts import read_eto
 from coevolve.envs.sciworld.experts import read, task_of_id
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.errors import UserError
-from coevolve.prompts import parse_action
+from coevolve.storage import files, jsonl
 from coevolve.types import DropReason, Trajectory
 
 ANIMAL = task_of("find-animal", 218, "train")
@@ -33,7 +33,7 @@ def item(identity: str = "11_218", **more) -> dict:
 
 
 def source(path: Path, form: str = "eto", min_reward: float = 0.0) -> ExpertSource:
-    return ExpertSource(format=form, path=str(path), sha256=store.sha256(path), min_reward=min_reward)
+    return ExpertSource(format=form, path=str(path), sha256=files.sha256(path), min_reward=min_reward)
 
 
 def write(path: Path, content) -> Path:
@@ -82,7 +82,7 @@ def test_the_committed_gold_file_in_the_order_of_the_tasks() -> None:
     tasks = [task_of("find-plant", 3, "train"), task_of("find-animal", 1, "train")]
     found = read(source(DATA / "gold.jsonl", "gold"), tasks, "experts")
     assert [trajectory.task for trajectory in found.trajectories] == tasks
-    total = len(store.read(DATA / "gold.jsonl", Trajectory))
+    total = len(jsonl.read(DATA / "gold.jsonl", Trajectory))
     assert len(found.drops) == total - 2
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import store
+from coevolve.chat.prompts import parse_action
 from coevolve.envs.sciworld.gold import canonical, generate, shortened, thoughts, with_looks
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
-from coevolve.prompts import parse_action
+from coevolve.storage import files, jsonl
 from coevolve.types import Trajectory
 
 GOLD = DATA / "gold.jsonl"
@@ -24,18 +24,18 @@ CHEAP = (
 
 @pytest.fixture(scope="module")
 def committed() -> list[Trajectory]:
-    return store.read(GOLD, Trajectory)
+    return jsonl.read(GOLD, Trajectory)
 
 
 def make(tasks, path: Path):
-    journal = store.Journal(path, Trajectory)
+    journal = jsonl.Journal(path, Trajectory)
     made = generate(tasks, journal, simplification="easy", memory_mb=256, read_timeout=60.0)
     journal.close()
     return made
 
 
 def test_the_readme_states_the_files_hash() -> None:
-    assert store.sha256(GOLD) in (DATA / "README.md").read_text(encoding="utf-8")
+    assert files.sha256(GOLD) in (DATA / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_committed_trajectory_is_a_success_on_a_training_task(committed: list[Trajectory]) -> None:
@@ -61,12 +61,12 @@ def test_regeneration_gives_the_committed_bytes(committed: list[Trajectory], tmp
 
 def test_generation_resumes_and_answers_in_list_order(committed: list[Trajectory], tmp_path: Path) -> None:
     known = next(t for t in committed if t.task.kind == "find-animal").model_copy(update={"seed": 5})
-    store.write(tmp_path / "gold.jsonl", [known])
+    jsonl.write(tmp_path / "gold.jsonl", [known])
     missing = next(t for t in committed if t.task.kind == "find-plant")
     made, drops = make([known.task, missing.task], tmp_path / "gold.jsonl")
     assert made == [missing, known]
     assert drops == []
-    assert len(store.read(tmp_path / "gold.jsonl", Trajectory)) == 2
+    assert len(jsonl.read(tmp_path / "gold.jsonl", Trajectory)) == 2
 
 
 def test_a_walk_becomes_one_teleport_and_a_focus_is_preceded_by_a_look() -> None:

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import store
 from coevolve.envs.replay import replay, replay_all, replay_recorded_sciworld
 from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.tasks import DATA
 from coevolve.errors import UserError
+from coevolve.storage import jsonl
 from coevolve.types import Trajectory
 
 
 @pytest.fixture(scope="module")
 def committed() -> list[Trajectory]:
-    return store.read(DATA / "gold.jsonl", Trajectory)
+    return jsonl.read(DATA / "gold.jsonl", Trajectory)
 
 
 def tampered(trajectory: Trajectory, number: int, **change) -> Trajectory:

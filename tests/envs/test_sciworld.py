@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coevolve import store
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError
 from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, one_line
 from coevolve.envs.sciworld.jvm import HOME, Simulator
 from coevolve.envs.sciworld.tasks import task_of
 from coevolve.errors import UserError
+from coevolve.storage import files
 
 ANIMAL = task_of("find-animal", 0, "train")
 ANIMAL_START = """\
@@ -190,7 +190,7 @@ def test_one_jvm_serves_all_environments(simulator: Simulator) -> None:
 
 
 def test_the_simulator_writes_nothing_where_it_runs(env: SciWorld) -> None:
-    before = store.sha256(HOME / "object_type_ids.tsv")
+    before = files.sha256(HOME / "object_type_ids.tsv")
     env.start(task_of("mendelian-genetics-known-plant", 0, "train"))
     env.step("look around")
-    assert store.sha256(HOME / "object_type_ids.tsv") == before
+    assert files.sha256(HOME / "object_type_ids.tsv") == before

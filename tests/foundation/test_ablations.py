@@ -3,15 +3,15 @@
 import pytest
 import yaml
 
-from coevolve import config
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
-from coevolve.plan import Plan
-from coevolve.targets import targets
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.targets import targets
 
 
 @pytest.fixture(scope="module")
 def plan(root):
-    return Plan(config.load(root / "configs/paper.yaml", ["seeds=[0,1]"]))
+    return Plan(load_suite(root / "configs/paper.yaml", ["seeds=[0,1]"]))
 
 
 MODEL, ENV = "llama2-7b-chat", "webshop"
@@ -61,15 +61,15 @@ def test_the_compute_matched_control_plays_and_learns_as_much_as_both_agents(pla
 
 
 def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):
-    everywhere = {target.name for target in targets(Plan(config.load(root / "configs/smoke.yaml")))}
+    everywhere = {target.name for target in targets(Plan(load_suite(root / "configs/smoke.yaml")))}
     assert "webshop_coevolve" in everywhere
     assert not any("foreign" in name for name in everywhere), "tiny models have a tokenizer each"
-    plan = Plan(config.load(root / "configs/micro.yaml"))
+    plan = Plan(load_suite(root / "configs/micro.yaml"))
     named = {target.name for target in targets(plan)}
     assert "ablation_positive_agent" in named
     assert not any("foreign" in name for name in named)
     with pytest.raises(UserError, match="`foreign_failure_agent` needs an environment"):
-        config.load(root / "configs/micro.yaml", ["methods=[sft, foreign_failure_agent]"])
+        load_suite(root / "configs/micro.yaml", ["methods=[sft, foreign_failure_agent]"])
 
 
 def test_a_foreign_failure_agent_is_the_one_last_trained_elsewhere(plan):

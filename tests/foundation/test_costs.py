@@ -6,19 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import cli, config, costs
-from coevolve.plan import Plan
+from coevolve import cli
+from coevolve.config.machine import load_machine
+from coevolve.config.suite import load_suite
+from coevolve.workflow import costs
+from coevolve.workflow.plan import Plan
 
 
 @pytest.fixture
 def machine(root):
-    return config.load_machine(root / "configs/machines/h100.yaml")
+    return load_machine(root / "configs/machines/h100.yaml")
 
 
 @pytest.fixture
 def plan(root, machine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what was downloaded here counts as done
-    return Plan(config.load(root / "configs/paper.yaml"), root=str(tmp_path), shards=machine.shards)
+    return Plan(load_suite(root / "configs/paper.yaml"), root=str(tmp_path), shards=machine.shards)
 
 
 def test_a_plan_names_its_machine(root, capsys):
@@ -73,13 +76,13 @@ def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine
 def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path):
     """Seconds of a machine twice as fast in training, half as fast in playing and in starting."""
     machine = root / "configs/machines/cpu.yaml"
-    known = config.load_machine(machine)
+    known = load_machine(machine)
     own = known.costs
     other = {"training": own.training * 2, "reading": own.reading / 2, "writing": own.writing / 2}
     real = known.model_copy(
         update={"costs": own.model_copy(update={**other, "startup_seconds": own.startup_seconds * 2})}
     )
-    plan = Plan(config.load(root / "configs/smoke.yaml"), root=str(tmp_path / "results"))
+    plan = Plan(load_suite(root / "configs/smoke.yaml"), root=str(tmp_path / "results"))
     for stage, wildcards in plan.jobs():
         if seconds := costs.cost(plan, real, stage, wildcards).seconds:
             folder = Path(plan.folder(stage, wildcards))
@@ -94,8 +97,8 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
 
 def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    alone = config.load_machine(root / "configs/machines/one-gpu.yaml")
-    plan = Plan(config.load(root / "configs/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
+    alone = load_machine(root / "configs/machines/one-gpu.yaml")
+    plan = Plan(load_suite(root / "configs/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
     stages = {stage for stage, _ in plan.jobs()}
     assert "snapshot" in stages and "download" not in stages
     assert all(alone.needs(stage).processes == 1 and alone.needs(stage).gpus <= 1 for stage in stages)
@@ -112,6 +115,6 @@ def test_every_model_of_the_hub_is_planned_from_its_pinned_commit(root, tmp_path
     suite.write_text(
         f"extends: [{', '.join(map(str, parts))}]\nsuite: own\nprotocol: fixed\nseeds: [0]\nmethods: [sft]\n"
     )
-    plan = Plan(config.load(suite))
+    plan = Plan(load_suite(suite))
     assert list(plan.suite.models) == [name]
     assert [wildcards for stage, wildcards in plan.jobs() if stage == "snapshot"] == [{"model": name}]

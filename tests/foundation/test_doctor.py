@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve import cluster, config, doctor, images, needs, store
-from coevolve.checks import Check
+from coevolve.assets import images
+from coevolve.assets.checks import Check
+from coevolve.config.machine import Machine
 from coevolve.errors import UserError
+from coevolve.storage import files
+from coevolve.workflow import doctor, required_files, slurm
 
 #: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
 SINFO = "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\ncpu|up|(null)"
@@ -23,19 +26,19 @@ def repo(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def machine(root: Path, **settings: object) -> config.Machine:
+def machine(root: Path, **settings: object) -> Machine:
     raw = yaml.safe_load((root / "configs/machines/h100.yaml").read_text()) | {"launch": None}
     stages = {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1}, "sft": {"gpus": settings.pop("gpus", 8)}}
-    return config.Machine.model_validate(raw | {"stages": stages} | settings)
+    return Machine.model_validate(raw | {"stages": stages} | settings)
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts commands of Slurm on PATH, of which `sinfo` runs the given shell script."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     def script(text: str) -> None:
-        for name in cluster.PROGRAMS:
+        for name in slurm.PROGRAMS:
             (tmp_path / name).write_text(f"#!/bin/sh\n{text if name == 'sinfo' else ''}\n")
             (tmp_path / name).chmod(0o755)
 
@@ -47,8 +50,8 @@ def examine(root: Path, **settings: object) -> dict[str, Check]:
     return {check.what: check for check in doctor._machine(patient.machine, patient.slurm)}  # type: ignore[arg-type]
 
 
-def test_a_machine_that_has_all_is_well(repo: Path, slurm: Callable[[str], None]) -> None:
-    slurm(f"printf '{SINFO}'")
+def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], None]) -> None:
+    fake_slurm(f"printf '{SINFO}'")
     found = examine(repo)
     assert {check.status for check in found.values()} == {"ok"}
     assert found["partition"].text == "h100"
@@ -71,31 +74,31 @@ def test_a_machine_that_has_all_is_well(repo: Path, slurm: Callable[[str], None]
     ids=["no partition", "closed", "no type", "no GPU", "too few"],
 )
 def test_what_slurm_has_not(
-    repo: Path, slurm: Callable[[str], None], settings: dict[str, object], what: str, words: str
+    repo: Path, fake_slurm: Callable[[str], None], settings: dict[str, object], what: str, words: str
 ) -> None:
-    slurm(f"printf '{SINFO}'")
+    fake_slurm(f"printf '{SINFO}'")
     check = examine(repo, **settings)[what]
     assert check.status == "wrong" and words in check.text
 
 
-def test_a_gpu_of_any_type(repo: Path, slurm: Callable[[str], None]) -> None:
-    slurm("printf 'all*|up|gpu:2\\n'")
+def test_a_gpu_of_any_type(repo: Path, fake_slurm: Callable[[str], None]) -> None:
+    fake_slurm("printf 'all*|up|gpu:2\\n'")
     assert examine(repo, gpu=None, gpus=2)["GPU"].status == "ok"
     assert examine(repo, gpu=None, gpus=3)["GPU"].status == "wrong"
 
 
-def test_a_cluster_without_a_default_partition(repo: Path, slurm: Callable[[str], None]) -> None:
-    slurm("printf 'a|up|gpu:h100:8\\n'")
+def test_a_cluster_without_a_default_partition(repo: Path, fake_slurm: Callable[[str], None]) -> None:
+    fake_slurm("printf 'a|up|gpu:h100:8\\n'")
     assert "Slurm has no default partition; name one of its own in `partition` (a)" in examine(repo)["partition"].text
 
 
 def test_a_slurm_that_does_not_answer(
-    repo: Path, slurm: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    repo: Path, fake_slurm: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
+    fake_slurm("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
     assert "Unable to contact slurm controller" in examine(repo)["Slurm"].text
-    monkeypatch.setattr(cluster, "SECONDS", 0.5)
-    slurm("exec sleep 30")
+    monkeypatch.setattr(slurm, "SECONDS", 0.5)
+    fake_slurm("exec sleep 30")
     assert "timed out" in examine(repo)["Slurm"].text
 
 
@@ -111,7 +114,7 @@ def test_a_launch_file_that_is_not_there(repo: Path) -> None:
 
 
 def test_gpus_that_torch_does_not_see(repo: Path) -> None:
-    (check,) = doctor._machine(machine(repo, gpus=99, gpus_per_node=99), slurm=False)
+    (check,) = doctor._machine(machine(repo, gpus=99, gpus_per_node=99), on_slurm=False)
     assert check.status == "wrong" and "a stage asks for 99" in check.text
 
 
@@ -120,15 +123,15 @@ def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, m
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no `apptainer` on PATH"):
         doctor._apptainer()
-    assert "no images were built here" in needs.image_checks()[0].text
+    assert "no images were built here" in required_files.image_checks()[0].text
     images.LOCK.parent.mkdir()
     (tmp_path / "built.sif").write_bytes(b"an image")
     image = images.add("train", Path("built.sif"), "0" * 40, "base")
-    assert [check.status for check in needs.image_checks()] == ["ok"]
+    assert [check.status for check in required_files.image_checks()] == ["ok"]
     image.file.write_bytes(b"another")
-    assert f"{image.file} has sha256" in needs.image_checks()[0].text
+    assert f"{image.file} has sha256" in required_files.image_checks()[0].text
     image.file.unlink()
-    (check,) = needs.image_checks()
+    (check,) = required_files.image_checks()
     assert check.status == "wrong" and "is not there" in check.text
 
 
@@ -148,7 +151,7 @@ def test_room_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    look = f"from coevolve import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
+    look = f"from coevolve.workflow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
     done = on_small_disk(tmp_path, f'head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"')
     assert done.stdout == (
         f"wrong   disk of {tmp_path}: it takes no file (No space left on device); make room or link it elsewhere.\n"
@@ -204,7 +207,7 @@ def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(
     dump = tmp_path / "dump.sql"
     dump.write_text("select 1")
     settings = ["--set", f"envs.intercode_sql.dump.path={dump}"]
-    done = run(*settings, "--set", f"envs.intercode_sql.dump.sha256='{store.sha256(dump)}'")
+    done = run(*settings, "--set", f"envs.intercode_sql.dump.sha256='{files.sha256(dump)}'")
     assert done.returncode == 0, done.stdout
     assert {line.split()[0] for line in done.stdout.splitlines()} == {"ok"}
     done = run(*settings, "--set", f"{gold}={tmp_path}/nowhere.jsonl")

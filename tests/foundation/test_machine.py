@@ -3,28 +3,28 @@ import re
 import pytest
 import yaml
 
-from coevolve import config
-from coevolve.config import Shards
-from coevolve.dag import STAGES, load_machine
+from coevolve.config.machine import Shards
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
-from coevolve.plan import Plan
 from coevolve.stages.shard import part
-from coevolve.targets import targets
 from coevolve.types import Task
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import STAGES, load_machine
+from coevolve.workflow.targets import targets
 
 MACHINES = ["cpu", "h100"]
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_machines_name_stages_that_exist(root, name):
-    machine = config.load_machine(root / f"configs/machines/{name}.yaml")
+    machine = load_machine(root / f"configs/machines/{name}.yaml")
     assert set(machine.stages) - {"default"} <= set(STAGES)
-    kinds = {env.kind for env in config.load(root / "configs/paper.yaml").envs.values()}
+    kinds = {env.kind for env in load_suite(root / "configs/paper.yaml").envs.values()}
     assert set(machine.costs.turn_seconds) == kinds
 
 
 def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root):
-    machine = config.load_machine(root / "configs/machines/h100.yaml")
+    machine = load_machine(root / "configs/machines/h100.yaml")
     asked = machine.resources("train")
     assert asked["gpu"] == asked["processes"] == 8 and asked["gpu_model"] == "h100"
     assert "gpu" not in machine.resources("pairs")
@@ -49,7 +49,7 @@ def test_a_bad_machine_is_one_sentence(root, tmp_path, change, sentence):
     raw |= {**change, "costs": raw["costs"] | change.get("costs", {})}
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(raw))
     with pytest.raises(UserError, match=re.escape(sentence)) as caught:
-        config.load_machine(tmp_path / "bad.yaml")
+        load_machine(tmp_path / "bad.yaml")
     assert str(caught.value).startswith(str(tmp_path / "bad.yaml"))
 
 
@@ -61,20 +61,20 @@ def test_a_stage_that_there_is_not_is_refused(root, tmp_path):
 
 
 def test_no_attempt_asks_for_more_than_a_node_has(root):
-    machine = config.load_machine(root / "configs/machines/h100.yaml")
+    machine = load_machine(root / "configs/machines/h100.yaml")
     third = machine.resources("train")["mem_mb"](None, 3)
     assert third == 1000 * machine.most.memory_gb < 3 * machine.resources("train")["mem_mb"](None, 1)
 
 
 def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_not(root):
-    machine = config.load_machine(root / "configs/machines/h100.yaml")
+    machine = load_machine(root / "configs/machines/h100.yaml")
     assert machine.needs("rollout").local and "gpu" not in machine.resources("rollout")
     alone = machine.model_copy(update={"shards": Shards(rollout=1, evaluate=1)})
     assert not alone.needs("rollout").local and alone.resources("rollout")["gpu"] == 1
 
 
 def test_another_evaluation_replays_no_exploration(root):
-    plans = [Plan(config.load(root / "configs/smoke.yaml", more)) for more in ([], ["evaluation.samples=3"])]
+    plans = [Plan(load_suite(root / "configs/smoke.yaml", more)) for more in ([], ["evaluation.samples=3"])]
     for whole, same in (("rollout/target", True), ("eval", False)):
         wildcards = {"model": "tiny", "env": "webshop", "branch": "base/seed0", "whole": whole, "part": "1of2"}
         assert (plans[0].fingerprint("shard", wildcards) == plans[1].fingerprint("shard", wildcards)) == same
@@ -89,7 +89,7 @@ def test_parts_are_disjoint_whole_and_keep_a_repeated_task_together():
 
 
 def test_a_divided_rollout_has_the_seeds_and_files_of_a_whole_one(root):
-    suite = config.load(root / "configs/smoke.yaml")
+    suite = load_suite(root / "configs/smoke.yaml")
     whole, divided = Plan(suite), Plan(suite, shards=Shards(rollout=3, evaluate=2))
     assert divided.outputs("rollout") == whole.outputs("rollout")
     counts = [[stage for stage, _ in plan.jobs()] for plan in (whole, divided)]
@@ -100,7 +100,7 @@ def test_a_divided_rollout_has_the_seeds_and_files_of_a_whole_one(root):
 
 
 def test_every_method_environment_and_table_can_be_asked_for_by_name(root):
-    plan = Plan(config.load(root / "configs/paper.yaml"))
+    plan = Plan(load_suite(root / "configs/paper.yaml"))
     named = {target.name: target for target in targets(plan)}
     assert {"table1", "figure3", "webshop_coevolve", "ablation_positive_agent", "env_webshop", "method_eto"} <= set(
         named
@@ -118,7 +118,7 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
         "recipes.many={extends: coevolve, label: Many, settings: {rollout: {k: 4}, dpo: {reference: base}}}",
         "recipes.few={extends: many, label: Few, agents: {target: {trains_on: {expert_failure: null}}}}",
     ]
-    plan = Plan(config.load(root / "configs/smoke.yaml", more))
+    plan = Plan(load_suite(root / "configs/smoke.yaml", more))
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "many/seed0/iter1", "agent": "target"}
     assert plan.restricted("rollout", wildcards).rollout.k == 4
     assert plan.rollouts("tiny", "sciworld", "many", 0, 1)["target"].endswith(
@@ -144,4 +144,4 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
 )
 def test_bad_settings_of_a_method_are_one_sentence(root, override, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)):
-        config.load(root / "configs/smoke.yaml", [override])
+        load_suite(root / "configs/smoke.yaml", [override])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config import Source
+from coevolve.assets.downloads import ATTEMPTS, fetch
+from coevolve.config.sections import Source
 from coevolve.errors import UserError
-from coevolve.mirror import ATTEMPTS, fetch
 
 BODY = bytes(range(256)) * 5000
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]

@@ -7,19 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import config, hub, needs, store
-from coevolve.checks import Check
+from coevolve.assets import hub
+from coevolve.assets.checks import Check
+from coevolve.config.suite import Suite, load_suite
+from coevolve.storage import files
+from coevolve.workflow import required_files
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 DUMP = b"CREATE TABLE a (b int);\n"
 
 
 @pytest.fixture
-def suite(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> config.Suite:
+def suite(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     """A suite with a file to download, one put there by hand and a model of the hub, in an empty folder."""
     (tmp_path / "check").write_bytes(DUMP)
-    sha256 = store.sha256(tmp_path / "check")
-    loaded = config.load(
+    sha256 = files.sha256(tmp_path / "check")
+    loaded = load_suite(
         root / "configs/smoke.yaml",
         [
             f"envs.intercode_sql.dump.sha256='{sha256}'",
@@ -50,12 +53,12 @@ def model(folder: Path) -> Path:
     return folder / hub.MANIFEST
 
 
-def statuses(suite: config.Suite, root: Path = Path("data/mirror"), *, thorough: bool = True) -> dict[str, Check]:
-    return {check.what: check for check in needs.verify(suite, root, thorough=thorough)}
+def statuses(suite: Suite, root: Path = Path("data/mirror"), *, thorough: bool = True) -> dict[str, Check]:
+    return {check.what: check for check in required_files.verify(suite, root, thorough=thorough)}
 
 
-def test_everything_is_listed_with_where_it_comes_from(suite: config.Suite) -> None:
-    listed = {need.path: str(need) for need in needs.needs(suite)}
+def test_everything_is_listed_with_where_it_comes_from(suite: Suite) -> None:
+    listed = {need.path: str(need) for need in required_files.needs(suite)}
     assert set(listed) == {
         "data/mirror/spider/spider_dev.sql", "data/mirror/mine.jsonl", "data/mirror/models/tiny/manifest.json"
     }  # fmt: skip
@@ -65,14 +68,14 @@ def test_everything_is_listed_with_where_it_comes_from(suite: config.Suite) -> N
     assert f"huggingface.co/owner/tiny/tree/{REVISION}" in listed["data/mirror/models/tiny/manifest.json"]
 
 
-def test_what_is_missing_is_named_with_what_to_do(suite: config.Suite) -> None:
+def test_what_is_missing_is_named_with_what_to_do(suite: Suite) -> None:
     found = statuses(suite)
     assert {check.status for check in found.values()} == {"missing"}
     assert "--until download snapshot` where there is a network" in found["models.tiny"].text
     assert "run `snakemake" not in found["envs.sciworld.experts"].text
 
 
-def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite: config.Suite) -> None:
+def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite: Suite) -> None:
     place = Path("data/mirror")
     fill(place, "spider/spider_dev.sql", "mine.jsonl")
     model(place / "models/tiny")
@@ -87,7 +90,7 @@ def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite: conf
     assert "no *.safetensors" in statuses(suite, Path("elsewhere"))["models.tiny"].text
 
 
-def test_a_changed_file_is_wrong(suite: config.Suite) -> None:
+def test_a_changed_file_is_wrong(suite: Suite) -> None:
     place = Path("data/mirror")
     fill(place, "spider/spider_dev.sql", "mine.jsonl")
     model(place / "models/tiny")
@@ -101,9 +104,9 @@ def test_a_changed_file_is_wrong(suite: config.Suite) -> None:
 
 
 def test_a_quick_look_hashes_no_large_file_that_is_older_than_its_hash(
-    suite: config.Suite, root: Path, monkeypatch: pytest.MonkeyPatch
+    suite: Suite, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(needs, "SMALL_BYTES", 4)
+    monkeypatch.setattr(required_files, "SMALL_BYTES", 4)
     path = Path("data/mirror/spider/spider_dev.sql")
     fill(path.parent, path.name)
     record = _provenance(root, path)
@@ -118,7 +121,7 @@ def test_a_quick_look_hashes_no_large_file_that_is_older_than_its_hash(
 def _provenance(root: Path, path: Path) -> Path:
     """A real provenance, of this file."""
     record = (root / "results/reference/micro/provenance.json").read_text()
-    found = needs.Provenance.from_json(record).model_copy(update={"outputs": {path.name: store.sha256(path)}})
+    found = required_files.Provenance.from_json(record).model_copy(update={"outputs": {path.name: files.sha256(path)}})
     beside = path.with_name("provenance.json")
     beside.write_text(found.to_json())
     return beside

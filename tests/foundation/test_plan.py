@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import config
-from coevolve.dag import MIRROR, STAGES, Branch
-from coevolve.plan import Plan
-from coevolve.provenance import code_digest, reachable
+from coevolve.config.suite import Suite, load_suite
+from coevolve.storage.provenance import code_digest, reachable
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import MIRROR, STAGES, Branch
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3
@@ -15,7 +15,7 @@ ENVS = 3
 
 @pytest.fixture
 def plan(root):
-    return Plan(config.load(root / "configs/smoke.yaml", LARGER))
+    return Plan(load_suite(root / "configs/smoke.yaml", LARGER))
 
 
 def test_nothing_is_computed_twice_and_the_base_is_shared(plan):
@@ -62,7 +62,7 @@ def test_a_frozen_agent_keeps_its_base_policy(plan):
 
 @pytest.mark.parametrize("reference", ["previous", "base"])
 def test_the_reference_is_the_policy_the_iteration_starts_from_or_the_base(root, reference):
-    suite = config.load(root / "configs/smoke.yaml", [f"dpo.reference={reference}"])
+    suite = load_suite(root / "configs/smoke.yaml", [f"dpo.reference={reference}"])
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "eto/seed0/iter2", "agent": "target"}
     start = Plan(suite).inputs("train", wildcards)["start"]
     scored = Plan(suite).inputs("reference", {**wildcards, "of": "experts_target"})
@@ -76,12 +76,12 @@ def test_branches_are_read_as_they_are_written(text):
 
 def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
     read = {section for stage in STAGES.values() for section in stage.reads}
-    assert read <= set(config.Suite.model_fields)
-    assert set(config.Suite.model_fields) - read == set(), "a config section that no stage reads"
+    assert read <= set(Suite.model_fields)
+    assert set(Suite.model_fields) - read == set(), "a config section that no stage reads"
 
 
 def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan):
-    other = Plan(config.load(root / "configs/smoke.yaml", [*LARGER, "dpo.nll=sum"]))
+    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "dpo.nll=sum"]))
     changed = {
         stage
         for stage, wildcards in plan.jobs()
@@ -95,7 +95,7 @@ def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root,
     ["iterations.sciworld=4", "envs.sciworld.label=Other", "recipes.coevolve.label=Other", "models.tiny.label=Other"],
 )
 def test_one_more_iteration_or_another_label_reruns_nothing_but_the_report(root, plan, override):
-    other = Plan(config.load(root / "configs/smoke.yaml", [*LARGER, override]))
+    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, override]))
     changed = {
         stage for stage, names in plan.jobs() if plan.fingerprint(stage, names) != other.fingerprint(stage, names)
     }
@@ -103,13 +103,13 @@ def test_one_more_iteration_or_another_label_reruns_nothing_but_the_report(root,
 
 
 def test_fewer_episodes_at_once_rerun_nothing(root, plan):
-    other = Plan(config.load(root / "configs/smoke.yaml", [*LARGER, "envs.sciworld.workers=2"]))
+    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "envs.sciworld.workers=2"]))
     assert all(plan.fingerprint(stage, names) == other.fingerprint(stage, names) for stage, names in plan.jobs())
     assert other.restricted("data", {"env": "sciworld"}).envs["sciworld"].workers == 2
 
 
 def test_a_file_from_outside_has_one_pin_for_the_download_and_for_its_reader(root):
-    suite = config.load(root / "configs/smoke.yaml")
+    suite = load_suite(root / "configs/smoke.yaml")
     for env in suite.envs.values():
         for path in env.data_files.values():
             if path.startswith(MIRROR):
@@ -129,15 +129,15 @@ def test_a_job_depends_on_the_code_of_its_own_environment_only(plan):
 
 
 def test_code_reached_by_a_stage_is_in_its_digest():
-    assert "coevolve.train.objective" in reachable("coevolve.stages.train")
-    assert "coevolve.train.objective" not in reachable("coevolve.stages.rollout")
-    assert not any(re.search(r"stages\.|train", name) for name in reachable("coevolve.pairing"))
+    assert "coevolve.train.losses" in reachable("coevolve.stages.train")
+    assert "coevolve.train.losses" not in reachable("coevolve.stages.rollout")
+    assert not any(re.search(r"stages\.|train", name) for name in reachable("coevolve.methods.pairing"))
     assert code_digest("coevolve.stages.pairs") != code_digest("coevolve.stages.rollout")
 
 
 def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):
     def fingerprints(*overrides):
-        plan = Plan(config.load(root / "configs/in_context.yaml", overrides))
+        plan = Plan(load_suite(root / "configs/in_context.yaml", overrides))
         played = [job for job in plan.jobs() if job[0] == "evaluate" and plan.suite.models[job[1]["model"]].endpoint]
         return [plan.fingerprint(*job) for job in played]
 

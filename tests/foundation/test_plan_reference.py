@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from coevolve import config, costs
-from coevolve.config import Suite
-from coevolve.dag import SCORED, load_machine
-from coevolve.plan import Plan
+from coevolve.config.suite import Suite, load_suite
 from coevolve.types import PairKind
+from coevolve.workflow import costs
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import SCORED, load_machine
 
 SHARING = ["coevolve", "lambda_0", "lambda_25", "lambda_75", "lambda_100", "without_expert_target", "hard_60", "ipo"]
 PLACE = {"model": "tiny", "env": "webshop"}
@@ -20,7 +20,7 @@ def suite(root):
 
     def load(*methods, overrides=()):
         more = [f"methods=[{', '.join(methods)}]", "iterations.webshop=2", *overrides]
-        found = config.load(root / "configs/smoke.yaml", more)
+        found = load_suite(root / "configs/smoke.yaml", more)
         return found.model_copy(update={"envs": {"webshop": found.envs["webshop"]}})
 
     return load
@@ -102,7 +102,7 @@ def test_every_choice_of_pair_kinds_has_its_place(suite):
 
 def test_the_ablations_of_the_paper_share_what_they_can(root):
     """Jobs if every training had its own, and jobs as they are."""
-    plan = Plan(config.load(root / "configs/paper.yaml"))
+    plan = Plan(load_suite(root / "configs/paper.yaml"))
     tables = [
         f"{plan.home}/ablations/{name}/table.md" for name in ("lambda", "pair_kinds", "hard_negatives", "reference")
     ]

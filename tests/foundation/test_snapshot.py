@@ -13,10 +13,12 @@ from airgap.hubserver import LISTING, REPO, REVISION, Fault, Hub, change, cut, r
 from huggingface_hub import constants
 from templates.models import llama, tokenizer
 
-from coevolve import config, hub, store
+from coevolve.assets import hub
+from coevolve.assets.downloads import ATTEMPTS
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
-from coevolve.mirror import ATTEMPTS
-from coevolve.policies import directory
+from coevolve.policies import loading
+from coevolve.storage import files, policy_dir
 
 WEIGHTS = "model.safetensors"
 PLACE = f"models/owner--tiny/{REVISION}"
@@ -70,7 +72,7 @@ def test_a_snapshot_is_a_policy_with_a_manifest_and_no_second_weights(server: Hu
     assert all((out / file.name).read_bytes() == (tiny / file.name).read_bytes() for file in manifest.files)
     assert hub.verify(out / hub.MANIFEST) == manifest
     assert (manifest.hub, manifest.revision) == (REPO, REVISION)
-    assert directory.load_model(out).config.hidden_size == 64
+    assert loading.load_model(out).config.hidden_size == 64
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.unlink()
-    store.write_bytes(path, bytes(content))
+    files.write_bytes(path, bytes(content))
 
 
 def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
@@ -237,7 +239,7 @@ def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
     ]  # fmt: skip
     subprocess.run(command, cwd=root, check=True)
     assert (tmp_path / "policy" / WEIGHTS).samefile(tmp_path / "out" / WEIGHTS)
-    ref = directory.describe(tmp_path / "policy")
+    ref = policy_dir.describe(tmp_path / "policy")
     assert (ref.base, ref.revision) == (REPO, REVISION)
 
     shutil.rmtree(tmp_path / "policy")
@@ -251,6 +253,6 @@ def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
 def test_a_model_of_the_hub_needs_its_commit(root: Path) -> None:
     settings = ["models.tiny.tiny=null", "models.tiny.pretrain=null", "models.tiny.parameters=1.0"]
     with pytest.raises(UserError, match="40 hex digits"):
-        config.load(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.revision=main"])
+        load_suite(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.revision=main"])
     with pytest.raises(UserError, match="give either `hub` and `revision`, or `path`"):
-        config.load(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.path=x"])
+        load_suite(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.path=x"])

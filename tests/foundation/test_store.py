@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import store
 from coevolve.errors import UserError
+from coevolve.storage import files, jsonl
 from coevolve.types import Message
 
 
@@ -21,7 +21,7 @@ def test_a_killed_writer_leaves_whole_records_only(tmp_path):
     path = tmp_path / "journal.jsonl"
     script = textwrap.dedent(f"""
         from pathlib import Path
-        from coevolve.store import Journal
+        from coevolve.storage.jsonl import Journal
         from coevolve.types import Message
         journal = Journal(Path({str(path)!r}), Message)
         number = len(journal.records)
@@ -37,7 +37,7 @@ def test_a_killed_writer_leaves_whole_records_only(tmp_path):
             time.sleep(0.003 * (round_ + 1))
         writer.send_signal(signal.SIGKILL)
         writer.wait()
-        journal = store.Journal(path, Message)
+        journal = jsonl.Journal(path, Message)
         assert journal.records == [message(number) for number in range(len(journal.records))]
         assert journal.records
         journal.close()
@@ -46,37 +46,37 @@ def test_a_killed_writer_leaves_whole_records_only(tmp_path):
 @pytest.mark.parametrize("cut", [1, 7, 2500, 5020])
 def test_a_torn_last_line_is_cut_off_and_written_again(tmp_path, cut):
     path = tmp_path / "journal.jsonl"
-    store.write(path, [message(0), message(1)])
+    jsonl.write(path, [message(0), message(1)])
     path.write_bytes(path.read_bytes()[:-cut])
-    journal = store.Journal(path, Message)
+    journal = jsonl.Journal(path, Message)
     assert journal.records == [message(0)]
     journal.append(message(1))
     journal.close()
-    assert store.read(path, Message) == [message(0), message(1)]
+    assert jsonl.read(path, Message) == [message(0), message(1)]
 
 
 def test_a_reader_refuses_a_half_record_by_file_and_line(tmp_path):
     path = tmp_path / "records.jsonl"
-    store.write(path, [message(0), message(1)])
+    jsonl.write(path, [message(0), message(1)])
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"records\.jsonl: line 2 is no valid Message"):
-        store.read(path, Message)
+        jsonl.read(path, Message)
 
 
 def test_a_missing_file_is_one_sentence(tmp_path):
     with pytest.raises(UserError, match="no such file; run the stage that makes it"):
-        store.read(tmp_path / "absent.jsonl", Message)
+        jsonl.read(tmp_path / "absent.jsonl", Message)
 
 
 def test_a_directory_appears_whole_or_not_at_all(tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(ZeroDivisionError), store.directory(out) as folder:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), files.directory(out) as folder:  # noqa: PT012
         (folder / "one").write_text("1")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
-    with store.directory(out) as folder:
+    with files.directory(out) as folder:
         (folder / "one").write_text("1")
-    with store.directory(out) as folder:
+    with files.directory(out) as folder:
         (folder / "two").write_text("2")
     assert [path.name for path in out.iterdir()] == ["two"]
 
@@ -85,20 +85,20 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path):
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path):
     (tmp_path / ".records.jsonl.tmp").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"cannot be written \(No space left on device\); make room"):
-        store.write(tmp_path / "records.jsonl", [message(0)])
+        jsonl.write(tmp_path / "records.jsonl", [message(0)])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_directory_hash_follows_names_and_contents_but_not_hidden_files(tmp_path):
     (tmp_path / "a").write_text("1")
-    first = store.sha256(tmp_path)
+    first = files.sha256(tmp_path)
     (tmp_path / ".hidden").write_text("x")
-    assert store.sha256(tmp_path) == first
+    assert files.sha256(tmp_path) == first
     (tmp_path / "a").rename(tmp_path / "b")
-    assert store.sha256(tmp_path) != first
+    assert files.sha256(tmp_path) != first
 
 
 def test_a_wrong_sha256_names_file_and_key(tmp_path):
     (tmp_path / "experts.json").write_text("[]")
     with pytest.raises(UserError, match=r"experts\.json: sha256 is .*`envs\.x\.experts\.sha256` says"):
-        store.verified(tmp_path / "experts.json", "0" * 64, "envs.x.experts")
+        files.verified(tmp_path / "experts.json", "0" * 64, "envs.x.experts")

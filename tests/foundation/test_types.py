@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from coevolve import store
+from coevolve.storage import jsonl
 from coevolve.types import (
     Drop,
     DropReason,
@@ -69,8 +69,8 @@ def test_records_survive_a_file_unchanged(tmp_path_factory, records):
     for kind in {type(record) for record in records}:
         path = tmp_path_factory.mktemp("records") / "records.jsonl"
         mine = [record for record in records if type(record) is kind]
-        store.write(path, mine)
-        assert store.read(path, kind) == mine
+        jsonl.write(path, mine)
+        assert jsonl.read(path, kind) == mine
         assert len(path.read_bytes().split(b"\n")) == len(mine) + 1, "one line a record, whatever the text holds"
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve import mirror
-from coevolve.config import Source, SqlServerConfig
+from coevolve.assets import downloads
+from coevolve.config.environments import SqlServerConfig
+from coevolve.config.sections import Source
 from coevolve.envs.intercode_sql.server import Server
 
 DEFAULTS = {
@@ -27,7 +28,7 @@ def dump(root: Path) -> Path:
     path = root / "data" / "mirror" / "spider" / source.file
     if not path.exists():
         folder = os.environ.get("COEVOLVE_MIRROR")
-        mirror.fetch(source, path, Path(folder) if folder else None)
+        downloads.fetch(source, path, Path(folder) if folder else None)
     return path
 
 

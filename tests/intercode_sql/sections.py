@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from coevolve import store
-from coevolve.config import InterCodeSqlConfig
+from coevolve.config.environments import InterCodeSqlConfig
+from coevolve.storage import files
 
 ALL = {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
 SERVER = {"address": None, "binary": None, "engine": ["mysql"], "statement_seconds": 10, "rows": 20_000}
@@ -31,7 +31,7 @@ def section(dump: Path, questions: dict, **changes) -> InterCodeSqlConfig:
 
 def source(path: Path) -> dict:
     """A file as a config names it."""
-    return {"path": str(path), "sha256": store.sha256(path)}
+    return {"path": str(path), "sha256": files.sha256(path)}
 
 
 def write(path: Path, content) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config import SqlServerConfig
+from coevolve.config.environments import SqlServerConfig
 from coevolve.envs.intercode_sql import engine
 from coevolve.errors import UserError
 

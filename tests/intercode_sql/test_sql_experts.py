@@ -6,7 +6,8 @@ import pytest
 import yaml
 from sections import section, source, write
 
-from coevolve.config import InterCodeSqlConfig, Quirks, SqlServerConfig
+from coevolve.config.environments import InterCodeSqlConfig, SqlServerConfig
+from coevolve.config.sections import Quirks
 from coevolve.envs.base import Setup
 from coevolve.envs.intercode_sql.experts import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import items, listed

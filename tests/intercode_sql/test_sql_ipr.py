@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import store
 from coevolve.envs.intercode_sql.ipr import EXPERTS, TEST, TRAIN, unpack
 from coevolve.envs.intercode_sql.tasks import indices
 from coevolve.errors import UserError
+from coevolve.storage import files
 
 ITEM = {"db": "a", "gold": "SELECT 1", "query": "?"}
 GOOD = {
@@ -35,7 +35,7 @@ def archives(folder: Path, **changes) -> list[Path]:
 def test_the_files_are_found_and_their_hashes_given(tmp_path: Path) -> None:
     found = unpack(archives(tmp_path), tmp_path / "out")
     assert sorted(found) == ["all.sql", TEST, TRAIN, EXPERTS]
-    assert {path.name: store.sha256(path) for path in (tmp_path / "out").iterdir()} == found
+    assert {path.name: files.sha256(path) for path in (tmp_path / "out").iterdir()} == found
     assert json.loads((tmp_path / "out" / TRAIN).read_text()) == GOOD[TRAIN]
 
 

@@ -12,7 +12,7 @@ import psutil
 import pymysql
 import pytest
 
-from coevolve.config import SqlServerConfig
+from coevolve.config.environments import SqlServerConfig
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import datadir, engine, settings
 from coevolve.envs.intercode_sql.process import Directory, Process

@@ -14,7 +14,7 @@ import psutil
 import pymysql
 import pytest
 
-from coevolve.config import SqlServerConfig
+from coevolve.config.environments import SqlServerConfig
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import engine
 from coevolve.envs.intercode_sql.server import Server

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from sections import ALL, section, source, write
 
-from coevolve.config import InterCodeSqlConfig
+from coevolve.config.environments import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.tasks import DATA, items, select
 from coevolve.errors import UserError
 from coevolve.types import DropReason, Task

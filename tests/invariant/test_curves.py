@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from coevolve.config import DpoConfig, LoraConfig, SftConfig
-from coevolve.train import batches, dpo, loop, reference, sft, weights
+from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
+from coevolve.train import collate, dpo, loop, policy_io, reference_logps, sft
 from coevolve.train.rows import PairRow, Row
 from coevolve.types import PairKind
 
@@ -55,9 +55,9 @@ PAIRS = some_pairs()
 
 def scored(path, folder):
     """The pairs with what the stage `reference` finds."""
-    rows = reference.distinct(side.input_ids for pair in PAIRS for side in (pair.chosen, pair.rejected))
-    reference.write(folder / "scores", rows, reference.score(weights.load(path), rows, lambda *_: None))
-    scores = reference.read(folder / "scores")
+    rows = reference_logps.distinct(side.input_ids for pair in PAIRS for side in (pair.chosen, pair.rejected))
+    reference_logps.write(folder / "scores", rows, reference_logps.score(policy_io.load(path), rows, lambda *_: None))
+    scores = reference_logps.read(folder / "scores")
     known = ((scores.of(pair.chosen.input_ids), scores.of(pair.rejected.input_ids)) for pair in PAIRS)
     return [replace(pair, reference=sides) for pair, sides in zip(PAIRS, known, strict=True)]
 
@@ -70,7 +70,7 @@ def machinery(monkeypatch):
         if "recomputed" in names:
             monkeypatch.setattr(loop, "RECOMPUTE_ABOVE", 0)
         if "tiled" in names:
-            plain = batches.token_logps
+            plain = collate.token_logps
             for module in (dpo, sft):
                 monkeypatch.setattr(module, "token_logps", lambda model, batch, fused: plain(model, batch, fused=True))
 
@@ -166,7 +166,7 @@ def test_what_is_another_training_is_seen(change, llama, tmp_path):
 def test_nothing_is_computed_for_what_is_not_there(llama, tmp_path):
     """Both sides' common beginning, padding and prompts cost nothing in the head, and the beginning is read once."""
     collated = {
-        layout: batches.PairCollator(PAIRS, layout)([{"row": 0}, {"row": 1}]) for layout in ("padded", "shared")
+        layout: collate.PairCollator(PAIRS, layout)([{"row": 0}, {"row": 1}]) for layout in ("padded", "shared")
     }
     sides = [side for pair in PAIRS[:2] for side in (pair.chosen, pair.rejected)]
     assert collated["padded"]["input_ids"].numel() == 4 * max(len(side.input_ids) for side in sides)

@@ -11,8 +11,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from trl.trainer.utils import add_fused_lm_head
 
-from coevolve.train import attention, weights
-from coevolve.train.batches import PairCollator, token_logps
+from coevolve.train import policy_io, varlen_attention
+from coevolve.train.collate import PairCollator, token_logps
 from coevolve.train.rows import PairRow, Row
 from coevolve.types import PairKind
 
@@ -35,7 +35,7 @@ def loss_of(model, rank, fused):
 def work(rank, path, port, fused, folder):
     torch.set_num_threads(1)
     init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=PROCESSES)
-    model = attention.use(weights.load(path))
+    model = varlen_attention.use(policy_io.load(path))
     if fused:
         add_fused_lm_head(model)
     mesh = init_device_mesh("cpu", (PROCESSES,))
@@ -59,7 +59,7 @@ def test_gradients_are_those_of_one_process(policy, fused, request, tmp_path):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     multiprocessing.spawn(work, (path, port, fused, tmp_path), nprocs=PROCESSES)
-    model = attention.use(weights.load(path))
+    model = varlen_attention.use(policy_io.load(path))
     (loss_of(model, 0, fused=False) / PROCESSES).backward()
     found = torch.load(tmp_path / "gradients")
     for name, weight in model.named_parameters():

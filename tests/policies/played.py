@@ -2,14 +2,14 @@
 
 from rollout.keydoor import KeyDoor, tasks
 
-from coevolve import store
 from coevolve.rollout import rollout
+from coevolve.storage import jsonl
 from coevolve.types import Sampling, Trajectory
 
 
 def play(policy, path, max_new_tokens):
     """Six episodes, four at a time, greedily; without what differs between places."""
-    episodes = store.Journal(path, Trajectory)
+    episodes = jsonl.Journal(path, Trajectory)
     played = rollout(
         tasks(6),
         policy,

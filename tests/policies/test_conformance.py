@@ -9,13 +9,13 @@ import torch
 from templates.models import llama, tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from coevolve.chat.chat_template import Renderer
+from coevolve.chat.prompts import prompt_messages
 from coevolve.errors import UserError
-from coevolve.policies import directory
 from coevolve.policies.base import Conversation
-from coevolve.policies.transformers import TransformersPolicy
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
-from coevolve.prompts import prompt_messages
-from coevolve.render import Renderer
+from coevolve.storage import policy_dir
 from coevolve.types import Sampling, Turn
 
 CONTEXT = 384
@@ -45,7 +45,7 @@ class Place:
     def __init__(self, engine, name, path):
         self.name, self.renderer = name, Renderer(tokenizer(name))
         self._engine, self._path = engine, path
-        directory.seal(path, name, "", "")
+        policy_dir.seal(path, name, "", "")
         self._whole = self._load(context=CONTEXT, long_prompt="end")
 
     def policy(self, context=CONTEXT, long_prompt="end"):
@@ -119,7 +119,7 @@ def play(policy, conversations, sampling, turns=3):
 
 
 def test_it_carries_the_name_and_hash_of_its_directory(place):
-    assert place.policy().ref == directory.describe(place._path)
+    assert place.policy().ref == policy_dir.describe(place._path)
 
 
 def test_greedy_tokens_are_those_of_generate_on_the_whole_history(place):

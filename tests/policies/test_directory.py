@@ -6,11 +6,12 @@ import pytest
 import torch
 from templates.models import llama, tokenizer
 
+from coevolve.chat.prompts import prompt_messages
 from coevolve.errors import UserError
-from coevolve.policies import directory
+from coevolve.policies import loading
 from coevolve.policies.base import Conversation
-from coevolve.policies.transformers import TransformersPolicy
-from coevolve.prompts import prompt_messages
+from coevolve.policies.hf import TransformersPolicy
+from coevolve.storage import policy_dir
 from coevolve.types import Sampling
 
 
@@ -23,10 +24,10 @@ def saved(tmp_path):
 
 
 def test_a_sealed_policy_is_described_and_loaded(saved):
-    ref = directory.seal(saved, name="tiny", base="none", revision="1")
-    assert directory.describe(saved) == ref
-    assert torch.equal(directory.load_model(saved).lm_head.weight, llama().lm_head.weight)
-    assert directory.load_tokenizer(saved).chat_template == tokenizer("tiny").chat_template
+    ref = policy_dir.seal(saved, name="tiny", base="none", revision="1")
+    assert policy_dir.describe(saved) == ref
+    assert torch.equal(loading.load_model(saved).lm_head.weight, llama().lm_head.weight)
+    assert loading.load_tokenizer(saved).chat_template == tokenizer("tiny").chat_template
     loaded = TransformersPolicy.load(saved, slots=2, context=128, long_prompt="end", device="cpu")
     built = TransformersPolicy(llama(), tokenizer("tiny"), ref, slots=2, context=128, long_prompt="end")
     conversation = Conversation("a#0", 1, prompt_messages("Find the key."), ())
@@ -36,27 +37,27 @@ def test_a_sealed_policy_is_described_and_loaded(saved):
 
 
 def test_only_what_the_policy_says_is_hashed(saved):
-    ref = directory.seal(saved, name="tiny", base="", revision="")
+    ref = policy_dir.seal(saved, name="tiny", base="", revision="")
     (saved / "provenance.json").write_text("{}")
     (saved / "optimizer.pt").write_bytes(b"0")
-    assert directory.seal(saved, name="other", base="", revision="").sha256 == ref.sha256
+    assert policy_dir.seal(saved, name="other", base="", revision="").sha256 == ref.sha256
     copy = shutil.copytree(saved, saved.parent / "copy")
-    assert directory.describe(copy).sha256 == ref.sha256
+    assert policy_dir.describe(copy).sha256 == ref.sha256
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"])
 def test_changed_files_are_noticed(saved, name):
-    directory.seal(saved, name="tiny", base="", revision="")
+    policy_dir.seal(saved, name="tiny", base="", revision="")
     with (saved / name).open("ab") as file:
         file.write(b" ")
     with pytest.raises(UserError, match=r"policy\.json says"):
-        directory.describe(saved)
+        policy_dir.describe(saved)
 
 
 def test_missing_parts_are_named(saved):
     with pytest.raises(UserError, match=r"policy\.json: missing or unreadable"):
-        directory.describe(saved)
+        policy_dir.describe(saved)
     (saved / "model.safetensors").unlink()
-    for use in (directory.describe, directory.load_model):
+    for use in (policy_dir.describe, loading.load_model):
         with pytest.raises(UserError, match="policy directory without weights; put"):
             use(saved)

@@ -7,8 +7,8 @@ import torch
 from templates.models import llama, qwen3
 
 from coevolve.errors import UserError
-from coevolve.policies.engine import CHUNK, LANES, Engine, Passage
-from coevolve.policies.spans import exact_spans, shortest
+from coevolve.policies.attention_spans import exact_spans, shortest
+from coevolve.policies.kv_cache import CHUNK, LANES, Engine, Passage
 
 MODELS = {"llama": llama(), "qwen3": qwen3()}
 

@@ -9,15 +9,15 @@ from chatserver import KEY, MODEL, closing, refusing, serving, stalling
 from played import play
 from templates.models import llama, tokenizer
 
-from coevolve import store
+from coevolve.chat.chat_template import Renderer
+from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.errors import UserError
 from coevolve.policies import openai
 from coevolve.policies.base import Conversation
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.openai import Habits, OpenAIPolicy, Usage
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.policies.transformers import TransformersPolicy
-from coevolve.prompts import prompt_messages, write_action
-from coevolve.render import Renderer
+from coevolve.storage import files, jsonl
 from coevolve.types import PolicyRef, Sampling
 
 HABITS = Habits(concurrency=4, timeout=5.0, retries=2, seeds=True, length="max_tokens")
@@ -59,7 +59,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def journal(tmp_path):
-    opened = store.Journal(tmp_path / "usage.jsonl", Usage)
+    opened = jsonl.Journal(tmp_path / "usage.jsonl", Usage)
     yield opened
     opened.close()
 
@@ -173,7 +173,7 @@ def test_what_was_answered_before_a_failure_is_counted(server, journal):
     server.faults.extend([lambda chat: False, refusing(401)])
     with pytest.raises(UserError):
         asked(journal, concurrency=1).complete([conversation(), conversation(1)], SAMPLING)
-    reopened = store.Journal(journal.path, Usage)
+    reopened = jsonl.Journal(journal.path, Usage)
     assert openai.bill(reopened.records, 0.0, 0.0)["episodes"]["door0#0"]["answers"] == 2
     reopened.close()
 
@@ -211,7 +211,7 @@ def test_a_request_says_what_was_asked_for(server, journal, tmp_path):
 
 def test_a_policy_is_named_by_its_model_and_endpoint(server, tmp_path, monkeypatch):
     ref = openai.name(MODEL)
-    store.write_bytes(tmp_path / "policy.json", ref.to_json().encode())
+    files.write_bytes(tmp_path / "policy.json", ref.to_json().encode())
     openai.check(tmp_path, MODEL)
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     assert openai.name(MODEL) == ref

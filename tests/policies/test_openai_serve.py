@@ -13,11 +13,12 @@ import pytest
 from played import play
 from stages import corridor
 
-from coevolve import config, store
-from coevolve.config import SftConfig
+from coevolve.config.sections import SftConfig
+from coevolve.config.suite import load_suite
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.openai import Habits, OpenAIPolicy, Usage
-from coevolve.policies.transformers import TransformersPolicy
 from coevolve.stages import sft
+from coevolve.storage import jsonl
 
 pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uvicorn")
 pytest.importorskip("uvicorn", reason="`transformers serve` needs fastapi and uvicorn")
@@ -37,9 +38,9 @@ class Local(TransformersPolicy):
 def policy(root, tmp_path_factory):
     """A tiny policy that has learned to open doors."""
     base = tmp_path_factory.mktemp("served")
-    store.write(base / "experts.jsonl", corridor.experts(base))
+    jsonl.write(base / "experts.jsonl", corridor.experts(base))
     long = SftConfig(learning_rate=1e-2, **{**corridor.OPTIMISER, "epochs": 60})
-    sections = corridor.suite(config.load(root / "configs/smoke.yaml").protocols["fixed"], sft=long)
+    sections = corridor.suite(load_suite(root / "configs/smoke.yaml").protocols["fixed"], sft=long)
     inputs = {"experts": base / "experts.jsonl", "start": corridor.policy(base / "start")}
     (base / "policy").mkdir()
     sft.run(corridor.job("sft", base / "job", sections, **inputs), base / "policy")
@@ -77,7 +78,7 @@ def test_episodes_are_those_played_here(policy, tmp_path, monkeypatch):
     with served(policy, tmp_path / "log") as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "any-word")
-        usage = store.Journal(tmp_path / "usage.jsonl", Usage)
+        usage = jsonl.Journal(tmp_path / "usage.jsonl", Usage)
         asked = OpenAIPolicy(str(policy), HABITS, context=corridor.CONTEXT, journal=usage)
         remote = play(asked, tmp_path / "remote.jsonl", max_new_tokens=30)
         usage.close()

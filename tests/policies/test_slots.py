@@ -8,10 +8,10 @@ from templates.models import llama, qwen3, tokenizer
 from test_transformers import GREEDY, SAMPLED, generated, opening, play, policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from coevolve.chat.chat_template import Renderer
 from coevolve.policies import memory
-from coevolve.policies.engine import Engine, cache_bytes
+from coevolve.policies.kv_cache import Engine, cache_bytes
 from coevolve.policies.memory import GPU_SHARE, batch_of, fitting, free_bytes
-from coevolve.render import Renderer
 
 MODELS = {"tiny": llama(), "qwen3": qwen3(), "half": llama().to(torch.bfloat16)}
 

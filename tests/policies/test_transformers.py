@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from templates.models import llama, qwen3, tokenizer
 
+from coevolve.chat.chat_template import Renderer
+from coevolve.chat.prompts import prompt_messages
 from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
-from coevolve.policies.transformers import TransformersPolicy
-from coevolve.prompts import prompt_messages
-from coevolve.render import Renderer
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.types import PolicyRef, Sampling, Turn
 
 REF = PolicyRef(name="random", sha256="0" * 64)

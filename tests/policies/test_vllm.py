@@ -9,14 +9,14 @@ import pytest
 import torch
 from templates.models import llama, tokenizer
 
-from coevolve import config
-from coevolve.dag import STAGES
+from coevolve.chat.prompts import prompt_messages
+from coevolve.config.suite import as_dict, load_suite
 from coevolve.errors import UserError
-from coevolve.policies import directory
 from coevolve.policies.base import Conversation
 from coevolve.policies.vllm import VllmPolicy
-from coevolve.prompts import prompt_messages
+from coevolve.storage import policy_dir
 from coevolve.types import Sampling, Turn
+from coevolve.workflow.stage_table import STAGES
 
 ROOM = {"gpu_memory_utilization": 0.1, "max_num_seqs": 16, "tensor_parallel_size": 1}
 SAMPLED = Sampling(temperature=1.0, max_new_tokens=8)
@@ -28,7 +28,7 @@ def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("policy")
     llama(num_attention_heads=2).save_pretrained(path)
     tokenizer("tiny").save_pretrained(path)
-    directory.seal(path, "tiny", "", "")
+    policy_dir.seal(path, "tiny", "", "")
     return path
 
 
@@ -68,7 +68,7 @@ def test_a_directory_that_was_changed_is_refused_before_anything_is_loaded(saved
 
 def read(root, *overrides):
     """The section as digests see it."""
-    return config.as_dict(config.load(root / "configs/smoke.yaml", overrides))["sampler"]
+    return as_dict(load_suite(root / "configs/smoke.yaml", overrides))["sampler"]
 
 
 def test_only_the_engine_counts_in_digests(root):
@@ -81,7 +81,7 @@ def test_what_plays_reads_the_sampler_and_what_trains_does_not(root):
     assert {name for name, stage in STAGES.items() if "sampler" in stage.reads} == {
         "shard", "rollout", "steps", "evaluate",
     }  # fmt: skip
-    assert config.load(root / "configs/paper.yaml").sampler.engine == "vllm"
+    assert load_suite(root / "configs/paper.yaml").sampler.engine == "vllm"
 
 
 def test_turns_and_episodes_share_what_was_read(here, saved, monkeypatch):

@@ -7,9 +7,9 @@ import struct
 import sys
 import time
 
+from coevolve.chat.prompts import parse_action, write_action
 from coevolve.envs.base import EnvError, StepResult
 from coevolve.errors import UserError
-from coevolve.prompts import parse_action, write_action
 from coevolve.types import Task
 
 ROOMS = 4

@@ -7,9 +7,9 @@ import torch
 from keydoor import KeyDoor, tasks
 from templates.models import llama, tokenizer
 
-from coevolve import store
-from coevolve.policies.transformers import TransformersPolicy
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.rollout import rollout
+from coevolve.storage import jsonl
 from coevolve.types import PolicyRef, Sampling, Trajectory
 
 REF = PolicyRef(name="random", sha256="0" * 64)
@@ -32,7 +32,7 @@ def run(path, *, slots=8, delay=0.0, envs=5, **changes):
         "protocol": "fixed",
         "retries": 1,
     }
-    journal = store.Journal(path, Trajectory)
+    journal = jsonl.Journal(path, Trajectory)
     try:
         return rollout(
             changes.pop("tasks", TASKS),

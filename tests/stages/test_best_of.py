@@ -5,10 +5,11 @@ import json
 import pytest
 from stages import corridor
 
-from coevolve import config, store
-from coevolve.config import EvaluationConfig
+from coevolve.config.baselines import EvaluationConfig
+from coevolve.config.suite import load_suite
 from coevolve.stages import evaluate
 from coevolve.stages.evaluate import records
+from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, Message, StopReason, Task, Trajectory, Turn
 
 
@@ -27,7 +28,7 @@ def episode(task_id, reward, stop=StopReason.DONE, sample=0):
 
 @pytest.fixture(scope="module")
 def quirks(root):
-    return config.load(root / "configs/smoke.yaml").protocols
+    return load_suite(root / "configs/smoke.yaml").protocols
 
 
 BROKEN = StopReason.ENV_ERROR
@@ -67,7 +68,7 @@ def evaluated(tmp_path_factory, quirks):
     """Runs the stage in the corridor: what it wrote, and its notes."""
     base = tmp_path_factory.mktemp("corridor")
     policy = corridor.policy(base / "policy")
-    store.write(base / "tasks.jsonl", corridor.TASKS)
+    jsonl.write(base / "tasks.jsonl", corridor.TASKS)
     (base / "instruction.txt").write_text("")
 
     def run(name, **sections):
@@ -75,7 +76,7 @@ def evaluated(tmp_path_factory, quirks):
         files = {"policy": policy, "tasks": base / "tasks.jsonl", "instruction": base / "instruction.txt"}
         job = corridor.job("evaluate", out, corridor.suite(quirks["fixed"], **sections), **files)
         notes = evaluate.run(job, out)
-        return store.read(out / "episodes.jsonl", Trajectory), store.read(out / "records.jsonl", EvalRecord), notes
+        return jsonl.read(out / "episodes.jsonl", Trajectory), jsonl.read(out / "records.jsonl", EvalRecord), notes
 
     return run
 

@@ -7,14 +7,16 @@ import pytest
 import yaml
 from policies.chatserver import KEY, MODEL, refusing, serving
 
-from coevolve import config, pairing, store
+from coevolve.chat.prompts import demonstration
+from coevolve.config.suite import load_suite
 from coevolve.envs.webshop import shopper
 from coevolve.errors import UserError
-from coevolve.plan import Plan
+from coevolve.methods import pairing
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.prompts import demonstration
-from coevolve.stages.execute import execute
+from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, PairKind, Trajectory
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.run_stage import execute
 
 ENDPOINT = {
     "model": MODEL, "seeds": True, "length": "max_tokens", "concurrency": 4, "timeout_seconds": 20, "retries": 2,
@@ -82,11 +84,11 @@ def evaluated(plan):
 
 
 def test_a_row_is_evaluated_with_its_example_and_says_what_it_cost(suite_file, server):
-    records = evaluated(Plan(config.load(suite_file)))
+    records = evaluated(Plan(load_suite(suite_file)))
     assert str(records) == "results/asked/chat/webshop/in_context/seed0/eval/records.jsonl"
-    found, episodes = store.read(records, EvalRecord), store.read(records.parent / "episodes.jsonl", Trajectory)
+    found, episodes = jsonl.read(records, EvalRecord), jsonl.read(records.parent / "episodes.jsonl", Trajectory)
     assert len(found) == 12 and sum(record.reward for record in found) / 12 > 0.4
-    (shown,) = store.read(Path("results/asked/data/webshop/example.json"), Trajectory)
+    (shown,) = jsonl.read(Path("results/asked/data/webshop/example.json"), Trajectory)
     assert shown.task.task_id not in {episode.task.task_id for episode in episodes}
     for episode in episodes:
         assert episode.prompt[-1 - len(demonstration(shown)) : -1] == demonstration(shown)
@@ -102,22 +104,22 @@ def test_a_row_is_evaluated_with_its_example_and_says_what_it_cost(suite_file, s
 
 
 def test_what_was_paid_for_before_a_failure_is_kept_and_counted(suite_file, server):
-    plan = Plan(config.load(suite_file))
+    plan = Plan(load_suite(suite_file))
     # The half of the workers that waits longest has ended its episodes by then, and others have begun.
     server.faults.extend([lambda chat: False] * 30 + [refusing(401)])
     with pytest.raises(UserError, match="not accepted"):
         evaluated(plan)
     before = len(server.bodies)
-    cheaper = Plan(config.load(suite_file, ["models.chat.endpoint.concurrency=1", "models.chat.endpoint.price_in=2.0"]))
+    cheaper = Plan(load_suite(suite_file, ["models.chat.endpoint.concurrency=1", "models.chat.endpoint.price_in=2.0"]))
     records = evaluated(cheaper)
     spent = json.loads((records.parent / "provenance.json").read_text())["notes"]["spent"]
     assert spent["answers"] == len(server.bodies) - 1
-    whole = sum(len(e.turns) for e in store.read(records.parent / "episodes.jsonl", Trajectory))
+    whole = sum(len(e.turns) for e in jsonl.read(records.parent / "episodes.jsonl", Trajectory))
     assert before < whole + before - 1 > len(server.bodies) - before  # some episodes were not played again
 
 
 def test_another_endpoint_is_refused(suite_file, server, monkeypatch):
-    plan = Plan(config.load(suite_file))
+    plan = Plan(load_suite(suite_file))
     make(plan, "results/asked/chat/webshop/base/untrained/policy/target/policy.json")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(UserError, match="another endpoint"):
@@ -134,7 +136,7 @@ def test_another_endpoint_is_refused(suite_file, server, monkeypatch):
 )
 def test_only_what_decides_answers_asks_again(suite_file, override, same):
     def fingerprint(*overrides):
-        plan = Plan(config.load(suite_file, overrides))
+        plan = Plan(load_suite(suite_file, overrides))
         return plan.fingerprint("evaluate", {"model": "chat", "env": "webshop", "branch": "in_context/seed0"})
 
     assert (fingerprint(f"models.chat.endpoint.{override}") == fingerprint()) == same
@@ -142,17 +144,17 @@ def test_only_what_decides_answers_asks_again(suite_file, override, same):
 
 def test_an_endpoint_only_asks(suite_file):
     with pytest.raises(UserError, match="`sft` trains"):
-        config.load(suite_file, ["methods=[sft]"])
+        load_suite(suite_file, ["methods=[sft]"])
 
 
 def test_the_example_reaches_training_only_if_it_is_to(suite_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     openings = {}
     for trained in ("true", "false"):
-        plan = Plan(config.load(suite_file, ["prompt.examples=1", f"prompt.trained={trained}"]), root=trained)
+        plan = Plan(load_suite(suite_file, ["prompt.examples=1", f"prompt.trained={trained}"]), root=trained)
         make(plan, f"{trained}/asked/data/webshop/sft.jsonl")
-        (shown,) = store.read(Path(f"{trained}/asked/data/webshop/example.json"), Trajectory)
-        experts = store.read(Path(f"{trained}/asked/data/webshop/sft.jsonl"), Trajectory)
+        (shown,) = jsonl.read(Path(f"{trained}/asked/data/webshop/example.json"), Trajectory)
+        experts = jsonl.read(Path(f"{trained}/asked/data/webshop/sft.jsonl"), Trajectory)
         openings[trained] = {expert.prompt[:-1] for expert in experts}
         assert shown.task.task_id in {expert.task.task_id for expert in experts}
         alike = [expert for expert in experts if expert.task.kind == experts[0].task.kind]
@@ -163,9 +165,9 @@ def test_the_example_reaches_training_only_if_it_is_to(suite_file, tmp_path, mon
 
 def test_pairs_lack_an_example_that_experts_lack(suite_file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    suite = config.load(suite_file)
+    suite = load_suite(suite_file)
     make(Plan(suite), "results/asked/data/webshop/sft.jsonl")
-    shown, expert, *_ = store.read(Path("results/asked/data/webshop/sft.jsonl"), Trajectory)
+    shown, expert, *_ = jsonl.read(Path("results/asked/data/webshop/sft.jsonl"), Trajectory)
     asked = (*expert.prompt[:-1], *demonstration(shown), expert.prompt[-1])
     worse = {"agent": "target", "prompt": asked, "reward": 0.0, "turns": expert.turns[:1]}
     rollout, recipe = expert.model_copy(update=worse), suite.recipes["eto"].agents["target"]
@@ -178,7 +180,7 @@ def test_pairs_lack_an_example_that_experts_lack(suite_file, tmp_path, monkeypat
 
 def test_the_plan_takes_out_what_training_lacks(root):
     def given(*overrides):
-        plan = Plan(config.load(root / "configs/smoke_methods.yaml", overrides))
+        plan = Plan(load_suite(root / "configs/smoke_methods.yaml", overrides))
         found = {(stage, name) for stage, w in plan.jobs() for name in plan.inputs(stage, w)}
         return {(stage, name) for stage, name in found if name in ("example", "unlearned")}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coevolve import config
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
 from coevolve.stages.data import instruction
 from coevolve.stages.evaluate import records
@@ -32,7 +32,7 @@ EPISODES = [
 
 @pytest.fixture
 def quirks(root):
-    return config.load(root / "configs/smoke.yaml").protocols
+    return load_suite(root / "configs/smoke.yaml").protocols
 
 
 def test_fixed_counts_rewards_of_one_as_success_and_leaves_broken_episodes_out(quirks):

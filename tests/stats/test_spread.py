@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from coevolve import seeds, stats
+from coevolve import seeds
 from coevolve.errors import UserError
+from coevolve.report import stats
 
 
 def spread(groups, name="test", resamples=4000):

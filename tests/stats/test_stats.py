@@ -3,8 +3,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from coevolve import seeds, stats
+from coevolve import seeds
 from coevolve.errors import UserError
+from coevolve.report import stats
 from coevolve.types import EvalRecord, StopReason
 
 

@@ -8,9 +8,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from coevolve.config import TinyArchitecture
-from coevolve.policies import directory
-from coevolve.train import tiny
+from coevolve.config.sections import TinyArchitecture
+from coevolve.policies import loading
+from coevolve.storage import policy_dir
+from coevolve.train import tiny_model
 
 TEXTS = ["look around", "open the door to the kitchen", "pick up the red apple", "focus on the blue box"] * 3
 CONTEXT = 48
@@ -38,7 +39,7 @@ def llama(tmp_path_factory) -> Path:
     """A tiny Llama, made by the kit."""
     out = tmp_path_factory.mktemp("llama")
     architecture = TinyArchitecture(vocab_size=300, hidden_size=16, layers=2, heads=2, intermediate_size=32)
-    tiny.build(architecture, context=CONTEXT, texts=TEXTS, seed=1, out=out, name="tiny")
+    tiny_model.build(architecture, context=CONTEXT, texts=TEXTS, seed=1, out=out, name="tiny")
     return out
 
 
@@ -47,7 +48,7 @@ def other(tmp_path_factory) -> Path:
     """The same with other weights."""
     out = tmp_path_factory.mktemp("other")
     architecture = TinyArchitecture(vocab_size=300, hidden_size=16, layers=2, heads=2, intermediate_size=32)
-    tiny.build(architecture, context=CONTEXT, texts=TEXTS, seed=2, out=out, name="tiny")
+    tiny_model.build(architecture, context=CONTEXT, texts=TEXTS, seed=2, out=out, name="tiny")
     return out
 
 
@@ -69,6 +70,6 @@ def qwen(llama, tmp_path_factory) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         Qwen3ForCausalLM(config).save_pretrained(out)
-    directory.load_tokenizer(llama).save_pretrained(out)
-    directory.seal(out, name="qwen", base="", revision="")
+    loading.load_tokenizer(llama).save_pretrained(out)
+    policy_dir.seal(out, name="qwen", base="", revision="")
     return out

@@ -5,15 +5,16 @@ from contextlib import closing
 import torch
 from rollout.keydoor import KeyDoor, gold, tasks
 
-from coevolve import seeds, store
-from coevolve.config import SftConfig, TinyArchitecture
-from coevolve.policies import directory
+from coevolve import seeds
+from coevolve.chat.chat_template import Renderer
+from coevolve.chat.prompts import parse_action, prompt_messages, write_action
+from coevolve.config.sections import SftConfig, TinyArchitecture
+from coevolve.policies import loading
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.policies.transformers import TransformersPolicy
-from coevolve.prompts import parse_action, prompt_messages, write_action
-from coevolve.render import Renderer
 from coevolve.rollout import rollout
-from coevolve.train import sft, tiny
+from coevolve.storage import jsonl
+from coevolve.train import sft, tiny_model
 from coevolve.train.online import World
 from coevolve.types import Sampling, Trajectory
 
@@ -51,14 +52,14 @@ def stroll(conversation):
 
 def half_trained(folder):
     """The directory of a policy that knows what can be done in the world, and not what is good to do."""
-    with closing(store.Journal(folder / "shown.jsonl", Trajectory)) as journal:
+    with closing(jsonl.Journal(folder / "shown.jsonl", Trajectory)) as journal:
         shown = rollout(
             TASKS, ScriptedPolicy(stroll), [KeyDoor()], samples=32, sampling=SAMPLING, seed=0, journal=journal, **RULES
         )
     texts = [message.content for episode in shown for message in (*episode.prompt, *episode.completion)]
     start, out = folder / "random", folder / "half"
-    tiny.build(ARCHITECTURE, context=CONTEXT, texts=texts, seed=1, out=start, name="tiny")
-    renderer = Renderer(directory.load_tokenizer(start))
+    tiny_model.build(ARCHITECTURE, context=CONTEXT, texts=texts, seed=1, out=start, name="tiny")
+    renderer = Renderer(loading.load_tokenizer(start))
     rows = [renderer.render(episode.prompt, episode.completion) for episode in shown]
     sft.run_sft(rows, start=start, config=SFT, lora=None, seed=1, out=out, work=folder / "work")
     return out
@@ -68,7 +69,7 @@ def mean_reward(policy, folder, samples=40, seed=99):
     """Over `samples` episodes of each task at temperature 1."""
     torch.set_num_threads(1)
     player = TransformersPolicy.load(policy, slots=20, context=CONTEXT, long_prompt="end")
-    with closing(store.Journal(folder / f"{policy.name}-played.jsonl", Trajectory)) as journal:
+    with closing(jsonl.Journal(folder / f"{policy.name}-played.jsonl", Trajectory)) as journal:
         envs = [KeyDoor() for _ in range(20)]
         played = rollout(TASKS, player, envs, samples=samples, sampling=SAMPLING, seed=seed, journal=journal, **RULES)
     return sum(episode.reward for episode in played) / len(played)

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve.errors import UserError
-from coevolve.policies import directory
-from coevolve.train import attention
-from coevolve.train.batches import IGNORED, PairCollator, RowCollator, lay, token_logps
+from coevolve.policies import loading
+from coevolve.train import varlen_attention
+from coevolve.train.collate import IGNORED, PairCollator, RowCollator, lay, token_logps
 from coevolve.train.rows import EMPTY, PairRow, Row
 from coevolve.types import PairKind
 
@@ -79,8 +79,8 @@ def test_an_empty_micro_batch_has_no_target_and_no_weight(layout, llama):
 
 
 def reading(path, layout, dtype=torch.float64):
-    model = directory.load_model(path, dtype=dtype)
-    return model if layout == "padded" else attention.use(model)
+    model = loading.load_model(path, dtype=dtype)
+    return model if layout == "padded" else varlen_attention.use(model)
 
 
 def some_row(rng, beginning=()):
@@ -102,7 +102,7 @@ def test_log_probs_do_not_depend_on_the_layout(policy, request, seed):
         begin = tuple(rng.integers(5, 300, int(rng.integers(0, 12))).tolist())
         groups.append([some_row(rng, begin), some_row(rng, begin)])
     rows = [row for side in zip(*groups, strict=True) for row in side]
-    plain = directory.load_model(path, dtype=torch.float64)
+    plain = loading.load_model(path, dtype=torch.float64)
     width = max(map(len, (row.input_ids for row in rows))) - 1
     expected = torch.zeros(len(rows), width, dtype=torch.float64)
     for number, row in enumerate(rows):
@@ -134,15 +134,15 @@ def test_the_head_sees_learned_places_alone(llama):
 
 
 def test_what_cannot_be_read_end_to_end_is_refused(qwen, llama):
-    model = directory.load_model(qwen)
+    model = loading.load_model(qwen)
     model.config.layer_types = ["full_attention", "sliding_attention"]
     with pytest.raises(UserError, match="layout: padded"):
-        attention.use(model)
-    model = directory.load_model(llama)
+        varlen_attention.use(model)
+    model = loading.load_model(llama)
     model.config.sliding_window = 8  # as Mistral has it, without a list of layers
     with pytest.raises(UserError, match="layout: padded"):
-        attention.use(model)
-    model = directory.load_model(llama)
+        varlen_attention.use(model)
+    model = loading.load_model(llama)
     model.config.attention_dropout = 0.1
     with pytest.raises(UserError, match="attention_dropout"):
-        attention.use(model)
+        varlen_attention.use(model)

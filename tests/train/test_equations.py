@@ -11,10 +11,10 @@ import torch
 from transformers import TrainerCallback
 from trl.trainer.utils import add_fused_lm_head
 
-from coevolve.config import DpoConfig, LoraConfig, SftConfig
-from coevolve.policies import directory
-from coevolve.train import attention, dpo, loop, sft
-from coevolve.train.batches import lay, token_logps
+from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
+from coevolve.policies import loading
+from coevolve.train import dpo, loop, sft, varlen_attention
+from coevolve.train.collate import lay, token_logps
 from coevolve.train.rows import EMPTY, PairRow, Row, fit_pairs, fit_rows, step_order
 from coevolve.types import PairKind
 
@@ -89,7 +89,7 @@ class Witness(TrainerCallback):
 
 
 def load(path, lora=None):
-    model = directory.load_model(path, dtype=torch.float64)
+    model = loading.load_model(path, dtype=torch.float64)
     return peft.get_peft_model(model, loop.peft_config(lora)) if lora else model
 
 
@@ -191,7 +191,7 @@ def observe_dpo(path, reference, pairs, config, lora, iteration, work):
         order,
         model=load(path),
         reference=load(reference) if reference else None,
-        tokenizer=directory.load_tokenizer(path),
+        tokenizer=loading.load_tokenizer(path),
         config=config,
         iteration=iteration,
         lora=lora,
@@ -249,7 +249,7 @@ def test_supervised_training_is_equation_5(model, lora, micro, layout, request, 
     assert fitted.truncated > 0
     config = SftConfig(**optimiser(micro, layout=layout), learning_rate=1e-2)
     order = step_order(7, 4, 1.0, seed=5)
-    tokenizer = directory.load_tokenizer(path)
+    tokenizer = loading.load_tokenizer(path)
     trainer = sft.row_trainer(
         fitted.rows, order, model=load(path), tokenizer=tokenizer, config=config, lora=lora, seed=5, work=tmp_path
     )
@@ -349,7 +349,7 @@ def test_only_action_tokens_are_learned(llama, tmp_path):
             [changed],
             [0],
             model=load(llama),
-            tokenizer=directory.load_tokenizer(llama),
+            tokenizer=loading.load_tokenizer(llama),
             config=SftConfig(**optimiser(1, batch=1), learning_rate=1e-2),
             lora=None,
             seed=5,
@@ -363,10 +363,10 @@ def test_only_action_tokens_are_learned(llama, tmp_path):
 
 @pytest.mark.parametrize("layout", ["padded", "shared"])
 def test_the_tiled_head_agrees_with_the_plain_one(qwen, layout):
-    model = directory.load_model(qwen, dtype=torch.float32)
+    model = loading.load_model(qwen, dtype=torch.float32)
     batch = lay([[pair.chosen, pair.rejected] for pair in random_pairs()], layout)
     if layout == "shared":
-        attention.use(model)
+        varlen_attention.use(model)
     plain = token_logps(model, batch, fused=False)
     add_fused_lm_head(model)
     tiled = token_logps(model, batch, fused=True)

@@ -9,11 +9,11 @@ from doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, worl
 from pydantic import ValidationError
 from transformers import TrainerCallback
 
-from coevolve import store
-from coevolve.config import LoraConfig
-from coevolve.config.online import GrpoConfig
+from coevolve.config.baselines import GrpoConfig
+from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
-from coevolve.policies import directory
+from coevolve.policies import loading
+from coevolve.storage import jsonl, policy_dir
 from coevolve.train import grpo, loop, online
 from coevolve.types import StopReason, Trajectory
 
@@ -44,8 +44,8 @@ def test_grpo_raises_the_reward(half, tmp_path):
     assert 0.3 < before < 0.6
     assert mean_reward(out, tmp_path) > before + 0.15
     assert (report.rows, report.dropped, report.truncated, report.steps) == (320, 0, 0, 10)
-    assert directory.describe(out).name == directory.describe(half).name + "+grpo"
-    assert len({episode.policy.sha256 for episode in store.read(out / "episodes.jsonl", Trajectory)}) == 10
+    assert policy_dir.describe(out).name == policy_dir.describe(half).name + "+grpo"
+    assert len({episode.policy.sha256 for episode in jsonl.read(out / "episodes.jsonl", Trajectory)}) == 10
     json.dumps(report.history)
 
 
@@ -69,9 +69,9 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
     trainer.add_callback(witness)
     loop.run(trainer, tmp_path)
 
-    with closing(store.Journal(tmp_path / "episodes-0.jsonl", Trajectory)) as journal:
+    with closing(jsonl.Journal(tmp_path / "episodes-0.jsonl", Trajectory)) as journal:
         rows = [(episode.task.task_id, explorer.experience(episode)) for episode in journal.records]
-    model = directory.load_model(half, dtype=torch.float64)
+    model = loading.load_model(half, dtype=torch.float64)
     total, tokens = torch.zeros((), dtype=torch.float64), 0
     for task, row in rows:
         rewards = torch.tensor([other.reward for name, other in rows if name == task], dtype=torch.float64)
@@ -90,7 +90,7 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
 
 def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):
     explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
-    episodes = explorer.play(directory.load_model(half), 0, TASKS)
+    episodes = explorer.play(loading.load_model(half), 0, TASKS)
     failed = episodes[0].model_copy(update={"stop": StopReason.ENV_ERROR})
     given = grpo.completions([explorer.experience(episode) for episode in (*episodes, failed)], 1)
     assert given["reward"] == [*(episode.reward for episode in episodes), None]
@@ -110,7 +110,7 @@ def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, lora):
         train(half, tmp_path, "torn", lora=lora, where=interrupt(world(), 120))
     assert loop.last_complete(tmp_path / "work-torn") is not None
     resumed, out = train(half, tmp_path, "torn", lora=lora)
-    assert directory.describe(out).sha256 == directory.describe(straight).sha256 != directory.describe(half).sha256
+    assert policy_dir.describe(out).sha256 == policy_dir.describe(straight).sha256 != policy_dir.describe(half).sha256
     assert [step["loss"] for step in resumed.history] == [step["loss"] for step in whole.history]
     assert resumed.rows == whole.rows == 32
 

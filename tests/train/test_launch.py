@@ -16,14 +16,15 @@ from accelerate.commands.launch import launch_command_parser
 from safetensors.torch import load_file
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from coevolve import launch, store
-from coevolve.config import TinyArchitecture
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
-from coevolve.launch import Launch
-from coevolve.policies import directory
-from coevolve.render import Renderer
-from coevolve.train import loop, reference, tiny, weights
+from coevolve.policies import loading
+from coevolve.storage import files, jsonl
+from coevolve.train import loop, policy_io, reference_logps, tiny_model
 from coevolve.types import Message, PairKind, PreferencePair, StopReason, Task, Trajectory, Turn
+from coevolve.workflow import launch
+from coevolve.workflow.launch import Launch
 
 LAUNCHES = ("ddp", "zero2", "zero3")
 VARIANTS = {
@@ -78,14 +79,14 @@ def inputs(tmp_path_factory):
     """A policy with matrices large enough for ZeRO-3 to divide, trajectories and pairs; 9 fill 3 steps unevenly."""
     home = tmp_path_factory.mktemp("inputs")
     wide = TinyArchitecture(vocab_size=300, hidden_size=384, layers=1, heads=2, intermediate_size=400)
-    tiny.build(wide, context=96, texts=[words(n, 9) for n in range(20)], seed=1, out=home / "policy", name="tiny")
-    store.write(home / "sft.jsonl", [trajectory(number) for number in range(9)])
-    store.write(home / "pairs.jsonl", [pair(number) for number in range(9)])
-    renderer = Renderer(directory.load_tokenizer(home / "policy"))
+    tiny_model.build(wide, context=96, texts=[words(n, 9) for n in range(20)], seed=1, out=home / "policy", name="tiny")
+    jsonl.write(home / "sft.jsonl", [trajectory(number) for number in range(9)])
+    jsonl.write(home / "pairs.jsonl", [pair(number) for number in range(9)])
+    renderer = Renderer(loading.load_tokenizer(home / "policy"))
     sides = [(one.prompt, side) for one in map(pair, range(9)) for side in (one.chosen, one.rejected)]
-    rows = reference.distinct(renderer.render(*side).input_ids for side in sides)
-    scores = reference.score(weights.load(home / "policy"), rows, lambda done, total: None)
-    reference.write(home / "scores.safetensors", rows, scores)
+    rows = reference_logps.distinct(renderer.render(*side).input_ids for side in sides)
+    scores = reference_logps.score(policy_io.load(home / "policy"), rows, lambda done, total: None)
+    reference_logps.write(home / "scores.safetensors", rows, scores)
     policy = home / "policy/policy.json"
     return {
         "sft": [f"start={policy}", f"experts={home / 'sft.jsonl'}"],
@@ -154,7 +155,7 @@ def test_two_processes_learn_what_one_learns(stage, variant, command, environmen
         assert two.keys() == one.keys()
         for name, tensor in one.items():
             torch.testing.assert_close(two[name], tensor, rtol=0, atol=1e-5)
-        file = store.sha256(root / f"configs/accelerate/{kind}.yaml")
+        file = files.sha256(root / f"configs/accelerate/{kind}.yaml")
         assert notes(out)["launch"] == {"processes": 2, "nodes": 1, "file": file}
     assert {path.name for path in tmp_path.iterdir()} == {"alone", *LAUNCHES}
 
@@ -183,7 +184,7 @@ def test_one_killed_process_ends_all_and_the_next_run_goes_on(kind, command, env
         run([*command("train", tmp_path / "whole", "dpo.epochs=8"), *launched(root, kind)], environment).returncode == 0
     )
     assert curve(tmp_path / "out") == curve(tmp_path / "whole")
-    assert store.sha256(tmp_path / "out/model.safetensors") == store.sha256(tmp_path / "whole/model.safetensors")
+    assert files.sha256(tmp_path / "out/model.safetensors") == files.sha256(tmp_path / "whole/model.safetensors")
 
 
 def test_a_killed_process_is_named_before_a_partner_that_aborts(root, tmp_path):

@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from templates.models import SPECIALS, llama, qwen3, tokenizer
 
-from coevolve import store
-from coevolve.config import LoraConfig, SftConfig
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import LoraConfig, SftConfig
 from coevolve.errors import UserError
-from coevolve.policies import directory
+from coevolve.policies import loading
 from coevolve.policies.base import Conversation
-from coevolve.policies.transformers import TransformersPolicy
-from coevolve.render import Renderer
-from coevolve.train import sft, weights
+from coevolve.policies.hf import TransformersPolicy
+from coevolve.storage import files, policy_dir
+from coevolve.train import policy_io, sft
 from coevolve.types import Message, Sampling
 
 OPTIMISER = {
@@ -44,7 +44,7 @@ def checkpoint(folder, family, dtype=torch.bfloat16, **save):
     model.save_pretrained(folder, **{"max_shard_size": "60KB", **save})
     tokenizer(family).save_pretrained(folder)
     (folder / "generation_config.json").write_text(json.dumps(GENERATION))
-    directory.seal(folder, name=family, base=f"hub/{family}", revision="")
+    policy_dir.seal(folder, name=family, base=f"hub/{family}", revision="")
     return folder
 
 
@@ -55,7 +55,7 @@ def start(request, tmp_path_factory):
 
 
 def talk(path, *answers):
-    renderer = Renderer(directory.load_tokenizer(path))
+    renderer = Renderer(loading.load_tokenizer(path))
     prompt = [Message(role="user", content="Find the key.")]
     said = [Message(role="assistant", content=answers[0])]
     for answer in answers[1:]:
@@ -87,7 +87,7 @@ def test_a_checkpoint_in_several_files_is_named_trained_and_asked(start, tmp_pat
     assert len(list(start.glob("model-*.safetensors"))) > 2
     assert (start / "model.safetensors.index.json").exists()
     before, out = tensors(start), run_sft(start, tmp_path)
-    assert directory.describe(out).name == f"{start.name}+sft"
+    assert policy_dir.describe(out).name == f"{start.name}+sft"
     after = tensors(out)
     assert after.keys() == before.keys()
     assert {tensor.dtype for tensor in before.values()} == {torch.bfloat16}
@@ -101,19 +101,19 @@ def test_every_file_of_the_weights_counts_in_the_name(start, tmp_path):
     changed = sorted(copy.glob("model-*.safetensors"))[-1]
     content = bytearray(changed.read_bytes())
     content[-1] ^= 1
-    store.write_bytes(changed, bytes(content))
+    files.write_bytes(changed, bytes(content))
     with pytest.raises(UserError, match="its files hash to"):
-        directory.describe(copy)
+        policy_dir.describe(copy)
 
 
 def test_a_policy_larger_than_a_file_is_read_back(start, tmp_path):
     """What `write` does with 13 B parameters in float32: more than one file of 50 GB."""
-    model = weights.load(start)
+    model = policy_io.load(start)
     model.save_pretrained(tmp_path, max_shard_size="100KB")
     tokenizer(start.name).save_pretrained(tmp_path)
-    directory.seal(tmp_path, name="written", base="", revision="")
+    policy_dir.seal(tmp_path, name="written", base="", revision="")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
-    for name, tensor in weights.load(tmp_path).state_dict().items():
+    for name, tensor in policy_io.load(tmp_path).state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name])
 
 
@@ -125,10 +125,10 @@ def test_tied_embeddings_stay_tied(tmp_path, lora, twice):
     if twice:
         held = tensors(start)
         save_file({**held, "lm_head.weight": held["model.embed_tokens.weight"].clone()}, start / "model.safetensors")
-        directory.seal(start, name="qwen3", base="", revision="")
+        policy_dir.seal(start, name="qwen3", base="", revision="")
     out = run_sft(start, tmp_path, lora)
     assert "lm_head.weight" not in tensors(out)
-    model, before = weights.load(out), weights.load(start)
+    model, before = policy_io.load(out), policy_io.load(start)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     moved = not torch.equal(model.lm_head.weight, before.lm_head.weight)
     assert moved == (lora is None)
@@ -139,7 +139,7 @@ def test_a_missing_pad_token_is_none_of_the_policy_s_business(start, tmp_path):
     out = run_sft(start, tmp_path)
     for file in start.glob("tokenizer*"):
         assert (out / file.name).read_bytes() == file.read_bytes()
-    assert directory.load_tokenizer(out).pad_token is None
+    assert loading.load_tokenizer(out).pad_token is None
     assert json.loads((out / "generation_config.json").read_text()) == GENERATION
 
 
@@ -147,7 +147,7 @@ def test_what_a_generation_config_says_does_not_decide_what_is_sampled(start, tm
     other = shutil.copytree(start, tmp_path / "other")
     said = {**GENERATION, "eos_token_id": 5, "max_length": 3, "repetition_penalty": 3.0}
     (other / "generation_config.json").write_text(json.dumps(said))
-    directory.seal(other, name="other", base="", revision="")
+    policy_dir.seal(other, name="other", base="", revision="")
     assert answers(other) == answers(start)
 
 
@@ -194,6 +194,6 @@ def test_narrow_weights_would_hardly_move(tmp_path):
         parameter.data *= 0.1 if parameter.ndim > 1 else 1.0
     model.save_pretrained(start)
     tokenizer("llama2").save_pretrained(start)
-    narrow = share_moved(directory.load_model(start, dtype=torch.bfloat16), start, tmp_path / "narrow")
-    full = share_moved(weights.load(start), start, tmp_path / "full")
+    narrow = share_moved(loading.load_model(start, dtype=torch.bfloat16), start, tmp_path / "narrow")
+    full = share_moved(policy_io.load(start), start, tmp_path / "full")
     assert narrow < 0.05 < 0.95 < full

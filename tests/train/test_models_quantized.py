@@ -9,11 +9,11 @@ from peft import get_peft_model
 from safetensors.torch import load_file
 from test_models import OPTIMISER
 
-from coevolve import store
-from coevolve.config import DpoConfig, LoraConfig, SftConfig
+from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
-from coevolve.policies import directory
-from coevolve.train import dpo, loop, sft, weights
+from coevolve.policies import loading
+from coevolve.storage import files, policy_dir
+from coevolve.train import dpo, loop, policy_io, sft
 from coevolve.train.rows import PairRow, Row
 from coevolve.types import PairKind
 
@@ -71,29 +71,29 @@ def gradients(model):
 
 @needs_bitsandbytes
 def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
-    model = weights.load(llama, ADAPTERS)
+    model = policy_io.load(llama, ADAPTERS)
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     assert dtypes["model.layers.0.self_attn.q_proj.weight"] == torch.uint8
     assert dtypes["model.embed_tokens.weight"] == dtypes["model.norm.weight"] == torch.float32
-    exact = weights.load(llama)(input_ids=IDS).logits
+    exact = policy_io.load(llama)(input_ids=IDS).logits
     off = (model(input_ids=IDS).logits - exact).abs().max() / exact.abs().max()
     assert 1e-3 < off < 0.5
     trainer = sft.row_trainer(
-        [row(0)] * 4, [0, 1, 2, 3], model=model, tokenizer=directory.load_tokenizer(llama), config=SFT, lora=ADAPTERS,
+        [row(0)] * 4, [0, 1, 2, 3], model=model, tokenizer=loading.load_tokenizer(llama), config=SFT, lora=ADAPTERS,
         seed=1, work=llama,
     )  # fmt: skip
-    weights.widen_adapters(trainer.model)
-    weights.require_full_precision(trainer.model)
+    policy_io.widen_adapters(trainer.model)
+    policy_io.require_full_precision(trainer.model)
     trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
     assert trained and all("lora_" in name for name in trained)
 
 
 @needs_bitsandbytes
 def test_gradients_are_those_of_the_same_weights_in_32_bits(llama):
-    model = weights.load(llama, ADAPTERS)
+    model = policy_io.load(llama, ADAPTERS)
     with torch.no_grad():
         model(input_ids=IDS)  # as for reference log-probs, before the first step
-    wide = weights.load(llama, ADAPTERS).dequantize().float()
+    wide = policy_io.load(llama, ADAPTERS).dequantize().float()
     assert not any(parameter.dtype == torch.uint8 for parameter in wide.parameters())
     narrow, wide = gradients(adapted(model)), gradients(adapted(wide))
     trained = {name for name in wide if "lora_" in name}
@@ -116,7 +116,7 @@ def test_the_reference_is_quantised_alike_and_adapters_go_into_the_float32_weigh
             assert 1 <= torch.linalg.matrix_rank(moved, atol=1e-5) <= RANK
         else:
             assert not moved.any()
-    assert directory.describe(tmp_path / "out").name == "tiny+dpo1"
+    assert policy_dir.describe(tmp_path / "out").name == "tiny+dpo1"
     assert not any((tmp_path / "out").glob("adapter*"))
 
 
@@ -127,18 +127,18 @@ def test_a_training_that_was_cut_off_ends_in_the_same_bytes(llama, tmp_path):
     checkpoint = loop.last_complete(tmp_path / "work-whole")
     shutil.copytree(checkpoint, tmp_path / "work-again" / checkpoint.name)
     again = run_sft(llama, tmp_path, "again")
-    assert store.sha256(again / "model.safetensors") == store.sha256(whole / "model.safetensors")
-    assert store.sha256(tmp_path / "half/model.safetensors") != store.sha256(whole / "model.safetensors")
+    assert files.sha256(again / "model.safetensors") == files.sha256(whole / "model.safetensors")
+    assert files.sha256(tmp_path / "half/model.safetensors") != files.sha256(whole / "model.safetensors")
 
 
 def test_without_the_package_it_is_one_sentence(llama, monkeypatch):
-    monkeypatch.setattr(weights, "find_spec", lambda name: None)
+    monkeypatch.setattr(policy_io, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"`lora\.quantize` needs the package bitsandbytes; install the extra `qlora`"):
-        weights.load(llama, ADAPTERS)
+        policy_io.load(llama, ADAPTERS)
 
 
 def test_fsdp_is_refused_weights_in_4_bits(llama, monkeypatch):
-    monkeypatch.setattr(weights, "find_spec", lambda name: True)
+    monkeypatch.setattr(policy_io, "find_spec", lambda name: True)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(UserError, match=r"FSDP cannot divide 4-bit weights; launch with configs/accelerate/ddp\.yaml"):
-        weights.load(llama, ADAPTERS)
+        policy_io.load(llama, ADAPTERS)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from coevolve.train.objective import Side, pair_losses, sft_losses
+from coevolve.train.losses import Side, pair_losses, sft_losses
 
 ACTIONS = torch.tensor([[True, False, True], [False, True, False]])
 OFF = math.nan  # what stands off the mask must not matter, whatever it is

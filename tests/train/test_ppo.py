@@ -8,11 +8,11 @@ import pytest
 import torch
 from doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
 
-from coevolve import store
-from coevolve.config import LoraConfig
-from coevolve.config.online import PpoConfig
+from coevolve.config.baselines import PpoConfig
+from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
-from coevolve.policies import directory
+from coevolve.policies import loading
+from coevolve.storage import jsonl, policy_dir
 from coevolve.train import online, ppo
 from coevolve.train.online import Experience
 from coevolve.types import StopReason, Trajectory
@@ -141,7 +141,7 @@ def test_a_step_follows_the_gradient_of_the_equations(llama, other, micro):
     """The trainer against plain loops, in float64, once its policy has moved away from the one that played."""
     rows = [random_experience(seed) for seed in range(3)]
     config = CONFIG.model_copy(update={"micro_batch": micro, "batch_size": 3, "max_grad_norm": 1e9})
-    model, reference = (directory.load_model(path, dtype=torch.float64) for path in (llama, other))
+    model, reference = (loading.load_model(path, dtype=torch.float64) for path in (llama, other))
     trainer = ppo.PpoTrainer(model, reference, config, seed=1)
     torch.nn.init.normal_(trainer.head.weight, generator=torch.Generator().manual_seed(0))
 
@@ -200,13 +200,13 @@ def test_ppo_raises_the_reward(half, tmp_path):
     assert (report.rows, report.dropped, report.truncated, report.steps) == (320, 0, 0, 80)
     assert [step["step"] for step in report.history] == list(range(1, 81))
     assert report.history[0]["kl"] == pytest.approx(0.0, abs=1e-6) and report.history[-1]["kl"] > 0.1
-    assert directory.describe(out).name == directory.describe(half).name + "+ppo"
+    assert policy_dir.describe(out).name == policy_dir.describe(half).name + "+ppo"
     json.dumps(report.history)
 
 
 def test_the_episodes_lie_beside_the_policy(half, tmp_path):
     report, out = train(half, tmp_path, "episodes", CONFIG.model_copy(update={"epochs": 16.0, "passes": 3}))
-    episodes = store.read(out / "episodes.jsonl", Trajectory)
+    episodes = jsonl.read(out / "episodes.jsonl", Trajectory)
     assert len(episodes) == report.rows == 32
     assert len({episode.policy.sha256 for episode in episodes}) == 2, "one policy an iteration"
     explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
@@ -223,14 +223,14 @@ def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, lora):
     assert torch.load(work / "ppo.pt", weights_only=True)["iteration"] in (1, 2)
     (work / ".ppo.pt.tmp").write_bytes(b"half a checkpoint")
     resumed, out = train(half, tmp_path, "torn", config, lora)
-    assert directory.describe(out).sha256 == directory.describe(straight).sha256 != directory.describe(half).sha256
+    assert policy_dir.describe(out).sha256 == policy_dir.describe(straight).sha256 != policy_dir.describe(half).sha256
     assert resumed.history == whole.history and len(whole.history) == 3 * 4
     assert not (out / "adapter_config.json").exists()
 
 
 def test_seeds_differ(half, tmp_path):
     policies = [train(half, tmp_path, f"seed{seed}", seed=seed)[1] for seed in (1, 2)]
-    assert len({directory.describe(policy).sha256 for policy in policies}) == 2
+    assert len({policy_dir.describe(policy).sha256 for policy in policies}) == 2
 
 
 def test_a_broken_world_is_no_experience(half, tmp_path):
@@ -239,13 +239,13 @@ def test_a_broken_world_is_no_experience(half, tmp_path):
     assert 0 < report.dropped < 16 and report.rows == 16 - report.dropped
     assert all(
         episode.stop is StopReason.ENV_ERROR or episode.reward == 0
-        for episode in store.read(out / "episodes.jsonl", Trajectory)
+        for episode in jsonl.read(out / "episodes.jsonl", Trajectory)
     )
 
 
 def test_an_experience_is_what_was_sampled(half, tmp_path):
     explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
-    episode = explorer.play(directory.load_model(half), 0, TASKS)[0]
+    episode = explorer.play(loading.load_model(half), 0, TASKS)[0]
     row = explorer.experience(episode)
     said = [token for turn in episode.turns for token in turn.token_ids]
     assert [token for token, acted in zip(row.input_ids, row.action_mask, strict=True) if acted] == said

@@ -8,15 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stages import corridor
 
-from coevolve import config, pairing, store
-from coevolve.config import AgentRecipe, PairingConfig
-from coevolve.policies import directory
-from coevolve.render import Renderer
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import AgentRecipe, PairingConfig
+from coevolve.config.suite import load_suite
+from coevolve.methods import pairing
+from coevolve.policies import loading
 from coevolve.stages import reference as stage
 from coevolve.stages import train
-from coevolve.stages.corpus import rows
-from coevolve.train import reference, weights
+from coevolve.storage import jsonl
+from coevolve.train import policy_io, reference_logps
 from coevolve.types import Message, PairKind, PairWeights, PreferencePair, StopReason, Trajectory, Turn
+from coevolve.workflow.corpus import rows
 
 ROWS = st.lists(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), min_size=2, max_size=6), max_size=12)
 CUT = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)
@@ -25,7 +27,7 @@ EXAMPLE = (Message(role="user", content="door 9"), Message(role="assistant", con
 
 @pytest.fixture(scope="module")
 def quirks(root):
-    return config.load(root / "configs/smoke.yaml").protocols["fixed"]
+    return load_suite(root / "configs/smoke.yaml").protocols["fixed"]
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +35,8 @@ def base(tmp_path_factory):
     """Experts, episodes that failed, and two policies."""
     folder = tmp_path_factory.mktemp("base")
     experts = corridor.experts(folder)
-    store.write(folder / "experts.jsonl", experts)
-    store.write(folder / "target.jsonl", [episode(expert, number) for number, expert in enumerate(experts)])
+    jsonl.write(folder / "experts.jsonl", experts)
+    jsonl.write(folder / "target.jsonl", [episode(expert, number) for number, expert in enumerate(experts)])
     corridor.policy(folder / "policy")
     corridor.policy(folder / "other", seed=2)
     return folder
@@ -59,10 +61,10 @@ def paired(base, rules=CUT, unlearned=(), name="pairs.jsonl"):
     """The file of the pairs of those experts and episodes."""
     weights = {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
     recipe = AgentRecipe(base="target", explores=True, trains_on=weights)
-    experts, target = (store.read(base / f"{source}.jsonl", Trajectory) for source in ("experts", "target"))
+    experts, target = (jsonl.read(base / f"{source}.jsonl", Trajectory) for source in ("experts", "target"))
     found = pairing.pair(recipe, rules, corridor.TASKS, experts, {"target": target}, unlearned)
     assert len(found.pairs) == 3
-    store.write(base / name, found.pairs)
+    jsonl.write(base / name, found.pairs)
     return base / name
 
 
@@ -88,9 +90,9 @@ def sources(base):
 
 @given(ROWS)
 def test_every_beginning_of_a_row_is_found_and_nothing_else(rows):
-    kept = reference.distinct(rows)
+    kept = reference_logps.distinct(rows)
     logps = [torch.tensor(row[1:]) for row in kept]
-    scores = reference.Scores([reference._key(row) for row in kept], logps)
+    scores = reference_logps.Scores([reference_logps._key(row) for row in kept], logps)
     begins = {tuple(row[:length]) for row in rows for length in range(2, len(row) + 1)}
     for row in begins:
         assert scores.of(row).tolist() == list(row[1:])
@@ -101,30 +103,30 @@ def test_every_beginning_of_a_row_is_found_and_nothing_else(rows):
 
 @pytest.mark.parametrize("family", ["llama", "qwen"])
 def test_a_row_is_scored_as_a_plain_forward_pass_says(family, request, tmp_path):
-    model = weights.load(request.getfixturevalue(family)).double()
-    rows = reference.distinct([[5, 9, 280, 17, 6], [5, 9, 280], [8, 7, 6, 5, 4, 3, 2]])
+    model = policy_io.load(request.getfixturevalue(family)).double()
+    rows = reference_logps.distinct([[5, 9, 280, 17, 6], [5, 9, 280], [8, 7, 6, 5, 4, 3, 2]])
     told = []
-    found = reference.score(model, rows, lambda done, total: told.append((done, total)))
+    found = reference_logps.score(model, rows, lambda done, total: told.append((done, total)))
     for row, logps in zip(rows, found, strict=True):
         whole = torch.log_softmax(model(torch.tensor([row])).logits[0], dim=-1)
         torch.testing.assert_close(logps, whole[:-1][range(len(row) - 1), row[1:]].float(), rtol=1e-6, atol=0)
     assert len(rows) == 2 and told == [(1, 2), (2, 2)]
-    reference.write(tmp_path / "scores.safetensors", rows, found)
-    read = reference.read(tmp_path / "scores.safetensors")
+    reference_logps.write(tmp_path / "scores.safetensors", rows, found)
+    read = reference_logps.read(tmp_path / "scores.safetensors")
     torch.testing.assert_close(read.of([5, 9, 280]), found[0][:2], rtol=0, atol=0)
 
 
 def test_no_row_is_a_file_too(tmp_path, llama):
-    assert reference.score(weights.load(llama), [], print) == []
-    reference.write(tmp_path / "scores.safetensors", [], [])
-    assert reference.read(tmp_path / "scores.safetensors").of([1, 2]) is None
+    assert reference_logps.score(policy_io.load(llama), [], print) == []
+    reference_logps.write(tmp_path / "scores.safetensors", [], [])
+    assert reference_logps.read(tmp_path / "scores.safetensors").of([1, 2]) is None
 
 
 @pytest.mark.parametrize("held_to", ["policy", "other"])
 def test_training_is_that_with_the_reference_on_the_fly(base, quirks, tmp_path, held_to):
     """Also where the rejected side is a trajectory cut short."""
     pairs, policy = paired(base), base / held_to / "policy.json"
-    assert [len(pair.rejected_token_ids) for pair in store.read(pairs, PreferencePair)] == [5, 5, 5]
+    assert [len(pair.rejected_token_ids) for pair in jsonl.read(pairs, PreferencePair)] == [5, 5, 5]
     scores = scored(tmp_path, quirks, policy, **sources(base))
     before = trained(tmp_path, quirks, base, "before", pairs=pairs, scores=scores)
     on_the_fly = trained(tmp_path, quirks, base, "on_the_fly", pairs=pairs, reference=policy)
@@ -145,10 +147,10 @@ def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_
                 "rejected_token_ids": pair.rejected_token_ids[1:],
             }
         )
-        for pair in store.read(paired(base, CUT.model_copy(update={"max_extra_turns": None})), PreferencePair)
+        for pair in jsonl.read(paired(base, CUT.model_copy(update={"max_extra_turns": None})), PreferencePair)
     ]
     pairs, policy = tmp_path / "steps.jsonl", base / "policy/policy.json"
-    store.write(pairs, step)
+    jsonl.write(pairs, step)
     whole = scored(tmp_path, quirks, policy, "whole", **sources(base))
     with pytest.raises(RuntimeError, match=f"no row begins as trajectory {step[0].chosen_id} does"):
         trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=whole)
@@ -159,15 +161,15 @@ def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_
 
 def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, tmp_path):
     """Quirk 11."""
-    shown = store.read(base / "experts.jsonl", Trajectory)[0]
-    store.write(tmp_path / "experts.jsonl", store.read(base / "experts.jsonl", Trajectory))
-    store.write(tmp_path / "example.json", [shown])
+    shown = jsonl.read(base / "experts.jsonl", Trajectory)[0]
+    jsonl.write(tmp_path / "experts.jsonl", jsonl.read(base / "experts.jsonl", Trajectory))
+    jsonl.write(tmp_path / "example.json", [shown])
     example = (shown.prompt[-1], *shown.completion)
     with_example = [
         episode.model_copy(update={"prompt": (*episode.prompt[:-1], *example, episode.prompt[-1])})
-        for episode in store.read(base / "target.jsonl", Trajectory)
+        for episode in jsonl.read(base / "target.jsonl", Trajectory)
     ]
-    store.write(tmp_path / "target.jsonl", with_example)
+    jsonl.write(tmp_path / "target.jsonl", with_example)
     pairs = paired(tmp_path, unlearned=example)
     inputs = sources(tmp_path) | {"policy": base / "policy/policy.json"}
     scores = scored(tmp_path, quirks, **inputs, unlearned=tmp_path / "example.json")
@@ -179,15 +181,15 @@ def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, t
 
 def test_what_can_be_paired_is_scored_once_and_cut_to_the_context(base, quirks, tmp_path):
     """Not an episode without an action, nor a task on which everybody earned the same."""
-    experts, target = (store.read(path, Trajectory) for path in sources(base).values())
+    experts, target = (jsonl.read(path, Trajectory) for path in sources(base).values())
     tie = target[1].model_copy(update={"reward": experts[1].reward})
     empty = target[2].model_copy(update={"turns": ()})
-    store.write(tmp_path / "target.jsonl", [target[0], target[0], tie, empty])
+    jsonl.write(tmp_path / "target.jsonl", [target[0], target[0], tie, empty])
     sections = corridor.suite(quirks)
-    renderer = Renderer(directory.load_tokenizer(base / "policy"))
+    renderer = Renderer(loading.load_tokenizer(base / "policy"))
     context = sections.models["tiny"].context = len(renderer.prompt_ids(experts[0].prompt)) + 8
     inputs = {"policy": base / "policy/policy.json", **sources(base), "target": tmp_path / "target.jsonl"}
     notes = stage.run(corridor.job("reference", tmp_path / "job", sections, **inputs), tmp_path)
     assert notes == {"rows": 2, "tokens": 2 * context}
-    scores = reference.read(tmp_path / "scores.safetensors")
+    scores = reference_logps.read(tmp_path / "scores.safetensors")
     assert all(scores.of(row.input_ids[:context]) is not None for row in rows([experts[0], target[0]], renderer))

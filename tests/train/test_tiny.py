@@ -5,12 +5,12 @@ import sys
 import pytest
 import torch
 
-from coevolve import store
-from coevolve.config import TinyArchitecture
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
-from coevolve.policies import directory
-from coevolve.render import Renderer
-from coevolve.train import tiny
+from coevolve.policies import loading
+from coevolve.storage import files
+from coevolve.train import tiny_model
 from coevolve.types import Message
 
 TEXTS = [
@@ -23,13 +23,13 @@ ARCHITECTURE = TinyArchitecture(vocab_size=300, hidden_size=16, layers=1, heads=
 
 
 def build(out, seed=1, texts=TEXTS, architecture=ARCHITECTURE):
-    return tiny.build(architecture, context=64, texts=texts, seed=seed, out=out, name="tiny")
+    return tiny_model.build(architecture, context=64, texts=texts, seed=seed, out=out, name="tiny")
 
 
 def test_equal_seeds_give_equal_bytes(tmp_path):
     refs = [build(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))]
     assert refs[0] == refs[1] != refs[2]
-    assert store.sha256(tmp_path / "a") == store.sha256(tmp_path / "b")
+    assert files.sha256(tmp_path / "a") == files.sha256(tmp_path / "b")
     assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "c" / "tokenizer.json").read_bytes()
 
 
@@ -38,7 +38,7 @@ def test_the_vocabulary_is_the_same_in_another_process(tmp_path):
     build(tmp_path)
     code = (
         "import sys; from coevolve.train import tiny\n"
-        "tokenizer = tiny.train_tokenizer(sys.argv[1:], 300)\n"
+        "tokenizer = tiny_model.train_tokenizer(sys.argv[1:], 300)\n"
         "tokenizer.save_pretrained(sys.stdin.read())"
     )
     command = [sys.executable, "-c", code, *TEXTS]
@@ -56,7 +56,7 @@ def test_building_leaves_the_global_generator_alone(tmp_path):
 
 def test_the_policy_speaks_its_own_template(tmp_path):
     build(tmp_path)
-    tokenizer, model = directory.load_tokenizer(tmp_path), directory.load_model(tmp_path)
+    tokenizer, model = loading.load_tokenizer(tmp_path), loading.load_model(tmp_path)
     assert len(tokenizer) == model.config.vocab_size == 300
     assert model.config.max_position_embeddings == 64
     assert (tokenizer.pad_token, tokenizer.eos_token) == ("<|pad|>", "<|end|>")
@@ -69,7 +69,7 @@ def test_the_policy_speaks_its_own_template(tmp_path):
 
 def test_the_renderer_reads_it(tmp_path):
     build(tmp_path)
-    tokenizer = directory.load_tokenizer(tmp_path)
+    tokenizer = loading.load_tokenizer(tmp_path)
     messages = [Message(role="user", content="take the jar"), Message(role="assistant", content="open the door")]
     rendered = Renderer(tokenizer).render(messages[:1], messages[1:])
     assert tokenizer.decode(rendered.input_ids) == "<|user|>take the jar<|end|><|assistant|>open the door<|end|>"
@@ -80,7 +80,7 @@ def test_the_renderer_reads_it(tmp_path):
 @pytest.mark.parametrize("text", ["naïve 火  two  blanks\n\ttab", "<|end|> said the user"])
 def test_any_text_survives(tmp_path, text):
     build(tmp_path)
-    tokenizer = directory.load_tokenizer(tmp_path)
+    tokenizer = loading.load_tokenizer(tmp_path)
     ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert tokenizer.decode(ids) == text
     assert tokenizer.eos_token_id not in ids
@@ -88,10 +88,10 @@ def test_any_text_survives(tmp_path, text):
 
 def test_more_tokens_than_the_text_gives(tmp_path):
     greedy = ARCHITECTURE.model_copy(update={"vocab_size": 2000})
-    with pytest.raises(UserError, match=r"`tiny.vocab_size` is 2000, but the text gives only \d+ tokens"):
+    with pytest.raises(UserError, match=r"`tiny_model.vocab_size` is 2000, but the text gives only \d+ tokens"):
         build(tmp_path, architecture=greedy)
 
 
 def test_fewer_tokens_than_bytes(tmp_path):
-    with pytest.raises(UserError, match=r"`tiny.vocab_size` is 100; .* are 261"):
+    with pytest.raises(UserError, match=r"`tiny_model.vocab_size` is 100; .* are 261"):
         build(tmp_path, architecture=ARCHITECTURE.model_copy(update={"vocab_size": 100}))

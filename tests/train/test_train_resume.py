@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from coevolve import store
-from coevolve.config import DpoConfig, LoraConfig
+from coevolve.config.sections import DpoConfig, LoraConfig
+from coevolve.storage import files
 from coevolve.train import dpo, loop
 from coevolve.train.rows import PairRow, Row
 from coevolve.types import PairKind
@@ -71,7 +71,7 @@ def test_killed_trainings_end_in_the_same_bytes(llama, tmp_path, lora):
     shutil.copytree(last, work / "checkpoint-25", ignore=shutil.ignore_patterns("trainer_state.json"))
     (work / "checkpoint-25" / "optimizer.pt").write_bytes(b"torn")
     resumed = train(llama, out, work, lora)
-    assert store.sha256(out) == store.sha256(tmp_path / "whole")
+    assert files.sha256(out) == files.sha256(tmp_path / "whole")
     assert resumed.steps == STEPS
     assert [step["loss"] for step in resumed.history] == [step["loss"] for step in whole.history]
 

@@ -11,11 +11,11 @@ import torch
 import trl.trainer.base_trainer
 from safetensors.torch import load_file, save_file
 
-from coevolve import store
-from coevolve.config import DpoConfig, LoraConfig, PretrainConfig, SftConfig
+from coevolve.config.sections import DpoConfig, LoraConfig, PretrainConfig, SftConfig
 from coevolve.errors import UserError
-from coevolve.policies import directory
-from coevolve.train import dpo, loop, sft, weights
+from coevolve.policies import loading
+from coevolve.storage import files, policy_dir
+from coevolve.train import dpo, loop, policy_io, sft
 from coevolve.train.rows import PairRow, Row
 from coevolve.types import PairKind
 
@@ -74,7 +74,7 @@ def test_sft_learns_and_writes_a_policy(tmp_path, llama):
     assert (report.rows, report.steps, report.tokens) == (10, 6, 2 * 10 * 20)
     assert report.last_loss < report.first_loss - 0.1
     assert [step["step"] for step in report.history] == list(range(1, 7))
-    ref = directory.describe(out)
+    ref = policy_dir.describe(out)
     assert (ref.name, ref.base) == ("tiny+sft", "tiny")
     assert all(tensor.dtype == torch.float32 for tensor in tensors(out).values())
 
@@ -121,7 +121,7 @@ def test_weights_of_a_kind_that_do_not_learn_do_not_move(tmp_path, llama):
 def test_same_seed_same_bytes(tmp_path, llama, lora):
     first, again = (run_dpo(tmp_path, llama, name, lora=lora)[1] for name in ("a", "b"))
     _, other = run_dpo(tmp_path, llama, "c", lora=lora, seed=8)
-    assert store.sha256(first) == store.sha256(again) != store.sha256(other)
+    assert files.sha256(first) == files.sha256(again) != files.sha256(other)
 
 
 def test_micro_batches_do_not_change_what_is_learned(tmp_path, llama):
@@ -146,7 +146,7 @@ def test_the_base_policy_as_reference(tmp_path, llama, other):
 def test_without_pairs_the_policy_is_the_one_it_started_from(tmp_path, llama):
     nothing = Row(tuple(range(10)), (0,) * 10)
     report, out = run_dpo(tmp_path, llama, pairs=[PairRow(PairKind.FAILURE_FAILURE, row(1), nothing, 1.0, 0.0)])
-    assert directory.describe(out) == directory.describe(llama)
+    assert policy_dir.describe(out) == policy_dir.describe(llama)
     assert (report.steps, report.dropped, report.first_loss) == (0, 1, None)
     assert "no pair to train on (1 of 1 dropped)" in report.note
 
@@ -180,7 +180,7 @@ def test_bfloat16_files_are_trained_in_float32(tmp_path, llama):
     shutil.copytree(llama, half)
     narrow = {name: tensor.bfloat16() for name, tensor in tensors(llama).items()}
     save_file(narrow, half / "model.safetensors", metadata={"format": "pt"})
-    directory.seal(half, name="half", base="", revision="")
+    policy_dir.seal(half, name="half", base="", revision="")
     config = SFT.model_copy(update={"learning_rate": 1e-6})
     _, out = run_sft(tmp_path, half, config=config)
     moved = {name: (tensors(out)[name] != tensor.float()).float().mean() for name, tensor in narrow.items()}
@@ -192,8 +192,8 @@ def test_narrow_weights_are_refused(tmp_path, llama):
     trainer = sft.row_trainer(
         ROWS,
         [0, 1, 2, 3],
-        model=directory.load_model(llama, dtype=torch.bfloat16),
-        tokenizer=directory.load_tokenizer(llama),
+        model=loading.load_model(llama, dtype=torch.bfloat16),
+        tokenizer=loading.load_tokenizer(llama),
         config=SFT,
         lora=None,
         seed=7,
@@ -202,7 +202,7 @@ def test_narrow_weights_are_refused(tmp_path, llama):
     with pytest.raises(UserError, match="bfloat16; load the policy in float32"):
         loop.run(trainer, tmp_path)
     with pytest.raises(UserError, match="float32"):
-        weights.require_full_precision(directory.load_model(llama, dtype=torch.float16))
+        policy_io.require_full_precision(loading.load_model(llama, dtype=torch.float16))
 
 
 def test_a_loss_that_is_no_number_ends_the_training(tmp_path, llama):

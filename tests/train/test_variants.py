@@ -6,8 +6,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from coevolve.config import ObjectiveConfig
-from coevolve.train.objective import OBJECTIVES, Side, objective, pair_losses, turns
+from coevolve.config.sections import ObjectiveConfig
+from coevolve.train.losses import OBJECTIVES, Side, objective, pair_losses, turns
 
 PAIRS, TOKENS = 5, 23
 PARAMETERS = {

@@ -1,7 +1,6 @@
 """A suite of seconds, really run: WebShop, which needs nothing beside Python, and a very small policy."""
 
 import contextlib
-import os
 import shlex
 import shutil
 from pathlib import Path
@@ -9,8 +8,9 @@ from pathlib import Path
 import pytest
 from chromium import Browser
 
-from coevolve import cli, config
-from coevolve.plan import Plan
+from coevolve import cli
+from coevolve.config.suite import load_suite
+from coevolve.workflow.plan import Plan
 
 SUITE = """
 extends: [small.yaml, envs/webshop-small.yaml]
@@ -38,8 +38,8 @@ def made(root, tmp_path_factory):
     shutil.copytree(root / "configs", folder / "configs")
     (folder / "data").symlink_to(root / "data")
     (folder / "configs/glance.yaml").write_text(SUITE)
-    with working_in(folder):
-        plan = Plan(config.load("configs/glance.yaml"))
+    with contextlib.chdir(folder):
+        plan = Plan(load_suite("configs/glance.yaml"))
         for target in plan.targets():
             make(plan, target)
     return folder
@@ -54,16 +54,6 @@ def browser(tmp_path_factory):
     one = Browser(program, tmp_path_factory.mktemp("profile"))
     yield one
     one.close()
-
-
-@contextlib.contextmanager
-def working_in(folder):
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def make(plan, path):

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from coevolve import store
+from coevolve.storage import jsonl
 from coevolve.types import Message, PolicyRef, PreferencePair, Sampling, StopReason, Task, Trajectory, Turn
 
 TURNS = 10
@@ -15,9 +15,9 @@ def write(home, count):
     for number in range(FILES):
         branch = home / f"tiny/webshop/coevolve/seed{number % 5}/iter{number // 5 + 1}"
         episodes = [episode(number, task) for task in range(count // FILES)]
-        store.write(branch / "rollout/target/episodes.jsonl", episodes)
+        jsonl.write(branch / "rollout/target/episodes.jsonl", episodes)
         couples = zip(episodes[::2], episodes[1::2], strict=True)
-        store.write(branch / "pairs/target/pairs.jsonl", (pair(*couple) for couple in couples))
+        jsonl.write(branch / "pairs/target/pairs.jsonl", (pair(*couple) for couple in couples))
 
 
 def episode(file, task):

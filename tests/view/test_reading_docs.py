@@ -1,12 +1,12 @@
 """The page about reading results is true: its commands and its Python run."""
 
+import contextlib
 import re
 import shlex
 import subprocess
 import sys
 
 import pytest
-from conftest import working_in
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_the_commands_answer(page, made):
 
 def test_the_python_runs(page, made):
     names = {}
-    with working_in(made):
+    with contextlib.chdir(made):
         blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         for block in blocks:
             exec(compile(block, "docs/reading.md", "exec"), names)

@@ -1,15 +1,14 @@
 """The report: one file that needs nothing beside it, made of what lies in the folder and nothing else."""
 
+import contextlib
 import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
-from conftest import working_in
 
-from coevolve import view
-from coevolve.paper import claims, html
+from coevolve.report import claims, html, view
 from coevolve.types import Provenance
 
 HOME = "results/glance"
@@ -22,7 +21,7 @@ def folder(made, tmp_path_factory):
     home = tmp_path_factory.mktemp("report") / "glance"
     shutil.copytree(made / HOME / "paper", home / "paper")
     (home / "paper/verdicts.json").write_text(json.dumps([VERDICT]))
-    with working_in(made):
+    with contextlib.chdir(made):
         view.build(made / HOME, home / "view", "suite glance", {})
     return home / "paper"
 
@@ -31,7 +30,7 @@ def folder(made, tmp_path_factory):
 def make(made, folder):
     def one():
         provenance = Provenance.from_json((made / HOME / "paper/provenance.json").read_bytes())
-        with working_in(made):
+        with contextlib.chdir(made):
             paper = claims.load("configs/claims.yaml")
             return html.report(folder, "Suite glance", paper, map(Path, provenance.inputs))
 

@@ -8,10 +8,11 @@ import pytest
 from many import episode, pair
 from many import write as write_many
 
-from coevolve import store, view
 from coevolve.errors import UserError
+from coevolve.report import view
+from coevolve.report.view.write import first_difference
+from coevolve.storage import files, jsonl
 from coevolve.types import PreferencePair, Trajectory
-from coevolve.view.write import first_difference
 
 CHANGE = "document.title = 'changed'"
 HOSTILE = f'<script>{CHANGE}</script><img src=x onerror="{CHANGE}">&lt;\u2028\U0001f600'
@@ -38,13 +39,13 @@ def page(site):
 def episodes(home):
     """Every episode with its place."""
     files, _ = view.places(home)
-    return [(view.Place.of(path), each) for path in files for each in store.read(path, Trajectory)]
+    return [(view.Place.of(path), each) for path in files for each in jsonl.read(path, Trajectory)]
 
 
 @pytest.fixture(scope="module")
 def pairs(home):
     _, files = view.places(home)
-    return [each for path in files for each in store.read(path, PreferencePair)]
+    return [each for path in files for each in jsonl.read(path, PreferencePair)]
 
 
 def count(browser):
@@ -177,7 +178,7 @@ def test_what_an_environment_says_is_text(browser, tmp_path):
     task = plain.task.model_copy(update={"task_id": f"webshop/{HOSTILE}"})
     prompt = (plain.prompt[0].model_copy(update={"content": HOSTILE}),)
     hostile = plain.model_copy(update={"turns": (turn,), "task": task, "prompt": prompt})
-    store.write(tmp_path / "home/tiny/webshop/eto/seed0/iter1/rollout/target/episodes.jsonl", [hostile])
+    jsonl.write(tmp_path / "home/tiny/webshop/eto/seed0/iter1/rollout/target/episodes.jsonl", [hostile])
     view.build(tmp_path / "home", tmp_path / "view", f"suite {HOSTILE}", {"eto": HOSTILE})
     for address in ("", f"#/episode/{hostile.digest()}"):
         browser.open(tmp_path / "view/index.html", address)
@@ -189,7 +190,7 @@ def test_what_an_environment_says_is_text(browser, tmp_path):
 
 def test_equal_results_give_equal_bytes(home, site, tmp_path):
     view.build(home, tmp_path / "again", "suite glance", {"eto": "ETO", "coevolve": "Co-evolving"})
-    assert store.sha256(tmp_path / "again") == store.sha256(site)
+    assert files.sha256(tmp_path / "again") == files.sha256(site)
 
 
 def test_it_is_made_again_in_place_and_replaces_nothing_else(home, tmp_path):
@@ -206,7 +207,7 @@ def test_nothing_to_show_and_damage_are_one_sentence(tmp_path):
     with pytest.raises(UserError, match=r"no episodes.jsonl under it"):
         view.build(tmp_path, tmp_path / "view", "", {})
     file = tmp_path / "tiny/webshop/eto/seed0/iter1/rollout/target/episodes.jsonl"
-    store.write(file, [episode(0, 0)])
+    jsonl.write(file, [episode(0, 0)])
     file.write_bytes(file.read_bytes() + b'{"task": 1}\n')
     with pytest.raises(UserError, match=r"episodes.jsonl: line 2 is no valid Trajectory"):
         view.build(tmp_path, tmp_path / "view", "", {})
@@ -218,7 +219,7 @@ def test_twenty_thousand_episodes(browser, tmp_path):
     """Written in less than a minute in less than 200 MB, opened in less than two seconds."""
     write_many(tmp_path / "home", 20_000)
     code = (
-        "import re, time; from pathlib import Path; from coevolve import view; started = time.monotonic();"
+        "import re, time; from pathlib import Path; from coevolve.report import view; started = time.monotonic();"
         "shown = view.build(Path('home'), Path('view'), '', {}); seconds = time.monotonic() - started;"
         "peak = re.search(r'VmHWM:\\s+(\\d+) kB', Path('/proc/self/status').read_text())[1];"
         "print(shown.episodes, seconds, int(peak) / 1024)"

@@ -1,16 +1,16 @@
 """`why`: from a cell of the table to everything behind it, and what is said where the way is broken."""
 
+import contextlib
 import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
-from conftest import working_in
 
-from coevolve import store
 from coevolve.errors import UserError
-from coevolve.paper import claims, tree, why
+from coevolve.report import claims, why, why_text
+from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, PreferencePair
 
 HOME = "results/glance"
@@ -21,7 +21,7 @@ EVAL = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/eval"
 def here(made, tmp_path):
     """A copy of the finished suite, to work in and to break."""
     shutil.copytree(made, tmp_path / "here", symlinks=True)
-    with working_in(tmp_path / "here"):
+    with contextlib.chdir(tmp_path / "here"):
         yield tmp_path / "here"
 
 
@@ -40,7 +40,7 @@ def ask(query, paper):
 
 def test_a_cell_leads_to_everything_it_was_made_from(here, paper):
     answer = ask("table1: Co-evolving, WebShop", paper)
-    records = store.read(here / EVAL / "records.jsonl", EvalRecord)
+    records = jsonl.read(here / EVAL / "records.jsonl", EvalRecord)
     assert [list(one.records) for one in answer.evidence] == [records]
     assert answer.printed.cell.estimate.mean == pytest.approx(100 * answer.evidence[0].mean)
     assert answer.place.startswith("Table 1, Fine-tuning, Llama-2-7B-Chat + Ours, WebShop (arXiv 2511.22254")
@@ -56,7 +56,7 @@ def test_a_cell_leads_to_everything_it_was_made_from(here, paper):
 
 def test_as_text_each_result_is_told_once(here, paper):
     answer = ask("coevolve webshop", paper)
-    text = tree.text(answer, HOME)
+    text = why_text.text(answer, HOME)
     for result in answer.chain.results:
         name = re.escape(result.folder.removeprefix(f"{HOME}/"))
         assert len(re.findall(rf"^[| `-]*{name}: {result.provenance.stage},", text, re.MULTILINE)) == 1
@@ -95,7 +95,7 @@ def test_several_cells_are_listed_and_so_are_near_ones(here):
 
 
 def test_a_cell_that_was_not_run_says_so(here, paper):
-    text = tree.text(ask("gpt4 webshop", paper), HOME)
+    text = why_text.text(ask("gpt4 webshop", paper), HOME)
     assert "measured  not run" in text and "63.2: Table 1, In-context, GPT-4, WebShop" in text
 
 
@@ -128,8 +128,8 @@ def test_a_lost_file_is_one_sentence(here, paper):
 def test_ids_are_followed_as_well_as_files(here, paper):
     """A result that was made from other episodes than it names, with every hash set right."""
     folder = here / f"{HOME}/tiny/webshop/coevolve/seed0/iter1/pairs/target"
-    pairs = store.read(folder / "pairs.jsonl", PreferencePair)
-    store.write(folder / "pairs.jsonl", [pairs[0].model_copy(update={"rejected_id": "f" * 16}), *pairs[1:]])
+    pairs = jsonl.read(folder / "pairs.jsonl", PreferencePair)
+    jsonl.write(folder / "pairs.jsonl", [pairs[0].model_copy(update={"rejected_id": "f" * 16}), *pairs[1:]])
     broken = ask("coevolve webshop", paper).broken
     assert any("1 sides of pairs are no episodes it was made from, such as ffffffffffffffff" in each for each in broken)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve import store
-from coevolve.config import Quirks, WebShopConfig
+from coevolve.config.environments import WebShopConfig
+from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
 from coevolve.envs.webshop import domain, prepared
 from coevolve.envs.webshop.episodes import WebShopEpisodes
@@ -20,6 +20,7 @@ from coevolve.envs.webshop.prepared import Stock
 from coevolve.envs.webshop.reward import reward
 from coevolve.envs.webshop.timeout import best, expected
 from coevolve.errors import UserError
+from coevolve.storage import files, jsonl
 from coevolve.types import DropReason, Task
 
 
@@ -66,8 +67,8 @@ def played(env: WebShopEpisodes, number: int, *actions: str | None) -> list[str]
 def test_what_is_prepared_says_what_it_is(fixed: Setup) -> None:
     meta = prepared.read_meta(fixed.prepared)
     assert (meta.products, meta.goals) == (fixed.config.catalogue.generated, len(prepared.read_goals(fixed.prepared)))
-    assert meta.manifest == store.sha256(fixed.prepared / "goals.jsonl")
-    assert meta.shop == store.sha256(fixed.prepared / "shop/meta.json")
+    assert meta.manifest == files.sha256(fixed.prepared / "goals.jsonl")
+    assert meta.shop == files.sha256(fixed.prepared / "shop/meta.json")
     assert meta.tagger == ("approximate", "1")
     assert meta.overlap == meta.duplicates == ()
 
@@ -85,7 +86,7 @@ def test_the_same_seed_prepares_the_same_and_another_one_another(fixed: Setup, t
 
 def test_frozen_prices_are_those_of_the_opened_shop(fixed: Setup) -> None:
     stock = Stock.open(fixed.prepared, fixed.config, None)
-    frozen = store.read(fixed.prepared / "goals.jsonl", FrozenGoal)
+    frozen = jsonl.read(fixed.prepared / "goals.jsonl", FrozenGoal)
     assert [one.goal for one in frozen] == list(stock.goals)
     assert [one.price for one in frozen] == [stock.prices[stock.shop.number(one.goal.asin)] for one in frozen]
 
@@ -94,7 +95,7 @@ def test_a_catalogue_of_files_is_checked_and_used(fixed: Setup, tmp_path: Path) 
     """Also the lists of ETO, for which the shop is far too small."""
     generate(tmp_path / "files", 30, seed=1)
     files = {
-        name: {"path": str(path), "sha256": store.sha256(path)}
+        name: {"path": str(path), "sha256": files.sha256(path)}
         for name, path in ((name, tmp_path / "files" / f"{stem}.json") for name, stem in prepared.NAMES.items())
     }
     selection = {**fixed.config.tasks.model_dump(), "lists": "eto", "test": None}
@@ -138,7 +139,7 @@ def test_etos_file_is_read_in_the_form_of_episodes(fixed: Setup, tmp_path: Path)
     content = [{"id": number, "conversations": conversation, "reward": 0.8} for number in (45, 7, 45)]
     path = tmp_path / "webshop_sft.json"
     path.write_text(json.dumps(content))
-    source = {"format": "eto", "file": {"path": str(path), "sha256": store.sha256(path)}, "min_reward": 0.5}
+    source = {"format": "eto", "file": {"path": str(path), "sha256": files.sha256(path)}, "min_reward": 0.5}
     setup = Setup(changed(fixed.config, experts=source), fixed.key, fixed.protocol, fixed.quirks, fixed.prepared)
     found = domain.experts(setup, [task(45)])
     (expert,) = found.trajectories

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from coevolve import store
 from coevolve.envs.webshop import analysis, invented, oddities
 from coevolve.envs.webshop.catalogue import Catalogue, Product
 from coevolve.envs.webshop.generator import Shares, generate
 from coevolve.envs.webshop.goals import goals
 from coevolve.envs.webshop.shop import Shop
+from coevolve.storage import files
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def entries(folder: Path) -> Any:
 def test_equal_arguments_give_equal_bytes(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         generate(tmp_path / name, 200, seed)
-    assert store.sha256(tmp_path / "a") == store.sha256(tmp_path / "b") != store.sha256(tmp_path / "c")
+    assert files.sha256(tmp_path / "a") == files.sha256(tmp_path / "b") != files.sha256(tmp_path / "c")
 
 
 def test_loading_keeps_as_many_products_as_were_asked_for(large: Path, products: list[Product]) -> None:

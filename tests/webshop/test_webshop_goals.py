@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from coevolve import store
 from coevolve.envs.webshop.generator import Shares, generate
 from coevolve.envs.webshop.goals import (
     NO_LIMIT,
@@ -21,6 +20,7 @@ from coevolve.envs.webshop.goals import (
 )
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
+from coevolve.storage import files, jsonl
 
 #: What upstream's dicts call the fields that we name otherwise.
 NAMES = {"instruction": "instruction_text", "options": "goal_options"}
@@ -121,9 +121,9 @@ def test_a_manifest_brings_back_the_very_same_goals(shop: Shop, human: bool, tmp
     assert (
         write_manifest(tmp_path / "again.jsonl", found, shop, prices)
         == digest
-        == store.sha256(tmp_path / "again.jsonl")
+        == files.sha256(tmp_path / "again.jsonl")
     )
-    for number, frozen in enumerate(store.read(tmp_path / "goals.jsonl", FrozenGoal)):
+    for number, frozen in enumerate(jsonl.read(tmp_path / "goals.jsonl", FrozenGoal)):
         assert frozen.number == number
         assert frozen.price == prices[shop.number(frozen.goal.asin) or 0]
     rng.seed(10)

@@ -13,10 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
-from coevolve import store
 from coevolve.envs.webshop import analysis, index
 from coevolve.envs.webshop.index import Index
 from coevolve.errors import UserError
+from coevolve.storage import files
 
 SYLLABLES = ("ba", "co", "di", "fu", "ga", "he", "li", "mo", "nu", "pa", "ro", "tion", "ness", "ing", "ed", "s", "ly")
 K1, B = np.float32(0.9), np.float32(0.4)
@@ -137,7 +137,7 @@ def test_workers_and_blocks_change_nothing(built, tmp_path, monkeypatch):
     index.build(iter(texts), tmp_path / "three", workers=3)
     monkeypatch.undo()
     index.build(texts, tmp_path / "one")
-    assert store.sha256(tmp_path / "three") == store.sha256(tmp_path / "one")
+    assert files.sha256(tmp_path / "three") == files.sha256(tmp_path / "one")
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["the of", "!"]], ids=["no document", "empty", "no term"])

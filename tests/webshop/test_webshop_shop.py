@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from coevolve import store
 from coevolve.envs.webshop import index
 from coevolve.envs.webshop.catalogue import Catalogue, Product
 from coevolve.envs.webshop.generator import generate
 from coevolve.envs.webshop.shop import HITS, Shop
 from coevolve.errors import UserError
+from coevolve.storage import files
 
 BUILD = """
 import sys
@@ -48,7 +48,7 @@ def test_products_are_found_by_id(shop: Shop, products: list[Product]) -> None:
 
 
 def test_the_folder_says_what_it_was_built_from(shop: Shop, catalogue: Path) -> None:
-    assert shop.meta.sources == {path.name: store.sha256(path) for path in sorted(catalogue.iterdir(), reverse=True)}
+    assert shop.meta.sources == {path.name: files.sha256(path) for path in sorted(catalogue.iterdir(), reverse=True)}
     assert shop.meta.limit is None
     assert shop.meta.products == 300
     entries = len(json.loads((catalogue / "items_shuffle.json").read_bytes()))
@@ -142,7 +142,7 @@ def test_the_search_engine_of_a_limited_shop_holds_as_many_products_as_entries_w
 
 def test_a_shop_is_the_same_whoever_builds_it(catalogue: Path, shop: Shop, tmp_path: Path) -> None:
     again = Shop.build(catalogue, tmp_path / "shop", workers=2)
-    assert store.sha256(again.folder) == store.sha256(shop.folder)
+    assert files.sha256(again.folder) == files.sha256(shop.folder)
 
 
 def test_half_a_character_survives(tmp_path: Path, catalogue: Path) -> None:
@@ -154,13 +154,13 @@ def test_half_a_character_survives(tmp_path: Path, catalogue: Path) -> None:
 
 
 def test_a_failed_build_leaves_what_was_there(catalogue: Path, copy: Path, tmp_path: Path) -> None:
-    before = store.sha256(copy)
+    before = files.sha256(copy)
     cut = Path(shutil.copytree(catalogue, tmp_path / "cut"))
     content = (cut / "items_shuffle.json").read_bytes()
     (cut / "items_shuffle.json").write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=r"items_shuffle\.json: is cut off at byte"):
         Shop.build(cut, copy)
-    assert store.sha256(copy) == before
+    assert files.sha256(copy) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "shop"]
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from coevolve.chat.prompts import parse_action
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.pages import item, results
 from coevolve.envs.webshop.shopper import Offer, Wish, offers, shop
-from coevolve.prompts import parse_action
 
 ASKED = "i need a round tin cup, in dark blue, and price lower than 40.00 dollars"
 START = f"WebShop [SEP] Instruction: [SEP] {ASKED} [SEP] Search"

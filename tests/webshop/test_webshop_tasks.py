@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coevolve.config import WebShopSelection
+from coevolve.config.environments import WebShopSelection
 from coevolve.envs.webshop import tasks
 from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError

@@ -13,13 +13,13 @@ from pathlib import Path
 import pymysql
 from pymysql.constants import CLIENT
 
-from coevolve import store
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import dump as dumps
 from coevolve.envs.intercode_sql import settings
 from coevolve.envs.intercode_sql.engine import Engine, cache
 from coevolve.envs.intercode_sql.process import Directory, Process, closed, own
 from coevolve.errors import UserError
+from coevolve.storage import files
 
 START_SECONDS = 60.0
 #: Bytes a template may take while it is made; it ends with less than half of them.
@@ -39,7 +39,7 @@ class Template:
         self._engine = engine
         self._dump = dump
         key = (
-            store.sha256(dump),
+            files.sha256(dump),
             engine.identity(),
             *settings.fixed(engine.flavour),
             *settings.after_loading(engine.flavour),
@@ -53,7 +53,7 @@ class Template:
         Of several kits at once one makes it, and the others wait. Raises `UserError` where it cannot be kept.
         """
         _open_up(self.path.parent)
-        lock = store.Lock(self.path.with_name(f"{self.path.name}.lock"))
+        lock = files.Lock(self.path.with_name(f"{self.path.name}.lock"))
         lock.wait()
         try:
             if not self._whole():
@@ -77,7 +77,7 @@ class Template:
                 f"{self.path.parent}: {free >> 20} MB are free, a database template takes {ROOM >> 20}; "
                 "make room or set COEVOLVE_CACHE elsewhere."
             )
-        with store.directory(self.path) as aside:
+        with files.directory(self.path) as aside:
             aside.chmod(0o711)
             (aside / "data").mkdir()
             own(aside / "data")

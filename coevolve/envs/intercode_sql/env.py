@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from coevolve import store
-from coevolve.config import InterCodeSqlConfig, Quirks
+from coevolve.config.environments import InterCodeSqlConfig
+from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, StepResult, cut
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.golds import Golds, Item, fingerprint, item_of
 from coevolve.envs.intercode_sql.reward import reward
 from coevolve.envs.intercode_sql.server import Server
 from coevolve.envs.intercode_sql.session import Answer, Session
+from coevolve.storage import files
 from coevolve.types import Task
 
 NOT_UNDERSTOOD = (
@@ -124,7 +125,7 @@ def pool(config: InterCodeSqlConfig, quirks: Quirks, n: int) -> Iterator[list[In
 
     All golds of the suite's items are computed first: the fingerprint over their rows is part of the identity.
     """
-    dump = store.verified(Path(config.dump.path), config.dump.sha256, "dump")
+    dump = files.verified(Path(config.dump.path), config.dump.sha256, "dump")
     with Server(config.server, dump) as server, contextlib.ExitStack() as stack:
         golds = stack.enter_context(contextlib.closing(Golds(server)))
         identity = f"{server.identity} (rows {fingerprint(golds, tasks.items(config))})"

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from coevolve import store
-from coevolve.config import InterCodeSqlConfig, SourceFile
+from coevolve.chat.prompts import write_action
+from coevolve.config.environments import InterCodeSqlConfig
+from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, Guide, matched, played, read_eto
 from coevolve.envs.intercode_sql import recorded
 from coevolve.envs.intercode_sql.env import pool
 from coevolve.envs.intercode_sql.templates import say, solution
 from coevolve.errors import UserError
-from coevolve.prompts import write_action
+from coevolve.storage import files
 from coevolve.types import Drop, DropReason, Task
 
 INSTRUCTION = (
@@ -34,7 +35,7 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
         raise UserError(f"{setup.key}.experts: the script answers questions made from templates only; give a `file`.")
     if source.file is None:
         return _played(setup, wanted, {task.task_id: solution(task) for task in wanted})
-    path = store.verified(Path(source.file.path), source.file.sha256, f"{setup.key}.experts.file")
+    path = files.verified(Path(source.file.path), source.file.sha256, f"{setup.key}.experts.file")
     if source.format == "recorded":
         return _played(setup, wanted, dict(_recorded(path, config.items.dev)))
     return matched(read_eto(path, _task_of_number, _action), wanted, source.min_reward)

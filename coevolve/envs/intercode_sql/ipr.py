@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from coevolve import store
 from coevolve.envs.intercode_sql import tasks
 from coevolve.errors import UserError
+from coevolve.storage import files
 
 TRAIN, TEST, EXPERTS = "ic_spider_train.json", "ic_spider_test.json", "intercode_sql_sft.json"
 
@@ -31,8 +31,8 @@ def unpack(archives: Sequence[Path], out: Path) -> dict[str, str]:
     lacking = {str(number) for number in training} - {str(item.get("id")) for item in _items(members, EXPERTS)}
     _expect(EXPERTS, not lacking, f"lacks {len(lacking)} of {len(training)} training items")
     for name, content in members.items():
-        store.write_bytes(out / name, content)
-    return {name: store.sha256(out / name) for name in sorted(members)}
+        files.write_bytes(out / name, content)
+    return {name: files.sha256(out / name) for name in sorted(members)}
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:

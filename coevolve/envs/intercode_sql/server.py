@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias
 
 import pymysql
 
-from coevolve.config import Flavour, SqlServerConfig
+from coevolve.config.environments import Flavour, SqlServerConfig
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import address, datadir, engine, settings
 from coevolve.envs.intercode_sql import dump as dumps

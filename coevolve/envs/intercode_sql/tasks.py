@@ -13,12 +13,13 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from coevolve import store
-from coevolve.config import InterCodeSqlConfig, SourceFile
-from coevolve.envs import selection
+from coevolve.config.environments import InterCodeSqlConfig
+from coevolve.config.sections import SourceFile
+from coevolve.envs import task_split
 from coevolve.envs.base import Selection
 from coevolve.envs.intercode_sql import templates
 from coevolve.errors import UserError
+from coevolve.storage import files, jsonl
 from coevolve.types import Drop, DropReason, Task
 
 DATA = Path(__file__).resolve().parents[3] / "data" / "intercode_sql"
@@ -44,7 +45,7 @@ def select(config: InterCodeSqlConfig, overlap: Literal["keep", "remove"]) -> Se
     """The tasks a suite uses; raises `UserError` for a file that is not what it should be, and for an empty list."""
     lists = listed(config)
     kinds = dict.fromkeys(task.kind for task in (*lists.train, *lists.test))
-    chosen = selection.select(config.tasks, lists.train, {"test": lists.test}, config.splits, overlap, kinds)
+    chosen = task_split.select(config.tasks, lists.train, {"test": lists.test}, config.splits, overlap, kinds)
     return dataclasses.replace(chosen, drops=(*lists.drops, *chosen.drops))
 
 
@@ -58,7 +59,7 @@ def listed(config: InterCodeSqlConfig) -> Lists:
     """The questions of the configured source; the development items whose gold fails are dropped."""
     source = config.items
     if source.source == "templates":
-        dump = store.verified(Path(config.dump.path), config.dump.sha256, "dump")
+        dump = files.verified(Path(config.dump.path), config.dump.sha256, "dump")
         return _divided(templates.tasks(dump, source.per_kind or 0, source.databases))
     if source.source == "ipr":
         test = _of_size(_read(source.test, "test"), USABLE, "test", "the `ic_spider_test.json` of IPR's archive")
@@ -87,8 +88,8 @@ class _Item(BaseModel):
 def _read(file: SourceFile | None, name: Literal["dev", "train", "test"]) -> list[Task]:
     """All items of a file in InterCode's format, as training tasks; raises `UserError` naming the file and the key."""
     assert file is not None, f"no configuration lacks a file that its source needs: {name}"
-    path = store.verified(Path(file.path), file.sha256, f"items.{name}")
-    return [_task(SOURCES[name], number, item) for number, item in enumerate(store.read_items(path, _Item))]
+    path = files.verified(Path(file.path), file.sha256, f"items.{name}")
+    return [_task(SOURCES[name], number, item) for number, item in enumerate(jsonl.read_items(path, _Item))]
 
 
 def _of_size(found: list[Task], size: int, name: str, wanted: str) -> list[Task]:

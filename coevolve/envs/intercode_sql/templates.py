@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from coevolve.chat.prompts import write_action
 from coevolve.envs.intercode_sql.dump import NUMERIC, TEXT, Table, Value, tables
 from coevolve.errors import UserError
-from coevolve.prompts import write_action
 from coevolve.types import Task
 
 #: The environment shows 350 characters of a table's description: about seven columns.

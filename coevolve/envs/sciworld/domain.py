@@ -1,4 +1,4 @@
-"""What the stages ask of ScienceWorld; see `coevolve.envs.domains.Domain`."""
+"""What the stages ask of ScienceWorld; see `coevolve.envs.registry.Domain`."""
 
 from __future__ import annotations
 

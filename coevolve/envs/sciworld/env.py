@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterator
 from importlib import metadata
 
-from coevolve.config import Quirks, SciWorldConfig
+from coevolve.chat.prompts import parse_action
+from coevolve.config.environments import SciWorldConfig
+from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult
 from coevolve.envs.sciworld import tasks
 from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
 from coevolve.errors import UserError
-from coevolve.prompts import parse_action
 from coevolve.types import Task
 
 #: An action is one line of at most this many characters: the simulator takes seconds over a very long one.

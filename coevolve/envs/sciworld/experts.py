@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from coevolve import store
-from coevolve.config import ExpertSource
+from coevolve.chat.prompts import parse_action
+from coevolve.config.environments import ExpertSource
 from coevolve.envs.experts import Experts, matched, read_eto
 from coevolve.envs.sciworld import tasks as sciworld
-from coevolve.prompts import parse_action
+from coevolve.storage import files, jsonl
 from coevolve.types import Task, Trajectory
 
 
@@ -22,8 +22,8 @@ def read(source: ExpertSource, tasks: Collection[Task], key: str) -> Experts:
 
     Raises `UserError` for a file that is absent, changed or malformed.
     """
-    path = store.verified(Path(source.path), source.sha256, key)
-    found = store.read(path, Trajectory) if source.format == "gold" else read_eto(path, task_of_id, parse_action)
+    path = files.verified(Path(source.path), source.sha256, key)
+    found = jsonl.read(path, Trajectory) if source.format == "gold" else read_eto(path, task_of_id, parse_action)
     return matched(found, tasks, source.min_reward)
 
 

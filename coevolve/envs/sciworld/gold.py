@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.base import StepResult
 from coevolve.envs.sciworld.env import IDENTITY, SciWorld, one_line
 from coevolve.envs.sciworld.jvm import Simulator, simplifications_for
 from coevolve.envs.sciworld.tasks import kinds
-from coevolve.prompts import prompt_messages, write_action
-from coevolve.store import Journal
+from coevolve.storage.jsonl import Journal
 from coevolve.types import Drop, DropReason, StopReason, Task, Trajectory, Turn
 
 LOOK = "look around"

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from coevolve.config import SciWorldSelection
-from coevolve.envs import selection
+from coevolve.config.environments import SciWorldSelection
+from coevolve.envs import task_split
 from coevolve.envs.base import Selection
 from coevolve.types import Task
 
@@ -24,9 +24,9 @@ EVALUATED: tuple[Split, ...] = ("seen", "unseen")
 
 
 def select(config: SciWorldSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> Selection:
-    """The tasks `config` asks for out of its lists; see `coevolve.envs.selection.select`."""
+    """The tasks `config` asks for out of its lists; see `coevolve.envs.task_split.select`."""
     evaluated: dict[str, tuple[Task, ...]] = {split: listed(config.lists, split) for split in EVALUATED}
-    return selection.select(config, listed(config.lists, "train"), evaluated, splits, overlap, kinds())
+    return task_split.select(config, listed(config.lists, "train"), evaluated, splits, overlap, kinds())
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What the stages ask of WebShop; see `coevolve.envs.domains.Domain` and `Preparing`."""
+"""What the stages ask of WebShop; see `coevolve.envs.registry.Domain` and `Preparing`."""
 
 from __future__ import annotations
 

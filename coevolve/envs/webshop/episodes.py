@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coevolve import seeds
-from coevolve.config import Quirks, WebShopConfig
+from coevolve.config.environments import WebShopConfig
+from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, cut
 from coevolve.envs.webshop.prepared import Stock
 from coevolve.envs.webshop.session import Session

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from coevolve import store
-from coevolve.config import SourceFile
+from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, matched, played, read_eto
 from coevolve.envs.webshop import shopper, tasks
 from coevolve.envs.webshop.episodes import action_in, pool, shown
+from coevolve.storage import files
 from coevolve.types import Task, Trajectory
 
 INSTRUCTION = "Buy what is asked for. Write `Thought: ...` and then `Action: search[words]` or `Action: click[text]`."
@@ -28,7 +28,7 @@ def experts(setup: Setup, prepared: Path, wanted: Sequence[Task]) -> Experts:
 
 def _published(file: SourceFile, key: str) -> Iterator[Trajectory]:
     """ETO's trajectories, with all observations in the form that episodes show them in; the file mixes two."""
-    path = store.verified(Path(file.path), file.sha256, key)
+    path = files.verified(Path(file.path), file.sha256, key)
     for trajectory in read_eto(path, _task_of_number, action_in):
         turns = (turn.model_copy(update={"observation": _reshown(turn.observation)}) for turn in trajectory.turns)
         yield trajectory.model_copy(update={"turns": tuple(turns)})

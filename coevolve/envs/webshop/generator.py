@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from coevolve import seeds, store
+from coevolve import seeds
 from coevolve.envs.webshop.invented import CATEGORIES, GROUPS, REQUESTS, TRAITS, Words, invented
 from coevolve.envs.webshop.oddities import spoil
 from coevolve.envs.webshop.stream import Json
 from coevolve.progress import Progress
+from coevolve.storage import files
 
 _FILLING = dict.fromkeys(
     (
@@ -65,7 +66,7 @@ def generate(folder: Path, products: int, seed: int = 0, shares: Shares = Shares
     """
     maker = _Maker(seed, products, shares)
     progress = Progress("webshop: products generated")
-    with store.directory(folder) as aside, contextlib.ExitStack() as stack:
+    with files.directory(folder) as aside, contextlib.ExitStack() as stack:
         items = stack.enter_context(_Collection(aside / "items_shuffle.json", ("[", "]")))
         attributes = stack.enter_context(_Collection(aside / "items_ins_v2.json", ("{", "}")))
         instructions = stack.enter_context(_Collection(aside / "items_human_ins.json", ("{", "}")))

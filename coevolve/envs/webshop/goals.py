@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coevolve import store
 from coevolve.envs.webshop.catalogue import Instruction, Product
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
+from coevolve.storage import files, jsonl
 from coevolve.types import Record
 
 #: Limits in dollars that a goal can name; it takes the larger of two of the first four above the price.
@@ -76,13 +76,13 @@ def write_manifest(path: Path, goals: Sequence[Goal], shop: Shop, prices: Sequen
     frozen = [
         FrozenGoal(number=number, price=prices[_product(shop, goal)], goal=goal) for number, goal in enumerate(goals)
     ]
-    store.write(path, frozen)
-    return store.sha256(path)
+    jsonl.write(path, frozen)
+    return files.sha256(path)
 
 
 def read_manifest(path: Path) -> list[Goal]:
     """The goals that `write_manifest` froze, equal in every field; nothing is drawn."""
-    return [frozen.goal for frozen in store.read(path, FrozenGoal)]
+    return [frozen.goal for frozen in jsonl.read(path, FrozenGoal)]
 
 
 def check_human_goals(goals: Sequence[Goal], path: Path) -> list[int]:

@@ -25,10 +25,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from coevolve import store
 from coevolve.envs.webshop import analysis
 from coevolve.envs.webshop.tables import Keys, mapped, span
 from coevolve.errors import UserError
+from coevolve.storage import files
 
 FORMAT = 1
 K1, B = np.float32(0.9), np.float32(0.4)
@@ -114,7 +114,7 @@ def build(texts: Iterable[str], folder: Path, workers: int = 1) -> None:
     `texts` is read once, no faster than the `workers` processes take it, and may be larger than memory. The same texts
     give the same bytes, however many workers there are.
     """
-    with store.directory(folder) as aside:
+    with files.directory(folder) as aside:
         _merge(list(_analysed(texts, aside / "blocks", workers)), aside)
         shutil.rmtree(aside / "blocks")
 
@@ -183,7 +183,7 @@ def _merge(blocks: Sequence[Path], folder: Path) -> None:
     np.save(folder / "ends.npy", ends)
     _write_postings(blocks, places, ends - totals, _norms(lengths), folder)
     meta = {"format": FORMAT, "documents": len(lengths), "filled": int(np.count_nonzero(lengths))}
-    store.write_bytes(folder / "meta.json", json.dumps(meta).encode())
+    files.write_bytes(folder / "meta.json", json.dumps(meta).encode())
 
 
 def _write_postings(

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from coevolve import store
-from coevolve.config import WebShopConfig
+from coevolve.config.environments import WebShopConfig
 from coevolve.envs.webshop import tasks
 from coevolve.envs.webshop.generator import Shares, generate
 from coevolve.envs.webshop.goals import Goal, draw, read_manifest, write_manifest
 from coevolve.envs.webshop.reward import MATCHER
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import Tagger, tagger
+from coevolve.storage import files
 from coevolve.types import Record
 
 SHOP, GOALS, META = "shop", "goals.jsonl", "meta.json"
@@ -103,14 +103,14 @@ def prepare(config: WebShopConfig, key: str, out: Path) -> Meta:
         skipped=shop.meta.skipped,
         sources=shop.meta.sources,
         limit=shop.meta.limit,
-        shop=store.sha256(out / SHOP / META),
+        shop=files.sha256(out / SHOP / META),
         manifest=write_manifest(out / GOALS, found, shop, prices),
         tagger=(nouns.id, nouns.version),
         matcher=MATCHER,
         overlap=lists.overlap,
         duplicates=lists.duplicates,
     )
-    store.write_bytes(out / META, f"{meta.model_dump_json(indent=2)}\n".encode())
+    files.write_bytes(out / META, f"{meta.model_dump_json(indent=2)}\n".encode())
     return meta
 
 
@@ -134,7 +134,7 @@ def _built(config: WebShopConfig, key: str, folder: Path) -> Shop:
         else:
             catalogue.mkdir()
             for name, file in source.files.items():
-                path = store.verified(Path(file.path), file.sha256, f"{key}.catalogue.{name}")
+                path = files.verified(Path(file.path), file.sha256, f"{key}.catalogue.{name}")
                 (catalogue / f"{NAMES[name]}.json").symlink_to(path.resolve())
         return Shop.build(catalogue, folder, source.limit, os.cpu_count() or 1)
 

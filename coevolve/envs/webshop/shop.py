@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from coevolve import provenance, store
 from coevolve.envs.webshop import index
 from coevolve.envs.webshop.catalogue import Catalogue, Instruction, Product
 from coevolve.envs.webshop.tables import Collector, Numbers, Table, decoded, encoded, mapped
 from coevolve.errors import UserError
 from coevolve.progress import Progress
+from coevolve.storage import files, jsonl, provenance
 from coevolve.types import Record
 
 #: Changes with the layout of the folder: a shop of another format must be built again.
@@ -71,20 +71,20 @@ class Shop:
         It appears there whole or not at all. Raises `UserError` for a file that is missing, damaged or cut off.
         """
         source = Catalogue.find(catalogue)
-        with store.directory(folder) as aside:
+        with files.directory(folder) as aside:
             skipped: Counter[str] = Counter()
             count = _Writer(aside).write(_kept(source, products, skipped))
             index.build(_documents(aside), aside / INDEX, workers)
             meta = Meta(
                 format=FORMAT,
-                sources={path.name: store.sha256(path) for path in dataclasses.astuple(source)},
+                sources={path.name: files.sha256(path) for path in dataclasses.astuple(source)},
                 limit=products,
                 products=count,
                 skipped=dict(sorted(skipped.items())),
                 versions=provenance.versions(),
                 files=_sizes(aside),
             )
-            store.write(aside / META, [meta])
+            jsonl.write(aside / META, [meta])
         return cls.open(folder)
 
     @classmethod

@@ -6,8 +6,8 @@ import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
+from coevolve.chat.prompts import write_action
 from coevolve.envs.webshop.goals import LIMIT_TEXT
-from coevolve.prompts import write_action
 
 SEPARATOR = " [SEP] "
 #: Words of the instruction that the shopper searches for.

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from coevolve.config import WebShopSelection
-from coevolve.envs import selection
+from coevolve.config.environments import WebShopSelection
+from coevolve.envs import task_split
 from coevolve.envs.base import Selection
 from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError
@@ -40,7 +40,7 @@ class Lists:
 
 
 def select(config: WebShopSelection, goals: Sequence[Goal], overlap: Literal["keep", "remove"]) -> Selection:
-    """The tasks `config` asks for; see `coevolve.envs.selection.select`.
+    """The tasks `config` asks for; see `coevolve.envs.task_split.select`.
 
     A task listed twice stays so under "keep", and is listed once under "remove"; the rest are drops. Raises `UserError`
     where a list names goals that the shop lacks.
@@ -50,7 +50,7 @@ def select(config: WebShopSelection, goals: Sequence[Goal], overlap: Literal["ke
     evaluated = {"test": [task_of(number, goals[number], "test") for number in lists.test]}
     tasks = [task_of(number, goals[number], "train") for number in train]
     kinds = dict.fromkeys(goal.category or "" for goal in goals)
-    chosen = selection.select(config, tasks, evaluated, ("test",), overlap, kinds)
+    chosen = task_split.select(config, tasks, evaluated, ("test",), overlap, kinds)
     again = (Counter(lists.train) - Counter(train)).elements()
     drops = tuple(Drop(task_id=task_id(number), reason=DropReason.DUPLICATE) for number in again)
     return dataclasses.replace(chosen, drops=(*drops, *chosen.drops))

@@ -1,0 +1,1 @@
+"""What comes from outside, pinned: files, models, container images."""

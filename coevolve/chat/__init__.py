@@ -1,0 +1,1 @@
+"""Tasks as messages; messages as token ids and action masks."""

@@ -1,0 +1,78 @@
+"""Which tasks out of an environment's lists a suite uses: the first of each type, in the lists' order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
+
+from coevolve.config.environments import TaskSelection
+from coevolve.envs.base import Selection
+from coevolve.errors import UserError
+from coevolve.types import Drop, DropReason, Task
+
+
+def select(
+    config: TaskSelection,
+    train: Sequence[Task],
+    evaluated: Mapping[str, Sequence[Task]],
+    splits: Collection[str],
+    overlap: Literal["keep", "remove"],
+    kinds: Collection[str],
+) -> Selection:
+    """What `config` asks for out of the training list and the evaluation lists; those not in `splits` stay empty.
+
+    Training tasks that stand in *any* evaluation list of the source count as overlap, whether or not this suite
+    evaluates them. Raises `UserError` for a type not in `kinds`, and naming the key that leaves a list empty.
+    """
+    _refuse_unknown(config.kinds, kinds)
+    listed = _of_kinds(train, config.kinds)
+    lists = {split: _of_kinds(tasks, config.kinds) for split, tasks in evaluated.items()}
+    ids = {task.task_id for tasks in lists.values() for task in tasks}
+    shared = tuple(task.task_id for task in listed if task.task_id in ids)
+    removed = shared if overlap == "remove" else ()
+    usable = [task for task in listed if task.task_id not in removed]
+    sft = _first(usable, config.sft)
+    selection = Selection(
+        sft=sft,
+        explore=_first(usable if config.explore_sft else _without(usable, sft), config.explore),
+        evaluate=tuple(task for split in lists if split in splits for task in _first(lists[split], config.evaluate)),
+        overlap=shared,
+        drops=tuple(Drop(task_id=task_id, reason=DropReason.OVERLAP) for task_id in removed),
+    )
+    _refuse_empty(selection, splits)
+    return selection
+
+
+def _refuse_unknown(wanted: Sequence[str] | None, kinds: Collection[str]) -> None:
+    unknown = [kind for kind in wanted or () if kind not in kinds]
+    if unknown:
+        raise UserError(f"key `tasks.kinds`: unknown task type `{unknown[0]}`; known are {', '.join(kinds)}.")
+
+
+def _of_kinds(tasks: Iterable[Task], wanted: Sequence[str] | None) -> list[Task]:
+    return [task for task in tasks if wanted is None or task.kind in wanted]
+
+
+def _first(tasks: Iterable[Task], limit: int | None) -> tuple[Task, ...]:
+    """The first `limit` tasks of each type, in order."""
+    count: Counter[str] = Counter()
+    taken = []
+    for task in tasks:
+        count[task.kind] += 1
+        if limit is None or count[task.kind] <= limit:
+            taken.append(task)
+    return tuple(taken)
+
+
+def _without(tasks: Iterable[Task], others: Iterable[Task]) -> list[Task]:
+    taken = {task.task_id for task in others}
+    return [task for task in tasks if task.task_id not in taken]
+
+
+def _refuse_empty(selection: Selection, splits: Collection[str]) -> None:
+    lists: list[tuple[str, Sequence[Task]]] = [("tasks.sft", selection.sft), ("tasks.explore", selection.explore)]
+    lists += [("splits", [task for task in selection.evaluate if task.split == split]) for split in splits]
+    for key, tasks in lists:
+        if not tasks:
+            raise UserError(f"key `{key}`: no task is left for these `tasks.kinds` and limits; widen one of them.")

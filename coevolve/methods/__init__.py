@@ -1,0 +1,1 @@
+"""Pairs and selections: what is trained on."""

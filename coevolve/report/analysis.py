@@ -1,0 +1,289 @@
+"""What agents did while they explored, what training did to their pairs, and what it all took: the numbers behind
+section 5.2.1 that its reviewers asked for.
+
+Everything is measured on one file at a time (one agent, one iteration, one seed) and averaged over seeds where it is
+printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from coevolve.report.exploration import Exploration, is_outcome
+from coevolve.types import Agent, Record, Trajectory, Turn
+
+OUTCOMES = ("success", "hard_negative", "failure")
+
+
+class Shares(Record):
+    """Shares of one agent's episodes by outcome (they add up to 1); `between`: of a reward strictly between 0 and 1."""
+
+    method: str
+    env: str
+    seed: int
+    iteration: int
+    agent: Agent
+    threshold: float
+    episodes: int
+    success: float
+    hard_negative: float
+    failure: float
+    between: float
+
+
+class Diversity(Record):
+    """How different one agent's failures are; None where there is nothing to measure.
+
+    `distinct`: different action sequences over failures. `commonest`: share of the commonest one. `repeated`: actions
+    equal to the one before, of those that have one before. `invalid`: turns without an action, or with one that the
+    environment did not take (`is_refused`). `first_entropy`: of first actions, in bits. `distance`: edits that turn the
+    actions into the expert's, over the longer of the two, in [0, 1].
+    """
+
+    method: str
+    env: str
+    seed: int
+    iteration: int
+    agent: Agent
+    failures: int
+    distinct: float | None = None
+    commonest: float | None = None
+    repeated: float | None = None
+    invalid: float | None = None
+    first_entropy: float | None = None
+    distance: float | None = None
+
+
+class Drift(Record):
+    """Mean log pi(e | u) in nats of one pair kind's sides in the first and the last epoch of one training."""
+
+    method: str
+    env: str
+    seed: int
+    iteration: int
+    agent: Agent
+    kind: str
+    chosen_first: float
+    chosen_last: float
+    rejected_first: float
+    rejected_last: float
+
+
+class Work(Record):
+    """What one job of a stage took: wall seconds, GPUs it held, tokens it was trained on and tokens it sampled."""
+
+    stage: str
+    seconds: float
+    gpus: int = 0
+    trained: int = 0
+    sampled: int = 0
+
+
+class Compute(Record):
+    """What a method takes from nothing: its own jobs and those it shares with others."""
+
+    method: str
+    jobs: int
+    hours: float
+    gpu_hours: float
+    trained_tokens: int
+    sampled_tokens: int
+
+
+def shares(one: Exploration, threshold: float) -> Shares:
+    """How one agent's episodes ended; raises ZeroDivisionError for none."""
+    counts = {name: sum(map(is_outcome(name, threshold), one.episodes)) for name in OUTCOMES}
+    between = sum(0.0 < episode.reward < 1.0 for episode in one.episodes)
+    total = len(one.episodes)
+    return Shares(
+        **_names(one),
+        threshold=threshold,
+        episodes=total,
+        **{name: count / total for name, count in counts.items()},
+        between=between / total,
+    )
+
+
+def diversity(one: Exploration, experts: Mapping[str, Trajectory]) -> Diversity:
+    """How different one agent's failures are; `experts` by task."""
+    failures = [episode for episode in one.episodes if episode.is_failure]
+    if not failures:
+        return Diversity(**_names(one), failures=0)
+    sequences = Counter(map(actions, failures))
+    steps = [pair for episode in failures for pair in zip(actions(episode), actions(episode)[1:], strict=False)]
+    refused = [refusal for episode in failures for refusal in refusals(episode)]
+    known = [(e, experts[e.task.task_id]) for e in failures if e.task.task_id in experts]
+    return Diversity(
+        **_names(one),
+        failures=len(failures),
+        distinct=len(sequences) / len(failures),
+        commonest=max(sequences.values()) / len(failures),
+        repeated=_mean(float(before == after) for before, after in steps),
+        invalid=_mean(map(float, refused)),
+        first_entropy=entropy(Counter(actions(episode)[:1] for episode in failures).values()),
+        distance=_mean(edit_distance(actions(e), actions(expert)) for e, expert in known),
+    )
+
+
+def actions(episode: Trajectory) -> tuple[str, ...]:
+    """What an episode did, turn by turn; empty where no action could be parsed."""
+    return tuple((turn.action or "").strip() for turn in episode.turns)
+
+
+def refusals(episode: Trajectory) -> list[bool]:
+    """Whether each turn was without an action, or with one that the environment did not take."""
+    before = episode.prompt[-1].content if episode.prompt else ""
+    found = []
+    for turn in episode.turns:
+        found.append(turn.action is None or is_refused(episode.task.env, before, turn))
+        before = turn.observation
+    return found
+
+
+def is_refused(env: str, before: str, turn: Turn) -> bool:
+    """Whether an action was not taken. Known for ScienceWorld ("No known action"), InterCodeSQL (the server's errors)
+    and WebShop (the page stays and what was clicked could not be seen on it); False elsewhere.
+    """
+    refused = _REFUSED.get(env)
+    return refused is not None and refused(before, turn)
+
+
+def _stays(before: str, turn: Turn) -> bool:
+    clicked = (turn.action or "").partition("[")[2].rstrip("]").strip().lower()
+    return turn.observation == before and (not clicked or clicked not in before.lower())
+
+
+_REFUSED: Mapping[str, Callable[[str, Turn], bool]] = {
+    "sciworld": lambda _, turn: turn.observation.startswith("No known action"),
+    "intercode_sql": lambda _, turn: turn.observation.startswith("Error executing query"),
+    "webshop": _stays,
+}
+
+
+def entropy(counts: Iterable[int]) -> float:
+    """Entropy of a distribution in bits, from how often each value was seen."""
+    numbers = [count for count in counts if count]
+    total = sum(numbers)
+    return -math.fsum(count / total * math.log2(count / total) for count in numbers) + 0.0
+
+
+def edit_distance(one: Sequence[str], other: Sequence[str]) -> float:
+    """Levenshtein's distance between two sequences of actions, over the longer one's length; 0 for two empty ones."""
+    row = list(range(len(other) + 1))
+    for place, left in enumerate(one, start=1):
+        diagonal, row[0] = row[0], place
+        for column, right in enumerate(other, start=1):
+            diagonal, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, diagonal + (left != right))
+    return row[-1] / max(len(one), len(other), 1)
+
+
+def drift(one: Mapping[str, Any], history: Sequence[Mapping[str, float]], epochs: float) -> list[Drift]:
+    """Drift of every pair kind in a training of `epochs` that `one` names; `history` has an entry a step.
+
+    A kind that the first or the last epoch lacks has none.
+    """
+    steps = max(1, math.ceil(len(history) / max(1.0, epochs)))
+    ends = {"first": history[:steps], "last": history[-steps:]}
+    kinds = dict.fromkeys(key.rpartition("/")[0] for step in history for key in step if key.endswith("/pairs"))
+    return [
+        Drift(
+            **one,
+            kind=kind,
+            **{
+                f"{side}_{end}": _weighted(part, kind, side)
+                for side in ("chosen", "rejected")
+                for end, part in ends.items()
+            },
+        )
+        for kind in kinds
+        if all(any(f"{kind}/pairs" in step for step in part) for part in ends.values())
+    ]
+
+
+def compute(method: str, jobs: Sequence[Work]) -> Compute:
+    """The sum over a method's jobs."""
+    return Compute(
+        method=method,
+        jobs=len(jobs),
+        hours=sum(job.seconds for job in jobs) / 3600,
+        gpu_hours=sum(job.seconds * job.gpus for job in jobs) / 3600,
+        trained_tokens=sum(job.trained for job in jobs),
+        sampled_tokens=sum(job.sampled for job in jobs),
+    )
+
+
+def markdown(
+    found: Sequence[Shares], diverse: Sequence[Diversity], drifts: Sequence[Drift], computed: Sequence[Compute]
+) -> str:
+    """All of it as tables; their numbers are means over the files (one agent, iteration and seed) of a line."""
+    agent = ("method", "env", "agent", "iteration")
+    first = [one for one in found if one.threshold == found[0].threshold]
+    parts: dict[str, tuple[str, Sequence[Record], Sequence[str]]] = {
+        "How explorations ended": (
+            "Shares of a method's episodes, by the reward from which a failure counts as a hard negative; `between`: a "
+            "reward strictly between 0 and 1, of which a binary reward has none.",
+            found,
+            ("method", "env", "threshold"),
+        ),
+        "How explorations ended, by agent and iteration": ("", first, (*agent, "threshold")),
+        "Diversity of failures": (
+            "`distinct`: different action sequences over failures. `commonest`: share of the commonest one. "
+            "`repeated`: actions equal to the one before. `invalid`: turns without an action or with one that was not "
+            "taken. `first entropy`: of first actions, bits. `distance`: edits between the actions and the expert's, "
+            "over the longer of the two.",
+            diverse,
+            agent,
+        ),
+        "Log-probability of chosen and rejected sides": (
+            "log pi(e | u) in nats, means over the pairs of the first and of the last epoch.",
+            drifts,
+            (*agent, "kind"),
+        ),
+        "What each method takes from nothing": (
+            "All jobs that its evaluations rest on, shared ones included; hours of jobs that ran side by side add up.",
+            computed,
+            ("method",),
+        ),
+    }
+    return "\n".join(
+        "\n\n".join(filter(None, [f"## {title}", text, _table(records, by)])) + "\n"
+        for title, (text, records, by) in parts.items()
+    )
+
+
+def _table(records: Sequence[Record], by: Sequence[str]) -> str:
+    """Means over the records that agree in the `by` fields, in order of first appearance."""
+    groups: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for record in records:
+        fields = record.model_dump()
+        groups[tuple(fields[name] for name in by)].append(fields)
+    if not groups:
+        return "None."
+    names = [name for name in records[0].model_dump() if name not in (*by, "seed", "agent", "iteration")]
+    rows = [
+        [*key, *(_mean(r[name] for r in group if r[name] is not None) for name in names)]
+        for key, group in groups.items()
+    ]
+    head = [name.replace("_", " ") for name in (*by, *names)]
+    return tabulate(rows, head, tablefmt="github", floatfmt=".4g", missingval="-")
+
+
+def _names(one: Exploration) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in ("method", "env", "seed", "iteration", "agent")}
+
+
+def _weighted(history: Sequence[Mapping[str, float]], kind: str, name: str) -> float:
+    """Mean over the pairs of a kind."""
+    steps = [step for step in history if f"{kind}/pairs" in step]
+    sums = math.fsum(step[f"{kind}/{name}"] * step[f"{kind}/pairs"] for step in steps)
+    return sums / sum(step[f"{kind}/pairs"] for step in steps)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return math.fsum(found) / len(found) if found else None

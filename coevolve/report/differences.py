@@ -1,0 +1,60 @@
+"""Method against method on the same tasks: what a table's overlapping intervals cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from tabulate import tabulate
+
+from coevolve import seeds
+from coevolve.config.sections import ReportConfig
+from coevolve.report import stats
+from coevolve.report.measurement import Measurement
+from coevolve.types import Estimate, EvalRecord, Record
+
+
+class Difference(Record):
+    """Average reward of `better` minus that of `than` on one environment, all splits together, in [-1, 1]."""
+
+    env: str
+    better: str
+    than: str
+    estimate: Estimate
+
+
+def paired(final: Sequence[Measurement], report: ReportConfig, seed: int) -> list[Difference]:
+    """Differences of all couples of methods, later rows against earlier ones, paired by task."""
+    records: dict[str, dict[str, list[EvalRecord]]] = {}
+    for measurement in final:
+        records.setdefault(measurement.env, {}).setdefault(measurement.method, []).extend(measurement.records)
+    return [
+        Difference(
+            env=env,
+            better=later,
+            than=earlier,
+            estimate=stats.difference(
+                methods[later],
+                methods[earlier],
+                resamples=report.bootstrap,
+                confidence=report.confidence,
+                rng=seeds.generator(seed, "differences", env, later, earlier),
+            ),
+        )
+        for env, methods in records.items()
+        for earlier, later in combinations(methods, 2)
+    ]
+
+
+def markdown(differences: Sequence[Difference], labels: Mapping[str, str]) -> str:
+    """A table of differences x 100 with their intervals over tasks (not over trainings)."""
+    rows = [
+        [d.env, f"{labels[d.better]} - {labels[d.than]}", cell(d.estimate), d.estimate.n_tasks] for d in differences
+    ]
+    head = ["environment", "difference", "average reward x 100", "tasks"]
+    return f"## Differences, paired by task\n\n{tabulate(rows, head, tablefmt='github')}\n"
+
+
+def cell(estimate: Estimate) -> str:
+    """Such as `-3.6 [-6.0, -1.5]`, x 100."""
+    return f"{100 * estimate.mean:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"

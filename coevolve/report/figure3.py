@@ -1,0 +1,116 @@
+"""Figure 3: average reward per iteration, one panel per environment and split, one curve per method."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from coevolve import seeds
+from coevolve.config.sections import ReportConfig
+from coevolve.errors import UserError
+from coevolve.report import stats
+from coevolve.report.measurement import Measurement, common_setting
+from coevolve.types import Estimate, Protocol, Record
+
+#: The method every curve starts from: iteration 0 is its policy.
+START = "sft"
+
+
+class Point(Record):
+    """Average reward in [0, 1] of a method after an iteration."""
+
+    method: str
+    env: str
+    split: str
+    iteration: int
+    estimate: Estimate
+    sources: tuple[str, ...]
+
+
+class Curves(Record):
+    """The data of the figure: a curve is the points of one method, environment and split, in order of iteration."""
+
+    caption: str
+    suite: str
+    model: str
+    protocol: Protocol
+    labels: dict[str, str]
+    points: tuple[Point, ...]
+
+
+def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], report: ReportConfig, seed: int) -> Curves:
+    """Points with their intervals; `labels` name all methods. SFT's measurement is every method's iteration 0.
+
+    Raises `UserError` for nothing measured, for mixed settings and for a point measured twice.
+    """
+    setting = common_setting(measurements)
+    ordered = sorted(measurements, key=lambda m: (m.env, m.split, list(labels).index(m.method), m.iteration))
+    points = [_point(measurement, report, seed) for measurement in ordered]
+    _check_unique(points)
+    begins = "iteration 0 is SFT" if any(p.method == START for p in points) else "no method here has iterations"
+    return Curves(
+        caption=f"Average reward per iteration with its {100 * report.confidence:g} % bootstrap interval over tasks; "
+        f"{begins}. The text of the paper prints no values for its Figure 3, so none are drawn beside ours. "
+        f"{setting.sentence()}",
+        **vars(setting),
+        labels={method: label for method, label in labels.items() if any(p.method == method for p in points)},
+        points=tuple(points),
+    )
+
+
+def draw(data: Curves) -> Figure:
+    """The figure: a panel per environment and split; methods stand a little beside each other."""
+    panels = list(dict.fromkeys((point.env, point.split) for point in data.points))
+    figure = Figure(figsize=(4.0 * len(panels), 3.2), dpi=150, layout="constrained")
+    row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axes, (env, split) in zip(row, panels, strict=True):
+        _draw_panel(axes, [p for p in data.points if (p.env, p.split) == (env, split)], data.labels)
+        axes.set(title=f"{env} {split}", xlabel="iteration")
+    row[0].set_ylabel("average reward x 100")
+    return figure
+
+
+def png(data: Curves) -> bytes:
+    """The figure as a PNG image; equal data give equal bytes."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(mpl.rcParamsDefault):
+        # Left to itself, the file names the version of matplotlib.
+        FigureCanvasAgg(draw(data)).print_png(buffer, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _point(m: Measurement, report: ReportConfig, seed: int) -> Point:
+    estimate = stats.estimate(
+        m.records,
+        resamples=report.bootstrap,
+        confidence=report.confidence,
+        rng=seeds.generator(seed, "figure3", m.method, m.env, m.split, m.iteration),
+    )
+    return Point(method=m.method, env=m.env, split=m.split, iteration=m.iteration, estimate=estimate, sources=m.sources)
+
+
+def _check_unique(points: Sequence[Point]) -> None:
+    places = Counter((p.method, p.env, p.split, p.iteration) for p in points)
+    for (method, env, split, iteration), times in places.items():
+        if times > 1:
+            raise UserError(f"{method} on {env} {split}, iteration {iteration}, was given {times} times; give it once.")
+
+
+def _draw_panel(axes: Axes, points: Sequence[Point], labels: Mapping[str, str]) -> None:
+    start = [point for point in points if point.method == START]
+    for colour, method in enumerate(labels):
+        own = [point for point in points if point.method == method]
+        curve = own if method == START or not own else [*start, *own]
+        # Side by side, or the intervals hide each other.
+        iterations = [point.iteration + 0.05 * colour for point in curve]
+        axes.plot(iterations, [100 * p.estimate.mean for p in curve], "o-", color=f"C{colour}", label=labels[method])
+        lows, highs = ([100 * getattr(p.estimate, end) for p in curve] for end in ("low", "high"))
+        axes.vlines(iterations, lows, highs, color=f"C{colour}", alpha=0.5)
+    axes.locator_params(axis="x", integer=True)
+    axes.legend()

@@ -1,0 +1,192 @@
+"""Table 1: average reward by method, environment and split beside the paper's cells; success rate is a table apart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
+
+from coevolve import seeds
+from coevolve.config.sections import ReportConfig
+from coevolve.errors import UserError
+from coevolve.report import stats
+from coevolve.report.claims import Claims
+from coevolve.report.measurement import Measurement, Setting, common_setting, remarks
+from coevolve.report.table import Footnote, Table
+from coevolve.types import Cell, Estimate
+
+#: Row and column of a cell, or their labels.
+Key = tuple[str, str]
+Labels = dict[str, str]
+
+
+def reward_table(
+    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig, seed: int
+) -> Table:
+    """Average reward x 100 of every measured method and of every row of the paper, run or not.
+
+    A mean is that of the paper's columns, and only where all of them were measured. `labels` name the methods that the
+    paper's table lacks. Raises `UserError` for nothing measured, for mixed settings and for a cell measured twice.
+    """
+    setting = common_setting(measurements)
+    measured = _by_cell(measurements, claims)
+    rows, columns = _rows(measured, claims, labels), _columns(measured, claims)
+    parts = {(row, column): _parts(row, column, measured, claims) for row in rows for column in columns}
+    cells = [_cell(key, parts[key], stats.reward, claims.value(*key), setting, report, seed) for key in parts]
+    quantity = "average reward x 100"
+    remark = f"In brackets the paper's cell ({claims.source}). {remarks(measurements)}".rstrip()
+    return Table(
+        caption=_caption(quantity, remark, setting, report, _sizes(rows, columns, cells)),
+        unit=quantity,
+        **vars(setting),
+        rows=rows,
+        columns=columns,
+        cells=tuple(cells),
+        footnotes=_footnotes(claims),
+    )
+
+
+def measured_table(
+    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig, seed: int
+) -> Table:
+    """`reward_table` without the paper's rows and columns that were not run. Raises likewise."""
+    whole = reward_table(measurements, claims, labels, report, seed)
+    measured = [cell for cell in whole.cells if cell.estimate is not None]
+    rows, columns = {cell.row for cell in measured}, {cell.column for cell in measured}
+    return whole.model_copy(
+        update={
+            "rows": {row: label for row, label in whole.rows.items() if row in rows},
+            "columns": {column: label for column, label in whole.columns.items() if column in columns},
+            "cells": tuple(cell for cell in whole.cells if cell.row in rows and cell.column in columns),
+        }
+    )
+
+
+def success_table(
+    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig, seed: int
+) -> Table:
+    """Success rate in per cent of what was measured, in the same order; the paper prints none. Raises likewise."""
+    setting = common_setting(measurements)
+    measured = _by_cell(measurements, claims)
+    run, where = {row for row, _ in measured}, {column for _, column in measured}
+    rows = {row: label for row, label in _rows(measured, claims, labels).items() if row in run}
+    columns = {column: label for column, label in _columns(measured, claims).items() if column in where}
+    parts = {(row, column): _measured(measured, row, column) for row in rows for column in columns}
+    cells = [_cell(key, parts[key], stats.success, None, setting, report, seed) for key in parts]
+    counted = f"Success as protocol {setting.protocol} counts it; the paper prints none."
+    remark = f"{counted} {remarks(measurements)}".rstrip()
+    quantity = "success rate in per cent"
+    return Table(
+        caption=_caption(quantity, remark, setting, report, _sizes(rows, columns, cells)),
+        unit=quantity,
+        **vars(setting),
+        rows=rows,
+        columns=columns,
+        cells=tuple(cells),
+    )
+
+
+def _by_cell(measurements: Sequence[Measurement], claims: Claims) -> dict[Key, Measurement]:
+    """Measurements by row and column; a split that the paper's table lacks is a column of its own."""
+    column_of = {(column.env, column.split): key for key, column in claims.columns.items()}
+    cells: dict[Key, Measurement] = {}
+    for measurement in measurements:
+        place = measurement.env, measurement.split
+        key = measurement.method, column_of.get(place, " ".join(place))
+        if key in cells:
+            raise UserError(
+                f"{measurement.method} on {' '.join(place)} was given twice; give one iteration per method."
+            )
+        cells[key] = measurement
+    return cells
+
+
+def _rows(measured: Mapping[Key, Measurement], claims: Claims, labels: Mapping[str, str]) -> Labels:
+    """The paper's rows, then the other methods that were measured."""
+    others = {row: labels[row] for row, _ in measured if row not in claims.rows}
+    return {row: spec.label for row, spec in claims.rows.items()} | others
+
+
+def _columns(measured: Mapping[Key, Measurement], claims: Claims) -> Labels:
+    """The paper's columns, then the other splits that were measured."""
+    others = {column: column for _, column in measured if column not in claims.columns}
+    return {column: spec.label for column, spec in claims.columns.items()} | others
+
+
+def _parts(row: str, column: str, measured: Mapping[Key, Measurement], claims: Claims) -> list[Measurement]:
+    """What a cell is the mean of: one measurement, in the mean column one of each of the paper's columns, or none."""
+    spec = claims.columns.get(column)
+    if spec is None or spec.env is not None:
+        return _measured(measured, row, column)
+    others = [key for key, other in claims.columns.items() if other.env is not None]
+    parts = [part for key in others for part in _measured(measured, row, key)]
+    return parts if len(parts) == len(others) else []
+
+
+def _measured(measured: Mapping[Key, Measurement], row: str, column: str) -> list[Measurement]:
+    return [measured[row, column]] if (row, column) in measured else []
+
+
+def _cell(
+    key: Key,
+    parts: Sequence[Measurement],
+    quantity: stats.Quantity,
+    paper: float | None,
+    setting: Setting,
+    report: ReportConfig,
+    seed: int,
+) -> Cell:
+    row, column = key
+    return Cell(
+        row=row,
+        column=column,
+        estimate=_estimate(parts, quantity, report, seed, key) if parts else None,
+        paper=paper,
+        protocol=setting.protocol,
+        sources=tuple(source for part in parts for source in part.sources),
+    )
+
+
+def _estimate(
+    parts: Sequence[Measurement], quantity: stats.Quantity, report: ReportConfig, seed: int, key: Key
+) -> Estimate:
+    """The mean of the parts' means, x 100. Each cell has its own generator: a new row changes no other."""
+    estimate = stats.macro_average(
+        [part.records for part in parts],
+        resamples=report.bootstrap,
+        confidence=report.confidence,
+        rng=seeds.generator(seed, "table1", *key),
+        quantity=quantity,
+    )
+    return estimate.model_copy(update={name: 100 * getattr(estimate, name) for name in ("mean", "low", "high")})
+
+
+def _caption(quantity: str, remark: str, setting: Setting, report: ReportConfig, sizes: str) -> str:
+    interval = f"{100 * report.confidence:g} % bootstrap interval over tasks"
+    return f"{quantity.capitalize()} with its {interval}. {remark} {setting.sentence()} Tasks x seeds: {sizes}."
+
+
+def _sizes(rows: Labels, columns: Labels, cells: Sequence[Cell]) -> str:
+    """Such as `WebShop 200 x 3; InterCodeSQL 200 x 3 (SFT, ETO), 200 x 1 (RFT)`."""
+    sizes: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        if cell.estimate is not None:
+            sizes[columns[cell.column]][f"{cell.estimate.n_tasks} x {cell.estimate.n_seeds}"].append(rows[cell.row])
+    return "; ".join(f"{column} {_of_rows(of_column)}" for column, of_column in sizes.items())
+
+
+def _of_rows(sizes: Mapping[str, Sequence[str]]) -> str:
+    if len(sizes) == 1:
+        return next(iter(sizes))
+    return ", ".join(f"{size} ({', '.join(rows)})" for size, rows in sizes.items())
+
+
+def _footnotes(claims: Claims) -> tuple[Footnote, ...]:
+    return tuple(
+        Footnote(
+            mark=mark,
+            text=f"{fact.text} ({fact.place})",
+            cells=tuple((row, column) for row, columns in fact.cells.items() for column in columns),
+        )
+        for mark, fact in zip(ascii_lowercase, claims.facts, strict=False)
+    )

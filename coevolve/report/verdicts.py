@@ -1,0 +1,193 @@
+"""Did it reproduce? Every claim of the paper: reproduced, contradicted, underpowered or not run.
+
+A claim says that a number lies in a range (a cell within its tolerance, a difference above 0). Two p-values answer it:
+that of "it lies inside", as in a test of equivalence, and that of "it lies outside". Each is twice the one-sided share
+of draws (`stats.spread`: paired by task and seed), so a claim is decided at 5 % exactly where its 95 % interval lies
+inside the range, or outside. Holm's correction over all claims that can be judged is on the smaller of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from string import ascii_lowercase
+from typing import Literal
+
+from tabulate import tabulate
+
+from coevolve.report import stats
+from coevolve.report.claim_tests import Question
+from coevolve.report.table import Footnote, Table
+from coevolve.types import Record
+
+Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
+OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "underpowered", "not run")
+#: With which probability the number of seeds that is named would decide, were the truth what was measured.
+POWER = 0.8
+SIZES = "reward in points, shares in per cent"
+
+
+class Verdict(Record):
+    """What became of a claim. `mean` with its interval is in points, per cent or failures, uncorrected.
+
+    `p` is Holm's over all claims judged with it. `seeds_needed`: seeds that would decide; None also where no number
+    would. A claim about several numbers (the largest gain) shows the one that says least for it.
+    """
+
+    claim: str
+    verdict: Outcome
+    text: str
+    place: str
+    says: str
+    kind: str
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    tasks: int | None = None
+    seeds: int | None = None
+    seeds_needed: int | None = None
+    row: str | None = None
+    column: str | None = None
+
+
+def judge(questions: Sequence[Question], confidence: float) -> list[Verdict]:
+    """A verdict on every question, at the level 1 - `confidence` over all of them together."""
+    level = 1.0 - confidence
+    asked = [question for question in questions if question.spreads]
+    adjusted = dict(zip((q.claim for q in asked), stats.holm([min(tails(q)) for q in asked]), strict=True))
+    return [
+        _verdict(question, adjusted[question.claim], level, len(asked), confidence)
+        if question.spreads
+        else _not_run(question)
+        for question in questions
+    ]
+
+
+def tails(question: Question) -> tuple[float, float]:
+    """Two-sided p-values of "the claim is true" and of "it is false"; all its numbers have to lie inside, one outside.
+
+    The smaller is that of the side the draws are on.
+    """
+    inside = [max(s.below(question.low), s.above(question.high)) for s in question.spreads]
+    outside = [min(s.above(question.low), s.below(question.high)) for s in question.spreads]
+    return min(1.0, 2.0 * max(inside)), min(1.0, 2.0 * len(outside) * min(outside))
+
+
+def exit_status(verdicts: Sequence[Verdict]) -> int:
+    """1 if a claim is contradicted; 3 if none was decided at all; else 0."""
+    outcomes = {verdict.verdict for verdict in verdicts}
+    return 1 if "contradicted" in outcomes else 0 if "reproduced" in outcomes else 3
+
+
+def line(verdict: Verdict) -> str:
+    """One line of text: verdict, claim, and why."""
+    return f"{verdict.verdict:12} {verdict.claim:34} {verdict.text}"
+
+
+def summary(verdicts: Sequence[Verdict], as_if: str = "") -> str:
+    """How many claims got which verdict; `as_if` says on what else they were judged."""
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
+    return f"{len(verdicts)} claims: {counted}.{f' {as_if}' if as_if else ''}"
+
+
+def markdown(verdicts: Sequence[Verdict], as_if: str = "") -> str:
+    """The verdicts as a table, and the claims that were not run by why they were not."""
+    judged = sorted((v for v in verdicts if v.verdict != "not run"), key=lambda v: OUTCOMES.index(v.verdict))
+    rows = [[v.verdict, v.claim, v.place, v.says, v.text] for v in judged]
+    table = tabulate(rows, ["verdict", "claim", "place", "the paper", "here"], tablefmt="github") if rows else "None."
+    reasons = dict.fromkeys(v.text for v in verdicts if v.verdict == "not run")
+    claims = {reason: [v.claim for v in verdicts if v.text == reason] for reason in reasons}
+    left = [f"* {reason} Claims: {', '.join(f'`{claim}`' for claim in claims[reason])}." for reason in reasons]
+    return "\n".join(["## Verdicts", "", f"{summary(verdicts, as_if)} Units: {SIZES}.", "", table, "", *left, ""])
+
+
+def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
+    """The table with notes on the cells that are reproduced, and on those that are contradicted, after its own."""
+    texts = {
+        "reproduced": "Reproduced: our interval lies within the tolerance of the paper's value.",
+        "contradicted": "Contradicted: our interval lies outside the tolerance of the paper's value.",
+    }
+    cells = {name: tuple((v.row, v.column) for v in verdicts if v.row and v.verdict == name) for name in texts}
+    found = [name for name in texts if cells[name]]
+    marks = ascii_lowercase[len(table.footnotes) :]
+    notes = [Footnote(mark=m, text=texts[name], cells=cells[name]) for m, name in zip(marks, found, strict=False)]
+    return table.model_copy(update={"footnotes": (*table.footnotes, *notes)})
+
+
+def _not_run(question: Question) -> Verdict:
+    return Verdict(
+        claim=question.claim,
+        kind=question.kind,
+        place=question.place,
+        verdict="not run",
+        text=question.missing,
+        says=question.says,
+        **_cell(question),
+    )
+
+
+def _cell(question: Question) -> dict[str, str]:
+    return dict(zip(("row", "column"), question.cell or (), strict=False))
+
+
+def _verdict(question: Question, p: float, level: float, claims: int, confidence: float) -> Verdict:
+    inside, outside = tails(question)
+    decided: Outcome = "reproduced" if inside < outside else "contradicted"
+    outcome: Outcome = decided if p <= level else "underpowered"
+    shown = min(question.spreads, key=lambda spread: _room(spread.mean, question))
+    low, high = shown.interval(confidence)
+    needed = _seeds_needed(question, level / claims) if outcome == "underpowered" else None
+    numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}], claimed {_range(question)}"
+    basis = f"{shown.n_tasks} tasks, {shown.n_seeds} seed{'s' * (shown.n_seeds > 1)}, p {p:.2g} of {claims} claims"
+    return Verdict(
+        claim=question.claim,
+        kind=question.kind,
+        place=question.place,
+        verdict=outcome,
+        text=" ".join(filter(None, [f"{numbers}; {basis}.", _caveat(shown, outcome, needed), question.caution])),
+        says=question.says,
+        mean=shown.mean,
+        low=low,
+        high=high,
+        p=p,
+        tasks=shown.n_tasks,
+        seeds=shown.n_seeds,
+        seeds_needed=needed,
+        **_cell(question),
+    )
+
+
+def _caveat(shown: stats.Spread, outcome: Outcome, needed: int | None) -> str:
+    """What would decide, or what the decision does not cover."""
+    if outcome != "underpowered":
+        return "" if shown.n_seeds > 1 else "One seed: it says nothing of other trainings."
+    if needed is None:
+        return "No number of seeds would decide: the instructions are too few."
+    if shown.n_seeds == 1:
+        return "One seed does not show how trainings differ: run 2 to know how many decide."
+    return f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
+
+
+def _seeds_needed(question: Question, level: float) -> int | None:
+    """Seeds that would show on which side of its range every number lies; None if one of them would never show."""
+    needed = [s.seeds_needed(abs(_room(s.mean, question)), level, POWER) for s in question.spreads]
+    counts = [count for count in needed if count is not None]
+    return max(counts) if len(counts) == len(needed) else None
+
+
+def _room(value: float, question: Question) -> float:
+    """How far a value lies inside the range; negative outside."""
+    return min(value - question.low, question.high - value)
+
+
+def _range(question: Question) -> str:
+    if math.isinf(question.high):
+        return f"above {question.low:g}"
+    return f"{_number(question.low)} to {_number(question.high)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}"

@@ -1,0 +1,241 @@
+"""From a printed cell down to its records, episodes, pairs, policies, code and the paper's own cell."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from coevolve.errors import UserError
+from coevolve.report import provenance_chain
+from coevolve.report.claims import Claims
+from coevolve.report.table import Table
+from coevolve.storage import files, jsonl
+from coevolve.types import Cell, EvalRecord, PolicyRef, PreferencePair, Record, Trajectory
+
+#: The table whose cells are meant where a query fits cells of several.
+FIRST = "table1"
+
+
+class Printed(Record):
+    """A cell as it is printed: its name, the file it is printed in, its table (without the other cells) and itself."""
+
+    name: str
+    file: str
+    table: Table
+    cell: Cell
+
+
+class Evidence(Record):
+    """The records of one file that a cell is the mean of."""
+
+    file: str
+    records: tuple[EvalRecord, ...]
+
+    @property
+    def mean(self) -> float:
+        """Average reward of the records."""
+        return sum(record.reward for record in self.records) / len(self.records)
+
+
+class Answer(Record):
+    """All there is to know about a cell.
+
+    `place` is where the paper prints its value, `said` what the paper says of it, `broken` what does not fit together.
+    """
+
+    printed: Printed
+    place: str
+    said: tuple[str, ...]
+    footnotes: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    chain: provenance_chain.Chain
+    broken: tuple[str, ...]
+
+
+def cells(home: Path) -> list[Printed]:
+    """Every cell of every table under a suite's folder, those of its ablations too; raises `UserError` for none."""
+    found = {path.stem: path for path in home.glob("paper/*.json")}
+    found |= {f"ablation_{path.parent.name}": path for path in home.glob("ablations/*/table.json")}
+    files = sorted(found.items(), key=lambda item: (item[0] != FIRST, item[0]))
+    printed = [
+        Printed(name=_name(stem, table, beside[0], cell), file=path.as_posix(), table=_without_cells(table), cell=cell)
+        for stem, path in files
+        for beside in [list(tables(path))]
+        for table in beside
+        for cell in table.cells
+    ]
+    if not printed:
+        raise UserError(f"{home}: no tables; make the suite's report first.")
+    return printed
+
+
+def find(printed: Sequence[Printed], query: str) -> Printed:
+    """The one cell a query names: all its words are in the cell's name or keys, or begin a word there.
+
+    Cells of the first table that fits come before those of later ones. Raises `UserError` naming the cells that fit,
+    or the nearest ones, where it is not one.
+    """
+    asked = _words(query)
+    tests = (_is_name, _has_words, _begins_words)
+    for test in tests:
+        fitting = [one for one in printed if test(asked, one)]
+        first = [one for one in fitting if (one.file, one.table) == (fitting[0].file, fitting[0].table)]
+        if len(first) == 1:
+            return first[0]
+        if first:
+            raise UserError(f"`{query}` fits {len(first)} cells; say which: {_listed(first)}.")
+    near = difflib.get_close_matches(query, [one.name for one in printed], n=3, cutoff=0.3)
+    meant = [one for one in printed if one.name in near] or list(printed)
+    raise UserError(f"`{query}` fits no cell; there are {len(printed)}, such as {_listed(meant)}.")
+
+
+def ask(printed: Printed, claims: Claims) -> Answer:
+    """Follow a cell to where it comes from, checking every file and every id on the way.
+
+    Raises `UserError` where the table has no provenance.
+    """
+    cell, table = printed.cell, printed.table
+    sources = list(dict.fromkeys(cell.sources))
+    folder = Path(printed.file).parent.as_posix()
+    way = provenance_chain.walk(folder, sources)
+    evidence = tuple(_evidence(sources, splits(cell.column, claims)))
+    places = {(claim.row, claim.column): f"{claim.place} ({claims.source})" for claim in claims.cells()}
+    return Answer(
+        printed=printed,
+        place=places.get((cell.row, cell.column), ""),
+        said=tuple(dict.fromkeys(_said(cell, claims))),
+        footnotes=tuple(f"{n.mark}: {n.text}" for n in table.footnotes if (cell.row, cell.column) in n.cells),
+        evidence=evidence,
+        chain=way,
+        broken=(*_own_file(printed, folder), *way.broken, *_loose_ends(evidence, way)),
+    )
+
+
+def tables(path: Path) -> Iterator[Table]:
+    """The tables a file of JSON holds, alone or in a list; nothing for other content."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for each in content if isinstance(content, list) else [content]:
+        try:
+            yield _in_order(Table.model_validate(each))
+        except ValidationError:
+            continue
+
+
+def _in_order(table: Table) -> Table:
+    """Rows and columns in the order of the cells: the file sorts the keys of objects."""
+    rows, columns = (dict.fromkeys(getattr(cell, name) for cell in table.cells) for name in ("row", "column"))
+    labels = {"rows": {row: table.rows[row] for row in rows}, "columns": {key: table.columns[key] for key in columns}}
+    return table.model_copy(update=labels)
+
+
+def _json(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*.json") if path.name != provenance_chain.NAME]
+
+
+def _name(file: str, table: Table, first: Table, cell: Cell) -> str:
+    """Such as `table1: SFT, WebShop`; a file's further tables are told apart by what they measure, and of whom."""
+    other = [own for own, of_first in ((table.unit, first.unit), (table.model, first.model)) if own != of_first]
+    which = f" ({', '.join(other)})" if other else ""
+    return f"{file}{which}: {table.rows[cell.row]}, {table.columns[cell.column]}"
+
+
+def _without_cells(table: Table) -> Table:
+    return table.model_copy(update={"cells": ()})
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9.]+", text.lower())
+
+
+def _names(one: Printed) -> list[str]:
+    return _words(f"{one.name} {one.cell.row} {one.cell.column}")
+
+
+def _is_name(asked: list[str], one: Printed) -> bool:
+    return asked == _words(one.name)
+
+
+def _has_words(asked: list[str], one: Printed) -> bool:
+    return set(asked) <= set(_names(one))
+
+
+def _begins_words(asked: list[str], one: Printed) -> bool:
+    return all(any(name.startswith(word) for name in _names(one)) for word in asked)
+
+
+def _listed(printed: Sequence[Printed]) -> str:
+    return "; ".join(f"`{one.name}`" for one in printed[:8]) + ("; ..." if len(printed) > 8 else "")
+
+
+def splits(column: str, claims: Claims) -> set[str]:
+    """Splits that a column counts; one that the paper lacks is named after its environment and split."""
+    spec = claims.columns.get(column)
+    if spec is None:
+        return {column.split(" ")[-1]}
+    return {spec.split} if spec.split else {each.split for each in claims.columns.values() if each.split}
+
+
+def _said(cell: Cell, claims: Claims) -> Iterator[str]:
+    """The paper's sentences about the cell's row in its column, or on its environment as a whole."""
+    column = claims.columns.get(cell.column)
+    for statement in claims.statements.values():
+        names = statement.model_dump()
+        on_it = names["column"] == cell.column if "column" in names else column and names["env"] == column.env
+        if on_it and cell.row in (names.get("better"), names.get("than"), names.get("method")):
+            yield f"{statement.text} ({statement.place})"
+
+
+def _evidence(sources: Sequence[str], splits: set[str]) -> Iterator[Evidence]:
+    for source in sources:
+        if Path(source).exists():
+            records = jsonl.read(Path(source), EvalRecord)
+            yield Evidence(file=source, records=tuple(record for record in records if record.split in splits))
+
+
+def _own_file(printed: Printed, folder: str) -> Iterator[str]:
+    """Whether the table itself is what the report wrote."""
+    wrote, now = provenance_chain.read(folder).outputs.get(Path(printed.file).name), files.sha256(Path(printed.file))
+    if wrote != now:
+        yield f"{printed.file} is not what `report` wrote: it is {now[:12]} now; make the report again."
+
+
+def _loose_ends(evidence: Sequence[Evidence], way: provenance_chain.Chain) -> Iterator[str]:
+    """Records without their episode, pairs without their sides, episodes of another policy."""
+    ids = functools.cache(_ids)
+    for one in evidence:
+        beside = ids(str(Path(one.file).with_name("episodes.jsonl")))
+        lost = [record.trajectory_id for record in one.records if record.trajectory_id not in beside]
+        if lost:
+            yield f"{one.file}: {len(lost)} records name episodes that are not beside it, such as {lost[0]}."
+    for result in way.results:
+        rollouts = [each.path for each in result.inputs if each.path.endswith(("episodes.jsonl", "experts.jsonl"))]
+        yield from _unknown_sides(Path(result.folder, "pairs.jsonl"), set().union(*map(ids, rollouts)))
+        yield from _other_policies(result)
+
+
+def _unknown_sides(path: Path, known: set[str]) -> Iterator[str]:
+    pairs = jsonl.read(path, PreferencePair) if path.exists() else []
+    lost = [side for pair in pairs for side in (pair.chosen_id, pair.rejected_id) if side not in known]
+    if lost:
+        yield f"{path}: {len(lost)} sides of pairs are no episodes it was made from, such as {lost[0]}."
+
+
+def _other_policies(result: provenance_chain.Result) -> Iterator[str]:
+    path = Path(result.folder, "episodes.jsonl")
+    policies = [Path(each.path) for each in result.inputs if each.path.endswith("/policy.json")]
+    if not path.exists() or not policies or not all(policy.exists() for policy in policies):
+        return
+    named = {PolicyRef.from_json(policy.read_bytes()).sha256 for policy in policies}
+    acted = {episode.policy.sha256 for episode in jsonl.read(path, Trajectory) if episode.policy}
+    for other in sorted(acted - named):
+        yield f"{path}: policy {other[:12]} acted in it, which is none it was made from."
+
+
+def _ids(path: str) -> set[str]:
+    return {episode.digest() for episode in jsonl.read(Path(path), Trajectory)} if Path(path).exists() else set()

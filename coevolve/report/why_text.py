@@ -1,0 +1,124 @@
+"""The answer to `why` as text for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from coevolve.report import view
+from coevolve.report.provenance_chain import Chain, Result
+from coevolve.report.why import Answer, Evidence
+from coevolve.types import PolicyRef, Provenance
+
+#: Records that are shown of each file; `--json` has them all.
+SHOWN = 3
+
+
+def text(answer: Answer, home: str) -> str:
+    """The cell, its records, what they were made from as a tree, and what does not fit together.
+
+    `home` is the folder of the suite's results; the tree leaves it out.
+    """
+    head = [answer.printed.name, *(f"  {name:9} {value}" for name, value in _head(answer, home)), ""]
+    records = [line for evidence in answer.evidence for line in _records(evidence)]
+    tree = list(_tree(answer, home))
+    made = ["", f"made from, under {home}:", *tree, ""] if tree else []
+    return "\n".join([*head, *records, *made, *_verdict(answer)])
+
+
+def _head(answer: Answer, home: str) -> Iterator[tuple[str, str]]:
+    cell, table, estimate = answer.printed.cell, answer.printed.table, answer.printed.cell.estimate
+    measured = "not run"
+    if estimate:
+        sizes = f"tasks x seeds: {estimate.n_tasks} x {estimate.n_seeds}, {estimate.n} episodes"
+        measured = f"{estimate.mean:.1f} [{estimate.low:.1f}, {estimate.high:.1f}], {table.unit}; {sizes}"
+    yield "measured", measured
+    yield "paper", "prints no such cell" if cell.paper is None else f"{cell.paper:.1f}: {answer.place}"
+    yield from (("says", sentence) for sentence in answer.said)
+    yield from (("note", note) for note in answer.footnotes)
+    yield "setting", f"suite {table.suite}, model {table.model}, protocol {cell.protocol}"
+    yield from (("made by", each) for each in _makers(answer.chain))
+    yield "printed", answer.printed.file
+    if answer.evidence:
+        splits = {record.split for evidence in answer.evidence for record in evidence.records}
+        split = splits.pop() if len(splits) == 1 else ""
+        yield "look", view.link(f"{home}/view/index.html", cell.sources, split)
+
+
+def _makers(chain: Chain) -> list[str]:
+    """Commit, container and versions of the results; the commonest first, with their number if they differ."""
+    counts = Counter(_maker(result.provenance) for result in chain.results)
+    return [f"{maker} ({count} results)" if len(counts) > 1 else maker for maker, count in counts.most_common()]
+
+
+def _maker(provenance: Provenance) -> str:
+    state = ", changed" if provenance.dirty else ""
+    container = f"container {provenance.container}" if provenance.container else "no container"
+    named = [f"{name} {provenance.versions[name]}" for name in ("python", "torch") if name in provenance.versions]
+    return f"commit {provenance.commit[:12] or 'unknown'}{state}; {container}; {', '.join(named)}"
+
+
+def _records(evidence: Evidence) -> Iterator[str]:
+    yield f"{evidence.file}: {len(evidence.records)} records, mean reward {evidence.mean:.3f}"
+    for record in evidence.records[:SHOWN]:
+        yield f"  {record.task_id}  reward {record.reward:g}  {record.stop.value}  episode {record.trajectory_id}"
+    if len(evidence.records) > SHOWN:
+        yield f"  and {len(evidence.records) - SHOWN} more"
+
+
+def _tree(answer: Answer, home: str) -> Iterator[str]:
+    seen = set[str]()
+    for evidence in answer.evidence:
+        folder = Path(evidence.file).parent.as_posix()
+        if folder not in seen:
+            yield from _branch(answer.chain, folder, home, ("", ""), seen)
+
+
+def _branch(chain: Chain, folder: str, home: str, margins: tuple[str, str], seen: set[str]) -> Iterator[str]:
+    """A result's line, and below it what it was made from; what was shown before is named only.
+
+    `margins` stand before its own line and before those below it.
+    """
+    first, rest = margins
+    if folder in seen:
+        yield f"{first}{_short(folder, home)} (above)"
+        return
+    seen.add(folder)
+    result = chain.of(folder)
+    yield f"{first}{_short(folder, home)}: {_line(result)}"
+    below = list({each.made_by or each.path: each for each in result.inputs}.values())
+    for number, each in enumerate(below, start=1):
+        last = number == len(below)
+        inner = f"{rest}{'`- ' if last else '|- '}", f"{rest}{'   ' if last else '|  '}"
+        if each.made_by:
+            yield from _branch(chain, each.made_by, home, inner, seen)
+        else:
+            yield f"{inner[0]}{_short(each.path, home)}: from outside, sha256 {each.sha256[:12]}"
+
+
+def _short(path: str, home: str) -> str:
+    """A path without the suite's folder; one elsewhere begins with a dot."""
+    return path.removeprefix(f"{home}/") if path.startswith(f"{home}/") else f"./{path}"
+
+
+def _line(result: Result) -> str:
+    own = result.provenance
+    parts = [own.stage, *_contents(result), f"code {own.code_digest[:8]}", f"config {own.config_digest[:8]}"]
+    return ", ".join(parts)
+
+
+def _contents(result: Result) -> Iterator[str]:
+    """What is in a result, as far as it says so itself."""
+    notes, policy = result.provenance.notes, Path(result.folder, "policy.json")
+    if policy.exists():
+        yield f"policy {PolicyRef.from_json(policy.read_bytes()).sha256[:12]}"
+    elif "kinds" in notes:
+        yield " + ".join(f"{count['pairs']} {kind}" for kind, count in notes["kinds"].items())
+    elif "mean_reward" in notes:
+        yield f"{notes['episodes']} episodes, mean reward {notes['mean_reward']:.3f}"
+
+
+def _verdict(answer: Answer) -> list[str]:
+    checked = f"{len(answer.chain.results)} results, {answer.chain.files} files checked"
+    return [f"{checked}; {'all as they were' if not answer.broken else 'NOT as they were:'}", *answer.broken]

@@ -1,0 +1,1 @@
+"""Files that survive a kill, and who made them from what."""

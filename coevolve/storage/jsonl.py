@@ -1,0 +1,77 @@
+"""JSON lines: whole files of records, and journals that are appended record by record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from coevolve.errors import UserError
+from coevolve.storage.files import disk_errors, read_bytes, write_bytes
+from coevolve.types import Record
+
+R = TypeVar("R", bound=Record)
+M = TypeVar("M", bound=BaseModel)
+
+
+def read(path: Path, kind: type[R]) -> list[R]:
+    """All records of a finished JSONL file; raises `UserError` naming file and line if one is no `kind`."""
+    records: list[R] = []
+    for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(kind.from_json(line))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            problem = f"line {number} is no valid {kind.__name__} ({where or 'record'}: {first['msg']})"
+            raise UserError(f"{path}: {problem}; delete the file and rerun its stage.") from None
+    return records
+
+
+def read_items(path: Path, kind: type[M]) -> list[M]:
+    """All items of a JSON list from outside the kit; raises `UserError` naming the file and the key of a bad one."""
+    try:
+        return TypeAdapter(list[kind]).validate_json(read_bytes(path))  # type: ignore[valid-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(top level)"
+        raise UserError(f"{path}: key `{where}`: {first['msg']}; fetch the file again.") from None
+
+
+def write(path: Path, records: Iterable[Record]) -> None:
+    """Write a whole JSONL file at once."""
+    write_bytes(path, b"".join(record.to_json().encode() + b"\n" for record in records))
+
+
+class Journal(Generic[R]):
+    """An append-only JSONL file that survives `kill -9`: a record counts once its line, newline included, is on disk.
+
+    Opening one reads back the whole records already there and cuts off a torn last line.
+    """
+
+    def __init__(self, path: Path, kind: type[R]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        whole = path.read_bytes() if path.exists() else b""
+        whole = whole[: whole.rfind(b"\n") + 1]
+        self.records: list[R] = [kind.from_json(line) for line in whole.split(b"\n") if line]
+        with disk_errors(path):
+            self._file = path.open("ab")
+            self._file.truncate(len(whole))
+
+    def append(self, record: R) -> None:
+        """Add one record; when this returns, the record is on disk."""
+        with disk_errors(self.path):
+            self._file.write(record.to_json().encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self.records.append(record)
+
+    def close(self) -> None:
+        """Close the file; the records stay."""
+        self._file.close()

@@ -1,0 +1,1 @@
+"""The DAG: stages, file names, costs, jobs."""

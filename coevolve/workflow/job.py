@@ -1,0 +1,102 @@
+"""What a stage is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coevolve import seeds
+from coevolve.config.environments import EnvConfig
+from coevolve.config.sections import ModelConfig, Recipe
+from coevolve.config.suite import Suite
+from coevolve.envs.base import Setup
+from coevolve.errors import UserError
+from coevolve.storage import files, jsonl
+from coevolve.types import Record
+from coevolve.workflow.stage_table import AgentName, Branch, agent_name
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One execution of a stage.
+
+    `suite` holds only the sections the stage declared. `inputs` are files by name. `work` is a folder for checkpoints
+    and journals that survives a killed job and is private to this job's fingerprint. `wildcards` say which model,
+    environment, branch and agent it is about.
+    """
+
+    stage: str
+    suite: Suite
+    inputs: dict[str, list[Path]]
+    wildcards: dict[str, str]
+    work: Path
+    threads: int
+
+    @property
+    def model(self) -> ModelConfig:
+        """The job's base model."""
+        return self.suite.models[self.wildcards["model"]]
+
+    @property
+    def env(self) -> EnvConfig:
+        """The job's environment."""
+        return self.suite.envs[self.wildcards["env"]]
+
+    @property
+    def setup(self) -> Setup:
+        """Where the job enters its environment."""
+        prepared = self.file("prepared").parent if "prepared" in self.inputs else None
+        return Setup(self.env, f"envs.{self.wildcards['env']}", self.suite.protocol, self.suite.quirks, prepared)
+
+    @property
+    def branch(self) -> Branch:
+        """Where in the method's history the job stands."""
+        return Branch.parse(self.wildcards["branch"])
+
+    @property
+    def agent(self) -> AgentName:
+        """The agent the job is about."""
+        return agent_name(self.wildcards.get("agent") or self.wildcards.get("whole", "").rpartition("/")[2])
+
+    @property
+    def recipe(self) -> Recipe:
+        """The job's method."""
+        return self.suite.recipes[self.branch.method]
+
+    @property
+    def temperature(self) -> float:
+        """At which agents explore: the method's own, else the protocol's."""
+        own = self.suite.rollout.temperature
+        return self.suite.quirks.exploration_temperature if own is None else own
+
+    @property
+    def seed(self) -> int:
+        """The job's own seed, derived from the suite's seed and the job's names; a part has that of the whole."""
+        whole = self.wildcards.get("whole", "")
+        stage = {"": self.stage, "eval": "evaluate"}.get(whole, "rollout")
+        names = (stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
+        return seeds.derive(self.branch.seed, *names)
+
+    def file(self, name: str) -> Path:
+        """The one input file called `name`; raises `UserError` if there is none, or more than one."""
+        paths = self.inputs.get(name, [])
+        if len(paths) != 1:
+            raise UserError(f"stage `{self.stage}`: {len(paths)} inputs `{name}`, it takes one; give {name}=FILE.")
+        return paths[0]
+
+    def policy(self, name: str) -> Path:
+        """Directory of the input policy called `name`."""
+        return self.file(name).parent
+
+    def records(self, name: str, kind: type[R]) -> list[R]:
+        """All records of the input file called `name`."""
+        return jsonl.read(self.file(name), kind)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON data, readable, with its keys in the order given: that of a table's rows, for one."""
+    files.write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,48 @@
+"""A policy that plays while it is trained: what PPO and GRPO share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from coevolve.envs.workers import environments
+from coevolve.train.online import World
+from coevolve.train.train_report import TrainReport
+from coevolve.types import Task
+from coevolve.workflow.job import Job
+from coevolve.workflow.task_prompts import asking
+from coevolve.workflow.training import notes, prepare
+
+
+def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int) -> dict[str, Any]:
+    """Train the `policy` on the `tasks`, `episodes` a step; write a policy directory, its episodes beside it."""
+    prepare(job)
+    with _world(job, episodes) as where:
+        report = train(
+            where,
+            start=job.policy("policy"),
+            lora=job.model.lora,
+            context=job.model.context,
+            seed=job.seed,
+            out=out,
+            work=job.work,
+        )
+    return notes(report)
+
+
+@contextlib.contextmanager
+def _world(job: Job, episodes: int) -> Iterator[World]:
+    """The job's tasks, and environments for as many of the `episodes` of a step as the environment has workers."""
+    config = job.suite.rollout
+    with environments(job.setup, min(job.env.workers, episodes)) as envs:
+        yield World(
+            tasks=job.records("tasks", Task),
+            envs=envs,
+            prompt=asking(job),
+            protocol=job.suite.protocol,
+            long_prompt=job.suite.quirks.long_prompt,
+            max_new_tokens=config.max_new_tokens,
+            retries=config.retries,
+        )

@@ -1,0 +1,154 @@
+"""Runs a stage so that its outputs appear whole or not at all, with their provenance beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from coevolve.config.suite import Suite, as_dict, digest
+from coevolve.errors import UserError
+from coevolve.storage import files, provenance
+from coevolve.types import Provenance
+from coevolve.workflow.job import Job
+from coevolve.workflow.launch import Place, reported
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import STAGES
+
+log = logging.getLogger(__name__)
+
+
+def execute(
+    suite: Suite, stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]], out: Path, threads: int
+) -> None:
+    """Run `stage` and leave its files and `provenance.json` in the directory `out`.
+
+    Work that a killed run left behind under the same fingerprint (config, code, inputs, launch) is taken up again. Of
+    several processes the first writes, and it alone; the others take part in what the stage computes together.
+    """
+    plan, place = Plan(suite), Place.here()
+    with reported():
+        _require(stage, wildcards, inputs)
+        hashes = {name: [files.sha256(path) for path in paths] for name, paths in inputs.items()}
+        # Checkpoints of one launch are of no use to another: they lie in as many pieces as there were processes.
+        fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, place.note])
+        scratch = out.parent / f".work-{out.name}"
+        job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch / fingerprint, threads)
+        if place.rank:
+            _help(job, place)
+            return
+        code = plan.code(stage, wildcards)
+        with _alone(scratch) as waited:
+            # Several processes have begun together, and must end together.
+            if not (waited and place.processes == 1 and _is_made(job, code, hashes, out)):
+                _make(job, place, suite, code, hashes, out)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _is_made(job: Job, code: str, hashes: dict[str, list[str]], out: Path) -> bool:
+    """Whether this very job's result is there: the process that was waited for has made it."""
+    try:
+        made = Provenance.from_json((out / "provenance.json").read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return False
+    asked = (digest(as_dict(job.suite)), code, _named(job, hashes))
+    same = asked == (made.config_digest, made.code_digest, made.inputs)
+    if same:
+        log.info("%s: made meanwhile; nothing is left to do.", out)
+    return same
+
+
+def _named(job: Job, hashes: dict[str, list[str]]) -> dict[str, str]:
+    """Hashes of the inputs by file."""
+    return {str(path): sha for name in hashes for path, sha in zip(job.inputs[name], hashes[name], strict=True)}
+
+
+def _make(job: Job, place: Place, suite: Suite, code: str, hashes: dict[str, list[str]], out: Path) -> None:
+    """Run the job's stage and put its result in place."""
+    job.work.mkdir(parents=True, exist_ok=True)
+    if place.token:
+        (job.work / place.token).touch()
+    started, clock = datetime.now(UTC), time.monotonic()
+    with files.directory(out) as folder:
+        notes = _run(job, folder) | place.note
+        _write_provenance(folder, suite, job, code, hashes, notes, started, time.monotonic() - clock)
+
+
+def _help(job: Job, place: Place) -> None:
+    """Run the job's stage beside the first process, once that has begun; what this one writes is thrown away."""
+    logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process tells of the progress
+    while not (job.work / place.token).exists():
+        time.sleep(0.1)
+    with tempfile.TemporaryDirectory() as nowhere:
+        _run(job, Path(nowhere))
+
+
+def _run(job: Job, folder: Path) -> dict[str, Any]:
+    notes: dict[str, Any] = importlib.import_module(STAGES[job.stage].module).run(job, folder)
+    return notes
+
+
+def _write_provenance(
+    folder: Path,
+    suite: Suite,
+    job: Job,
+    code: str,
+    hashes: dict[str, list[str]],
+    notes: dict[str, Any],
+    started: datetime,
+    seconds: float,
+) -> None:
+    config = as_dict(job.suite)
+    commit, dirty = provenance.repository()
+    record = Provenance(
+        stage=job.stage,
+        config=config,
+        config_digest=digest(config),
+        code_digest=code,
+        commit=commit,
+        dirty=dirty,
+        protocol=suite.protocol,
+        seeds={"suite": job.branch.seed, "job": job.seed} if "branch" in job.wildcards else {},
+        versions=provenance.versions(),
+        container=provenance.container(),
+        inputs=_named(job, hashes),
+        outputs={path.name: files.sha256(path) for path in sorted(folder.iterdir())},
+        notes=notes,
+        started=started.isoformat(timespec="seconds"),
+        seconds=round(seconds, 3),
+    )
+    files.write_bytes(folder / "provenance.json", record.model_dump_json(indent=2).encode() + b"\n")
+
+
+def _require(stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]]) -> None:
+    for name in STAGES[stage].names:
+        if name not in wildcards:
+            raise UserError(f"stage `{stage}`: which {name}? Give --on {name}=NAME.")
+    for name, paths in inputs.items():
+        for path in paths:
+            if not path.is_file():
+                raise UserError(f"{path}: input `{name}` does not exist; run the stage that makes it.")
+
+
+@contextlib.contextmanager
+def _alone(scratch: Path) -> Iterator[bool]:
+    """Hold the folder's lock: a job that outlived its killed scheduler is waited for, never run beside.
+
+    Gives whether another had to be waited for.
+    """
+    lock = files.Lock(scratch / "lock")
+    waited = not lock.acquire()
+    if waited:
+        log.warning("%s: another process is making this result; waiting for it.", scratch)
+        lock.wait()
+    yield waited
+    lock.release()

@@ -1,0 +1,89 @@
+"""Text to actions and back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from templates.models import NAMES, tokenizer
+
+from coevolve.chat.chat_template import Renderer
+from coevolve.chat.prompts import demonstration, parse_action, prompt_messages, without_example, write_action
+from coevolve.types import StopReason, Task, Trajectory, Turn
+
+LINES = st.text(st.characters(exclude_characters="\n"), min_size=1).map(str.strip).filter(bool)
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("Thought: it is closed.\nAction: open door", "open door"),
+        ("Action: open door  \nAction: take key", "open door"),
+        ("Thought: now Action: look around\nthen rest", "look around"),
+        ("Action:\nopen door", None),
+        ("Action:   ", None),
+        ("open door", None),
+        ("", None),
+    ],
+)
+def test_the_first_action_line_counts(text, action):
+    assert parse_action(text) == action
+
+
+@given(action=LINES, thought=st.one_of(st.just(""), LINES.filter(lambda line: "Action:" not in line)))
+def test_a_written_action_is_read_back(action, thought):
+    assert parse_action(write_action(action, thought)) == action
+
+
+def test_a_prompt_holds_what_was_asked_for():
+    bare = prompt_messages("the task")
+    full = prompt_messages("the task", system="be brief", instruction="how to play")
+    assert [message.role for message in bare] == ["user"]
+    assert [message.role for message in full] == ["system", "user", "assistant", "user"]
+    assert full[-1] == bare[-1]
+
+
+def shown():
+    said = [("open door", "It opens."), ("take key", "You have it.")]
+    return Trajectory(
+        task=Task(env="rooms", task_id="one", split="train"),
+        agent="expert",
+        protocol="fixed",
+        prompt=prompt_messages("an easy task", instruction="how to play"),
+        turns=tuple(Turn(text=write_action(action), action=action, observation=seen) for action, seen in said),
+        reward=1.0,
+        stop=StopReason.DONE,
+    )
+
+
+def test_an_example_is_earlier_turns_of_the_same_conversation():
+    example = demonstration(shown())
+    prompt = prompt_messages("the task", instruction="how to play", example=example)
+    assert [(message.role, message.content) for message in prompt] == [
+        ("user", "how to play"),
+        ("assistant", "OK"),
+        ("user", "an easy task"),
+        ("assistant", "Action: open door"),
+        ("user", "It opens."),
+        ("assistant", "Action: take key"),
+        ("user", "the task"),
+    ]
+
+
+@pytest.mark.parametrize("settings", [{}, {"instruction": "how to play"}, {"instruction": "how", "system": "be brief"}])
+def test_an_example_is_taken_out_again(settings):
+    example, bare = demonstration(shown()), prompt_messages("the task", **settings)
+    assert without_example(prompt_messages("the task", example=example, **settings), example) == bare
+    assert without_example(bare, example) == bare
+    assert without_example(bare, ()) == bare
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_learned_from_an_example(name):
+    renderer, episode = Renderer(tokenizer(name)), shown()
+    bare = renderer.render(episode.prompt, episode.completion)
+    prompt = prompt_messages("an easy task", instruction="how to play", example=demonstration(episode))
+    rendered = renderer.render(prompt, episode.completion)
+    begins = len(renderer.prompt_ids(prompt))
+    assert sum(rendered.action_mask[:begins]) == 0
+    assert sum(rendered.action_mask) == sum(bare.action_mask)
+    acted = [token for token, mask in zip(rendered.input_ids, rendered.action_mask, strict=True) if mask]
+    assert acted == [token for token, mask in zip(bare.input_ids, bare.action_mask, strict=True) if mask]

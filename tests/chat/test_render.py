@@ -1,0 +1,192 @@
+"""Ids and masks against what the chat templates themselves write."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from templates.models import NAMES, SPECIALS, tokenizer
+
+from coevolve.chat.chat_template import Renderer
+from coevolve.errors import UserError
+from coevolve.types import Message, Turn
+
+RENDERERS = {name: Renderer(tokenizer(name)) for name in NAMES}
+CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\u2581")
+SPECIAL_TEXTS = [token for tokens in SPECIALS.values() for token in tokens]
+
+
+def contents(*, specials=True):
+    words = st.sampled_from(
+        ["Action: take key", "[INST]", "<<SYS>>", " ", "\n\n", *(SPECIAL_TEXTS if specials else [])]
+    )
+    return st.lists(st.one_of(st.text(CHARACTERS, max_size=8), words), max_size=6).map(
+        lambda parts: "".join(parts).strip()
+    )
+
+
+@st.composite
+def conversations(draw, *, specials=True):
+    """A prompt and a completion that alternate as they should."""
+    text = contents(specials=specials)
+    prompt = [Message(role="system", content=draw(text))] if draw(st.booleans()) else []
+    for _ in range(draw(st.integers(0, 2))):
+        prompt += [Message(role="user", content=draw(text)), Message(role="assistant", content=draw(text))]
+    prompt.append(Message(role="user", content=draw(text)))
+    completion = [Message(role="assistant", content=draw(text))]
+    for _ in range(draw(st.integers(0, 3))):
+        completion += [Message(role="user", content=draw(text)), Message(role="assistant", content=draw(text))]
+    return prompt, completion
+
+
+def template_text(name, messages):
+    """The template's own text of `messages`, all of them in history position, up to the last end of turn."""
+    mark = "the end of it all"
+    plain = [message.model_dump() for message in [*messages, Message(role="user", content=mark)]]
+    text = tokenizer(name).apply_chat_template(plain, tokenize=False)
+    return text[: text.rindex(SPECIALS[name][0], 0, text.rindex(mark)) + len(SPECIALS[name][0])]
+
+
+def actions(rendered):
+    """The runs of ids under the mask."""
+    runs, previous = [], 0
+    for token, flag in zip(rendered.input_ids, rendered.action_mask, strict=True):
+        if flag and not previous:
+            runs.append([])
+        if flag:
+            runs[-1].append(token)
+        previous = flag
+    return runs
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=60, deadline=None)
+@given(conversation=conversations())
+def test_exactly_the_actions_and_their_ends_carry_loss(name, conversation):
+    prompt, completion = conversation
+    rendered = RENDERERS[name].render(prompt, completion)
+    spoken = [message.content for message in completion if message.role == "assistant"]
+    runs = actions(rendered)
+    assert [RENDERERS[name].decode(run) for run in runs] == spoken
+    assert all(run.count(RENDERERS[name].end_of_turn) == 1 and run[-1] == RENDERERS[name].end_of_turn for run in runs)
+
+
+@pytest.mark.parametrize("name", ["tiny", "qwen3"])
+@settings(max_examples=60, deadline=None)
+@given(conversation=conversations())
+def test_the_ids_spell_the_template(name, conversation):
+    prompt, completion = conversation
+    rendered = RENDERERS[name].render(prompt, completion)
+    assert tokenizer(name).decode(rendered.input_ids) == template_text(name, prompt + completion)
+
+
+@settings(max_examples=60, deadline=None)
+@given(conversation=conversations(specials=False))
+def test_the_ids_spell_the_template_of_a_sentencepiece_tokenizer(conversation):
+    prompt, completion = conversation
+    rendered = RENDERERS["llama2"].render(prompt, completion)
+    encode = tokenizer("llama2")(template_text("llama2", prompt + completion), add_special_tokens=False)
+    assert tokenizer("llama2").decode(rendered.input_ids) == tokenizer("llama2").decode(encode["input_ids"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_segments_are_the_tokens_of_the_whole_text(name):
+    prompt = [
+        Message(role="system", content="Be brief."),
+        Message(role="user", content="Your task is to find the key."),
+    ]
+    completion = [
+        Message(role="assistant", content="Thought: look.\nAction: open door"),
+        Message(role="user", content="In it you see: a key."),
+        Message(role="assistant", content="Action: take key"),
+    ]
+    whole = tokenizer(name)(template_text(name, prompt + completion), add_special_tokens=False)["input_ids"]
+    assert list(RENDERERS[name].render(prompt, completion).input_ids) == whole
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40, deadline=None)
+@given(
+    conversation=conversations(),
+    sampled=st.lists(st.lists(st.integers(0, 340), min_size=1, max_size=6), min_size=4, max_size=4),
+    ended=st.lists(st.booleans(), min_size=4, max_size=4),
+)
+def test_sampled_ids_stand_as_they_are_and_only_ever_grow(name, conversation, sampled, ended):
+    renderer = RENDERERS[name]
+    prompt, completion = conversation
+    ids = [tuple(run) + (renderer.end_of_turn,) * end for run, end in zip(sampled, ended, strict=True)]
+    texts = [message.content for message in completion[::2]]
+    observations = [*(message.content for message in completion[1::2]), "the end"]
+    turns = [
+        Turn(text=text, action=None, observation=seen, token_ids=tokens)
+        for text, seen, tokens in zip(texts, observations, ids, strict=False)
+    ]
+    lengths = [renderer.conversation_ids(prompt, turns[:count]) for count in range(len(turns) + 1)]
+    assert lengths[0] == renderer.prompt_ids(prompt)
+    for shorter, longer, tokens in zip(lengths, lengths[1:], ids, strict=False):
+        assert longer[: len(shorter) + len(tokens)] == shorter + tokens
+    rendered = renderer.render(prompt, completion, ids[: len(texts)])
+    masked = [token for token, flag in zip(rendered.input_ids, rendered.action_mask, strict=True) if flag]
+    assert masked == [token for tokens in ids[: len(texts)] for token in tokens]
+    assert rendered.input_ids[: len(lengths[-2])] == lengths[-2]
+
+
+def test_a_turn_that_was_cut_off_is_closed_without_loss():
+    renderer = RENDERERS["qwen3"]
+    prompt = [Message(role="user", content="Go.")]
+    completion = [
+        Message(role="assistant", content="Action: op"),
+        Message(role="user", content="What?"),
+        Message(role="assistant", content="Action: open door"),
+    ]
+    cut = renderer.render(prompt, completion, [tuple(tokenizer("qwen3")("Action: op")["input_ids"]), ()])
+    whole = renderer.render(prompt, completion)
+    assert cut.input_ids == whole.input_ids
+    assert sum(whole.action_mask) - sum(cut.action_mask) == 1
+
+
+def with_template(template):
+    import copy
+
+    changed = copy.deepcopy(tokenizer("tiny"))
+    changed.chat_template = template
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        (None, "no chat template"),
+        ("{{ raise_exception('only tools') }}", "only tools"),
+        ("{{ messages[-1]['content'] }}<|end|>", "drops, repeats or reorders"),
+        ("{% for m in messages %}{{ loop.index ~ m['content'] }}<|end|>{% endfor %}", "differently"),
+        (
+            "{% for m in messages %}{{ m['content'] }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<think></think>{% endif %}",
+            "differently",
+        ),
+        ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", "without a special token"),
+    ],
+)
+def test_a_template_that_cannot_be_handled_is_named(template, problem):
+    with pytest.raises(UserError, match=problem) as error:
+        Renderer(with_template(template))
+    assert str(error.value).startswith("tiny: ")
+
+
+def test_a_template_without_system_messages_still_serves_conversations_without_one():
+    renderer = Renderer(
+        with_template(
+            "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}"
+            "{{ '<|' + m['role'] + '|>' + m['content'] }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+        )
+    )
+    user = Message(role="user", content="Go.")
+    assert renderer.prompt_ids([user]) == RENDERERS["tiny"].prompt_ids([user])
+    with pytest.raises(UserError, match="no system message"):
+        renderer.prompt_ids([Message(role="system", content="Be brief."), user])
+
+
+@pytest.mark.parametrize("roles", [["assistant"], ["user", "user", "user"], ["user", "assistant"], [], ["system"]])
+def test_a_prompt_that_does_not_alternate_is_refused(roles):
+    with pytest.raises(UserError, match="alternate"):
+        RENDERERS["tiny"].prompt_ids([Message(role=role, content="x") for role in roles])

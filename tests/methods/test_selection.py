@@ -1,0 +1,138 @@
+"""Which of an agent's own episodes join the experts, and that none is lost on the way."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coevolve.config.baselines import SelectionConfig
+from coevolve.errors import UserError
+from coevolve.methods.rejection_sampling import select, summary
+from coevolve.types import DropReason, Message, StopReason, Task, Trajectory, Turn
+
+SUCCESSES = SelectionConfig(min_reward=1.0, per_task=None, with_experts=True)
+
+
+def episode(agent, name, reward, actions="ab", *, sample=0, stop=StopReason.DONE):
+    return Trajectory(
+        task=Task(env="sciworld", task_id=name, split="train"),
+        agent=agent,
+        sample=sample,
+        protocol="fixed",
+        prompt=(Message(role="user", content="boil water"),),
+        turns=tuple(Turn(text=f"Action: {a}", action=a, observation="") for a in actions),
+        reward=reward,
+        stop=stop,
+    )
+
+
+def expert(name="t", actions="ab", reward=1.0):
+    return episode("expert", name, reward, actions)
+
+
+def own(name="t", actions="cd", reward=1.0, **more):
+    return episode("target", name, reward, actions, **more)
+
+
+def rules(**changes):
+    return SUCCESSES.model_copy(update=changes)
+
+
+def reasons(result):
+    return [drop.reason for drop in result.drops]
+
+
+def test_successes_join_the_experts_and_failures_do_not():
+    experts, rollouts = [expert("t"), expert("u")], [own("u", "x"), own("v", "y"), own("t", "z", reward=0.9)]
+    result = select(SUCCESSES, experts, rollouts)
+    assert result.selected == (*experts, *rollouts[:2])
+    assert reasons(result) == [DropReason.LOW_REWARD] and result.drops[0].ids == (rollouts[2].digest(),)
+    assert summary(result) == {
+        "experts": {"came_in": 2, "selected": 2, "drops": {}},
+        "own": {"came_in": 3, "selected": 2, "drops": {"low_reward": 1}},
+        "tasks": {"explored": 3, "solved": 2},
+    }
+
+
+@pytest.mark.parametrize("with_experts", [True, False])
+def test_the_same_actions_in_the_same_task_count_once(with_experts):
+    """Other words for the same actions are no other way; the same actions in another task are."""
+    again = own("t", "ab", sample=1)
+    worded = tuple(turn.model_copy(update={"text": f"Hm. {turn.text}"}) for turn in again.turns)
+    again = again.model_copy(update={"turns": worded})
+    result = select(rules(with_experts=with_experts), [expert("t", "ab")], [own("t", "ab"), again, own("u", "ab")])
+    kept = [(t.agent, t.task.task_id) for t in result.selected]
+    if with_experts:
+        assert kept == [("expert", "t"), ("target", "u")]
+        assert reasons(result) == [DropReason.DUPLICATE] * 2
+    else:
+        assert kept == [("target", "t"), ("target", "u")] and result.selected[0].sample == 0
+        assert reasons(result) == [DropReason.UNASKED, DropReason.DUPLICATE]
+
+
+def test_of_too_many_successes_the_best_and_then_the_first_stay():
+    rollouts = [own(actions=a, reward=r, sample=n) for n, (a, r) in enumerate([("p", 0.8), ("q", 1.0), ("r", 0.8)])]
+    result = select(rules(per_task=2, min_reward=0.7), [expert()], rollouts)
+    assert [t.sample for t in result.selected[1:]] == [0, 1]
+    assert reasons(result) == [DropReason.SURPLUS] and result.drops[0].ids == (rollouts[2].digest(),)
+    (best,) = select(rules(per_task=1, min_reward=0.7), [], rollouts).selected
+    assert best.sample == 1
+    assert len(select(rules(per_task=1), [expert(), expert("u")], [own("t"), own("u")]).selected) == 4
+
+
+def test_experts_stay_whatever_they_earned_and_broken_or_empty_episodes_go():
+    broken, empty = own("u", stop=StopReason.ENV_ERROR), own("v", "")
+    result = select(SUCCESSES, [expert(reward=0.72)], [broken, empty])
+    assert [t.reward for t in result.selected] == [0.72]
+    assert reasons(result) == [DropReason.ENV_ERROR, DropReason.EMPTY]
+
+
+@pytest.mark.parametrize(("experts", "rollouts"), [([own()], []), ([], [expert()])])
+def test_files_given_in_each_others_place_are_refused(experts, rollouts):
+    with pytest.raises(UserError, match=r"task t: a trajectory of the (target|expert) agent lies among the"):
+        select(SUCCESSES, experts, rollouts)
+
+
+EPISODES = st.lists(
+    st.builds(
+        own,
+        st.sampled_from("tu"),
+        st.text("ab", max_size=2),
+        st.sampled_from([0.0, 0.5, 1.0]),
+        sample=st.integers(0, 3),
+        stop=st.sampled_from(list(StopReason)),
+    ),
+    max_size=12,
+)
+EXPERTS = st.lists(st.builds(expert, st.sampled_from("tu"), st.text("ab", max_size=2)), max_size=4)
+RULES = st.builds(
+    SelectionConfig,
+    min_reward=st.sampled_from([0.0, 0.5, 1.0]),
+    per_task=st.sampled_from([None, 1, 2]),
+    with_experts=st.booleans(),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(RULES, EXPERTS, EPISODES)
+def test_everything_that_came_in_is_selected_or_dropped_once(rules, experts, rollouts):
+    result = select(rules, experts, rollouts)
+    came_in = sorted(t.digest() for t in (*experts, *rollouts))
+    assert came_in == sorted([t.digest() for t in result.selected] + [i for drop in result.drops for i in drop.ids])
+    ways = [(t.task.task_id, tuple(turn.action for turn in t.turns)) for t in result.selected]
+    assert len(ways) == len(set(ways))
+    mine = [t for t in result.selected if t.agent == "target"]
+    assert all(t.reward >= rules.min_reward and t.stop is not StopReason.ENV_ERROR for t in mine)
+    if rules.per_task:
+        assert all(sum(t.task.task_id == name for t in mine) <= rules.per_task for name in "tu")
+
+
+@settings(max_examples=100, deadline=None)
+@given(RULES, EXPERTS, EPISODES, st.randoms(use_true_random=False))
+def test_the_order_of_the_rollouts_changes_nothing(rules, experts, rollouts, random):
+    def numbered(own_rollouts):
+        return [t.model_copy(update={"sample": n}) for n, t in enumerate(own_rollouts)]
+
+    ordered = numbered(rollouts)
+    shuffled = random.sample(ordered, len(ordered))
+    first, second = (select(rules, experts, group).selected for group in (ordered, shuffled))
+    assert {t.digest() for t in first} == {t.digest() for t in second}

@@ -1,0 +1,121 @@
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coevolve.config.suite import load_suite
+from coevolve.errors import UserError
+from coevolve.report import claims
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "configs" / "claims.yaml"
+SPEC = ROOT.parent / "shared" / "SPEC.md"
+
+
+def altered(tmp_path, change):
+    raw = yaml.safe_load(FILE.read_text())
+    change(raw)
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump(raw, sort_keys=False))
+    return path
+
+
+def test_table_1_is_whole():
+    table = claims.load(FILE)
+    assert list(table.rows) == ["gpt4", "gpt35", "sft", "ppo", "rft", "eto", "coevolve"]
+    assert list(table.columns) == ["webshop", "sciworld_seen", "sciworld_unseen", "intercode_sql", "mean"]
+    assert len(table.claims()) == 35
+    assert table.value("coevolve", "sciworld_unseen") == 66.3
+    assert table.value("positive_agent", "webshop") == 62.76
+    assert table.value("positive_agent", "mean") is None
+    assert table.claims()[0].place == "Table 1, In-context, GPT-4, WebShop"
+
+
+def test_every_printed_mean_is_that_of_its_row():
+    for row in claims.load(FILE).rows.values():
+        cells = dict(row.cells)
+        mean = cells.pop("mean")
+        assert sum(cells.values()) / 4 == pytest.approx(mean, abs=0.0501)
+
+
+def test_cells_are_those_of_the_reading_of_the_paper():
+    if not SPEC.exists():
+        pytest.skip("the reading of the paper is not beside this clone")
+    read = [
+        [float(value) for value in re.findall(r"\| (\d+\.\d) ", line)]
+        for line in SPEC.read_text().splitlines()
+        if re.match(r"\|[^|]+(\| \d+\.\d ){5}\|", line)
+    ]
+    assert [list(row.cells.values()) for row in claims.load(FILE).rows.values()] == read
+
+
+def test_every_difference_that_is_stated_is_that_of_its_cells():
+    """The text says "on par" of -2.1 points, and a range of the later version's models."""
+    table = claims.load(FILE)
+    stated = {name: said for name, said in table.statements.items() if isinstance(said, claims.Difference)}
+    for name, said in stated.items():
+        if said.model is None and name != "intercode_sql_on_par":
+            cells = [table.value(method, said.column) for method in (said.better, said.than)]
+            assert cells[0] - cells[1] == pytest.approx(said.value, abs=said.tolerance if "llama2" in name else 1e-9)
+    assert len(stated) >= 10
+
+
+def test_every_order_that_is_stated_is_that_of_its_cells():
+    table = claims.load(FILE)
+    for said in table.statements.values():
+        if isinstance(said, claims.Ordering) and said.than != "untrained":
+            assert table.value(said.better, said.column) > table.value(said.than, said.column)
+
+
+def test_statements_name_their_place_and_methods_of_the_kit():
+    table = claims.load(FILE)
+    recipes = load_suite(ROOT / "configs" / "smoke.yaml").recipes
+    known = set(recipes) | set(table.rows)
+    for said in table.statements.values():
+        assert said.place and said.text
+        assert {getattr(said, name) for name in ("better", "than", "method") if hasattr(said, name)} <= known
+
+
+def test_shares_of_a_method_add_up_to_a_hundred():
+    shares = [said for said in claims.load(FILE).statements.values() if isinstance(said, claims.Share)]
+    for method in ("eto", "coevolve"):
+        own = [s.value for s in shares if (s.method, s.env) == (method, "webshop")]
+        assert len(own) == 3 and sum(own) == pytest.approx(100.0)
+
+
+def test_facts_print_the_numbers_they_are_about():
+    facts = [fact.text for fact in claims.load(FILE).facts]
+    assert "64.8 / 64.4 for GPT-4 and 16.5 / 13.0 for GPT-3.5-Turbo" in facts[0]
+    assert "reports 67.4 on WebShop and 73.8 / 65.0 on ScienceWorld" in facts[1]
+    assert not any("{" in fact for fact in facts)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: raw["rows"]["eto"]["cells"].update(webshop="high"), r"rows\.eto\.cells\.webshop"),
+        (lambda raw: raw["rows"]["eto"]["cells"].update(alfworld=1.0), "`alfworld` is no key of `columns`"),
+        (lambda raw: raw["rows"]["eto"].update(note="?"), r"rows\.eto\.note"),
+        (lambda raw: raw["facts"][0]["cells"].update(gpt5=["mean"]), "`gpt5` is no key of `rows`"),
+        (lambda raw: raw["columns"]["mean"].update(env="x"), r"columns\.mean.*give `env` and `split`, or neither"),
+        (lambda raw: raw.pop("source"), "source"),
+        (lambda raw: raw["rows"]["gpt4"]["cells"].update(sciworld_seen=43.0), "gpt4.sciworld_seen.*differ"),
+        (lambda raw: raw["facts"][0].update(text="{gpt4.alfworld}"), "`gpt4.alfworld` is no number"),
+        (lambda raw: raw["statements"]["webshop_gain"].update(column="shop"), "`webshop_gain`: `shop` is no key"),
+        (lambda raw: raw["statements"]["webshop_gain"].update(kind="guess"), r"statements\.webshop_gain"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(tmp_path, change, message):
+    path = altered(tmp_path, change)
+    with pytest.raises(UserError, match=message) as raised:
+        claims.load(path)
+    assert str(path) in str(raised.value)
+
+
+def test_absent_and_unreadable_files_are_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        claims.load(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(UserError, match="not readable as YAML"):
+        claims.load(tmp_path / "bad.yaml")

@@ -1,0 +1,112 @@
+import io
+
+import matplotlib.image
+import numpy as np
+import pytest
+from explored import explored
+
+from coevolve.errors import UserError
+from coevolve.report import figure2
+from coevolve.report.figure2 import Failures, data, difference, failed_by_sft, mean_failure, number, png, svg
+
+#: SFT solves `d`; the failure agent, alone, makes a better failure of `a` and solves `c`.
+ETO = {"a": 0.2, "b": 0.4, "c": 0.0, "d": 1.0}
+LATER = {"a": 0.3, "b": 1.0, "c": 0.1, "d": 0.0}
+OURS = {"a": 0.8, "b": 0.4, "c": 1.0, "d": 0.5}
+
+
+def explorations(seeds=(0,), env="sciworld"):
+    return [
+        one
+        for seed in seeds
+        for one in (
+            explored("eto", ETO, seed=seed, env=env),
+            explored("eto", LATER, seed=seed, iteration=2, env=env),
+            explored("coevolve", ETO, seed=seed, env=env),
+            explored("coevolve", OURS, seed=seed, agent="failure", env=env),
+        )
+    ]
+
+
+def test_only_instructions_that_the_sft_policy_never_solves_count():
+    assert failed_by_sft(explorations(), "eto", "sciworld") == {("a", 0), ("b", 0), ("c", 0)}
+    several = [explored("eto", {"a": [0.0, 1.0], "b": [0.0, 0.5]})]
+    assert failed_by_sft(several, "eto", "sciworld") == {("b", 0)}
+
+
+def test_failures_by_hand():
+    found = explorations()
+    assert sum(number(found, "eto", "sciworld", "eto").values()) == 3 + 2
+    assert sum(number(found, "coevolve", "sciworld", "eto").values()) == 3 + 2
+    assert sum(number(found, "coevolve", "sciworld", "eto", "failure").values()) == 2
+    assert mean_failure(found, "eto", "sciworld", "eto") == pytest.approx(
+        {("a", 0): 0.25, ("b", 0): 0.4, ("c", 0): 0.05}
+    )
+    assert mean_failure(found, "coevolve", "sciworld", "eto")["a", 0] == pytest.approx(0.5)
+
+
+def test_differences_are_of_a_seeds_failures_and_of_shared_instructions():
+    for seeds in ((0,), (0, 1)):
+        options = {"resamples": 200, "rng": np.random.default_rng(0)}
+        found = explorations(seeds)
+        assert difference(found, "number", "sciworld", "coevolve", "eto", **options).mean == pytest.approx(0.0)
+        shared = difference(found, "shared_reward", "sciworld", "coevolve", "eto", **options)
+        assert shared.mean == pytest.approx(100 * ((0.5 - 0.25) + 0.0 + (0.0 - 0.05)) / 3)
+        assert (shared.n_tasks, shared.n_seeds) == (3, len(seeds))
+
+
+def test_panels_hold_bars_differences_and_what_is_to_be_said(labels, report):
+    found = explorations((0, 1)) + explorations((0, 1), env="webshop") + [explored("eto", ETO, env="alone")]
+    figure = data(found, labels, "An invented shop.", report, 0)
+    assert [panel.env for panel in figure.panels] == ["sciworld", "webshop"]
+    panel = figure.panels[0]
+    assert panel.instructions == 3
+    assert [(b.quantity, b.method, b.agent) for b in panel.bars] == [
+        (quantity, method, agent)
+        for quantity in ("number", "shared_reward")
+        for method, agent in (("eto", None), ("coevolve", None), ("coevolve", "failure"))
+    ]
+    failures = panel.bars[0].estimate
+    assert failures.mean == 5 and failures.low < 5 < failures.high and failures.n_seeds == 2
+    assert panel.differences["shared_reward"].mean == pytest.approx(20 / 3)
+    assert "text prints no values" in figure.caption and figure.caption.endswith("An invented shop.")
+    assert "eto/0/2/target" in figure.sources
+
+
+def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report):
+    figure = data(explorations(), labels, "", report, 0)
+    again = Failures.from_json(figure.to_json())
+    assert again == figure and png(again) == png(figure) and svg(again) == svg(figure)
+    assert b"Software" not in png(figure) and b"<dc:date>" not in svg(figure) and svg(figure).count(b"<svg") == 1
+    pixels = matplotlib.image.imread(io.BytesIO(png(figure)))
+    assert 0.01 < (pixels[..., :3] < 1).any(axis=-1).mean() < 0.6
+    other = [*explorations()[:3], explored("coevolve", ETO, agent="failure")]
+    assert png(data(other, labels, "", report, 0)) != png(figure)
+
+
+def test_bars_are_as_high_as_the_data(labels, report):
+    figure = data(explorations(), labels, "", report, 0)
+    above, below = figure2.draw(figure).axes
+    assert [bar.get_height() for bar in above.patches] == [5.0, 5.0, 2.0]
+    assert below.patches[0].get_height() == pytest.approx(100 * (0.25 + 0.4 + 0.05) / 3)
+
+
+def test_nothing_shared_has_bars_of_numbers_only(labels, report):
+    found = [
+        explored("eto", {"a": 0.0}),
+        explored("coevolve", {"a": 1.0}),
+        explored("coevolve", {"a": 1.0}, agent="failure"),
+    ]
+    panel = data(found, labels, "", report, 0).panels[0]
+    assert {bar.quantity for bar in panel.bars} == {"number"} and panel.differences.keys() == {"number"}
+    with pytest.raises(UserError, match="share no failure"):
+        difference(found, "shared_reward", "sciworld", "coevolve", "eto", resamples=9, rng=np.random.default_rng(0))
+
+
+def test_nothing_to_compare_is_said(labels, report):
+    figure = data([explored("eto", ETO)], labels, "Suite micro.", report, 0)
+    assert (
+        figure.panels == ()
+        and figure.caption == "Not run: no environment was explored by both eto and coevolve. Suite micro."
+    )
+    assert png(figure).startswith(b"\x89PNG") and b"<svg" in svg(figure)

@@ -1,0 +1,70 @@
+import io
+
+import matplotlib.image
+import pytest
+
+from coevolve.errors import UserError
+from coevolve.report.figure3 import Curves, curves, draw, png
+
+
+@pytest.fixture
+def measured(measure):
+    runs = [("sft", 0, 0.2), ("coevolve", 2, 0.8), ("coevolve", 1, 0.6), ("eto", 1, 0.4)]
+    return [
+        measure(method, "sciworld", split, {"a": [value, value / 2], "b": [value], "c": [0.1]}, iteration=iteration)
+        for split in ("seen", "unseen")
+        for method, iteration, value in runs
+    ]
+
+
+def test_points_are_in_order_with_intervals_and_sources(measured, labels, report):
+    figure = curves(measured, labels, report, 0)
+    seen = [(p.method, p.iteration) for p in figure.points if p.split == "seen"]
+    assert seen == [("sft", 0), ("eto", 1), ("coevolve", 1), ("coevolve", 2)]
+    first = figure.points[0]
+    assert first.estimate.mean == pytest.approx((0.15 + 0.2 + 0.1) / 3)
+    assert first.estimate.low < first.estimate.mean < first.estimate.high
+    assert first.sources == measured[0].sources
+    assert list(figure.labels) == ["sft", "eto", "coevolve"]
+
+
+def test_caption_says_what_the_paper_does_not_print(measured, labels, report):
+    caption = curves(measured, labels, report, 0).caption
+    assert "prints no values for its Figure 3" in caption
+    assert "iteration 0 is SFT" in caption and "protocol fixed" in caption
+
+
+def test_data_come_back_from_json_unchanged(measured, labels, report):
+    figure = curves(measured, labels, report, 0)
+    assert Curves.from_json(figure.to_json()) == figure
+
+
+def test_equal_data_give_equal_bytes_of_an_image_with_something_on_it(measured, labels, report):
+    figure = curves(measured, labels, report, 0)
+    image = png(figure)
+    assert image == png(Curves.from_json(figure.to_json()))
+    assert b"Software" not in image and b"tIME" not in image
+    pixels = matplotlib.image.imread(io.BytesIO(image))
+    assert pixels.shape[1] > 2 * pixels.shape[0]
+    assert 0.01 < (pixels[..., :3] < 1).any(axis=-1).mean() < 0.5
+
+
+def test_other_data_give_another_image(measured, labels, report):
+    assert png(curves(measured, labels, report, 0)) != png(curves(measured[:-1], labels, report, 0))
+
+
+def test_every_curve_starts_at_sft(measured, labels, report):
+    for axes in draw(curves(measured, labels, report, 0)).axes:
+        heights = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+        assert {label: len(ys) for label, ys in heights.items()} == {"SFT": 1, "ETO": 2, "Co-evolving": 3}
+        assert [ys[0] for ys in heights.values()] == pytest.approx([15.0, 15.0, 15.0])
+        assert heights["Co-evolving"] == sorted(heights["Co-evolving"])
+
+
+def test_mixed_and_repeated_measurements_are_errors(measured, measure, labels, report):
+    with pytest.raises(UserError, match="different protocols"):
+        curves([*measured, measure("eto", "sciworld", "seen", {"a": [0.1]}, protocol="paper")], labels, report, 0)
+    with pytest.raises(UserError, match="eto on sciworld seen, iteration 1, was given 2 times"):
+        curves([*measured, measured[3]], labels, report, 0)
+    with pytest.raises(UserError, match="nothing was measured"):
+        curves([], labels, report, 0)

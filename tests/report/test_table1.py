@@ -1,0 +1,163 @@
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coevolve.errors import UserError
+from coevolve.report import claims as claims_file
+from coevolve.report.claims import Claims
+from coevolve.report.table import Table, latex, markdown
+from coevolve.report.table1 import reward_table, success_table
+from coevolve.workflow.measurements import write_tables
+
+CLAIMS = claims_file.load(Path(__file__).parents[2] / "configs" / "claims.yaml")
+SMALL = Claims.model_validate(
+    {
+        "source": "a paper",
+        "columns": {
+            "seen": {"label": "Seen", "env": "sciworld", "split": "seen"},
+            "shop": {"label": "Shop", "env": "webshop", "split": "test"},
+            "mean": {"label": "Mean"},
+        },
+        "rows": {
+            "gpt4": {"label": "GPT-4", "place": "row 1", "cells": {"seen": 42.9, "shop": 63.2, "mean": 53.1}},
+            "sft": {"label": "SFT", "place": "row 2", "cells": {"seen": 47.3, "mean": 53.2}},
+        },
+        "facts": [{"text": "Not what it seems.", "place": "elsewhere", "cells": {"gpt4": ["seen"]}}],
+    }
+)
+
+
+@pytest.fixture
+def sft(measure):
+    return measure("sft", "sciworld", "seen", {"a": [0.5, 0.5], "b": [0.5, 0.5]})
+
+
+@pytest.fixture
+def shop(measure):
+    return measure("sft", "webshop", "test", {"c": [1.0, 0.0], "d": [0.5, 0.5], "e": [0.5, 0.5]})
+
+
+def cell(table, row, column):
+    return next(c for c in table.cells if (c.row, c.column) == (row, column))
+
+
+def test_markdown_of_a_small_table(sft, report):
+    assert markdown(reward_table([sft], SMALL, {}, report, 0)) == (
+        "Average reward x 100 with its 95 % bootstrap interval over tasks. In brackets the paper's cell (a paper). "
+        "Suite micro, model tiny, protocol fixed. Tasks x seeds: Seen 2 x 2.\n"
+        "\n"
+        "|       | Seen                           | Shop                 | Mean                 |\n"
+        "|-------|--------------------------------|----------------------|----------------------|\n"
+        "| GPT-4 | not run (paper 42.9, note a)   | not run (paper 63.2) | not run (paper 53.1) |\n"
+        "| SFT   | 50.0 [50.0, 50.0] (paper 47.3) | not run              | not run (paper 53.2) |\n"
+        "\n"
+        "* Note a: Not what it seems. (elsewhere)\n"
+    )
+
+
+def test_json_has_rows_and_columns_in_the_order_of_the_printed_table(sft, report, tmp_path):
+    made = reward_table([sft], SMALL, {}, report, 0)
+    write_tables([made], tmp_path, "table1")
+    (left,) = [Table.model_validate(each) for each in json.loads((tmp_path / "table1.json").read_text())]
+    assert markdown(left) == markdown(made) == (tmp_path / "table1.md").read_text()
+    assert list(left.columns) == ["seen", "shop", "mean"]
+
+
+def test_the_mean_needs_every_column_of_the_paper(sft, shop, report):
+    assert cell(reward_table([sft], SMALL, {}, report, 0), "sft", "mean").estimate is None
+    both = cell(reward_table([sft, shop], SMALL, {}, report, 0), "sft", "mean")
+    assert both.estimate.mean == pytest.approx(50.0)
+    assert (both.estimate.n_tasks, both.estimate.n_seeds, both.estimate.n) == (5, 2, 10)
+    assert both.sources == sft.sources + shop.sources
+
+
+def test_a_cell_does_not_change_when_others_are_added(measure, report):
+    values = {f"t{i}": [i / 9] for i in range(10)}
+    one, two = measure("sft", "sciworld", "seen", values), measure("sft", "webshop", "test", values)
+    alone, together = (reward_table(ms, SMALL, {}, report, 0) for ms in ([one], [two, one]))
+    assert cell(alone, "sft", "seen") == cell(together, "sft", "seen")
+    assert cell(together, "sft", "seen").estimate.low < 50 < cell(together, "sft", "seen").estimate.high
+
+
+def test_every_row_and_column_of_the_paper_is_listed_run_or_not(sft, report):
+    table = reward_table([sft], CLAIMS, {}, report, 0)
+    assert list(table.rows) == list(CLAIMS.rows)
+    assert list(table.columns) == list(CLAIMS.columns)
+    assert [c.paper for c in table.cells] == [claim.value for claim in CLAIMS.claims()]
+    assert len([c for c in table.cells if c.estimate]) == 1
+
+
+def test_methods_and_splits_the_paper_lacks_come_last(measure, labels, report):
+    table = reward_table([measure("odd", "alfworld", "dev", {"a": [1.0]})], SMALL, labels, report, 0)
+    assert list(table.rows.values()) == ["GPT-4", "SFT", "50 % odd_method & more"]
+    assert list(table.columns) == ["seen", "shop", "mean", "alfworld dev"]
+    assert cell(table, "odd", "alfworld dev").paper is None
+    assert "not run" in markdown(table) and "100.0 [100.0, 100.0] |" in markdown(table)
+
+
+def test_caption_names_protocol_suite_and_numbers_that_differ(measure, sft, labels, report):
+    other = measure("eto", "sciworld", "seen", {"a": [0.5]})
+    caption = reward_table([sft, other], SMALL, labels, report, 0).caption
+    assert "Suite micro, model tiny, protocol fixed." in caption
+    assert "Seen 2 x 2 (SFT), 1 x 1 (ETO)." in caption
+
+
+def test_success_is_a_table_of_its_own(shop, sft, report):
+    table = success_table([shop, sft], SMALL, {}, report, 0)
+    assert list(table.rows) == ["sft"]
+    assert list(table.columns) == ["seen", "shop"]
+    assert cell(table, "sft", "shop").estimate.mean == pytest.approx(100 / 6)
+    assert cell(table, "sft", "seen").estimate.mean == 0.0
+    assert all(c.paper is None for c in table.cells)
+    assert table.caption.startswith("Success rate in per cent") and table.footnotes == ()
+
+
+def test_latex_is_balanced_and_escaped(measure, labels, report):
+    measured = measure("odd", "sciworld", "seen", {"a": [0.5]}, suite="my_suite")
+    text = latex(reward_table([measured], SMALL, labels, report, 0))
+    begun, ended = re.findall(r"\\begin\{(\w+)\}", text), re.findall(r"\\end\{(\w+)\}", text)
+    assert begun == ["table", "tabular"] and ended == begun[::-1]
+    assert text.count("{") == text.count("}")
+    assert not re.search(r"(?<!\\)[_&#$](?![^\n]*\\\\)", text)
+    assert not re.search(r"(?<!\\)%(?!\n)", text)
+    assert r"50 \% odd\_method \& more" in text and r"Suite my\_suite" in text
+    rows = text[text.index(r"\midrule") : text.index(r"\bottomrule")].strip().splitlines()[1:]
+    assert len(rows) == 3
+    assert all(len(re.findall(r"(?<!\\)&", row)) == 3 and row.endswith(r"\\") for row in rows)
+
+
+def test_json_comes_back_unchanged_and_names_its_unit(sft, report):
+    table = reward_table([sft], CLAIMS, {}, report, 0)
+    assert Table.from_json(table.to_json()) == table
+    raw = json.loads(table.to_json())
+    assert raw["unit"] == "average reward x 100" and raw["protocol"] == "fixed"
+
+
+@pytest.mark.parametrize("other", [{"protocol": "paper"}, {"suite": "paper"}, {"model": "llama"}])
+def test_settings_are_never_mixed(measure, sft, report, other):
+    with pytest.raises(UserError, match=f"different {next(iter(other))}s"):
+        reward_table([sft, measure("eto", "sciworld", "seen", {"a": [0.5]}, **other)], SMALL, {}, report, 0)
+
+
+def test_results_of_two_versions_of_an_environment_are_never_mixed_and_the_one_is_named(measure, report):
+    mysql, mariadb = (
+        measure(method, "intercode_sql", "test", {"a": [0.5]}, environment=environment)
+        for method, environment in (("sft", "MySQL 9.7.4 (rows 1)"), ("eto", "MariaDB 10, non-comparable (rows 2)"))
+    )
+    with pytest.raises(UserError, match="intercode_sql come from different environments"):
+        reward_table([mysql, mariadb], SMALL, {}, report, 0)
+    noted = replace(mysql, note="Template questions.")
+    for make in (reward_table, success_table):
+        assert "Environments: MySQL 9.7.4 (rows 1). Template questions." in make([noted], SMALL, {}, report, 0).caption
+
+
+def test_nothing_measured_and_twice_measured_are_errors(measure, sft, report):
+    with pytest.raises(UserError, match="nothing was measured"):
+        reward_table([], SMALL, {}, report, 0)
+    with pytest.raises(UserError, match="sft on sciworld seen was given twice"):
+        success_table([sft, sft], SMALL, {}, report, 0)
+    with pytest.raises(UserError, match="eto on sciworld seen has no evaluation records"):
+        reward_table([measure("eto", "sciworld", "seen", {})], SMALL, {}, report, 0)

@@ -1,0 +1,334 @@
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from explored import explored
+
+from coevolve.config.suite import load_suite
+from coevolve.report import claims as paper
+from coevolve.report import stats, verdicts
+from coevolve.report.claim_tests import Question, Results, questions
+from coevolve.report.claims import Claims
+from coevolve.report.table import Footnote, markdown
+from coevolve.report.table1 import reward_table
+from coevolve.storage import jsonl
+from coevolve.types import EvalRecord, StopReason
+from coevolve.workflow import verify
+from coevolve.workflow.plan import Plan
+
+COLUMNS = {
+    "seen": {"label": "Seen", "env": "sciworld", "split": "seen", "tasks": 3},
+    "shop": {"label": "Shop", "env": "webshop", "split": "test"},
+    "mean": {"label": "Mean"},
+}
+
+
+def small(**statements):
+    return Claims.model_validate(
+        {
+            "source": "a paper",
+            "model": "tiny",
+            "protocol": "fixed",
+            "tolerance": 5.0,
+            "explored": {"sciworld": 2},
+            "columns": COLUMNS,
+            "rows": {"sft": {"label": "SFT", "place": "row 1", "cells": {"seen": 50.0}}},
+            "facts": [],
+            "statements": {
+                name: {"text": "it says", "place": "section 5"} | given for name, given in statements.items()
+            },
+        }
+    )
+
+
+def asked(claims, measurements=(), explorations=(), as_if=False):
+    results = Results(tuple(measurements), tuple(explorations))
+    return {q.claim: q for q in questions(claims, results, resamples=500, seed=0, as_if=as_if)}
+
+
+def question(values_ts, low=0.0, high=math.inf, claim="it", resamples=3000, rng=None):
+    rng = rng or np.random.default_rng(0)
+    found = stats.spread([np.array(values_ts)], resamples=resamples, rng=rng)
+    return Question(claim, "ordering", "section 5", "it says", low, high, (found,))
+
+
+def outcome(*arguments, **options):
+    return verdicts.judge([question(*arguments, **options)], 0.95)[0].verdict
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "expected"),
+    [
+        (5.0, 0.0, math.inf, "reproduced"),
+        (-5.0, 0.0, math.inf, "contradicted"),
+        (0.1, 0.0, math.inf, "underpowered"),
+        (5.0, 2.0, 8.0, "reproduced"),
+        (10.0, 2.0, 8.0, "contradicted"),
+        (7.8, 2.0, 8.0, "underpowered"),
+        (0.5, 2.0, 8.0, "contradicted"),
+    ],
+)
+def test_a_verdict_is_where_the_interval_lies(mean, low, high, expected):
+    values = mean + np.random.default_rng(1).normal(0, 3.0, (200, 3))
+    assert outcome(values, low, high) == expected
+
+
+def test_few_tasks_that_agree_decide_nothing():
+    assert outcome(np.full((4, 3), 2.0)) == "underpowered"
+    assert outcome(np.full((12, 3), 2.0)) == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("truth", "expected", "least", "most"),
+    [(0.0, "underpowered", 0.91, 1.0), (2.0, "reproduced", 0.9, 1.0), (-2.0, "contradicted", 0.9, 1.0)],
+)
+def test_simulated_orders_get_the_right_verdict_at_the_right_rate(truth, expected, least, most):
+    rng = np.random.default_rng(7)
+    found = [
+        outcome(
+            truth + rng.normal(0, 2.0, (80, 1)) + rng.normal(0, 0.4, (1, 5)) + rng.normal(0, 3.0, (80, 5)),
+            resamples=500,
+            rng=rng,
+        )
+        for _ in range(200)
+    ]
+    assert least <= found.count(expected) / 200 <= most
+    assert "contradicted" not in found if truth > 0 else True
+
+
+def test_a_value_at_the_edge_of_its_tolerance_is_called_reproduced_no_more_often_than_the_level():
+    rng = np.random.default_rng(8)
+    found = [outcome(rng.normal(8.0, 3.0, (60, 2)), 2.0, 8.0, resamples=500, rng=rng) for _ in range(300)]
+    assert found.count("reproduced") / 300 < 0.06
+    assert found.count("contradicted") / 300 < 0.06
+
+
+def test_many_claims_raise_the_bar():
+    values = np.random.default_rng(3).normal(0, 4.0, (60, 1))
+    values += 1.25 - values.mean()
+    alone = question(values)
+    noise = [question(np.random.default_rng(i).normal(0, 4.0, (60, 1)), claim=f"noise{i}") for i in range(40)]
+    assert verdicts.judge([alone], 0.95)[0].verdict == "reproduced"
+    together = verdicts.judge([alone, *noise], 0.95)
+    assert together[0].verdict == "underpowered" and "of 41 claims" in together[0].text
+
+
+def test_the_number_of_seeds_that_is_named_decides_about_as_often_as_it_says():
+    """Trainings differ by 1 point, tasks hardly: what two seeds ask for has to be enough in four of five cases."""
+    rng = np.random.default_rng(4)
+
+    def run(seeds):
+        return 0.8 + rng.normal(0, 1.0, (1, seeds)) + rng.normal(0, 1.0, (100, seeds))
+
+    truth = stats.Spread(0.8, np.zeros(9), 100, 2, of_tasks=0.0, of_seeds=1.0 + 0.01)
+    needed = truth.seeds_needed(0.8, 0.05, verdicts.POWER)
+    decided = [outcome(run(needed), resamples=500, rng=rng) == "reproduced" for _ in range(150)]
+    assert 0.7 < np.mean(decided) < 0.9
+
+
+def test_more_claims_ask_for_more_seeds():
+    rng = np.random.default_rng(0)
+    one = question(np.array([-0.6, 0.8, 1.4]) + rng.normal(0, 1.0, (100, 3)))
+    others = [question(rng.normal(0, 1.0, (100, 3)), claim=f"other{i}") for i in range(40)]
+    alone, together = (verdicts.judge(asked_, 0.95)[0] for asked_ in ([one], [one, *others]))
+    assert alone.verdict == together.verdict == "underpowered"
+    assert 3 < alone.seeds_needed < together.seeds_needed
+
+
+def test_p_values_are_two_sided_and_corrected():
+    one, other = question(np.full((60, 1), 2.0)), question(np.full((60, 1), -2.0), claim="other")
+    assert [v.p for v in verdicts.judge([one, other], 0.95)] == pytest.approx([2 * 2 / 3001] * 2)
+
+
+def test_underpowered_says_what_would_help():
+    one = verdicts.judge([question(np.random.default_rng(0).normal(0.1, 3.0, (50, 1)))], 0.95)[0]
+    assert one.seeds_needed == 2 and "run 2" in one.text
+    tasks = np.random.default_rng(0).normal(0.1, 3.0, (50, 1)) + np.random.default_rng(1).normal(0, 0.01, (50, 3))
+    never = verdicts.judge([question(tasks)], 0.95)[0]
+    assert never.seeds_needed is None and "No number of seeds" in never.text
+
+
+def test_all_numbers_of_a_claim_have_to_agree_and_one_contradicts_it():
+    good, bad, unclear = (
+        question(mean + np.random.default_rng(0).normal(0, 1.0, (60, 2))).spreads[0] for mean in (2.0, -2.0, 0.05)
+    )
+
+    def judged(*spreads):
+        return verdicts.judge([Question("it", "largest_gain", "", "", 0.0, math.inf, spreads)], 0.95)[0].verdict
+
+    assert judged(good, good) == "reproduced"
+    assert judged(good, unclear) == "underpowered"
+    assert judged(good, bad) == "contradicted"
+
+
+def test_exit_status_and_summary():
+    def of(*outcomes):
+        return [verdicts._not_run(question([[0.0]])).model_copy(update={"verdict": outcome}) for outcome in outcomes]
+
+    assert verdicts.exit_status(of("reproduced", "underpowered", "not run")) == 0
+    assert verdicts.exit_status(of("reproduced", "contradicted")) == 1
+    assert verdicts.exit_status(of("underpowered", "not run")) == 3
+    assert verdicts.summary(of("reproduced", "not run", "not run")) == (
+        "3 claims: 1 reproduced, 0 contradicted, 0 underpowered, 2 not run."
+    )
+
+
+def test_cells_of_a_table_get_notes_after_its_own(measure, report):
+    sft = measure("sft", "sciworld", "seen", {key: [0.5] for key in "abc"})
+    table = reward_table([sft], small(), {}, report, 0)
+    table = table.model_copy(update={"footnotes": (Footnote(mark="a", text="a fact", cells=()),)})
+    found = verdicts.judge(list(asked(small(), [sft]).values()), 0.95)
+
+    def noted(outcome):
+        return verdicts.noted(table, [v.model_copy(update={"verdict": outcome}) for v in found])
+
+    note = noted("contradicted").footnotes[1]
+    assert (note.mark, note.cells) == ("b", (("sft", "seen"),)) and note.text.startswith("Contradicted")
+    assert "(paper 50.0, note b)" in markdown(noted("contradicted"))
+    assert noted("reproduced").footnotes[1].text.startswith("Reproduced")
+    assert noted("underpowered") == noted("not run") == table
+
+
+ORDER = {"kind": "ordering", "better": "coevolve", "than": "sft", "column": "seen"}
+
+
+def test_cells_and_orders_are_asked_of_evaluations_in_points(measure):
+    sft = measure("sft", "sciworld", "seen", {"a": [0.5, 0.7], "b": [0.3, 0.1], "c": [0.4, 0.4]})
+    first, last = (
+        measure("coevolve", "sciworld", "seen", {"a": [r, r], "b": [r, r], "c": [r, r]}, iteration=i)
+        for i, r in ((1, 0.3), (2, 0.9))
+    )
+    claims = small(
+        order=ORDER,
+        early=ORDER | {"iteration": 1},
+        size=ORDER | {"kind": "difference", "value": 50.0, "tolerance": 1.0},
+    )
+    found = asked(claims, [sft, first, last])
+    assert found["sft_seen"].spreads[0].mean == pytest.approx(40.0)
+    assert (found["sft_seen"].low, found["sft_seen"].high) == (45.0, 55.0)
+    assert found["order"].spreads[0].mean == found["size"].spreads[0].mean == pytest.approx(50.0)
+    assert found["early"].spreads[0].mean == pytest.approx(-10.0)
+    assert (found["size"].low, found["size"].high) == (49.0, 51.0)
+
+
+def test_the_mean_needs_every_column_and_weighs_each_the_same(measure):
+    seen = [measure(m, "sciworld", "seen", {key: [r] for key in "abc"}) for m, r in (("sft", 0.1), ("coevolve", 0.2))]
+    shop = [measure(m, "webshop", "test", {"x": [r]}) for m, r in (("sft", 0.1), ("coevolve", 0.6))]
+    claims = small(order=ORDER | {"column": "mean"})
+    assert asked(claims, seen)["order"].missing == "`coevolve` was not evaluated on Shop."
+    assert asked(claims, [*seen, *shop])["order"].spreads[0].mean == pytest.approx(30.0)
+
+
+def test_the_largest_gain_compares_gains(measure):
+    seen = [measure(m, "sciworld", "seen", {key: [r] for key in "abc"}) for m, r in (("sft", 0.1), ("coevolve", 0.2))]
+    shop = [measure(m, "webshop", "test", {"x": [r]}) for m, r in (("sft", 0.1), ("coevolve", 0.6))]
+    claims = small(gain=ORDER | {"kind": "largest_gain", "column": "shop", "among": ["seen"]})
+    assert asked(claims, [*seen, *shop])["gain"].spreads[0].mean == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"model": "Qwen3-4B"}, "model Qwen3-4B, not tiny"),
+        ({"protocol": "paper"}, "protocol paper, not fixed"),
+        ({"environment": "MariaDB, non-comparable"}, "sciworld answered by an environment marked non-comparable"),
+        ({"drop": True}, "2 of the paper's 3 instructions on Seen"),
+    ],
+)
+def test_a_claim_is_judged_only_by_what_it_is_about(measure, changed, reason):
+    tasks = "ab" if changed.pop("drop", False) else "abc"
+    sft, ours = (measure(m, "sciworld", "seen", {key: [0.5] for key in tasks}, **changed) for m in ("sft", "coevolve"))
+    claims = small(order=ORDER)
+    for question_ in asked(claims, [sft, ours]).values():
+        assert question_.missing == f"not about the claim: {reason}."
+    anyway = asked(claims, [sft, ours], as_if=True)
+    assert anyway["order"].spreads and "as if: only the orders" in anyway["sft_seen"].missing
+
+
+def test_a_claim_about_another_model_is_not_judged_by_this_one(measure):
+    sft, ours = (measure(m, "sciworld", "seen", {key: [0.5] for key in "abc"}) for m in ("sft", "coevolve"))
+    claims = small(order=ORDER | {"model": "Qwen3-4B"})
+    assert "model tiny, not Qwen3-4B" in asked(claims, [sft, ours])["order"].missing
+    assert "as if" in asked(claims, [sft, ours], as_if=True)["order"].missing
+
+
+def test_shares_and_figure_2_are_asked_of_explorations():
+    share = {"kind": "share", "method": "eto", "env": "sciworld", "value": 50.0, "tolerance": 5.0, "threshold": 0.6}
+    figure = {"kind": "failures", "better": "coevolve", "than": "eto", "env": "sciworld", "quantity": "number"}
+    claims = small(
+        success=share | {"outcome": "success"},
+        hard=share | {"outcome": "hard_negative"},
+        extreme=share | {"outcome": "extreme"},
+        more=figure | {"caution": "Mind the gap."},
+    )
+    rewards = {"a": 1.0, "b": 0.6, "c": 0.0, "d": 0.2}
+    eto = explored("eto", rewards)
+    ours = [
+        explored("coevolve", rewards),
+        explored("coevolve", {"a": 0.0, "b": 0.0, "c": 1.0, "d": 0.0}, agent="failure"),
+    ]
+    found = asked(claims, explorations=[eto, *ours])
+    assert [found[name].spreads[0].mean for name in ("success", "hard", "extreme")] == [25.0, 25.0, 50.0]
+    assert found["more"].spreads[0].mean == 2.0
+    assert "Mind the gap." in verdicts.judge([found["more"]], 0.95)[0].text
+    assert asked(claims)["success"].missing == "`eto` did not explore sciworld."
+    few = explored("eto", {"a": 1.0})
+    assert asked(claims, explorations=[few])["success"].missing == (
+        "not about the claim: 1 of the paper's 2 instructions on sciworld."
+    )
+
+
+def test_one_claim_more_changes_no_other_ones_numbers(measure):
+    sft = measure("sft", "sciworld", "seen", {"a": [0.5], "b": [0.3], "c": [0.4]})
+    ours = measure("coevolve", "sciworld", "seen", {"a": [0.6], "b": [0.9], "c": [0.4]})
+    alone, together = asked(small(order=ORDER), [sft, ours]), asked(small(other=ORDER, order=ORDER), [ours, sft])
+    draws = [found.spreads[0].draws_b for found in (alone["order"], together["order"], together["other"])]
+    assert np.array_equal(draws[0], draws[1]) and not np.array_equal(draws[0], draws[2])
+
+
+def results(plan, rewards):
+    """Records of a whole plan, by method; explorations on the way."""
+    for method, reward in rewards.items():
+        for (_, env, seed, iteration), path in plan.evaluations(method).items():
+            split = plan.suite.envs[env].splits[0]
+            jsonl.write(
+                Path(path),
+                [
+                    EvalRecord(
+                        task_id=f"t{task}",
+                        split=split,
+                        seed=seed,
+                        reward=reward + task / 100,
+                        success=False,
+                        stop=StopReason.DONE,
+                        turns=1,
+                        trajectory_id="x",
+                    )
+                    for task in range(20)
+                ],
+            )
+            for agent, file in plan.rollouts("tiny", env, method, seed, iteration).items() if iteration else ():
+                own = explored(method, {f"t{task}": 0.5 for task in range(20)}, agent=agent, env=env)
+                jsonl.write(Path(file), own.episodes)
+
+
+def test_verdicts_of_a_suites_files(root, tmp_path):
+    plan = Plan(load_suite(root / "configs/smoke.yaml"), root=str(tmp_path))
+    results(plan, {"sft": 0.1, "eto": 0.4, "coevolve": 0.2})
+    methods = verify.finished(plan, paper.load(root / "configs/claims.yaml"))
+    assert methods == ["sft", "eto", "coevolve"]
+    found = verify.verify(plan, paper.load(root / "configs/claims.yaml"), methods, as_if=True)
+    by_name = {verdict.claim: verdict for verdict in found}
+    assert by_name["webshop_better"].verdict == "contradicted" and by_name["better_than_ppo"].verdict == "not run"
+    assert verdicts.exit_status(found) == 1
+    counts = verify.write(found, tmp_path, as_if=True)
+    assert sum(counts.values()) == len(found)
+    rows = json.loads((tmp_path / "verdicts.json").read_text())
+    assert {"claim", "place", "verdict", "text"} <= rows[0].keys() and len(rows) == len(found)
+    text = (tmp_path / "verdicts.md").read_text()
+    assert "As if" in text and "| contradicted | webshop_better" in text
+    assert "* `ppo` was not evaluated on WebShop. Claims: `better_than_ppo`." in text
+    plain = verify.verify(plan, paper.load(root / "configs/claims.yaml"), methods)
+    assert {verdict.verdict for verdict in plain} == {"not run"} and verdicts.exit_status(plain) == 3
