@@ -45,10 +45,11 @@ class Shelf:
     `span` positions, one of `spans`.
     """
 
-    def __init__(self, layers: int, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
-        self.kept = [torch.zeros((2, *shape), device=device, dtype=dtype) for _ in range(layers)]
-        self._seen = torch.zeros((2, LANES, *shape[1:]), device=device, dtype=dtype)
-        self.spans = exact_spans(CHUNK, shape[-1], shape[-2], device=device, dtype=dtype)
+    def __init__(self, decoder: Any, layers: int, shape: tuple[int, ...]) -> None:
+        kind = {"device": decoder.device, "dtype": decoder.dtype}
+        self.kept = [torch.zeros((2, *shape), **kind) for _ in range(layers)]
+        self._seen = torch.zeros((2, LANES, *shape[1:]), **kind)
+        self.spans = exact_spans(decoder.layers[0].self_attn, (LANES, *shape[1:]), CHUNK, **kind)
         self.targets: tuple[torch.Tensor, torch.Tensor]
         self.rows: Sequence[int] = ()
         self.span = 0
@@ -69,11 +70,11 @@ class Desk:
     Stands in a stepping pass for transformers' cache; its lanes are in order, so nothing is gathered.
     """
 
-    def __init__(self, shelf: Shelf, batch: int) -> None:
+    def __init__(self, decoder: Any, shelf: Shelf, batch: int) -> None:
         self._shelf = shelf
         self._held = [torch.zeros_like(kept[:, :batch]) for kept in shelf.kept]
-        kept = shelf.kept[0]
-        self.spans = exact_spans(1, kept.shape[-1], kept.shape[-2], device=kept.device, dtype=kept.dtype)
+        shape = tuple(self._held[0].shape[1:])
+        self.spans = exact_spans(decoder.layers[0].self_attn, shape, 1, device=decoder.device, dtype=decoder.dtype)
         self.targets: tuple[torch.Tensor, torch.Tensor]
         self.span = 0
 
@@ -99,8 +100,8 @@ class Engine:
         self._decoder, self._head = model.base_model, model.get_output_embeddings()
         self._slots, self._batch, self._width = slots, batch, _width(context)
         self._device = model.device
-        self._shelf = Shelf(*_layout(model.config, slots + 1, self._width), model.device, model.dtype)
-        self._desk = Desk(self._shelf, batch)
+        self._shelf = Shelf(self._decoder, *_layout(model.config, slots + 1, self._width))
+        self._desk = Desk(self._decoder, self._shelf, batch)
         self._positions = torch.arange(self._width, device=model.device)
         self._open, self._blocked = torch.tensor([0.0, -torch.inf], device=model.device, dtype=model.dtype)
 

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from templates.models import llama, qwen3
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from coevolve.errors import UserError
 from coevolve.policies.attention_spans import exact_spans, shortest
@@ -17,6 +18,15 @@ MODELS = {"llama": llama(), "qwen3": qwen3()}
 def no_gradients():
     with torch.inference_mode():
         yield
+    torch.set_num_threads(1)
+
+
+def grouped(heads, kv_heads):
+    """A Qwen3 with this many query heads and key heads."""
+    sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 16, "hidden_size": 64}
+    torch.manual_seed(0)
+    shape = {"vocab_size": 400, "intermediate_size": 128, "num_hidden_layers": 2, "max_position_embeddings": 512}
+    return Qwen3ForCausalLM(Qwen3Config(initializer_range=0.2, **shape, **sizes)).eval()
 
 
 def ids_of(length, seed):
@@ -76,27 +86,33 @@ def test_what_was_stepped_through_leaves_no_trace():
     assert torch.equal(engine.read([Passage(1, 50, ids[50:])])[0], fresh)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_bits_do_not_depend_on_how_far_attention_spans(name, monkeypatch):
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (8, 2), (6, 2), (8, 1)])
+def test_bits_do_not_depend_on_how_far_attention_spans(heads, threads, monkeypatch):
+    """The number of query heads per key head decides the shape of the products, and so which spans are exact."""
+    model = grouped(*heads)
     ids = ids_of(500, seed=0)
-    narrow, wide = engine_of(name, context=512), engine_of(name, context=512)
+    torch.set_num_threads(threads)
+    narrow, wide = (Engine(model, slots=3, batch=2, context=512) for _ in range(2))
     assert len(narrow._shelf.spans) > 1 and len(narrow._desk.spans) > 1, "this machine gains nothing from shorter spans"
     monkeypatch.setattr(wide._shelf, "spans", [512])
     monkeypatch.setattr(wide._desk, "spans", [512])
-    for start, end in itertools.pairwise([0, 30, 60, 70, 150, 220, 300, 490]):
+    for start, end in itertools.pairwise([0, 30, 60, 70, 150, 220, 300, 370, 440, 490]):
         passage = Passage(1, start, ids[start:end])
         assert torch.equal(narrow.read([passage])[0], wide.read([passage])[0])
         assert torch.equal(narrow.step({0: (end, 7)})[0], wide.step({0: (end, 7)})[0])
 
 
 def test_spans_end_with_the_width_and_need_no_bits_off_the_cpu():
-    shape = {"queries": 32, "head_dim": 16, "dtype": torch.float32}
+    attention = MODELS["qwen3"].base_model.layers[0].self_attn
     for width in (32, 64, 400, 4096):
-        spans = exact_spans(width=width, device=torch.device("cpu"), **shape)
-        everywhere = exact_spans(width=width, device=torch.device("meta"), **shape)
-        assert spans == sorted(spans) and spans[-1] == everywhere[-1] == width
-        assert set(spans) <= set(everywhere) and len(everywhere) <= 16
-        assert all(shortest(spans, length) >= length for length in range(1, width + 1))
+        for queries in (1, 32):
+            shape = {"cache_shape": (2, 2, width, 16), "queries": queries, "dtype": torch.float32}
+            spans = exact_spans(attention, device=torch.device("cpu"), **shape)
+            everywhere = exact_spans(attention, device=torch.device("meta"), **shape)
+            assert spans == sorted(spans) and spans[-1] == everywhere[-1] == width
+            assert set(spans) <= set(everywhere) and len(everywhere) <= 16
+            assert all(shortest(spans, length) >= length for length in range(1, width + 1))
 
 
 def test_models_that_are_not_supported_are_refused():
