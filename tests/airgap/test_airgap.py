@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from airgap.hubserver import LISTING, REVISION, serving
+from assets.hubserver import LISTING, REVISION, serving
 from checkout import copy_of, environment
 
 from coevolve.config.sections import TinyArchitecture

@@ -5,8 +5,8 @@ import traceback
 from dataclasses import replace
 
 import pytest
-from chatserver import KEY, MODEL, closing, refusing, serving, stalling
-from played import play
+from policies.chatserver import KEY, MODEL, closing, refusing, serving, stalling
+from policies.played import play
 from templates.models import llama, tokenizer
 
 from coevolve.chat.chat_template import Renderer

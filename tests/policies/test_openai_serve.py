@@ -10,7 +10,7 @@ import urllib.request
 from dataclasses import replace
 
 import pytest
-from played import play
+from policies.played import play
 from stages import corridor
 
 from coevolve.config.sections import SftConfig

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 import torch
+from policies.test_transformers import GREEDY, SAMPLED, generated, opening, play, policy
 from templates.models import llama, qwen3, tokenizer
-from test_transformers import GREEDY, SAMPLED, generated, opening, play, policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from coevolve.chat.chat_template import Renderer

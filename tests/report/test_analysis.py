@@ -2,9 +2,9 @@ import json
 import math
 
 import pytest
-from explored import episode, explored
 from hypothesis import given
 from hypothesis import strategies as some
+from report.explored import episode, explored
 
 from coevolve.config.machine import load_machine
 from coevolve.config.suite import load_suite

@@ -3,7 +3,7 @@ import io
 import matplotlib.image
 import numpy as np
 import pytest
-from explored import explored
+from report.explored import explored
 
 from coevolve.errors import UserError
 from coevolve.report import figure2

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from explored import explored
+from report.explored import explored
 
 from coevolve.config.suite import load_suite
 from coevolve.report import claims as paper

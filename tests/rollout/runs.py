@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import torch
-from keydoor import KeyDoor, tasks
+from rollout.keydoor import KeyDoor, tasks
 from templates.models import llama, tokenizer
 
 from coevolve.policies.hf import TransformersPolicy

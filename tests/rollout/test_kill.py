@@ -5,13 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from runs import SAMPLES, TASKS, run
+from rollout.runs import SAMPLES, TASKS, run
 
 from coevolve.types import Trajectory
-
-HERE = Path(__file__).parent
 
 
 def lines(path):
@@ -20,8 +17,8 @@ def lines(path):
 
 def test_kill_and_resume(tmp_path, root):
     path = tmp_path / "episodes.jsonl"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests"), str(HERE)])}
-    process = subprocess.Popen([sys.executable, HERE / "runs.py", path], env=environment)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests")])}
+    process = subprocess.Popen([sys.executable, root / "tests/rollout/runs.py", path], env=environment)
     while lines(path) < 3 and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

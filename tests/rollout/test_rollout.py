@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from keydoor import KeyDoor, gold, task, tasks
-from runs import SAMPLES, TASKS, run
+from rollout.keydoor import KeyDoor, gold, task, tasks
+from rollout.runs import SAMPLES, TASKS, run
 
 from coevolve.chat.prompts import prompt_messages
 from coevolve.errors import UserError

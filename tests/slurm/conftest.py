@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from checkout import copy_of, environment
-from harness import SNAKEMAKE, Cluster, Run, copied
+from slurm.harness import SNAKEMAKE, Cluster, Run, copied
 
 HERE = Path(__file__).parent
 

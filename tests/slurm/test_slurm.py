@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import Run, copied, ended, killed, machine, results, same, until
+from slurm.harness import Run, copied, ended, killed, machine, results, same, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 import torch
-from doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
 from pydantic import ValidationError
+from train.doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
 from transformers import TrainerCallback
 
 from coevolve.config.baselines import GrpoConfig

@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import get_peft_model
 from safetensors.torch import load_file
-from test_models import OPTIMISER
+from train.test_models import OPTIMISER
 
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
+from train.doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
 
 from coevolve.config.baselines import PpoConfig
 from coevolve.config.sections import LoraConfig

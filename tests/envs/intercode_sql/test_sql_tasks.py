@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from envs.intercode_sql.sections import ALL, section, source, write
 from pydantic import ValidationError
-from sections import ALL, section, source, write
 
 from coevolve.config.environments import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.tasks import DATA, items, select

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from airgap.hubserver import LISTING, REPO, REVISION, Fault, Hub, change, cut, refuse, serving, stall
+from assets.hubserver import LISTING, REPO, REVISION, Fault, Hub, change, cut, refuse, serving, stall
 from huggingface_hub import constants
 from templates.models import llama, tokenizer
 

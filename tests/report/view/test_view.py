@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from many import episode, pair
-from many import write as write_many
+from report.view.many import episode, pair
+from report.view.many import write as write_many
 
 from coevolve.errors import UserError
 from coevolve.report import view

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sections import section, source, write
+from envs.intercode_sql.sections import section, source, write
 
 from coevolve.config.environments import InterCodeSqlConfig, SqlServerConfig
 from coevolve.config.sections import Quirks

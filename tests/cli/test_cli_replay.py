@@ -19,7 +19,7 @@ def replay(root):
 
 @pytest.fixture
 def recorded(root):
-    return root / "tests/webshop/recorded"
+    return root / "tests/envs/webshop/recorded"
 
 
 @pytest.mark.parametrize("goals", ["human", "synthetic"])
@@ -54,8 +54,8 @@ def test_the_order_of_human_goals_is_checked_against_upstreams_list(replay, reco
     "arguments",
     [
         ("webshop",),
-        ("webshop", "--catalogue", "nowhere", "--traces", "tests/webshop/recorded/human.jsonl"),
-        ("webshop", "--catalogue", "tests/webshop/recorded", "--traces", "README.md"),
+        ("webshop", "--catalogue", "nowhere", "--traces", "tests/envs/webshop/recorded/human.jsonl"),
+        ("webshop", "--catalogue", "tests/envs/webshop/recorded", "--traces", "README.md"),
         ("webshop", "--upstream", "nowhere"),
         ("intercode_sql", "--recorded", "README.md"),
         ("sciworld", "README.md"),

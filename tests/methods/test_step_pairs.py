@@ -3,8 +3,8 @@
 import functools
 
 import pytest
-from keydoor import ROOMS, KeyDoor, gold, task
-from runs import SAMPLES, TASKS, run
+from rollout.keydoor import ROOMS, KeyDoor, gold, task
+from rollout.runs import SAMPLES, TASKS, run
 from templates.models import tokenizer
 
 from coevolve.chat.chat_template import Renderer

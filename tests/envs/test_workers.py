@@ -8,12 +8,11 @@ import subprocess
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 
-import keydoor
 import psutil
 import pytest
-from keydoor import gold, task, tasks
+from rollout import keydoor
+from rollout.keydoor import gold, task, tasks
 
 from coevolve import seeds
 from coevolve.chat.prompts import write_action
@@ -28,7 +27,6 @@ from coevolve.storage import jsonl
 from coevolve.types import Sampling, StopReason, Trajectory
 from coevolve.workflow.plan import Plan
 
-HERE = Path(__file__).parent
 NUMBERS = re.compile(r"door(\d+)#")
 
 
@@ -202,7 +200,7 @@ def test_an_episode_whose_process_always_ends_is_counted(tmp_path):
 PROGRAM = """
 import sys, threading, time
 from functools import partial
-import keydoor
+from rollout import keydoor
 from coevolve.envs.workers import pool
 
 ending, doing = sys.argv[1:]
@@ -229,7 +227,7 @@ play()
     [("exit", "-"), ("exception", "-"), ("SIGTERM", "-"), ("SIGKILL", "-"), ("SIGKILL", "sleep"), ("SIGKILL", "open")],
 )
 def test_no_process_outlives_the_one_that_started_it(root, ending, doing):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(HERE)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests")])}
     command = [sys.executable, "-c", PROGRAM, ending, doing]
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as parent:
         watched = psutil.Process(parent.pid)

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from chromium import Browser
+from report.view.chromium import Browser
 
 from coevolve import cli
 from coevolve.config.suite import load_suite
