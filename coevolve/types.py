@@ -243,7 +243,10 @@ class EvalRecord(Record):
 
 
 class Estimate(Record):
-    """A mean with its 95 % interval, clustered by task over seeds; units are the measured quantity's own."""
+    """A mean with its interval over tasks and trainings, in the measured quantity's units.
+
+    `seed_means`: the mean of each training, by its seed.
+    """
 
     mean: float
     low: float
@@ -251,6 +254,7 @@ class Estimate(Record):
     n: int
     n_tasks: int
     n_seeds: int
+    seed_means: dict[int, float] = Field(default_factory=dict)
 
 
 class Cell(Record):

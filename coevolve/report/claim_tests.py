@@ -33,7 +33,8 @@ class Question:
     """A claim is true if every one of `spreads` is of a number between `low` and `high`, in points or per cent.
 
     `missing` says in a sentence why there is nothing to judge it by, `says` is the paper's sentence, `caution` what to
-    know beside the verdict. `cell`: row and column, where it is a cell of the table.
+    know beside the verdict. `cell`: row and column, where it is a cell of the table. `sized`: the claim names a size,
+    so its range includes its ends, and it is about the very instructions that the paper used; an order is about any.
     """
 
     claim: str
@@ -46,6 +47,7 @@ class Question:
     missing: str = ""
     caution: str = ""
     cell: tuple[str, str] | None = None
+    sized: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,15 @@ def _questions(claims: Claims) -> Iterator[tuple[Question, paper.Claim | paper.A
         low, high = cell.value - claims.tolerance, cell.value + claims.tolerance
         says = f"average reward {cell.value:g}"
         name, key = f"{cell.row}_{cell.column}", (cell.row, cell.column)
-        yield Question(name, "cell", cell.place, says, low, high, cell=key), cell
+        yield Question(name, "cell", cell.place, says, low, high, cell=key, sized=True), cell
     for name, said in claims.statements.items():
         low, high = 0.0, math.inf
         if isinstance(said, paper.Difference | paper.Share):
             low, high = said.value - said.tolerance, said.value + said.tolerance
-        yield Question(name, said.kind, said.place, said.text, low, high, caution=said.caution), said
+        if isinstance(said, paper.Share):  # a share has ends of its own
+            low, high = (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
+        sized = isinstance(said, paper.Difference | paper.Share)
+        yield Question(name, said.kind, said.place, said.text, low, high, caution=said.caution, sized=sized), said
 
 
 def _answered(
@@ -85,9 +90,8 @@ def _answered(
     as_if: bool,
 ) -> Question:
     """The question with its numbers, or with why there are none."""
-    asking = _Asking(
-        claims, results, _model(claims, said), resamples, seeds_of.generator(seed, "verify", question.claim)
-    )
+    rng = seeds_of.generator(seed, "verify", question.claim)
+    asking = _Asking(claims, results, _model(claims, said), resamples, rng, question.sized)
     try:
         if as_if and (question.kind not in KINDS_OF_ORDER or asking.model != claims.model):
             raise UserError(f"as if: only the orders that the paper states of {claims.model} are judged.")
@@ -127,13 +131,14 @@ def _gain(better: str, than: str, column: str) -> dict[tuple[str, str], float]:
 
 @dataclass(frozen=True)
 class _Asking:
-    """One claim at the results; `model` is the one that it is about."""
+    """One claim at the results; `model` is the one that it is about, `fixed_tasks` whether tasks vary."""
 
     claims: Claims
     results: Results
     model: str
     resamples: int
     rng: np.random.Generator
+    fixed_tasks: bool
 
     def contrast(self, terms: Terms, as_if: bool, iteration: int | None = None) -> stats.Spread:
         """The weighted sum of cells in points, paired by task and seed; raises `UserError`."""
@@ -147,7 +152,7 @@ class _Asking:
             self._fits(reason for part, rows in found.items() for m in rows.values() for reason in self._unfit(m, part))
         seeds = sorted(_shared({r.seed for r in m.records} for of_part in found.values() for m in of_part.values()))
         groups = [_weighted(found[part], weights[part], seeds) for part in found]
-        return stats.spread(groups, resamples=self.resamples, rng=self.rng)
+        return self._spread(groups)
 
     def share(self, said: paper.Share, as_if: bool) -> stats.Spread:
         """Per cent of a method's explorations that end so; raises `UserError`."""
@@ -155,7 +160,7 @@ class _Asking:
         measure = exploration.is_outcome(said.outcome, said.threshold)
         values = [(task, seed, 100.0 * value) for task, seed, value in exploration.points(own, measure)]
         values_ts = stats.matrix(values, exploration.tasks(own), exploration.seeds(own))
-        return stats.spread([values_ts], resamples=self.resamples, rng=self.rng)
+        return self._spread([values_ts])
 
     def failures(self, said: paper.Failures, as_if: bool) -> stats.Spread:
         """A quantity of Figure 2, better minus worse; raises `UserError`."""
@@ -163,6 +168,9 @@ class _Asking:
         return figure2.difference(
             own, said.quantity, said.env, said.better, said.than, resamples=self.resamples, rng=self.rng
         )
+
+    def _spread(self, groups: Sequence[stats.Matrix]) -> stats.Spread:
+        return stats.spread(groups, resamples=self.resamples, rng=self.rng, fixed_tasks=self.fixed_tasks)
 
     def _measured(self, row: str, column: str, iteration: int | None) -> Measurement:
         """The measurement of a cell after the last iteration, or after `iteration` (fewer, if the method has fewer)."""

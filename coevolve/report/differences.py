@@ -47,12 +47,13 @@ def paired(final: Sequence[Measurement], report: ReportConfig, seed: int) -> lis
 
 
 def markdown(differences: Sequence[Difference], labels: Mapping[str, str]) -> str:
-    """A table of differences x 100 with their intervals over tasks (not over trainings)."""
+    """A table of differences x 100 with their intervals over tasks and trainings, paired by task and seed."""
     rows = [
-        [d.env, f"{labels[d.better]} - {labels[d.than]}", cell(d.estimate), d.estimate.n_tasks] for d in differences
+        [d.env, f"{labels[d.better]} - {labels[d.than]}", cell(d.estimate), d.estimate.n_tasks, d.estimate.n_seeds]
+        for d in differences
     ]
-    head = ["environment", "difference", "average reward x 100", "tasks"]
-    return f"## Differences, paired by task\n\n{tabulate(rows, head, tablefmt='github')}\n"
+    head = ["environment", "difference", "average reward x 100", "tasks", "seeds"]
+    return f"## Differences, paired by task and seed\n\n{tabulate(rows, head, tablefmt='github')}\n"
 
 
 def cell(estimate: Estimate) -> str:

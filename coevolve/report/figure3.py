@@ -55,7 +55,8 @@ def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], repor
     _check_unique(points)
     begins = "iteration 0 is SFT" if any(p.method == START for p in points) else "no method here has iterations"
     return Curves(
-        caption=f"Average reward per iteration with its {100 * report.confidence:g} % bootstrap interval over tasks; "
+        caption=f"Average reward per iteration with its {100 * report.confidence:g} % interval over "
+        f"tasks and, where there are several, trainings; "
         f"{begins}. The text of the paper prints no values for its Figure 3, so none are drawn beside ours. "
         f"{setting.sentence()}",
         **vars(setting),

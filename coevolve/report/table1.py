@@ -162,7 +162,7 @@ def _estimate(
 
 
 def _caption(quantity: str, remark: str, setting: Setting, report: ReportConfig, sizes: str) -> str:
-    interval = f"{100 * report.confidence:g} % bootstrap interval over tasks"
+    interval = f"{100 * report.confidence:g} % interval over tasks and, where there are several, trainings"
     return f"{quantity.capitalize()} with its {interval}. {remark} {setting.sentence()} Tasks x seeds: {sizes}."
 
 

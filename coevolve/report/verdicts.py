@@ -4,6 +4,9 @@ A claim says that a number lies in a range (a cell within its tolerance, a diffe
 that of "it lies inside", as in a test of equivalence, and that of "it lies outside". Each is twice the one-sided share
 of draws (`stats.spread`: paired by task and seed), so a claim is decided at 5 % exactly where its 95 % interval lies
 inside the range, or outside. Holm's correction over all claims that can be judged is on the smaller of the two.
+
+A claim about the size of the paper's own cells keeps its instructions and varies trainings; one about an order varies
+both. With fewer than three training seeds no claim is decided: how trainings differ is not known.
 """
 
 from __future__ import annotations
@@ -55,10 +58,10 @@ class Verdict(Record):
 def judge(questions: Sequence[Question], confidence: float) -> list[Verdict]:
     """A verdict on every question, at the level 1 - `confidence` over all of them together."""
     level = 1.0 - confidence
-    asked = [question for question in questions if question.spreads]
+    asked = [question for question in questions if _decidable(question)]
     adjusted = dict(zip((q.claim for q in asked), stats.holm([min(tails(q)) for q in asked]), strict=True))
     return [
-        _verdict(question, adjusted[question.claim], level, len(asked), confidence)
+        _verdict(question, adjusted.get(question.claim, 1.0), level, max(1, len(asked)), confidence)
         if question.spreads
         else _not_run(question)
         for question in questions
@@ -70,9 +73,14 @@ def tails(question: Question) -> tuple[float, float]:
 
     The smaller is that of the side the draws are on.
     """
-    inside = [max(s.below(question.low), s.above(question.high)) for s in question.spreads]
-    outside = [min(s.above(question.low), s.below(question.high)) for s in question.spreads]
+    low, high, closed = question.low, question.high, question.sized
+    inside = [max(s.below(low, closed=closed), s.above(high, closed=closed)) for s in question.spreads]
+    outside = [min(s.above(low), s.below(high)) for s in question.spreads]
     return min(1.0, 2.0 * max(inside)), min(1.0, 2.0 * len(outside) * min(outside))
+
+
+def _decidable(question: Question) -> bool:
+    return bool(question.spreads) and all(spread.n_seeds >= stats.MIN_SEEDS for spread in question.spreads)
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:
@@ -136,7 +144,7 @@ def _cell(question: Question) -> dict[str, str]:
 def _verdict(question: Question, p: float, level: float, claims: int, confidence: float) -> Verdict:
     inside, outside = tails(question)
     decided: Outcome = "reproduced" if inside < outside else "contradicted"
-    outcome: Outcome = decided if p <= level else "underpowered"
+    outcome: Outcome = decided if p <= level and _decidable(question) else "underpowered"
     shown = min(question.spreads, key=lambda spread: _room(spread.mean, question))
     low, high = shown.interval(confidence)
     needed = _seeds_needed(question, level / claims) if outcome == "underpowered" else None
@@ -161,13 +169,13 @@ def _verdict(question: Question, p: float, level: float, claims: int, confidence
 
 
 def _caveat(shown: stats.Spread, outcome: Outcome, needed: int | None) -> str:
-    """What would decide, or what the decision does not cover."""
+    """What would decide."""
     if outcome != "underpowered":
-        return "" if shown.n_seeds > 1 else "One seed: it says nothing of other trainings."
+        return ""
     if needed is None:
         return "No number of seeds would decide: the instructions are too few."
-    if shown.n_seeds == 1:
-        return "One seed does not show how trainings differ: run 2 to know how many decide."
+    if shown.n_seeds < stats.MIN_SEEDS:
+        return f"Fewer than {stats.MIN_SEEDS} seeds never decide: how trainings differ is not known."
     return f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
 
 
@@ -184,8 +192,10 @@ def _room(value: float, question: Question) -> float:
 
 
 def _range(question: Question) -> str:
+    if math.isinf(question.low):
+        return f"{_number(question.high)} at most"
     if math.isinf(question.high):
-        return f"above {question.low:g}"
+        return f"{_number(question.low)} at least" if question.sized else f"above {question.low:g}"
     return f"{_number(question.low)} to {_number(question.high)}"
 
 

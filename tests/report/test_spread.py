@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from coevolve import seeds
 from coevolve.errors import UserError
@@ -45,7 +46,7 @@ def test_draws_vary_as_the_mean_does():
 def test_one_seed_shows_no_variance_between_trainings():
     found = spread([[[0.0], [0.4], [0.9]]])
     assert found.of_seeds is None and found.of_tasks > 0
-    assert found.seeds_needed(0.1, 0.05, 0.8) == 2
+    assert found.seeds_needed(0.1, 0.05, 0.8) == 3
 
 
 def test_trainings_that_differ_widen_the_interval():
@@ -55,15 +56,22 @@ def test_trainings_that_differ_widen_the_interval():
     assert widths[1] > 2 * widths[0]
 
 
-def test_what_tasks_and_chance_explain_is_no_difference_between_trainings():
-    values_ts = np.random.default_rng(1).normal(0, 1.0, (40, 3))
-    left_ts = values_ts - values_ts.mean(axis=1, keepdims=True)
-    of_seeds = values_ts.mean(axis=0).var(ddof=1)
-    assert 0 < of_seeds < np.square(left_ts - left_ts.mean(axis=0)).sum() / (39 * 2) / 40  # what the seed is chosen for
+def test_what_is_left_of_task_and_seed_counts_once():
+    """Pure chance: it is in the variance between trainings, and so not in that of tasks again."""
+    values_ts = np.random.default_rng(1).normal(0, 1.0, (400, 3))
     found = spread([values_ts])
-    np.testing.assert_allclose(found.draws_b, spread([values_ts.mean(axis=1, keepdims=True)]).draws_b)
-    assert found.of_seeds == pytest.approx(of_seeds)
-    assert found.of_tasks < 0.5 * values_ts.mean(axis=1).var(ddof=1) / 40
+    assert found.of_seeds == pytest.approx(values_ts.mean(axis=0).var(ddof=1))
+    assert found.of_tasks < 0.2 * values_ts.mean(axis=1).var(ddof=1) / 400
+
+
+def test_tasks_that_are_fixed_leave_the_trainings_alone():
+    """Student's interval of the trainings' means, whatever the tasks."""
+    values_ts = np.random.default_rng(2).normal(0, 1.0, (30, 1)) + np.array([[0.1, 0.3, 0.2, 0.6]])
+    found = stats.spread([values_ts], resamples=200_000, rng=np.random.default_rng(0), fixed_tasks=True)
+    half = student.ppf(0.975, 3) * values_ts.mean(axis=0).std(ddof=1) / 2
+    mean = values_ts.mean()
+    assert found.interval(0.95) == pytest.approx((mean - half, mean + half), abs=0.02)
+    assert found.of_tasks == 0.0
 
 
 def test_p_values_are_shares_of_draws_and_never_below_what_the_tasks_allow():
@@ -80,8 +88,11 @@ def test_p_values_are_shares_of_draws_and_never_below_what_the_tasks_allow():
 def test_seeds_needed_solves_its_inequality():
     found = stats.Spread(0.1, np.zeros(10), 100, 2, of_tasks=1e-4, of_seeds=4e-3)
     count = found.seeds_needed(0.06, 0.05, 0.8)
-    z = norm.ppf(0.975) + norm.ppf(0.8)
-    assert z**2 * (1e-4 + 4e-3 / count) <= 0.06**2 < z**2 * (1e-4 + 4e-3 / (count - 1))
+
+    def variance_seen(seeds):
+        return (student.ppf(0.975, seeds - 1) + norm.ppf(0.8)) ** 2 * (1e-4 + 4e-3 / seeds)
+
+    assert variance_seen(count) <= 0.06**2 < variance_seen(count - 1)
     assert found.seeds_needed(0.02, 0.05, 0.8) is None
     assert found.seeds_needed(10.0, 0.05, 0.8) == 3
 

@@ -47,18 +47,23 @@ def test_interval_agrees_with_the_exact_bootstrap_distribution():
     values = [rewards[task][0] for task in sorted(rewards)]
     exact = [np.mean(draw) for draw in product(values, repeat=len(values))]
     result = stats.estimate(records(rewards), **options(resamples=200_000))
-    assert [result.low, result.high] == pytest.approx(np.quantile(exact, [0.025, 0.975]), abs=0.02)
+    # The bootstrap's variance divides by T, an unbiased one by T - 1.
+    expected = result.mean + np.sqrt(5 / 4) * (np.quantile(exact, [0.025, 0.975]) - result.mean)
+    assert [result.low, result.high] == pytest.approx(expected, abs=0.02)
 
 
 def test_interval_agrees_with_a_loop_over_whole_records():
-    rewards = {f"t{i}": list(np.random.default_rng(i).random(3)) for i in range(20)}
+    """Two records of each task with the same seed: a task brings all it has."""
+    rewards = {f"t{i}": list(np.random.default_rng(i).random(2)) for i in range(20)}
     rng = np.random.default_rng(5)
     means = [
         np.mean([reward for task in rng.choice(sorted(rewards), len(rewards)) for reward in rewards[task]])
         for _ in range(4000)
     ]
-    result = stats.estimate(records(rewards), **options(resamples=20_000))
-    assert [result.low, result.high] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.01)
+    rows = [record.model_copy(update={"seed": 0}) for record in records(rewards)]
+    result = stats.estimate(rows, **options(resamples=20_000))
+    expected = result.mean + np.sqrt(20 / 19) * (np.quantile(means, [0.025, 0.975]) - result.mean)
+    assert [result.low, result.high] == pytest.approx(expected, abs=0.01)
 
 
 def test_interval_of_many_tasks_is_the_normal_one():
@@ -106,10 +111,15 @@ def test_wider_confidence_gives_a_wider_interval():
 
 
 def test_one_task_gives_a_point_and_one_seed_an_interval():
-    point = stats.estimate(records({"a": [0.2, 0.6]}), **options())
+    point = stats.estimate(records({"a": [0.4]}), **options())
     assert (point.mean, point.low, point.high, point.n_tasks) == pytest.approx((0.4, 0.4, 0.4, 1))
     one_seed = stats.estimate(records({"a": [0.0], "b": [1.0]}), **options())
-    assert (one_seed.low, one_seed.high, one_seed.n_seeds) == (0.0, 1.0, 1)
+    assert one_seed.low < 0.1 and one_seed.high > 0.9 and one_seed.n_seeds == 1
+
+
+def test_each_trainings_mean_is_part_of_the_estimate():
+    result = stats.estimate(records({"a": [0.0, 0.5], "b": [1.0, 1.0]}), **options())
+    assert result.seed_means == pytest.approx({0: 0.5, 1: 0.75})
 
 
 def test_success_is_a_quantity_of_its_own():

@@ -46,7 +46,8 @@ def cell(table, row, column):
 
 def test_markdown_of_a_small_table(sft, report):
     assert markdown(reward_table([sft], SMALL, {}, report, 0)) == (
-        "Average reward x 100 with its 95 % bootstrap interval over tasks. In brackets the paper's cell (a paper). "
+        "Average reward x 100 with its 95 % interval over tasks and, where there are several, trainings. In brackets "
+        "the paper's cell (a paper). "
         "Suite micro, model tiny, protocol fixed. Tasks x seeds: Seen 2 x 2.\n"
         "\n"
         "|       | Seen                           | Shop                 | Mean                 |\n"

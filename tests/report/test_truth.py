@@ -1,0 +1,104 @@
+"""Verdicts against the truth: simulated trainings and tasks whose true values are known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from coevolve.report import stats, verdicts
+from coevolve.report.claim_tests import Question
+
+#: Standard deviations in points of tasks, of trainings, and of what is left of both: each dominates once.
+WORLDS = {
+    "tasks": (30.0, 1.0, 20.0),
+    "trainings": (5.0, 5.0, 10.0),
+    "rest": (0.0, 0.0, 40.0),
+    "tasks alone": (30.0, 0.0, 0.0),
+    "all": (20.0, 8.0, 20.0),
+}
+
+
+def values(rng, mean, tasks, seeds, world):
+    of_tasks, of_seeds, of_rest = WORLDS[world]
+    rest = of_rest * rng.choice([-1.0, 0.0, 1.0], p=[0.25, 0.5, 0.25], size=(tasks, seeds)) * math.sqrt(2.0)
+    return mean + rng.normal(0, of_tasks, (tasks, 1)) + rng.normal(0, of_seeds, (1, seeds)) + rest
+
+
+def outcome(values_ts, low, high, rng, *, sized):
+    found = stats.spread([values_ts], resamples=1000, rng=rng, fixed_tasks=sized)
+    question = Question("it", "ordering", "section 5", "it says", low, high, (found,), sized=sized)
+    return verdicts.judge([question], 0.95)[0].verdict
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+@pytest.mark.parametrize("world", WORLDS)
+def test_no_difference_is_called_a_difference_in_at_most_one_case_of_twenty(world, seeds):
+    rng = np.random.default_rng(seeds)
+    cases = 400
+    found = [outcome(values(rng, 0.0, 60, seeds, world), 0.0, math.inf, rng, sized=False) for _ in range(cases)]
+    false = cases - found.count("underpowered")
+    # 5 % and what 400 cases may show of it, in 999 of 1,000 such tests.
+    assert false <= 20 + 3.1 * math.sqrt(cases * 0.05 * 0.95)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("sized", [False, True])
+def test_fewer_than_three_trainings_never_decide(seeds, sized):
+    rng = np.random.default_rng(0)
+    for truth in (-50.0, 0.0, 50.0):
+        assert outcome(values(rng, truth, 200, seeds, "rest"), 0.0, math.inf, rng, sized=sized) == "underpowered"
+
+
+def test_a_cell_that_is_the_papers_is_reproduced_with_eight_trainings():
+    """Trainings differ by 2 points, the cell has 3 of tolerance; the paper's own 200 instructions do not vary."""
+    rng = np.random.default_rng(1)
+    tasks = rng.normal(0, 35.0, (200, 1))
+    tasks -= tasks.mean()
+    found = []
+    for _ in range(300):
+        run = 63.0 + tasks + rng.normal(0, 2.0, (1, 8)) + rng.normal(0, 1.0, (200, 8))
+        found.append(outcome(run, 60.0, 66.0, rng, sized=True))
+    assert found.count("reproduced") / 300 >= 0.8
+    assert "contradicted" not in found
+
+
+def test_a_cell_that_lies_at_its_tolerance_is_decided_in_at_most_one_case_of_twenty():
+    rng = np.random.default_rng(2)
+    found = [
+        outcome(66.0 + rng.normal(0, 2.0, (1, 5)) + rng.normal(0, 1.0, (50, 5)), 60.0, 66.0, rng, sized=True)
+        for _ in range(400)
+    ]
+    for verdict in ("reproduced", "contradicted"):
+        assert found.count(verdict) <= 10 + 3.1 * math.sqrt(400 * 0.025 * 0.975)
+
+
+def test_a_share_at_the_end_of_its_range_is_inside_it():
+    """Every episode ends at 0 or 1: as sparse as can be, which is what the claim says."""
+    rng = np.random.default_rng(3)
+    assert outcome(np.full((40, 3), 100.0), 90.0, math.inf, rng, sized=True) == "reproduced"
+    assert outcome(np.full((40, 3), 90.0), 90.0, math.inf, rng, sized=True) == "reproduced"
+    assert outcome(np.zeros((40, 3)), 0.0, math.inf, rng, sized=False) == "underpowered"  # an order is strict
+
+
+@pytest.mark.parametrize("world", ["tasks", "trainings", "all"])
+def test_intervals_hold_the_truth_as_often_as_they_say(world):
+    rng = np.random.default_rng(4)
+    held = 0
+    for _ in range(300):
+        low, high = stats.spread([values(rng, 5.0, 60, 4, world)], resamples=1000, rng=rng).interval(0.95)
+        held += low <= 5.0 <= high
+    assert held >= 300 * 0.95 - 3.1 * math.sqrt(300 * 0.95 * 0.05)
+
+
+@pytest.mark.parametrize("df", [2, 3, 5, 10, 40])
+@pytest.mark.parametrize("p", [0.9, 0.975, 0.995])
+def test_students_quantiles(df, p):
+    assert stats.student_quantile(p, df) == pytest.approx(student.ppf(p, df), rel=0.01 if df > 2 else 0.2)
+
+
+def test_trainings_count_where_every_group_has_them():
+    """A mean over two environments of which one was trained three times and the other once."""
+    thrice, once = np.array([[0.0, 0.1, 0.2]] * 5), np.array([[0.5, math.nan, math.nan]] * 5)
+    found = stats.spread([thrice, once], resamples=100, rng=np.random.default_rng(0))
+    assert (found.mean, found.n_seeds, found.of_seeds) == (pytest.approx(0.6), 1, None)
