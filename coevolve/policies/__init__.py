@@ -1,1 +1,1 @@
-"""Policies behind one protocol."""
+"""Policies: given conversations, the next action of each."""

@@ -1,4 +1,4 @@
-"""What the kit asks of a policy."""
+"""The interface of a policy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from coevolve.types import Message, PolicyRef, Sampling, Turn
 class Conversation:
     """A conversation that awaits its next action.
 
-    `key` names the episode: it stays the same over the episode's turns (so that a policy can keep its KV cache), and
-    with `seed` it decides the randomness of the completion. `seed` is the episode's own.
+    `key` identifies the episode and is the same in all of its turns, so that a policy can keep the episode's KV cache.
+    `seed` is the episode's seed; with the number of turns it determines the randomness of the completion.
     """
 
     key: str
@@ -25,9 +25,9 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Completion:
-    """What the policy said: the text without its end-of-turn token, and the sampled ids with it.
+    """The next action: its text without the end-of-turn token, and the sampled token ids with it.
 
-    `truncated`: max_new_tokens ran out first. `fits` is False when the conversation did not fit the context window;
+    `truncated`: generation stopped at max_new_tokens. `fits` is False if the conversation exceeds the context window;
     then nothing was sampled.
     """
 
@@ -42,15 +42,13 @@ class Policy(Protocol):
 
     @property
     def ref(self) -> PolicyRef:
-        """Which weights these are."""
+        """Name and hash of the weights."""
         ...
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """The next action of each conversation, in order. An answer depends on its own conversation only, never on
-        which others stand beside it.
-        """
+        """The next action of each conversation, in order. Each depends on its own conversation only."""
         ...
 
     def forget(self, key: str) -> None:
-        """The episode called `key` is over: its cache may go."""
+        """Free what is cached for the finished episode `key`."""
         ...

@@ -1,4 +1,4 @@
-"""How much of a conversation a policy reads, and what the ids that it samples say."""
+"""The context window: which token ids of a conversation a policy reads, and the completion that it samples."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from coevolve.policies.base import Completion, Conversation
 LongPrompt = Literal["end", "cut_left"]
 
 
-class Window:
-    """`context` tokens, for a conversation and its answer together.
+class ContextWindow:
+    """A limit of `context` tokens for prompt and completion together.
 
-    A conversation whose ids and the answer's most tokens exceed the context does not fit (`long_prompt` "end"), or
+    A conversation whose prompt has more than context - max_new_tokens tokens does not fit (`long_prompt` "end"), or
     loses its first tokens ("cut_left").
     """
 
     def __init__(self, renderer: Renderer, context: int, long_prompt: LongPrompt) -> None:
         self._renderer, self._context, self._long_prompt = renderer, context, long_prompt
 
-    def ids(self, conversation: Conversation, max_new_tokens: int) -> Ids | None:
-        """The ids that are read before an answer of up to `max_new_tokens`; None for a conversation that does not fit.
+    def prompt_ids(self, conversation: Conversation, max_new_tokens: int) -> Ids | None:
+        """The token ids of the conversation, cut if need be; None if it does not fit.
 
-        Raises `UserError` where the answer alone fills the context.
+        Raises `UserError` if `max_new_tokens` alone fills the context.
         """
-        room = self._context - max_new_tokens
-        if room <= 0:
+        limit = self._context - max_new_tokens
+        if limit <= 0:
             raise UserError(f"`max_new_tokens` {max_new_tokens} fills the `context` {self._context}; lower it.")
         ids = self._renderer.conversation_ids(conversation.prompt, conversation.turns)
-        return ids[-room:] if len(ids) <= room or self._long_prompt == "cut_left" else None
+        return ids[-limit:] if len(ids) <= limit or self._long_prompt == "cut_left" else None
 
     def completion(self, sampled: Ids | None) -> Completion:
-        """What `sampled` ids say; None stands for a conversation that does not fit.
+        """The completion with the `sampled` ids; None stands for a conversation that does not fit.
 
-        A turn that is cut off has no end-of-turn token among its ids; the renderer writes one before the next
-        observation.
+        A truncated turn has no end-of-turn token among its ids; the renderer adds one before the next observation.
         """
         if sampled is None:
             return Completion(text="", fits=False)

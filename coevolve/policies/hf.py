@@ -1,4 +1,4 @@
-"""The built-in policy: a causal language model in this process, completing many conversations at once."""
+"""The built-in policy: a transformers model in this process that completes many conversations at once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.context import LongPrompt, Window
-from coevolve.policies.kv_cache import Engine, Passage, cache_bytes
-from coevolve.policies.memory import affordable, batch_of
+from coevolve.policies.context import ContextWindow, LongPrompt
+from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes
+from coevolve.policies.memory import affordable_slots, decode_batch
 from coevolve.policies.sampling import choose, uniforms
 from coevolve.storage import policy_dir
 from coevolve.types import PolicyRef, Sampling
@@ -25,13 +25,14 @@ _log = logging.getLogger(__name__)
 
 
 class TransformersPolicy:
-    """Keeps the keys and values of conversations of up to `context` tokens, and completes many at a time.
+    """Completes conversations of up to `context` tokens in batches and keeps their KV cache between turns.
 
-    It has as many of the `slots` that are asked for as memory holds, and completes half as many at a time; of more
-    conversations, the least recently used one is read anew when it comes back.
+    `slots` limits the number of cached conversations; fewer are allocated if memory does not suffice. A batch is half
+    of the slots. If all slots are taken, the least recently used conversation loses its cache and is prefilled again
+    at its next turn.
 
-    A completion is a function of its own conversation: on a CPU the same ids come out whatever stands beside it, in
-    whichever slot, cached or not.
+    A completion depends on its own conversation only: on a CPU, its token ids are the same for every batch, slot and
+    state of the cache.
     """
 
     def __init__(
@@ -45,14 +46,14 @@ class TransformersPolicy:
         long_prompt: LongPrompt,
     ) -> None:
         self.ref = ref
-        self.slots = affordable(model, slots, context)
+        self.slots = affordable_slots(model, slots, context)
         self._renderer = Renderer(tokenizer)
-        self._batch = batch_of(self.slots)
-        self._engine = Engine(model, slots=self.slots, batch=self._batch, context=context)
-        self._seats = Seats(self.slots)
+        self._batch = decode_batch(self.slots)
+        self._decoder = CachedDecoder(model, slots=self.slots, batch=self._batch, context=context)
+        self._table = SlotTable(self.slots)
         megabytes = cache_bytes(model, slots=self.slots, batch=self._batch, context=context) / self.slots / 1e6
-        _log.info("keys and values of %d of %d conversations, %.1f MB each", self.slots, slots, megabytes)
-        self._window = Window(self._renderer, context, long_prompt)
+        _log.info("KV cache for %d of %d conversations, %.1f MB each", self.slots, slots, megabytes)
+        self._window = ContextWindow(self._renderer, context, long_prompt)
 
     @classmethod
     def load(
@@ -72,79 +73,80 @@ class TransformersPolicy:
         return cls(model, tokenizer, ref, slots=slots, context=context, long_prompt=long_prompt)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """The next action of each conversation, in order, half as many of them at a time as there are slots."""
-        seen = [self._window.ids(conversation, sampling.max_new_tokens) for conversation in conversations]
-        asked = [(i, ids) for i, ids in enumerate(seen) if ids is not None]
-        said: dict[int, Ids] = {}
-        for first in range(0, len(asked), self._batch):
-            places, group = zip(*asked[first : first + self._batch], strict=True)
-            said |= zip(places, self._sample([conversations[i] for i in places], group, sampling), strict=True)
-        return [self._window.completion(said.get(i)) for i in range(len(conversations))]
+        """The next action of each conversation, in order."""
+        prompts = [self._window.prompt_ids(conversation, sampling.max_new_tokens) for conversation in conversations]
+        fitting = [(i, ids) for i, ids in enumerate(prompts) if ids is not None]
+        sampled: dict[int, Ids] = {}
+        for first in range(0, len(fitting), self._batch):
+            indices, ids = zip(*fitting[first : first + self._batch], strict=True)
+            sampled |= zip(indices, self._sample([conversations[i] for i in indices], ids, sampling), strict=True)
+        return [self._window.completion(sampled.get(i)) for i in range(len(conversations))]
 
     def forget(self, key: str) -> None:
-        """The slot of the episode called `key` is free again."""
-        self._seats.leave(key)
+        """Free the slot of the episode `key`."""
+        self._table.release(key)
 
     @torch.inference_mode()
-    def _sample(self, group: Sequence[Conversation], ids: Sequence[Ids], sampling: Sampling) -> list[Ids]:
-        """The sampled ids of each conversation of `group`, whose own ids are `ids`."""
-        logits = self._engine.read(self._seats.take([conversation.key for conversation in group], ids))
-        chance = self._chance(group, sampling)
-        said: list[list[int]] = [[] for _ in group]
-        speaking: Sequence[int] = range(len(group))
+    def _sample(self, batch: Sequence[Conversation], prompts: Sequence[Ids], sampling: Sampling) -> list[Ids]:
+        """The sampled token ids of each conversation of `batch`; `prompts` are their token ids so far."""
+        logits = self._decoder.prefill(self._table.assign([conversation.key for conversation in batch], prompts))
+        uniform = self._uniform_numbers(batch, sampling)
+        sampled: list[list[int]] = [[] for _ in batch]
+        active: Sequence[int] = range(len(batch))
         for step in range(sampling.max_new_tokens):
             if step:
-                logits = self._engine.step({i: (len(ids[i]) + step - 1, said[i][-1]) for i in speaking})
-            tokens = choose(logits, sampling, chance[step])
-            for i in speaking:
-                said[i].append(tokens[i])
-            speaking = [i for i in speaking if tokens[i] != self._renderer.end_of_turn]
-            if not speaking:
+                logits = self._decoder.decode({i: (len(prompts[i]) + step - 1, sampled[i][-1]) for i in active})
+            tokens = choose(logits, sampling, uniform[step])
+            for i in active:
+                sampled[i].append(tokens[i])
+            active = [i for i in active if tokens[i] != self._renderer.end_of_turn]
+            if not active:
                 break
-        return [tuple(tokens) for tokens in said]
+        return [tuple(tokens) for tokens in sampled]
 
-    def _chance(self, group: Sequence[Conversation], sampling: Sampling) -> NDArray[np.float64]:
-        """The uniform numbers of the tokens to come, [max_new_tokens, batch]; greedy decoding needs none."""
-        chance = np.zeros((sampling.max_new_tokens, self._batch))
+    def _uniform_numbers(self, batch: Sequence[Conversation], sampling: Sampling) -> NDArray[np.float64]:
+        """The uniform number of each token to sample, [max_new_tokens, batch]; zeros for greedy decoding."""
+        numbers = np.zeros((sampling.max_new_tokens, self._batch))
         if sampling.temperature > 0:
-            for i, conversation in enumerate(group):
-                chance[:, i] = uniforms(conversation.seed, len(conversation.turns), sampling.max_new_tokens)
-        return chance
+            for i, conversation in enumerate(batch):
+                numbers[:, i] = uniforms(conversation.seed, len(conversation.turns), sampling.max_new_tokens)
+        return numbers
 
 
-class Seats:
-    """Which conversation sits in which slot, and which ids its slot holds, the least recently used one first."""
+class SlotTable:
+    """The slot of each cached conversation and the token ids in it, the least recently used first."""
 
     def __init__(self, slots: int) -> None:
         self._free = list(range(slots))
-        self._taken: dict[str, tuple[int, Ids]] = {}
+        self._used: dict[str, tuple[int, Ids]] = {}
 
-    def take(self, keys: Sequence[str], ids: Sequence[Ids]) -> list[Passage]:
-        """Seat the conversations `keys`, at most as many as there are slots; returns what each slot has yet to read.
+    def assign(self, keys: Sequence[str], prompts: Sequence[Ids]) -> list[Prefill]:
+        """Give a slot to each of the conversations `keys`, at most as many as there are slots.
 
-        At least the last id is read again: the logits after it are what the next token is chosen from.
+        Returns the part of each prompt that its slot does not hold yet. It has at least one token, because the logits
+        after the last token are needed.
         """
-        present = [self._taken.pop(key, None) for key in keys]
-        passages = []
-        for seat, wanted in zip(present, ids, strict=True):
-            slot, held = seat or (self._free_slot(), ())
-            start = min(_common(held, wanted), len(wanted) - 1)
-            passages.append(Passage(slot, start, wanted[start:]))
-        self._taken |= {key: (p.slot, wanted) for key, p, wanted in zip(keys, passages, ids, strict=True)}
-        return passages
+        present = [self._used.pop(key, None) for key in keys]
+        prefills = []
+        for entry, ids in zip(present, prompts, strict=True):
+            slot, cached = entry or (self._free_slot(), ())
+            start = min(_common_prefix(cached, ids), len(ids) - 1)
+            prefills.append(Prefill(slot, start, ids[start:]))
+        self._used |= {key: (p.slot, ids) for key, p, ids in zip(keys, prefills, prompts, strict=True)}
+        return prefills
 
-    def leave(self, key: str) -> None:
-        """Free the slot of `key`, if it has one."""
-        if key in self._taken:
-            self._free.append(self._taken.pop(key)[0])
+    def release(self, key: str) -> None:
+        """Free the slot of the conversation `key`, if it has one."""
+        if key in self._used:
+            self._free.append(self._used.pop(key)[0])
 
     def _free_slot(self) -> int:
         if not self._free:
-            self.leave(next(iter(self._taken)))
+            self.release(next(iter(self._used)))
         return self._free.pop()
 
 
-def _common(left: Ids, right: Ids) -> int:
-    """Length of the common beginning."""
+def _common_prefix(left: Ids, right: Ids) -> int:
+    """Length of the common prefix."""
     differing = (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
     return next(differing, min(len(left), len(right)))

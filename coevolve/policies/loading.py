@@ -1,4 +1,4 @@
-"""A policy directory as a model and a tokenizer."""
+"""Load the model and the tokenizer of a policy directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from coevolve.storage.policy_dir import require_weights
 
 
 def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
-    """The model, ready to act; `dtype` "auto" is the one its weights were saved in."""
+    """The model in evaluation mode, with SDPA attention; `dtype` "auto" is the dtype of the saved weights.
+
+    Raises `UserError` if the directory has no weights.
+    """
     require_weights(path)
     transformers_logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, attn_implementation="sdpa")
@@ -21,5 +24,5 @@ def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
 
 
 def load_tokenizer(path: Path) -> Any:
-    """The tokenizer, with the chat template that lies beside it."""
+    """The tokenizer with its chat template."""
     return AutoTokenizer.from_pretrained(path, local_files_only=True)

@@ -1,4 +1,4 @@
-"""How many conversations can keep their keys and values beside a model's weights."""
+"""How many slots of a KV cache fit into memory next to a model's weights."""
 
 from __future__ import annotations
 
@@ -11,42 +11,45 @@ import torch
 
 from coevolve.policies.kv_cache import cache_bytes
 
-#: Shares of free memory that keys and values may take: a GPU has to hold passes too, a machine other programs.
+#: Shares of free memory that KV caches may use: a GPU also needs room for activations, a CPU for other programs.
 GPU_SHARE, CPU_SHARE = 0.8, 0.5
 
 
-def affordable(model: Any, slots: int, context: int) -> int:
-    """At most `slots`, as many as fit what is free on the model's device now, and never fewer than one."""
+def affordable_slots(model: Any, slots: int, context: int) -> int:
+    """The largest number of slots up to `slots` that fits the free memory of the model's device; at least 1."""
     share = GPU_SHARE if model.device.type == "cuda" else CPU_SHARE
-    return fitting(model, slots, context, int(share * free_bytes(model.device)))
+    return slots_within(model, slots, context, int(share * free_bytes(model.device)))
 
 
-def fitting(model: Any, slots: int, context: int, room: int) -> int:
-    """At most `slots`, as many as `room` bytes hold with the batch that goes with them, and never fewer than one."""
-    fits = (n for n in range(slots, 1, -1) if cache_bytes(model, slots=n, batch=batch_of(n), context=context) <= room)
-    return next(fits, 1)
+def slots_within(model: Any, slots: int, context: int, budget: int) -> int:
+    """The largest number of slots up to `slots` whose caches take at most `budget` bytes; at least 1."""
+    sizes = ((n, cache_bytes(model, slots=n, batch=decode_batch(n), context=context)) for n in range(slots, 1, -1))
+    return next((n for n, size in sizes if size <= budget), 1)
 
 
-def batch_of(slots: int) -> int:
-    """Half of `slots`, rounded up: a rollout completes one half of its episodes while the others' environments step."""
+def decode_batch(slots: int) -> int:
+    """Half of `slots`, rounded up: a rollout completes half of its episodes while the others' environments step."""
     return (slots + 1) // 2
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that can be had: on a GPU also what torch holds and does not use (not run here), else the machine's, or
-    what the job's control groups leave of it.
+    """Free memory in bytes.
+
+    On a GPU, including what torch has reserved and does not use (not run here). Otherwise the machine's, or less if a
+    control group of the process leaves less.
     """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
-    found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return min([1024 * int(found[1]) if found else 0, *_left(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+    available = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    limits = _cgroup_free_bytes(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+    return min([1024 * int(available[1]) if available else 0, *limits])
 
 
-def _left(own: Path, root: Path) -> Iterator[int]:
-    """Bytes that each control group around the process may still take (cgroup v2)."""
-    place = re.search(r"^0::/(.*)$", own.read_text() if own.exists() else "", re.MULTILINE)
-    for folder in [root / place[1], *(root / place[1]).parents] if place else []:
+def _cgroup_free_bytes(cgroup_file: Path, root: Path) -> Iterator[int]:
+    """Bytes left to the process by its control group and each parent group that has a limit (cgroup v2)."""
+    group = re.search(r"^0::/(.*)$", cgroup_file.read_text() if cgroup_file.exists() else "", re.MULTILINE)
+    for folder in [root / group[1], *(root / group[1]).parents] if group else []:
         limit, current = folder / "memory.max", folder / "memory.current"
-        if limit.exists() and current.exists() and (most := limit.read_text().strip()) != "max":
-            yield int(most) - int(current.read_text())
+        if limit.exists() and current.exists() and (maximum := limit.read_text().strip()) != "max":
+            yield int(maximum) - int(current.read_text())

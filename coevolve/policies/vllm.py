@@ -1,4 +1,4 @@
-"""vLLM as a policy: an engine in this process that takes any number of conversations at once."""
+"""vLLM as a policy: its engine runs in this process and batches the conversations."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.context import LongPrompt, Window
+from coevolve.policies.context import ContextWindow, LongPrompt
 from coevolve.storage import policy_dir
 from coevolve.types import PolicyRef, Sampling
 
 
 class VllmPolicy:
-    """Gives all conversations of a call to vLLM together; what they begin with alike is read once, also over turns.
+    """Passes all conversations of a call to vLLM together; common prefixes are computed once, also between turns.
 
-    Ids go in and ids come out, so that vLLM's own tokenizer, chat template and generation config have no say. Every
-    answer has a seed of its own, from its conversation and turn; which others stand beside it shows in the last bits of
-    its logits, and so now and then in a token. Let go, the engine gives its memory back; only one at a time can live in
-    a process.
+    Input and output are token ids: vLLM's tokenizer, chat template and generation config are not used. Each completion
+    has its own seed, derived from the episode and the turn. The batch affects the last bits of the logits, and so
+    occasionally a token. The engine frees its memory when it is garbage-collected; a process can hold only one.
     """
 
     def __init__(self, llm: Any, tokenizer: Any, ref: PolicyRef, *, context: int, long_prompt: LongPrompt) -> None:
         self.ref = ref
         self._llm = llm
         renderer = Renderer(tokenizer)
-        self._window = Window(renderer, context, long_prompt)
+        self._window = ContextWindow(renderer, context, long_prompt)
         self._end_of_turn = renderer.end_of_turn
 
     @classmethod
@@ -48,15 +47,15 @@ class VllmPolicy:
         max_num_seqs: int,
         tensor_parallel_size: int,
     ) -> VllmPolicy:
-        """The policy in the directory `path`: on GPUs in bfloat16, else, with a vLLM made for CPUs, in float32.
+        """The policy in the directory `path`: in bfloat16 on GPUs, in float32 with a vLLM built for CPUs.
 
-        The last three are vLLM's own: the share of each GPU's memory that weights and cache may fill, how many
-        conversations step at once (the others wait), and over how many GPUs the weights are divided. Raises `UserError`
-        where vLLM is missing or refuses them.
+        The last three arguments are vLLM's: the share of each GPU's memory for weights and cache, the largest batch
+        (further conversations wait), and the number of GPUs that share the weights. Raises `UserError` if vLLM is
+        missing or rejects them.
         """
         ref, gpu = policy_dir.describe(path), torch.cuda.is_available()
         vllm = _vllm()
-        gc.collect()  # an engine that was let go keeps its memory until its cycles are collected
+        gc.collect()  # an unused engine keeps its memory until its reference cycles are collected
         try:
             llm = vllm.LLM(
                 model=str(path),
@@ -71,23 +70,23 @@ class VllmPolicy:
             )
         except ValueError as error:
             reason = " ".join(str(error).split())
-            raise UserError(f"{path}: vLLM refuses this policy or a key of `sampler` ({reason}).") from error
+            raise UserError(f"{path}: vLLM rejects this policy or a key of `sampler` ({reason}).") from error
         return cls(llm, loading.load_tokenizer(path), ref, context=context, long_prompt=long_prompt)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """The next action of each conversation, in order."""
-        seen = [self._window.ids(conversation, sampling.max_new_tokens) for conversation in conversations]
-        asked = {i: ids for i, ids in enumerate(seen) if ids is not None}
-        answers = self._llm.generate(
-            [{"prompt_token_ids": list(ids)} for ids in asked.values()],
-            [self._parameters(conversations[i], sampling) for i in asked],
+        prompts = [self._window.prompt_ids(conversation, sampling.max_new_tokens) for conversation in conversations]
+        fitting = {i: ids for i, ids in enumerate(prompts) if ids is not None}
+        outputs = self._llm.generate(
+            [{"prompt_token_ids": list(ids)} for ids in fitting.values()],
+            [self._parameters(conversations[i], sampling) for i in fitting],
             use_tqdm=False,
         )
-        said = {i: tuple(answer.outputs[0].token_ids) for i, answer in zip(asked, answers, strict=True)}
-        return [self._window.completion(said.get(i)) for i in range(len(conversations))]
+        sampled = {i: tuple(output.outputs[0].token_ids) for i, output in zip(fitting, outputs, strict=True)}
+        return [self._window.completion(sampled.get(i)) for i in range(len(conversations))]
 
     def forget(self, key: str) -> None:
-        """Nothing is kept by episode: vLLM drops what was not read for longest when it needs the room."""
+        """Does nothing: vLLM evicts the least recently used blocks of its cache."""
 
     def _parameters(self, conversation: Conversation, sampling: Sampling) -> Any:
         return _vllm().SamplingParams(
@@ -96,18 +95,18 @@ class VllmPolicy:
             max_tokens=sampling.max_new_tokens,
             seed=seeds.derive(conversation.seed, "turn", len(conversation.turns)),
             stop_token_ids=[self._end_of_turn],
-            ignore_eos=True,  # a checkpoint's other end tokens end no turn
+            ignore_eos=True,  # only the end-of-turn token ends a turn
             detokenize=False,
         )
 
 
 def _vllm() -> Any:
-    """The library, its engine in this process; raises `UserError` where it cannot be imported."""
+    """The vLLM module, set to run its engine in this process; raises `UserError` if it cannot be imported."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     try:
         return importlib.import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"`sampler.engine` is vllm, which does not load here ({error}); run the stage in the image `sample` "
+            f"`sampler.engine` is vllm, which cannot be imported ({error}); run the stage in the image `sample` "
             "(docs/containers.md), or set sampler.engine=transformers."
         ) from error

@@ -29,7 +29,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         ref = policy_dir.seal(out, name=name, base=manifest.hub, revision=manifest.revision)
         return {"policy": ref.sha256, "linked": names}
     if model.endpoint:
-        ref = openai.name(model.endpoint.model)
+        ref = openai.endpoint_ref(model.endpoint.model)
         files.write_bytes(out / policy_dir.REF_NAME, ref.to_json().encode() + b"\n")
         return {"policy": ref.sha256}
     if model.tiny is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from coevolve.config.sections import EndpointConfig
 from coevolve.policies import openai
-from coevolve.policies.openai import Habits, OpenAIPolicy, Usage
+from coevolve.policies.openai import EndpointSettings, OpenAIPolicy, Usage
 from coevolve.storage import jsonl
 from coevolve.workflow.job import Job
 
@@ -15,8 +15,8 @@ _USAGE = "usage.jsonl"
 
 def asked(job: Job, endpoint: EndpointConfig, policy: str) -> OpenAIPolicy:
     """The model that the input called `policy` names; its answers are counted in the job's work folder."""
-    openai.check(job.policy(policy), endpoint.model)
-    habits = Habits(
+    openai.check_ref(job.policy(policy), endpoint.model)
+    settings = EndpointSettings(
         concurrency=endpoint.concurrency,
         timeout=endpoint.timeout_seconds,
         retries=endpoint.retries,
@@ -24,7 +24,7 @@ def asked(job: Job, endpoint: EndpointConfig, policy: str) -> OpenAIPolicy:
         length=endpoint.length,
     )
     journal = jsonl.Journal(job.work / _USAGE, Usage)
-    return OpenAIPolicy(endpoint.model, habits, context=job.model.context, journal=journal)
+    return OpenAIPolicy(endpoint.model, settings, context=job.model.context, journal=journal)
 
 
 def spent(job: Job) -> dict[str, Any]:
@@ -32,4 +32,4 @@ def spent(job: Job) -> dict[str, Any]:
     endpoint, path = job.model.endpoint, job.work / _USAGE
     if endpoint is None or not path.exists():
         return {}
-    return {"spent": openai.bill(jsonl.read(path, Usage), endpoint.price_in, endpoint.price_out)}
+    return {"spent": openai.spending(jsonl.read(path, Usage), endpoint.price_in, endpoint.price_out)}

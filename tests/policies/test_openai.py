@@ -15,12 +15,12 @@ from coevolve.errors import UserError
 from coevolve.policies import openai
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
-from coevolve.policies.openai import Habits, OpenAIPolicy, Usage
+from coevolve.policies.openai import EndpointSettings, OpenAIPolicy, Usage
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.storage import files, jsonl
 from coevolve.types import PolicyRef, Sampling
 
-HABITS = Habits(concurrency=4, timeout=5.0, retries=2, seeds=True, length="max_tokens")
+SETTINGS = EndpointSettings(concurrency=4, timeout=5.0, retries=2, seeds=True, length="max_tokens")
 SAMPLING = Sampling(temperature=0.0, max_new_tokens=10)
 CONTEXT = 160  # some of the episodes do not fit
 
@@ -33,7 +33,7 @@ class Local(TransformersPolicy):
         super().__init__(llama(), tokenizer("tiny"), ref, slots=4, context=context, long_prompt="end")
 
     def complete(self, conversations, sampling):
-        return [replace(said, token_ids=()) for said in super().complete(conversations, sampling)]
+        return [replace(completion, token_ids=()) for completion in super().complete(conversations, sampling)]
 
 
 def reads(conversation):
@@ -64,8 +64,8 @@ def journal(tmp_path):
     opened.close()
 
 
-def asked(journal, context=4096, model=MODEL, **habits):
-    return OpenAIPolicy(model, replace(HABITS, **habits), context=context, journal=journal)
+def connect(journal, context=4096, model=MODEL, **changes):
+    return OpenAIPolicy(model, replace(SETTINGS, **changes), context=context, journal=journal)
 
 
 def conversation(number=0):
@@ -80,23 +80,23 @@ def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, jour
     with serving(local, count=lambda messages: len(renderer.prompt_ids(messages))) as running:
         monkeypatch.setenv("OPENAI_BASE_URL", running.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        remote = play(asked(journal, context=CONTEXT), tmp_path / "remote.jsonl", max_new_tokens=10)
+        remote = play(connect(journal, context=CONTEXT), tmp_path / "remote.jsonl", max_new_tokens=10)
     assert remote == play(Local(), tmp_path / "local.jsonl", max_new_tokens=10)
     assert {episode.stop.value for episode in remote} == {"context"}
     assert {turn.truncated for episode in remote for turn in episode.turns} == {True}
     assert not any(turn.token_ids for episode in remote for turn in episode.turns)
-    bill = openai.bill(journal.records, 2.0, 8.0)
-    assert bill["answers"] == len(running.bodies) == sum(len(e.turns) + 1 for e in remote)
+    spent = openai.spending(journal.records, 2.0, 8.0)
+    assert spent["answers"] == len(running.bodies) == sum(len(e.turns) + 1 for e in remote)
     for episode in remote:
         lengths = [
             len(renderer.conversation_ids(episode.prompt, episode.turns[:t])) for t in range(len(episode.turns) + 1)
         ]
-        assert bill["episodes"][f"{episode.task.task_id}#0"]["prompt_tokens"] == sum(lengths)
-    assert bill["cost"] == pytest.approx((2 * bill["prompt_tokens"] + 8 * bill["completion_tokens"]) / 1e6)
+        assert spent["episodes"][f"{episode.task.task_id}#0"]["prompt_tokens"] == sum(lengths)
+    assert spent["cost"] == pytest.approx((2 * spent["prompt_tokens"] + 8 * spent["completion_tokens"]) / 1e6)
 
 
 def test_a_player_that_reads_opens_every_door_and_leaves_no_key(server, tmp_path, journal):
-    episodes = play(asked(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
+    episodes = play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
     assert [episode.reward for episode in episodes] == [1.0] * 6
     assert not [path for path in tmp_path.rglob("*") if KEY in path.read_text()]
 
@@ -115,8 +115,8 @@ def test_a_player_that_reads_opens_every_door_and_leaves_no_key(server, tmp_path
 def test_what_passes_is_asked_again(server, journal, fault, pause):
     server.faults.append(fault)
     began = time.monotonic()
-    (said,) = asked(journal, timeout=0.3).complete([conversation()], SAMPLING)
-    assert said.text == "Action: go right"
+    (completion,) = connect(journal, timeout=0.3).complete([conversation()], SAMPLING)
+    assert completion.text == "Action: go right"
     assert len(server.bodies) == 2
     assert time.monotonic() - began >= pause
     assert len(journal.records) == 1
@@ -126,80 +126,80 @@ def test_what_passes_is_asked_again(server, journal, fault, pause):
     ("fault", "sentence"),
     [
         (refusing(401, f"Incorrect API key provided: {KEY}"), "OPENAI_API_KEY is not accepted"),
-        (refusing(403, f"{KEY} may not"), "may not use model `tiny`"),
+        (refusing(403, f"{KEY} may not"), "has no access to model `tiny`"),
         (refusing(404, f"no such thing for {KEY}"), "correct `endpoint.model` or OPENAI_BASE_URL"),
-        (refusing(400, f"no seed for {KEY}"), "refused.*`endpoint` section"),
-        (refusing(422, f"no top_p for {KEY}"), "refused.*`endpoint` section"),
+        (refusing(400, f"no seed for {KEY}"), "rejected.*`endpoint` section"),
+        (refusing(422, f"no top_p for {KEY}"), "rejected.*`endpoint` section"),
         (refusing(429, f"{KEY} is out of credit"), "too many requests .*kept"),
         (refusing(429, "come tomorrow", Retry_After="86400"), "too many requests .*kept"),
         (refusing(500, f"trouble with {KEY}"), "still failing .*kept"),
-        (closing, "no answer .*kept"),
-        (stalling(0.4), "no answer .*kept"),
-        (lambda chat: chat.send(200, "<html>hello</html>", kind="text/html") or True, "no chat completion"),
-        (lambda chat: chat.send(200, {"choices": []}) or True, "no chat completion"),
-        (lambda chat: chat.send(200, "{torn") or True, "no chat completion"),
+        (closing, "no response .*kept"),
+        (stalling(0.4), "no response .*kept"),
+        (lambda chat: chat.send(200, "<html>hello</html>", kind="text/html") or True, "not a chat completion"),
+        (lambda chat: chat.send(200, {"choices": []}) or True, "not a chat completion"),
+        (lambda chat: chat.send(200, "{torn") or True, "not a chat completion"),
     ],
 )
 def test_what_stays_is_one_sentence_without_the_key(server, journal, fault, sentence):
     server.faults.extend([fault] * 2)
     with pytest.raises(UserError, match=sentence) as raised:
-        asked(journal, retries=1, timeout=0.2).complete([conversation()], SAMPLING)
+        connect(journal, retries=1, timeout=0.2).complete([conversation()], SAMPLING)
     assert KEY not in "".join(traceback.format_exception(raised.value))
     assert f"127.0.0.1:{server.server_port}" in str(raised.value)
 
 
 def test_an_unknown_model_and_a_wrong_key_are_told(server, journal, monkeypatch):
-    with pytest.raises(UserError, match="model `gigantic` is not there"):
-        asked(journal, model="gigantic").complete([conversation()], SAMPLING)
+    with pytest.raises(UserError, match="model `gigantic` was not found"):
+        connect(journal, model="gigantic").complete([conversation()], SAMPLING)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
     with pytest.raises(UserError, match="not accepted") as raised:
-        asked(journal).complete([conversation()], SAMPLING)
+        connect(journal).complete([conversation()], SAMPLING)
     assert "sk-wrong" not in str(raised.value)
 
 
 def test_no_key_and_no_server_are_told(server, journal, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://someone:secret@127.0.0.1:9/v1")
-    with pytest.raises(UserError, match=r"127\.0\.0\.1:9: no answer") as raised:
-        asked(journal, retries=0).complete([conversation()], SAMPLING)
+    with pytest.raises(UserError, match=r"127\.0\.0\.1:9: no response") as raised:
+        connect(journal, retries=0).complete([conversation()], SAMPLING)
     assert "secret" not in str(raised.value)
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(UserError, match="OPENAI_API_KEY: not set"):
-        asked(journal)
+        connect(journal)
 
 
 def test_what_was_answered_before_a_failure_is_counted(server, journal):
     """The second conversation fails; the first was paid for."""
-    assert len(asked(journal, concurrency=1).complete([conversation()], SAMPLING)) == 1
+    assert len(connect(journal, concurrency=1).complete([conversation()], SAMPLING)) == 1
     server.faults.extend([lambda chat: False, refusing(401)])
     with pytest.raises(UserError):
-        asked(journal, concurrency=1).complete([conversation(), conversation(1)], SAMPLING)
+        connect(journal, concurrency=1).complete([conversation(), conversation(1)], SAMPLING)
     reopened = jsonl.Journal(journal.path, Usage)
-    assert openai.bill(reopened.records, 0.0, 0.0)["episodes"]["door0#0"]["answers"] == 2
+    assert openai.spending(reopened.records, 0.0, 0.0)["episodes"]["door0#0"]["answers"] == 2
     reopened.close()
 
 
 @pytest.mark.parametrize("words", ["context_length_exceeded", None])
 def test_a_conversation_that_is_refused_as_too_long_does_not_fit(server, journal, words):
     server.faults.append(refusing(400, "This model's maximum context length is 12 tokens", words))
-    (said,) = asked(journal).complete([conversation()], SAMPLING)
-    assert not said.fits
+    (completion,) = connect(journal).complete([conversation()], SAMPLING)
+    assert not completion.fits
     assert not journal.records
 
 
 def test_as_many_requests_at_once_as_allowed_answered_in_order(server, journal):
     server.pause = 0.05
-    found = asked(journal, concurrency=3).complete([conversation(number) for number in range(12)], SAMPLING)
+    completions = connect(journal, concurrency=3).complete([conversation(number) for number in range(12)], SAMPLING)
     assert server.most == 3
-    assert [said.text for said in found] == ["Action: go right"] * 12
+    assert [completion.text for completion in completions] == ["Action: go right"] * 12
     assert {usage.key for usage in journal.records} == {f"door{number}#0" for number in range(12)}
 
 
 def test_a_request_says_what_was_asked_for(server, journal, tmp_path):
-    play(asked(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
+    play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
     seeds = [body["seed"] for body in server.bodies]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**31 for seed in seeds)
-    asked(journal, seeds=False, length="max_completion_tokens").complete([conversation()], SAMPLING)
+    connect(journal, seeds=False, length="max_completion_tokens").complete([conversation()], SAMPLING)
     assert server.bodies[-1] == {
         "model": MODEL,
         "messages": [{"role": "user", "content": "You are in room 0."}],
@@ -210,14 +210,14 @@ def test_a_request_says_what_was_asked_for(server, journal, tmp_path):
 
 
 def test_a_policy_is_named_by_its_model_and_endpoint(server, tmp_path, monkeypatch):
-    ref = openai.name(MODEL)
+    ref = openai.endpoint_ref(MODEL)
     files.write_bytes(tmp_path / "policy.json", ref.to_json().encode())
-    openai.check(tmp_path, MODEL)
+    openai.check_ref(tmp_path, MODEL)
     monkeypatch.setenv("OPENAI_API_KEY", "another")
-    assert openai.name(MODEL) == ref
-    assert openai.name("other") != ref
+    assert openai.endpoint_ref(MODEL) == ref
+    assert openai.endpoint_ref("other") != ref
     with pytest.raises(UserError, match="rerun"):
-        openai.check(tmp_path / "nowhere", MODEL)
+        openai.check_ref(tmp_path / "nowhere", MODEL)
     monkeypatch.delenv("OPENAI_BASE_URL")
     with pytest.raises(UserError, match=r"another endpoint than api\.openai\.com"):
-        openai.check(tmp_path, MODEL)
+        openai.check_ref(tmp_path, MODEL)

@@ -16,7 +16,7 @@ from stages import corridor
 from coevolve.config.sections import SftConfig
 from coevolve.config.suite import load_suite
 from coevolve.policies.hf import TransformersPolicy
-from coevolve.policies.openai import Habits, OpenAIPolicy, Usage
+from coevolve.policies.openai import EndpointSettings, OpenAIPolicy, Usage
 from coevolve.stages import sft
 from coevolve.storage import jsonl
 
@@ -24,14 +24,14 @@ pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uv
 pytest.importorskip("uvicorn", reason="`transformers serve` needs fastapi and uvicorn")
 pytestmark = pytest.mark.slow
 
-HABITS = Habits(concurrency=2, timeout=60.0, retries=2, seeds=True, length="max_tokens")
+SETTINGS = EndpointSettings(concurrency=2, timeout=60.0, retries=2, seeds=True, length="max_tokens")
 
 
 class Local(TransformersPolicy):
     """A policy whose turns are read again as text, as an endpoint's are."""
 
     def complete(self, conversations, sampling):
-        return [replace(said, token_ids=()) for said in super().complete(conversations, sampling)]
+        return [replace(completion, token_ids=()) for completion in super().complete(conversations, sampling)]
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +55,12 @@ def served(policy, log):
     start = "from transformers.cli.transformers import main; main()"
     command = [sys.executable, "-c", start, "serve", str(policy)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    with log.open("w") as said:
+    with log.open("w") as output:
         process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
             env=environment,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
     try:
         for _ in range(120):
@@ -79,11 +79,11 @@ def test_episodes_are_those_played_here(policy, tmp_path, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "any-word")
         usage = jsonl.Journal(tmp_path / "usage.jsonl", Usage)
-        asked = OpenAIPolicy(str(policy), HABITS, context=corridor.CONTEXT, journal=usage)
-        remote = play(asked, tmp_path / "remote.jsonl", max_new_tokens=30)
+        served_policy = OpenAIPolicy(str(policy), SETTINGS, context=corridor.CONTEXT, journal=usage)
+        remote = play(served_policy, tmp_path / "remote.jsonl", max_new_tokens=30)
         usage.close()
     local = Local.load(policy, slots=4, context=corridor.CONTEXT, long_prompt="end")
     assert remote == play(local, tmp_path / "local.jsonl", max_new_tokens=30)
     assert sum(episode.reward for episode in remote) > 3
     ids = [local._renderer.conversation_ids(e.prompt, e.turns[:turn]) for e in remote for turn in range(len(e.turns))]
-    assert sorted(one.prompt_tokens for one in usage.records) == sorted(len(own) for own in ids)
+    assert sorted(response.prompt_tokens for response in usage.records) == sorted(len(prompt) for prompt in ids)

@@ -126,15 +126,15 @@ def test_asked_again_it_answers_the_same():
 def test_the_cache_is_used_across_turns(monkeypatch):
     acting = policy(slots=2)
     read = []
-    engine_read = acting._engine.read
+    decoder_prefill = acting._decoder.prefill
 
-    def watched(passages):
-        read.extend(passages)
-        return engine_read(passages)
+    def watched(prefills):
+        read.extend(prefills)
+        return decoder_prefill(prefills)
 
-    monkeypatch.setattr(acting._engine, "read", watched)
+    monkeypatch.setattr(acting._decoder, "prefill", watched)
     play(acting, [opening(1)], GREEDY, turns=3)
-    assert [passage.start for passage in read] == [0, len(read[0].ids), len(read[0].ids) + len(read[1].ids)]
+    assert [prefill.start for prefill in read] == [0, len(read[0].ids), len(read[0].ids) + len(read[1].ids)]
 
 
 def test_seeds_and_turns_decide_what_is_sampled():

@@ -1,4 +1,4 @@
-"""Forward passes: the right numbers, and the same bits whoever takes part."""
+"""Forward passes: the right numbers, and the same bits whatever the batch."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from coevolve.errors import UserError
 from coevolve.policies.attention_spans import exact_spans, shortest
-from coevolve.policies.kv_cache import CHUNK, LANES, Engine, Passage
+from coevolve.policies.kv_cache import CHUNK, PREFILL_ROWS, CachedDecoder, Prefill
 
 MODELS = {"llama": llama(), "qwen3": qwen3()}
 
@@ -33,57 +33,56 @@ def ids_of(length, seed):
     return tuple(torch.randint(0, 400, (length,), generator=torch.Generator().manual_seed(seed)).tolist())
 
 
-def engine_of(name="llama", slots=3, batch=2, context=400):
-    return Engine(MODELS[name], slots=slots, batch=batch, context=context)
+def decoder_of(name="llama", slots=3, batch=2, context=400):
+    return CachedDecoder(MODELS[name], slots=slots, batch=batch, context=context)
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, LANES * CHUNK + 3])
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, PREFILL_ROWS * CHUNK + 3])
 def test_logits_are_those_of_the_model(name, length):
-    engine = engine_of(name)
+    decoder = decoder_of(name)
     ids, tail = ids_of(length, seed=0), ids_of(4, seed=9)
-    found = [engine.read([Passage(2, 0, ids_of(5, seed=1)), Passage(1, 0, ids)])[1]]
+    logits = [decoder.prefill([Prefill(2, 0, ids_of(5, seed=1)), Prefill(1, 0, ids)])[1]]
     for offset, token in enumerate(tail):
-        found.append(engine.step({1: (length + offset, token)})[1])
+        logits.append(decoder.decode({1: (length + offset, token)})[1])
     whole = MODELS[name](torch.tensor([ids + tail])).logits[0, length - 1 :]
-    assert torch.allclose(torch.stack(found), whole, atol=2e-4)
+    assert torch.allclose(torch.stack(logits), whole, atol=2e-4)
 
 
-def bits(name, slots, batch, lane, slot, company, pieces):
+def bits(name, slots, batch, row, slot, batched, pieces):
     """The bits of one conversation's logits: read in `pieces`, then three steps, the others doing likewise."""
-    ids, engine = ids_of(150, seed=0), engine_of(name, slots, batch, context=512)
-    others = [other for other in range(slots) if other != slot][: batch - 1] if company else []
-    crowd = [Passage(other, 0, ids_of(1 + (137 * other) % 490, seed=other + 1)) for other in others]
-    lane = min(lane, len(crowd))
+    ids, decoder = ids_of(150, seed=0), decoder_of(name, slots, batch, context=512)
+    others = [other for other in range(slots) if other != slot][: batch - 1] if batched else []
+    neighbours = [Prefill(other, 0, ids_of(1 + (137 * other) % 490, seed=other + 1)) for other in others]
+    row = min(row, len(neighbours))
     for start, end in itertools.pairwise([0, *pieces]):
-        engine.read([*crowd[:lane], Passage(slot, start, ids[start:end]), *crowd[lane:]])
-    logits = engine.read([*crowd[:lane], Passage(slot, pieces[-1], ids[pieces[-1] :]), *crowd[lane:]])
-    seen = [logits[lane].numpy().tobytes()]
-    busy = {
-        i: (len(passage.ids), 7) for i, passage in enumerate([*crowd[:lane], *crowd[:1], *crowd[lane:]]) if i != lane
-    }
+        decoder.prefill([*neighbours[:row], Prefill(slot, start, ids[start:end]), *neighbours[row:]])
+    logits = decoder.prefill([*neighbours[:row], Prefill(slot, pieces[-1], ids[pieces[-1] :]), *neighbours[row:]])
+    seen = [logits[row].numpy().tobytes()]
+    rows = [*neighbours[:row], *neighbours[:1], *neighbours[row:]]
+    active = {i: (len(prefill.ids), 7) for i, prefill in enumerate(rows) if i != row}
     for offset, token in enumerate(ids_of(3, seed=9)):
-        seen.append(engine.step({lane: (len(ids) + offset, token), **busy})[lane].numpy().tobytes())
+        seen.append(decoder.decode({row: (len(ids) + offset, token), **active})[row].numpy().tobytes())
     return seen
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("slots", "batch"), [(1, 1), (5, 3), (16, 8), (16, 16)])
-def test_bits_do_not_depend_on_slot_lane_neighbours_or_what_was_cached(name, slots, batch):
-    alone = bits(name, slots, batch, lane=0, slot=0, company=False, pieces=[120])
+def test_bits_do_not_depend_on_slot_row_neighbours_or_what_was_cached(name, slots, batch):
+    alone = bits(name, slots, batch, row=0, slot=0, batched=False, pieces=[120])
     for slot in {0, slots // 2, slots - 1}:
-        for lane in {0, batch - 1}:
-            assert bits(name, slots, batch, lane, slot, company=True, pieces=[120]) == alone
-            assert bits(name, slots, batch, lane, slot, company=True, pieces=[40, 41, 149]) == alone
+        for row in {0, batch - 1}:
+            assert bits(name, slots, batch, row, slot, batched=True, pieces=[120]) == alone
+            assert bits(name, slots, batch, row, slot, batched=True, pieces=[40, 41, 149]) == alone
 
 
-def test_what_was_stepped_through_leaves_no_trace():
-    ids, engine = ids_of(90, seed=0), engine_of()
-    fresh = engine.read([Passage(0, 0, ids)])[0].clone()
-    engine.read([Passage(1, 0, ids[:50])])
+def test_decoding_leaves_the_prefill_cache_unchanged():
+    ids, decoder = ids_of(90, seed=0), decoder_of()
+    fresh = decoder.prefill([Prefill(0, 0, ids)])[0].clone()
+    decoder.prefill([Prefill(1, 0, ids[:50])])
     for offset, token in enumerate(ids_of(30, seed=4)):
-        engine.step({0: (50 + offset, token)})
-    assert torch.equal(engine.read([Passage(1, 50, ids[50:])])[0], fresh)
+        decoder.decode({0: (50 + offset, token)})
+    assert torch.equal(decoder.prefill([Prefill(1, 50, ids[50:])])[0], fresh)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -93,14 +92,15 @@ def test_bits_do_not_depend_on_how_far_attention_spans(heads, threads, monkeypat
     model = grouped(*heads)
     ids = ids_of(500, seed=0)
     torch.set_num_threads(threads)
-    narrow, wide = (Engine(model, slots=3, batch=2, context=512) for _ in range(2))
-    assert len(narrow._shelf.spans) > 1 and len(narrow._desk.spans) > 1, "this machine gains nothing from shorter spans"
-    monkeypatch.setattr(wide._shelf, "spans", [512])
-    monkeypatch.setattr(wide._desk, "spans", [512])
+    narrow, wide = (CachedDecoder(model, slots=3, batch=2, context=512) for _ in range(2))
+    for cache in (narrow._prefill_cache, narrow._decode_cache):
+        assert len(cache.spans) > 1, "no shorter span is exact on this machine"
+    for cache in (wide._prefill_cache, wide._decode_cache):
+        monkeypatch.setattr(cache, "spans", [512])
     for start, end in itertools.pairwise([0, 30, 60, 70, 150, 220, 300, 370, 440, 490]):
-        passage = Passage(1, start, ids[start:end])
-        assert torch.equal(narrow.read([passage])[0], wide.read([passage])[0])
-        assert torch.equal(narrow.step({0: (end, 7)})[0], wide.step({0: (end, 7)})[0])
+        prefill = Prefill(1, start, ids[start:end])
+        assert torch.equal(narrow.prefill([prefill])[0], wide.prefill([prefill])[0])
+        assert torch.equal(narrow.decode({0: (end, 7)})[0], wide.decode({0: (end, 7)})[0])
 
 
 def test_spans_end_with_the_width_and_need_no_bits_off_the_cpu():
@@ -118,7 +118,7 @@ def test_spans_end_with_the_width_and_need_no_bits_off_the_cpu():
 def test_models_that_are_not_supported_are_refused():
     model = llama()
     with pytest.raises(UserError, match="exceeds the model's 512 positions"):
-        Engine(model, slots=1, batch=1, context=513)
+        CachedDecoder(model, slots=1, batch=1, context=513)
     model.config.model_type = "mamba"
     with pytest.raises(UserError, match="`mamba` is not supported"):
-        Engine(model, slots=1, batch=1, context=10)
+        CachedDecoder(model, slots=1, batch=1, context=10)

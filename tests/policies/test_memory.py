@@ -1,57 +1,58 @@
-"""Fewer slots than were asked for: how many memory holds, and what a policy says that has few."""
+"""Slots of the KV cache: how many fit into memory, and the same completions with few of them."""
 
 import logging
 
 import pytest
 import torch
-from policies.test_transformers import GREEDY, SAMPLED, generated, opening, play, policy
+from policies.test_hf import GREEDY, SAMPLED, generated, opening, play, policy
 from templates.models import llama, qwen3, tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.policies import memory
-from coevolve.policies.kv_cache import Engine, cache_bytes
-from coevolve.policies.memory import GPU_SHARE, batch_of, fitting, free_bytes
+from coevolve.policies.kv_cache import CachedDecoder, cache_bytes
+from coevolve.policies.memory import GPU_SHARE, decode_batch, free_bytes, slots_within
 
 MODELS = {"tiny": llama(), "qwen3": qwen3(), "half": llama().to(torch.bfloat16)}
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
-def test_two_slots_say_to_nine_conversations_what_many_say(sampling):
+def test_nine_conversations_complete_alike_with_two_slots_and_with_many(sampling):
     conversations = [opening(number) for number in range(9)]
     few, many = policy(slots=2), policy(slots=18)
     assert play(few, conversations, sampling) == play(many, conversations, sampling)
-    assert len(few._seats._taken) == 2 and len(many._seats._taken) == 9
+    assert len(few._table._used) == 2 and len(many._table._used) == 9
 
 
-def test_one_slot_says_what_transformers_generates():
+def test_with_a_single_slot_tokens_are_those_of_generate():
     renderer, single = Renderer(tokenizer("tiny")), policy(slots=1)
     conversations = [opening(number) for number in range(3)]
-    said = [completion.token_ids for completion in single.complete(conversations, GREEDY)]
-    assert said == [generated("tiny", renderer.prompt_ids(conversation.prompt)) for conversation in conversations]
+    sampled = [completion.token_ids for completion in single.complete(conversations, GREEDY)]
+    assert sampled == [generated("tiny", renderer.prompt_ids(conversation.prompt)) for conversation in conversations]
 
 
-def held(engine):
-    """Bytes of the keys and values of an engine's shelf and desk."""
-    return sum(tensor.nbytes for tensor in (*engine._shelf.kept, engine._shelf._seen, *engine._desk._held))
+def allocated(decoder):
+    """Bytes of the keys and values in both caches."""
+    prefill, decode = decoder._prefill_cache, decoder._decode_cache
+    return sum(tensor.nbytes for tensor in (*prefill.states, prefill._gathered, *decode.states))
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("slots", "batch", "context"), [(1, 1, 64), (5, 3, 100), (16, 8, 512)])
-def test_the_reckoned_bytes_are_those_allocated(name, slots, batch, context):
-    engine = Engine(MODELS[name], slots=slots, batch=batch, context=context)
-    found = cache_bytes(MODELS[name], slots=slots, batch=batch, context=context)
-    assert held(engine) == found
+def test_the_estimated_bytes_are_those_allocated(name, slots, batch, context):
+    decoder = CachedDecoder(MODELS[name], slots=slots, batch=batch, context=context)
+    estimated = cache_bytes(MODELS[name], slots=slots, batch=batch, context=context)
+    assert allocated(decoder) == estimated
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 63])
 def test_as_many_slots_as_fit_and_never_none(slots):
     model = MODELS["tiny"]
-    room = cache_bytes(model, slots=slots, batch=batch_of(slots), context=256)
-    assert fitting(model, 64, 256, room) == slots
-    assert fitting(model, 64, 256, room - 1) == max(1, slots - 1)
-    assert fitting(model, slots, 256, 10 * room) == slots
-    assert fitting(model, 64, 256, 0) == 1
+    budget = cache_bytes(model, slots=slots, batch=decode_batch(slots), context=256)
+    assert slots_within(model, 64, 256, budget) == slots
+    assert slots_within(model, 64, 256, budget - 1) == max(1, slots - 1)
+    assert slots_within(model, slots, 256, 10 * budget) == slots
+    assert slots_within(model, 64, 256, 0) == 1
 
 
 def test_a_model_of_7b_beside_its_weights_on_80_gb():
@@ -59,10 +60,10 @@ def test_a_model_of_7b_beside_its_weights_on_80_gb():
     with torch.device("meta"):
         shape = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008}
         model = LlamaForCausalLM(LlamaConfig(**shape, dtype="bfloat16")).to(torch.bfloat16)
-    room = int(GPU_SHARE * (80e9 - sum(weight.nbytes for weight in model.parameters())))
-    slots = fitting(model, 64, 4096, room)
+    budget = int(GPU_SHARE * (80e9 - sum(weight.nbytes for weight in model.parameters())))
+    slots = slots_within(model, 64, 4096, budget)
     assert slots == 15
-    assert 47e9 < cache_bytes(model, slots=slots, batch=8, context=4096) <= room
+    assert 47e9 < cache_bytes(model, slots=slots, batch=8, context=4096) <= budget
 
 
 def test_a_policy_takes_as_many_slots_as_there_is_memory_for(monkeypatch, caplog):
@@ -71,7 +72,7 @@ def test_a_policy_takes_as_many_slots_as_there_is_memory_for(monkeypatch, caplog
     with caplog.at_level(logging.INFO):
         tight = policy(slots=64)
     assert 1 < tight.slots < 20
-    assert f"keys and values of {tight.slots} of 64 conversations" in caplog.text
+    assert f"KV cache for {tight.slots} of 64 conversations" in caplog.text
     conversations = [opening(number) for number in range(9)]
     assert play(tight, conversations, GREEDY) == play(policy(slots=64), conversations, GREEDY)
     monkeypatch.setattr(memory, "CPU_SHARE", 0.0)
@@ -81,10 +82,10 @@ def test_a_policy_takes_as_many_slots_as_there_is_memory_for(monkeypatch, caplog
 def test_what_control_groups_leave_counts(tmp_path):
     job = tmp_path / "sys" / "slurm" / "job"
     job.mkdir(parents=True)
-    own = tmp_path / "cgroup"
-    own.write_text("0::/slurm/job\n")
+    cgroup_file = tmp_path / "cgroup"
+    cgroup_file.write_text("0::/slurm/job\n")
     for folder, limit, current in ((job, "max", 5), (job.parent, "1000", 400), (tmp_path / "sys", "9000", 1)):
         (folder / "memory.max").write_text(f"{limit}\n")
         (folder / "memory.current").write_text(f"{current}\n")
-    assert list(memory._left(own, tmp_path / "sys")) == [600, 8999]
-    assert list(memory._left(tmp_path / "none", tmp_path / "sys")) == []
+    assert list(memory._cgroup_free_bytes(cgroup_file, tmp_path / "sys")) == [600, 8999]
+    assert list(memory._cgroup_free_bytes(tmp_path / "none", tmp_path / "sys")) == []
