@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml requirements.lock envs_setup/mysql.sh
 
 smoke: setup ## the whole paper in miniature: set-up, training, evaluation, Table 1
 	snakemake --profile smoke
-	coevolve view --config configs/smoke.yaml
+	coevolve view --suite smoke
 	@cat results/smoke/paper/table1.md results/smoke/paper/summary.md
 
 smoke-methods: setup ## every method once, small: Best-of-N, RFT, PPO, GRPO, IPR and the rest

@@ -13,6 +13,7 @@ from pathlib import Path
 from snakemake.settings.types import DeploymentMethod
 
 from coevolve.assets import images
+from coevolve.config.machine import machine_file
 from coevolve.config.suite import dotted, load_suite
 from coevolve.errors import UserError
 from coevolve.storage.files import Lock
@@ -22,9 +23,9 @@ from coevolve.workflow.targets import targets
 
 min_version("9.0")
 
-SUITE = f"configs/{config.get('suite', 'paper')}.yaml"
+SUITE = config.get("suite", "paper")
 OVERRIDES = dotted({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
-MACHINE_FILE = f"configs/machines/{config.get('machine', 'h100')}.yaml"
+MACHINE_FILE = str(machine_file(config.get("machine", "h100")))
 MACHINE = load_machine(MACHINE_FILE)
 PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
 # An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside.
@@ -49,7 +50,7 @@ def params(stage):
 # A shell command is put together when its job runs, after the loop over stages: it must not name the loop's variable.
 SET = " ".join(f"--set {shlex.quote(override)}" for override in OVERRIDES).replace("{", "{{").replace("}", "}}")
 LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --launch {MACHINE.launch or 'none'}"
-COMMAND = f"{COEVOLVE} {{rule}} --config {SUITE} {SET} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log}} 2>&1"
+COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log}} 2>&1"
 
 
 onstart:

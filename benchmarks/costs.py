@@ -1,6 +1,6 @@
 """The constants of a machine's cost model, fitted to the jobs of a suite that ran there.
 
-`python benchmarks/costs.py configs/smoke.yaml configs/machines/cpu.yaml`. What `coevolve plan` predicts of a job is a
+`python benchmarks/costs.py --suite smoke --machine cpu`. What `coevolve plan` predicts of a job is a
 sum: its start, training, playing (reading and writing, whose ratio stays as it is) and the environment's turns. Each
 part is scaled so that predictions come closest to the seconds that were measured (least squares, no part negative;
 a job's error counts by the root of its length). Environments' turns stay what they are: other benchmarks measure them.
@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import nnls
 from torch.utils.benchmark import Timer
 
-from coevolve.config.machine import Machine, load_machine
+from coevolve.config.machine import Machine, load_machine, machine_file
 from coevolve.config.suite import load_suite
 from coevolve.workflow import costs
 from coevolve.workflow.plan import Plan
@@ -25,12 +25,12 @@ STAGES = ("untrained", "pretrain", "sft", "refit", "reference", "train", "rollou
 def main() -> None:
     """Print measured against predicted before and after the fit, and the constants it gives."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("suite")
-    parser.add_argument("machine")
+    parser.add_argument("--suite", required=True, help="a name or a path")
+    parser.add_argument("--machine", required=True, help="a name or a path")
     parser.add_argument("--stages", nargs="+", default=STAGES)
     asked = parser.parse_args()
     machine = load_machine(asked.machine)
-    plan = Plan(load_suite(asked.suite), shards=machine.shards, machine=asked.machine)
+    plan = Plan(load_suite(asked.suite), shards=machine.shards, machine=str(machine_file(asked.machine)))
     stages, measured = done(plan, asked.stages)
     parts = {name: seconds(plan, slower(machine, keys), stages) for name, keys in PARTS.items()}
     before = seconds(plan, machine, stages)

@@ -105,9 +105,11 @@ class Times:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=800)
-    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "smoke.yaml", help="default: %(default)s")
+    parser.add_argument(
+        "--suite", default=ROOT / "configs" / "smoke.yaml", help="a name or a path (default: %(default)s)"
+    )
     options = parser.parse_args()
-    suite = load_suite(options.config)
+    suite = load_suite(options.suite)
     settings = suite.envs["intercode_sql"]
     assert isinstance(settings, InterCodeSqlConfig)
     asked = tasks.items(settings)

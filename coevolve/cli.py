@@ -1,23 +1,25 @@
-"""The command line: one command a stage, and `plan`, `replay` and `doctor` beside them."""
+"""The command line: a table of commands, each with its arguments and the function that runs it."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-from coevolve.assets.checks import Check
-from coevolve.config.suite import load_suite
-from coevolve.errors import UserError
-from coevolve.workflow import costs, launch, stage_table
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import MIRROR, STAGES
-from coevolve.workflow.targets import targets
+from coevolve.errors import UserError, suggestion
 
-#: What jobs read was fetched before: no library asks the network, or reports to it. Read when libraries are imported.
+if TYPE_CHECKING:
+    from coevolve.assets.checks import Check
+    from coevolve.config.suite import Suite
+
+#: Jobs read files that were fetched before: libraries stay off the network. Libraries read this when they are imported.
 OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
 )
@@ -27,135 +29,213 @@ CLAIMS = Path("configs/claims.yaml")
 IPR = Path("data/mirror/ipr")
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command: its sentence in the help, its arguments, and the function that returns its exit status."""
+
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands under one name, in titled sections; the function delays imports until the group is used."""
+
+    help: str
+    sections: Callable[[], Mapping[str, Commands]]
+
+
+Commands = Mapping[str, Command | Group]
+
+
+class Parser(argparse.ArgumentParser):
+    """Arguments of one command."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises `UserError` where argparse would print its usage."""
+        raise UserError(f"{message}; see `{self.prog} --help`.")
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command; bad input ends in one sentence on stderr and exit status 2."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    options = _parser().parse_args(arguments, argparse.Namespace(arguments=arguments))
+    """Run one command and exit; bad input ends in one sentence on stderr and exit status 2."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     try:
-        status = options.command(options)
+        status = _run("coevolve", COEVOLVE, sys.argv[1:] if arguments is None else arguments)
     except UserError as error:
         print(f"coevolve: {error}", file=sys.stderr)
         status = 2
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="coevolve", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in STAGES:
-        _add_stage(commands.add_parser(name, help=f"run the stage `{name}`"), name)
-    plan = commands.add_parser("plan", help="print what a full run executes")
-    _add_config(plan)
-    plan.add_argument("--machine", type=Path, required=True, metavar="FILE", help="one of configs/machines/*.yaml")
-    plan.set_defaults(command=_plan)
-    check = commands.add_parser("verify", help="the paper's claims: 0 reproduced, 1 one contradicted, 3 none decided")
-    _add_config(check)
-    check.add_argument("--as-if", action="store_true", help="judge orders on what is not about the paper's setting")
-    check.add_argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md there")
-    check.add_argument("--model", help="of a suite with several: whose results (default: the first's)")
-    check.set_defaults(command=_verify)
-    named = commands.add_parser("targets", help="what can be asked of snakemake by name")
-    _add_config(named)
-    named.set_defaults(command=_targets)
-    why = commands.add_parser("why", help="walk back from a printed cell to all that it was made from")
-    _add_config(why)
-    why.add_argument("cell", nargs="*", metavar="CELL", help="words of its name; left out: list the cells")
-    why.add_argument("--json", action="store_true", help="everything, for machines")
-    why.set_defaults(command=_why)
-    view = commands.add_parser("view", help="write episodes and pairs as pages to look at without a server")
-    _add_config(view)
-    view.add_argument("--out", type=Path, metavar="DIR", help="where to (default: `view` among the suite's results)")
-    view.set_defaults(command=_view)
-    _add_replay(commands.add_parser("replay", help="replay recorded trajectories and compare every observation"))
-    ipr = commands.add_parser("import", help="take IPR's archives apart into the files that a config names")
-    ipr.add_argument("archives", type=Path, nargs="+", metavar="ARCHIVE", help="the zip files of IPR's setup.sh")
-    ipr.add_argument("--out", type=Path, default=IPR, help="where to (default: %(default)s)")
-    ipr.set_defaults(command=_import_ipr)
-    doctor = commands.add_parser("doctor", help="check in seconds whether this machine can run a suite")
-    doctor.add_argument("--config", type=Path, metavar="SUITE", help="what this suite needs is looked for")
-    doctor.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
-    doctor.add_argument("--machine", type=Path, metavar="FILE", help="one of configs/machines/*.yaml")
-    doctor.add_argument("--profile", metavar="NAME", help="its suite and machine; of `slurm`, the cluster too")
-    doctor.set_defaults(command=_doctor)
-    _add_mirror(commands.add_parser("mirror", help="what a suite needs from outside"))
-    return parser
+def _run(prog: str, group: Group, arguments: list[str]) -> int:
+    """Run the command of the group that the first argument names; returns the exit status."""
+    sections = group.sections()
+    commands = {name: command for section in sections.values() for name, command in section.items()}
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        width = max(map(len, commands))
+        lines = [f"usage: {prog} NAME ...", "", group.help, ""]
+        for title, section in sections.items():
+            lines += [f"{title}:", *(f"  {name:{width}}  {command.help}" for name, command in section.items()), ""]
+        print("\n".join([*lines, f"`{prog} NAME --help` lists the arguments of one."]))
+        return 0
+    if name not in commands:
+        hint = suggestion(name, commands) or f"; see `{prog} --help`."
+        raise UserError(f"`{prog} {name}` does not exist{hint}")
+    command = commands[name]
+    if isinstance(command, Group):
+        return _run(f"{prog} {name}", command, rest)
+    parser = Parser(prog=f"{prog} {name}", description=command.help)
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(rest, argparse.Namespace(arguments=rest)))
 
 
-def _add_mirror(parser: argparse.ArgumentParser) -> None:
-    ways = parser.add_subparsers(required=True, metavar="WAY")
-    listing = ways.add_parser("list", help="what must be put where on a cluster without a network")
-    listing.set_defaults(command=_list_mirror)
-    verify = ways.add_parser("verify", help="whether it is there, byte for byte")
-    verify.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")
-    verify.set_defaults(command=_verify_mirror)
-    for one in (listing, verify):
-        _add_config(one)
+def _suite(options: argparse.Namespace) -> Suite:
+    from coevolve.config.suite import load_suite
+
+    return load_suite(options.suite, options.set)
 
 
-def _add_replay(parser: argparse.ArgumentParser) -> None:
-    envs = parser.add_subparsers(required=True, metavar="ENV")
-    sciworld = envs.add_parser("sciworld", help="the kit's own trajectories, or recorded gold paths")
-    sciworld.add_argument("file", type=Path, nargs="?", default=GOLD, help="recorded episodes (default: %(default)s)")
-    sciworld.set_defaults(command=_replay_sciworld)
-    sql = envs.add_parser("intercode_sql", help="a run that InterCode recorded in 2023")
-    sql.add_argument("--recorded", type=Path, required=True, metavar="FILE", help="the recorded run")
-    sql.add_argument("--items", type=Path, metavar="FILE", help="ic_spider_dev.json (default: near the recorded run)")
-    sql.add_argument("--dump", type=Path, default=DUMP, metavar="FILE", help="the databases (default: %(default)s)")
-    sql.add_argument("--engine", choices=["mysql", "mariadb"], help="default: MySQL, else MariaDB")
-    sql.add_argument("--server", metavar="ADDRESS", help="user@host:port of a server that holds the databases")
-    sql.set_defaults(command=_replay_sql)
-    shop = envs.add_parser("webshop", help="what upstream answered, or a checkout of upstream beside ours")
-    shop.add_argument("--catalogue", type=Path, metavar="DIR", help="folder with upstream's product files")
-    shop.add_argument("--traces", type=Path, metavar="FILE", help="what upstream answered on them")
-    shop.add_argument("--goals", type=Path, metavar="FILE", help="upstream's human_goals.json, instead of traces")
-    shop.add_argument("--tagger", choices=["stand_in", "spacy", "approximate"], default="stand_in")
-    shop.add_argument("--upstream", type=Path, metavar="PATH", help="a WebShop checkout, instead of traces")
-    shop.add_argument("--python", type=Path, default=Path("python3"), help="the interpreter the checkout runs in")
-    shop.add_argument("--episodes", type=int, default=20, metavar="N", help="random episodes beside a checkout")
-    shop.add_argument("--synthetic", action="store_true", help="synthetic goals beside a checkout")
-    shop.set_defaults(command=_replay_webshop)
-    for one in (sciworld, sql):
-        one.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, required=True, help="suite, one of configs/*.yaml")
+def _suite_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    parser.add_argument("--suite", required=required, help="a name, such as smoke for configs/smoke.yaml, or a path")
     parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
 
 
-def _add_stage(parser: argparse.ArgumentParser, name: str) -> None:
-    _add_config(parser)
-    parser.add_argument("--out", type=Path, required=True, help="directory of the results, replaced whole")
+def _machine_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    text = "a name, such as h100 for configs/machines/h100.yaml, or a path"
+    parser.add_argument("--machine", required=required, help=text)
+
+
+def _plan_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser)
+    _machine_argument(parser)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from coevolve.config.machine import machine_file
+    from coevolve.workflow import costs, stage_table
+    from coevolve.workflow.plan import Plan
+
+    machine = stage_table.load_machine(options.machine)
+    plan = Plan(_suite(options), shards=machine.shards)
+    jobs = list(costs.jobs(plan, machine))
+    source = machine_file(options.machine)
+    print(f"Suite {plan.suite.suite} on {machine.label}, estimated, not measured, from {source}.\n")
+    print(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
+    print()
+    print(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs)))
+    return 0
+
+
+def _view_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results")
+
+
+def _view(options: argparse.Namespace) -> int:
+    from coevolve.report import view
+    from coevolve.workflow.plan import Plan
+
+    suite = _suite(options)
+    home = Path(Plan(suite).home)
+    out = options.out or home / "view"
+    labels = {name: recipe.label for name, recipe in suite.recipes.items()}
+    shown = view.build(home, out, f"suite {suite.suite}", labels)
+    print(f"{shown.episodes} episodes, {shown.pairs} pairs: {out / 'index.html'}")
+    return 0
+
+
+def _why_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser)
+    parser.add_argument("cell", nargs="*", metavar="CELL", help="words of the cell's name; without any: list the cells")
+    parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
+
+
+def _why(options: argparse.Namespace) -> int:
+    from coevolve.report import claims, why, why_text
+    from coevolve.workflow.plan import Plan
+
+    home = Plan(_suite(options)).home
+    cells = why.cells(Path(home))
+    if not options.cell:
+        print("\n".join(cell.name for cell in cells))
+        return 0
+    answer = why.ask(why.find(cells, " ".join(options.cell)), claims.load(CLAIMS))
+    print(answer.to_json() if options.json else why_text.text(answer, home))
+    return 1 if answer.broken else 0
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser)
+    parser.add_argument("--as-if", action="store_true", help="judge orders also where the setting is not the paper's")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"
+    )
+    parser.add_argument("--model", help="the model whose results are judged (default: the suite's first)")
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from coevolve.report import claims, verdicts
+    from coevolve.workflow import verify
+    from coevolve.workflow.plan import Plan
+
+    plan, paper = Plan(_suite(options).about(options.model)), claims.load(CLAIMS)
+    results = verify.verify(plan, paper, verify.finished(plan, paper), options.as_if)
+    for verdict in results:
+        print(verdicts.line(verdict))
+    print(verdicts.summary(results, verify.AS_IF * options.as_if))
+    if options.out:
+        verify.write(results, options.out, options.as_if)
+    return verdicts.exit_status(results)
+
+
+def _stages() -> dict[str, dict[str, Command]]:
+    from coevolve.workflow.stage_table import STAGES
+
+    return {"stages": {name: Command(_first_line(name), _stage_arguments, partial(_stage, name)) for name in STAGES}}
+
+
+def _first_line(stage: str) -> str:
+    """The first line of a stage's docstring, read without importing the stage."""
+    from coevolve import stages
+
+    tree = ast.parse((Path(stages.__path__[0]) / f"{stage}.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+def _stage_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results, replaced as a whole")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=1, help="of all nodes together")
+    parser.add_argument("--processes", type=int, default=1, help="on all nodes together")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument(
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
     )
     parser.add_argument("--on", action="append", default=[], metavar="NAME=VALUE", help="model, env, branch, agent")
     parser.add_argument("inputs", nargs="*", metavar="NAME=FILE", help="input files by name")
-    parser.set_defaults(command=_stage, stage=name)
 
 
-def _stage(options: argparse.Namespace) -> int:
+def _stage(name: str, options: argparse.Namespace) -> int:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    if options.stage not in ("download", "snapshot"):
+    if name not in ("download", "snapshot"):
         os.environ |= OFFLINE
     if options.processes > 1:
-        asked = launch.Launch(options.launch, options.processes, options.nodes)
-        launch.launch(asked, options.arguments, options.threads)
+        from coevolve.workflow import launch
+
+        wanted = launch.Launch(options.launch, options.processes, options.nodes)
+        launch.launch(wanted, name, options.arguments, options.threads)
         return 0
     from coevolve.workflow.run_stage import execute
 
     inputs: dict[str, list[Path]] = {}
-    for name, path in map(_pair, options.inputs):
-        inputs.setdefault(name, []).append(Path(path))
-    suite = load_suite(options.config, options.set)
-    execute(suite, options.stage, dict(map(_pair, options.on)), inputs, options.out, options.threads)
+    for key, path in map(_pair, options.inputs):
+        inputs.setdefault(key, []).append(Path(path))
+    execute(_suite(options), name, dict(map(_pair, options.on)), inputs, options.out, options.threads)
     return 0
 
 
@@ -166,60 +246,69 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _verify(options: argparse.Namespace) -> int:
-    from coevolve.report import claims, verdicts
-    from coevolve.workflow import verify
-
-    plan, paper = Plan(load_suite(options.config, options.set).about(options.model)), claims.load(CLAIMS)
-    found = verify.verify(plan, paper, verify.finished(plan, paper), options.as_if)
-    for verdict in found:
-        print(verdicts.line(verdict))
-    print(verdicts.summary(found, verify.AS_IF * options.as_if))
-    if options.out:
-        verify.write(found, options.out, options.as_if)
-    return verdicts.exit_status(found)
-
-
-def _plan(options: argparse.Namespace) -> int:
-    machine = stage_table.load_machine(options.machine)
-    plan = Plan(load_suite(options.config, options.set), shards=machine.shards)
-    jobs = list(costs.jobs(plan, machine))
-    print(f"Suite {plan.suite.suite} on {machine.label}, reckoned, not measured, from {options.machine}.\n")
-    print(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
-    print()
-    print(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs)))
-    return 0
-
-
 def _targets(options: argparse.Namespace) -> int:
-    for target in targets(Plan(load_suite(options.config, options.set))):
+    from coevolve.workflow.plan import Plan
+    from coevolve.workflow.targets import targets
+
+    for target in targets(Plan(_suite(options))):
         print(f"{target.name:40} {target.text}")
     return 0
 
 
-def _why(options: argparse.Namespace) -> int:
-    from coevolve.report import claims, why, why_text
-
-    home = Plan(load_suite(options.config, options.set)).home
-    cells = why.cells(Path(home))
-    if not options.cell:
-        print("\n".join(cell.name for cell in cells))
-        return 0
-    answer = why.ask(why.find(cells, " ".join(options.cell)), claims.load(CLAIMS))
-    print(answer.to_json() if options.json else why_text.text(answer, home))
-    return 1 if answer.broken else 0
+def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser, required=False)
+    _machine_argument(parser, required=False)
+    parser.add_argument(
+        "--profile", metavar="NAME", help="take suite and machine from this profile; slurm: check it too"
+    )
 
 
-def _view(options: argparse.Namespace) -> int:
-    from coevolve.report import view
+def _doctor(options: argparse.Namespace) -> int:
+    from coevolve.workflow import doctor
 
-    suite = load_suite(options.config, options.set)
-    home = Path(Plan(suite).home)
-    out = options.out or home / "view"
-    labels = {name: recipe.label for name, recipe in suite.recipes.items()}
-    shown = view.build(home, out, f"suite {suite.suite}", labels)
-    print(f"{shown.episodes} episodes, {shown.pairs} pairs: {out / 'index.html'}")
-    return 0
+    return _print_checks(doctor.examine(doctor.patient(options.suite, options.set, options.machine, options.profile)))
+
+
+def _replays() -> dict[str, dict[str, Command]]:
+    commands = {
+        "sciworld": Command(
+            "Replay the kit's own trajectories, or other recorded episodes.", _sciworld_arguments, _replay_sciworld
+        ),
+        "intercode_sql": Command("Replay a run that InterCode recorded in 2023.", _sql_arguments, _replay_sql),
+        "webshop": Command(
+            "Replay upstream's recorded answers, or run a checkout of upstream too.",
+            _webshop_arguments,
+            _replay_webshop,
+        ),
+    }
+    return {"environments": commands}
+
+
+def _sciworld_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, nargs="?", default=GOLD, help="recorded episodes (default: %(default)s)")
+    parser.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
+
+
+def _sql_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--recorded", type=Path, required=True, metavar="FILE", help="the recorded run")
+    parser.add_argument(
+        "--items", type=Path, metavar="FILE", help="ic_spider_dev.json (default: near the recorded run)"
+    )
+    parser.add_argument("--dump", type=Path, default=DUMP, metavar="FILE", help="the databases (default: %(default)s)")
+    parser.add_argument("--engine", choices=["mysql", "mariadb"], help="default: MySQL, else MariaDB")
+    parser.add_argument("--server", metavar="ADDRESS", help="user@host:port of a server that holds the databases")
+    parser.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
+
+
+def _webshop_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--catalogue", type=Path, metavar="DIR", help="folder with upstream's product files")
+    parser.add_argument("--traces", type=Path, metavar="FILE", help="upstream's recorded answers on them")
+    parser.add_argument("--goals", type=Path, metavar="FILE", help="upstream's human_goals.json, instead of traces")
+    parser.add_argument("--tagger", choices=["stand_in", "spacy", "approximate"], default="stand_in")
+    parser.add_argument("--upstream", type=Path, metavar="PATH", help="a WebShop checkout, instead of traces")
+    parser.add_argument("--python", type=Path, default=Path("python3"), help="the interpreter the checkout runs in")
+    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="random episodes to run in the checkout")
+    parser.add_argument("--synthetic", action="store_true", help="synthetic goals, in the checkout")
 
 
 def _replay_sciworld(options: argparse.Namespace) -> int:
@@ -267,6 +356,11 @@ def _replay_webshop(options: argparse.Namespace) -> int:
     return 0 if report.agrees else 1
 
 
+def _import_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("archives", type=Path, nargs="+", metavar="ARCHIVE", help="the zip files of IPR's setup.sh")
+    parser.add_argument("--out", type=Path, default=IPR, help="default: %(default)s")
+
+
 def _import_ipr(options: argparse.Namespace) -> int:
     from coevolve.envs.intercode_sql import ipr
 
@@ -275,16 +369,17 @@ def _import_ipr(options: argparse.Namespace) -> int:
     return 0
 
 
-def _doctor(options: argparse.Namespace) -> int:
-    from coevolve.workflow import doctor
+def _mirror_verify_arguments(parser: argparse.ArgumentParser) -> None:
+    from coevolve.workflow.stage_table import MIRROR
 
-    return _print_checks(doctor.examine(doctor.patient(options.config, options.set, options.machine, options.profile)))
+    _suite_arguments(parser)
+    parser.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")
 
 
 def _list_mirror(options: argparse.Namespace) -> int:
     from coevolve.workflow import required_files
 
-    for need in required_files.needs(load_suite(options.config, options.set)):
+    for need in required_files.needs(_suite(options)):
         print(need)
     return 0
 
@@ -292,13 +387,43 @@ def _list_mirror(options: argparse.Namespace) -> int:
 def _verify_mirror(options: argparse.Namespace) -> int:
     from coevolve.workflow import required_files
 
-    return _print_checks(required_files.verify(load_suite(options.config, options.set), options.root))
+    return _print_checks(required_files.verify(_suite(options), options.root))
 
 
 def _print_checks(checks: Iterable[Check]) -> int:
-    """A line each, as they come; 1 if one of them is not ok."""
-    bad = False
+    """Print each check as it is made; returns 1 if one of them is not ok, else 0."""
+    failed = False
     for check in checks:
         print(check, flush=True)
-        bad |= check.status != "ok"
-    return int(bad)
+        failed |= check.status != "ok"
+    return int(failed)
+
+
+MIRROR = {
+    "list": Command(
+        "List the files and models that a cluster without a network needs.", _suite_arguments, _list_mirror
+    ),
+    "verify": Command("Check that they are there, byte for byte.", _mirror_verify_arguments, _verify_mirror),
+}
+MAIN: Commands = {
+    "plan": Command("Print the jobs of a suite, and their estimated GPU-hours and disk.", _plan_arguments, _plan),
+    "view": Command("Write HTML pages of all episodes and pairs, readable without a server.", _view_arguments, _view),
+    "why": Command("Trace a printed number back to episodes, policies, pairs and code.", _why_arguments, _why),
+    "verify": Command(
+        "Judge the paper's claims; exit status 0: reproduced, 1: one contradicted, 3: none decided.",
+        _verify_arguments,
+        _verify,
+    ),
+    "stage": Group("Run one stage on given files, as Snakemake does.", _stages),
+}
+ALSO: Commands = {
+    "targets": Command("List the targets of a suite that Snakemake builds by name.", _suite_arguments, _targets),
+    "doctor": Command("Check in seconds whether this machine can run a suite.", _doctor_arguments, _doctor),
+    "replay": Group("Replay recorded episodes and compare every observation.", _replays),
+    "mirror": Group("Files and models that a suite needs from outside.", lambda: {"commands": MIRROR}),
+    "import": Command("Unpack IPR's archives into the files that a config names.", _import_arguments, _import_ipr),
+}
+COEVOLVE = Group(
+    "Plan a suite, and examine its results. To run it: `snakemake --profile smoke --config suite=smoke`.",
+    lambda: {"commands": MAIN, "also": ALSO},
+)

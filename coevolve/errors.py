@@ -1,5 +1,16 @@
-"""Errors that are the user's to mend: one clear sentence, shown without a traceback."""
+"""Errors that a user can correct: one sentence, shown without a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class UserError(Exception):
     """Bad input. The message is one sentence that names the file, the key and the fix."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: `; did you mean ...?`, or empty if no known name is close to it."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from coevolve.config.sections import Positive, Rate, Strict
-from coevolve.config.suite import read_yaml, validated
+from coevolve.config.suite import named_file, read_yaml, validated
 
 
 class Needs(Strict):
@@ -128,6 +128,12 @@ class Machine(Strict):
         return {name: value for name, value in asked.items() if value is not None}
 
 
-def load_machine(path: str | Path) -> Machine:
-    """The machine of a YAML file; raises `UserError` naming file and key."""
-    return validated(Machine, Path(path), read_yaml(Path(path)))
+def load_machine(name: str | Path) -> Machine:
+    """The machine of a name or path; raises `UserError` naming file and key."""
+    path = machine_file(name)
+    return validated(Machine, path, read_yaml(path))
+
+
+def machine_file(name: str | Path) -> Path:
+    """Path of a machine given by name (`h100` is `configs/machines/h100.yaml`) or by path; raises as `named_file`."""
+    return named_file("machine", name, Path("configs/machines"))

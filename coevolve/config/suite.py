@@ -6,7 +6,6 @@ only the keys it declared, and those keys are what its rule's digest is made of 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +33,7 @@ from coevolve.config.sections import (
     Source,
     Strict,
 )
-from coevolve.errors import UserError
+from coevolve.errors import UserError, suggestion
 from coevolve.types import Protocol
 
 M = TypeVar("M", bound=BaseModel)
@@ -85,7 +84,7 @@ class Suite(Strict):
         for key, methods in {"methods": self.methods, **asked}.items():
             for method in methods:
                 if method not in self.recipes:
-                    raise ValueError(f"{key}: `{method}` is no recipe{_suggestion(method, self.recipes)}")
+                    raise ValueError(f"{key}: `{method}` is no recipe{suggestion(method, self.recipes)}")
         if not self.models:
             raise ValueError("models: a suite has one model at least")
         if missing := self.envs.keys() - self.iterations.keys():
@@ -108,9 +107,7 @@ class Suite(Strict):
                 raise ValueError(f"recipes.{method}: what `shares` another's iterations has no `settings`")
             for key, other in (("shares", recipe.shares), ("steps_like", recipe.steps_like)):
                 if other is not None and other not in self.recipes:
-                    raise ValueError(
-                        f"recipes.{method}.{key}: `{other}` is no recipe{_suggestion(other, self.recipes)}"
-                    )
+                    raise ValueError(f"recipes.{method}.{key}: `{other}` is no recipe{suggestion(other, self.recipes)}")
         return self
 
     def plays(self, method: str) -> bool:
@@ -143,17 +140,37 @@ class Suite(Strict):
         return self.model_copy(update=changed)
 
 
-def load_suite(path: str | Path, overrides: Sequence[str] = ()) -> Suite:
-    """The suite of a YAML file, `extends:` followed and `a.b.c=value` overrides applied.
+def load_suite(name: str | Path, overrides: Sequence[str] = ()) -> Suite:
+    """The suite of a name or path, with its `extends:` merged and `a.b.c=value` overrides applied.
 
     Raises `UserError` naming file and key for anything unreadable, unknown or out of range.
     """
-    path = Path(path)
+    path = suite_file(name)
     raw = read_yaml(path)
     for override in overrides:
         _apply(raw, override)
     raw["recipes"] = _inherited(path, raw.get("recipes") or {})
     return validated(Suite, path, raw)
+
+
+def suite_file(name: str | Path) -> Path:
+    """Path of a suite given by name (`smoke` is `configs/smoke.yaml`) or by path; raises as `named_file`."""
+    return named_file("suite", name, Path("configs"))
+
+
+def named_file(kind: str, name: str | Path, folder: Path) -> Path:
+    """The YAML file of that name in `folder`; what has a suffix or a folder is a path already.
+
+    Raises `UserError`, with the nearest name if there is one, if the folder has no such file.
+    """
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        return path
+    file = folder / f"{name}.yaml"
+    if not file.is_file():
+        hint = suggestion(str(name), (other.stem for other in folder.glob("*.yaml")))
+        raise UserError(f"{kind} `{name}`: {file} does not exist{hint or '; give a name or a path to a YAML file.'}")
+    return file
 
 
 def validated(kind: type[M], path: Path, raw: dict[str, Any]) -> M:
@@ -224,7 +241,8 @@ def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such config file; give one of configs/*.yaml.") from None
+        hint = suggestion(str(path), map(str, path.parent.glob("*.yaml")))
+        raise UserError(f"{path}: no such file{hint or '; give a name or a path to a YAML file.'}") from None
     except OSError as error:
         raise UserError(f"{path}: not readable ({error.strerror}); give one of configs/*.yaml.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -253,7 +271,7 @@ def _inherited(path: Path, recipes: dict[str, Any]) -> dict[str, Any]:
 
     def whole(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
         if name not in recipes or name in seen:
-            problem = "comes back to itself" if name in seen else f"`{name}` is no recipe{_suggestion(name, recipes)}"
+            problem = "comes back to itself" if name in seen else f"`{name}` is no recipe{suggestion(name, recipes)}"
             raise UserError(_ended(f"{path}: key `recipes.{seen[-1]}.extends`: {problem}"))
         if not isinstance(recipes[name], dict):
             raise UserError(f"{path}: key `recipes.{name}`: a row holds keys such as `label`.")
@@ -284,7 +302,7 @@ def _explain(error: ValidationError, kind: type[BaseModel]) -> str:
     location = [part for place, part in enumerate(first["loc"]) if place != 2 or first["loc"][0] != "envs"]
     key = ".".join(str(part) for part in location) or "(top level)"
     if first["type"] == "extra_forbidden":
-        return _ended(f"unknown key `{key}`{_suggestion(str(first['loc'][-1]), _siblings(kind, first['loc'][:-1]))}")
+        return _ended(f"unknown key `{key}`{suggestion(str(first['loc'][-1]), _siblings(kind, first['loc'][:-1]))}")
     if first["type"] == "missing":
         return f"key `{key}` is missing; add it."
     message = first["msg"].removeprefix("Value error, ")
@@ -312,11 +330,6 @@ def _section(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return _section(inner[-1]) if inner else None
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _ended(sentence: str) -> str:

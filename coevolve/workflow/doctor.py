@@ -69,11 +69,10 @@ class Patient:
     gigabytes: float = LEAST_GB
 
 
-def patient(suite: Path | None, overrides: Sequence[str], machine: Path | None, profile: str | None) -> Patient:
+def patient(suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> Patient:
     """What the command line names; a profile's own suite and machine stand where it names none."""
     own = Profile.read(profile) if profile else Profile(None, None, slurm=False, containers=False)
-    suite = suite or (Path(f"configs/{own.suite}.yaml") if own.suite else None)
-    machine = machine or (Path(f"configs/machines/{own.machine}.yaml") if own.machine else None)
+    suite, machine = suite or own.suite, machine or own.machine
     loaded = load_suite(suite, overrides) if suite else None
     where = stage_table.load_machine(machine) if machine else None
     room = _room(loaded, where) if loaded and where else 0.0

@@ -94,22 +94,23 @@ def reported() -> Iterator[None]:
         raise
 
 
-def launch(asked: Launch, arguments: list[str], threads: int) -> None:
-    """Run `coevolve <arguments>` in all processes, to their end. Its first word is the stage; `threads` are a node's.
+def launch(asked: Launch, stage: str, arguments: list[str], threads: int) -> None:
+    """Run `coevolve stage <stage> <arguments>` in all processes, to their end; `threads` are a node's.
 
     Raises `UserError` with the sentence of the process that failed first, and before anything starts if the launch
     file, the nodes or the devices are not what was asked for.
     """
-    kind = _kind(asked, arguments[0])
+    kind = _kind(asked, stage)
+    command = ["-m", "coevolve", "stage", stage, *arguments]
     if asked.nodes > 1 and _MAIN not in os.environ:
-        _over_nodes(asked, arguments)
+        _over_nodes(asked, command)
         return
     _require_devices(asked, kind)
     os.environ[_FILE] = files.sha256(asked.file)
     os.environ.setdefault(_TOKEN, uuid.uuid4().hex)
     # What argparse reads last counts: each process runs the stage itself, on its share of the threads.
     own = ["--processes", "1", "--nodes", "1", "--threads", str(max(1, threads // asked.per_node))]
-    _on_this_node(asked, ["--config_file", str(asked.file), *_rendezvous(asked), "-m", "coevolve", *arguments, *own])
+    _on_this_node(asked, ["--config_file", str(asked.file), *_rendezvous(asked), *command, *own])
 
 
 def _kind(asked: Launch, stage: str) -> str:
@@ -217,7 +218,7 @@ def _over_nodes(asked: Launch, arguments: list[str]) -> None:
         raise UserError(f"--nodes {asked.nodes}: job {job} has {len(names)} ({', '.join(names)}); ask for more nodes.")
     chosen = [main, *(name for name in names if name != main)][: asked.nodes]
     own = {_NODES: ",".join(chosen), _MAIN: f"{socket.gethostname()}:{_free_port()}", _TOKEN: uuid.uuid4().hex}
-    command = [*_step(asked, job, chosen), sys.executable, "-m", "coevolve", *arguments]
+    command = [*_step(asked, job, chosen), sys.executable, *arguments]
     status = subprocess.run(command, env={**_outside_steps(), **own}, check=False).returncode
     if status:
         sys.exit(2)  # the node that failed has said why

@@ -189,7 +189,7 @@ class Plan:
         return f"{self.home}/logs/{stage}{'/' if names else ''}{'.'.join(f'{{{name}}}' for name in names)}.log"
 
     def arguments(self, stage: str, wildcards: Mapping[str, str]) -> str:
-        """What follows `coevolve <stage> --config ...` on the command line of a job."""
+        """What follows `coevolve stage <stage> --suite ...` on the command line of a job."""
         on = [f"--on {name}={value}" for name, value in wildcards.items()]
         files = [
             f"{name}={path}"

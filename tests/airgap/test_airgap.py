@@ -53,7 +53,7 @@ def test_a_suite_runs_without_a_route_once_its_model_was_fetched(repo: Path, tmp
     published = tmp_path / "published"
     corpus = texts(jsonl.read(repo / "data/sciworld/gold.jsonl", Trajectory)[:40])
     tiny_model.build(ARCHITECTURE, context=512, texts=corpus, seed=0, out=published, name="tiny")
-    verify = ["mirror", "verify", "--config", "configs/airgap.yaml"]
+    verify = ["mirror", "verify", "--suite", "airgap"]
     assert "missing models.tiny" in coevolve(repo, *verify).stdout
 
     offline = subprocess.run([*alone, *SNAKEMAKE], cwd=repo, env=environment(repo), capture_output=True, text=True)
@@ -89,7 +89,7 @@ def test_stages_keep_libraries_off_the_network_and_only_downloads_may_ask_it(roo
     clean = {name: value for name, value in os.environ.items() if not name.startswith(set_by_the_kit)}
     said: dict[str, str] = {}
     for stage, on in (("data", "env=sciworld"), ("download", "source=no_such")):
-        arguments = [stage, "--config", "configs/smoke.yaml", "--out", str(tmp_path / stage), "--on", on, "x=nowhere"]
+        arguments = ["stage", stage, "--suite", "smoke", "--out", str(tmp_path / stage), "--on", on, "x=nowhere"]
         script = look.replace("ARGUMENTS", repr(arguments))
         done = subprocess.run([sys.executable, "-c", script], cwd=root, env=clean, capture_output=True, text=True)
         said[stage] = done.stdout.strip()

@@ -231,7 +231,7 @@ def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
     fetch(tmp_path)
     settings = ["tiny=null", "pretrain=null", f"hub={REPO}", "parameters=1000.0", f"revision='{REVISION}'"]
     command = [
-        sys.executable, "-m", "coevolve", "untrained", "--config", "configs/smoke.yaml",
+        sys.executable, "-m", "coevolve", "stage", "untrained", "--suite", "smoke",
         *(word for setting in settings for word in ("--set", f"models.tiny.{setting}")),
         "--out", str(tmp_path / "policy"), "--on", "model=tiny", "--on", "env=sciworld",
         "--on", "branch=base/untrained",

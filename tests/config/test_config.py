@@ -40,7 +40,7 @@ def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, senten
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="no such config file"):
+    with pytest.raises(UserError, match="no such file; give a name or a path"):
         load_suite(tmp_path / "none.yaml")
     (tmp_path / "bad.yaml").write_text("a: [1,")
     with pytest.raises(UserError, match=r"bad\.yaml: not readable as YAML"):

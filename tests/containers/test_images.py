@@ -187,7 +187,7 @@ def test_the_smallest_image_builds_and_runs_a_stage(root, tmp_path):
     assert done.returncode == 0, done.stderr[-4000:]
     (image,) = (clone / images.FOLDER).glob("mysql-*.sif")
     task = Plan(load_suite(root / "configs/smoke.yaml")).arguments("data", {"env": "intercode_sql"})
-    stage = f"$COEVOLVE_PYTHON -m coevolve data --config configs/smoke.yaml {task}"
+    stage = f"$COEVOLVE_PYTHON -m coevolve stage data --suite smoke {task}"
     # What the kit needs of a root to run the server as nobody, should this be one.
     rights = ["--add-caps=CAP_CHOWN,CAP_DAC_OVERRIDE,CAP_FOWNER,CAP_KILL,CAP_SETGID,CAP_SETUID"] * (os.geteuid() == 0)
     inside = ["apptainer", "exec", *rights, "--cleanenv", "--home", clone, f"--env=COEVOLVE_CACHE={tmp_path}/cache"]

@@ -38,6 +38,6 @@ def test_the_other_commands_run(page, planned):
 
 def test_a_wrong_row_is_the_sentence_it_shows(page, planned):
     wrong = "recipes.eto_nll.agents.target.base=sft"
-    done = planned.ask("coevolve", "targets", "--config", "configs/mine.yaml", "--set", wrong)
+    done = planned.ask("coevolve", "targets", "--suite", "mine", "--set", wrong)
     assert done.returncode == 2
     assert done.stderr == f"coevolve: {page.blocks('text')[2]}"

@@ -79,7 +79,7 @@ class Run:
     def _is_training(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            return words[1:4] == ["-m", "coevolve", "pretrain"] and Path(process.cwd()) == self.repo
+            return words[1:5] == ["-m", "coevolve", "stage", "pretrain"] and Path(process.cwd()) == self.repo
         return False
 
     def _command(self, words: tuple[str, ...]) -> list[str]:

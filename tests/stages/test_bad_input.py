@@ -35,7 +35,7 @@ def coevolve(root, tmp_path):
 
 def data(experts, *overrides):
     settings = [item for override in overrides for item in ("--set", override)]
-    command = ["data", "--config", "configs/smoke.yaml", *settings, "--out", "OUT", "--on", "env=sciworld"]
+    command = ["stage", "data", "--suite", "smoke", *settings, "--out", "OUT", "--on", "env=sciworld"]
     return [*command, f"experts={experts}"]
 
 
@@ -59,7 +59,7 @@ def test_an_unknown_config_key(coevolve, tmp_path):
 
 def test_a_job_that_is_not_told_what_it_is_about(coevolve, tmp_path):
     out = tmp_path / "out"
-    job = ("sft", "--config", "configs/smoke.yaml", "--out", str(out))
+    job = ("stage", "sft", "--suite", "smoke", "--out", str(out))
     refused(coevolve(*job), out, "stage `sft`", "which model?", "--on model=NAME")
     names = [
         word for name in ("model=tiny", "env=sciworld", "branch=base/seed0", "agent=target") for word in ("--on", name)
@@ -116,7 +116,7 @@ def test_a_policy_directory_without_weights(coevolve, tmp_path):
     (tmp_path / "tasks.jsonl").write_text("")
     (tmp_path / "instruction.txt").write_text("")
     done = coevolve(
-        "evaluate", "--config", "configs/smoke.yaml", "--out", out, "--on", "model=tiny", "--on", "env=sciworld",
+        "stage", "evaluate", "--suite", "smoke", "--out", out, "--on", "model=tiny", "--on", "env=sciworld",
         "--on", "branch=base/seed0", f"policy={policy}", f"tasks={tmp_path / 'tasks.jsonl'}",
         f"instruction={tmp_path / 'instruction.txt'}",
     )  # fmt: skip
@@ -126,7 +126,7 @@ def test_a_policy_directory_without_weights(coevolve, tmp_path):
 def test_an_interrupted_tokenizer_build_leaves_nothing_and_starts_again(coevolve, root, tmp_path, gold):
     out = tmp_path / "untrained"
     command = [
-        "untrained", "--config", "configs/smoke.yaml", "--out", str(out), "--on", "model=tiny", "--on", "env=sciworld",
+        "stage", "untrained", "--suite", "smoke", "--out", str(out), "--on", "model=tiny", "--on", "env=sciworld",
         "--on", "branch=base/untrained", f"corpus={gold}",
     ]  # fmt: skip
     for pause in (2.0, 4.0, 6.0):

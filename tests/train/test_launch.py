@@ -107,10 +107,22 @@ def command(inputs, root):
         options = [part for setting in given for part in ("--set", setting)]
         on = {"model": "tiny", "env": "sciworld", "branch": PLACES[stage], "agent": "target"}
         options += [part for item in on.items() for part in ("--on", "=".join(item))]
-        config = ["--config", str(root / "configs/smoke.yaml")]
+        config = ["--suite", str(root / "configs/smoke.yaml")]
         on_the_fly = "dpo.precompute_reference=false" in settings
         held_to = inputs["on the fly" if on_the_fly else "before"] if stage == "train" else []
-        return [sys.executable, "-m", "coevolve", stage, *config, *options, "--out", str(out), *inputs[stage], *held_to]
+        return [
+            sys.executable,
+            "-m",
+            "coevolve",
+            "stage",
+            stage,
+            *config,
+            *options,
+            "--out",
+            str(out),
+            *inputs[stage],
+            *held_to,
+        ]
 
     return build
 
@@ -218,20 +230,20 @@ def test_what_cannot_start_is_one_sentence(asked, stage, sentence, root, monkeyp
         monkeypatch.delenv(name, raising=False)
     kind, processes, nodes = asked
     with pytest.raises(UserError, match=sentence):
-        launch.launch(Launch(root / f"configs/accelerate/{kind}.yaml", processes, nodes), [stage], threads=1)
+        launch.launch(Launch(root / f"configs/accelerate/{kind}.yaml", processes, nodes), stage, [], threads=1)
 
 
 def test_fsdp_is_refused_on_cpus(root, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
     with pytest.raises(UserError, match="FSDP would be DDP"):
-        launch.launch(Launch(root / "configs/accelerate/fsdp.yaml", 2, 1), ["sft"], threads=1)
+        launch.launch(Launch(root / "configs/accelerate/fsdp.yaml", 2, 1), "sft", [], threads=1)
 
 
 def test_a_file_of_something_else_is_one_sentence(tmp_path):
     file = tmp_path / "launch.yaml"
     file.write_text("distributed_type: MULTI_GPU\nzero_stage: 3\n")
     with pytest.raises(UserError, match=r"unknown keys \(\['zero_stage'\]\)"):
-        launch.launch(Launch(file, 2, 1), ["sft"], threads=1)
+        launch.launch(Launch(file, 2, 1), "sft", [], threads=1)
 
 
 def test_launch_files_name_keys_that_accelerate_reads(root):

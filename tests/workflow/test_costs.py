@@ -26,7 +26,7 @@ def plan(root, machine, tmp_path, monkeypatch):
 
 def test_a_plan_names_its_machine(root, capsys):
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["plan", "--config", str(root / "configs/smoke.yaml")])
+        cli.main(["plan", "--suite", str(root / "configs/smoke.yaml")])
     assert "required: --machine" in capsys.readouterr().err
 
 
@@ -88,8 +88,10 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
             folder = Path(plan.folder(stage, wildcards))
             folder.mkdir(parents=True)
             (folder / "provenance.json").write_text(json.dumps({"seconds": seconds}))
-    command = [sys.executable, root / "benchmarks/costs.py", root / "configs/smoke.yaml", machine]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, root / "benchmarks/costs.py", "--suite", root / "configs/smoke.yaml"]
+    said = subprocess.run(
+        [*command, "--machine", machine], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
     found = dict(re.findall(r"^(\w+): (\S+) \(is", said, re.MULTILINE))
     for key in ("startup_seconds", "training", "reading", "writing"):
         assert float(found[key]) == pytest.approx(getattr(real.costs, key), rel=0.01)

@@ -159,7 +159,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_stage_on_a_full_disk_ends_in_one_sentence_and_leaves_nothing(repo: Path, tmp_path: Path) -> None:
-    arguments = f"data --config configs/smoke.yaml --out {tmp_path}/out --on env=sciworld"
+    arguments = f"stage data --suite smoke --out {tmp_path}/out --on env=sciworld"
     experts = "experts=data/sciworld/gold.jsonl"
     done = on_small_disk(tmp_path, f"{sys.executable} -m coevolve {arguments} {experts}; echo $?; ls {tmp_path}")
     last = done.stderr.strip().splitlines()[-1]
@@ -200,7 +200,7 @@ def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*more: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "coevolve", "doctor", "--config", "configs/smoke.yaml", *more]
+        command = [sys.executable, "-m", "coevolve", "doctor", "--suite", "smoke", *more]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     gold = "envs.sciworld.experts.path"

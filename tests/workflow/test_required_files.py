@@ -129,7 +129,7 @@ def _provenance(root: Path, path: Path) -> Path:
 
 def test_the_command_fails_with_one_sentence_a_problem(root: Path, tmp_path: Path) -> None:
     def run(way: str, *more: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "coevolve", "mirror", way, "--config", "configs/paper.yaml", *more]
+        command = [sys.executable, "-m", "coevolve", "mirror", way, "--suite", "paper", *more]
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
 
     listed = run("list").stdout

@@ -64,7 +64,7 @@ def make(plan, path):
     for needed in plan.inputs(*job).values():
         for one in [needed] if isinstance(needed, str) else needed:
             make(plan, one)
-    command = [job[0], "--config", "configs/glance.yaml", *shlex.split(plan.arguments(*job))]
+    command = ["stage", job[0], "--suite", "glance", *shlex.split(plan.arguments(*job))]
     with pytest.raises(SystemExit) as ended:
         cli.main(command)
     assert ended.value.code == 0, command

@@ -37,7 +37,7 @@ def test_a_broken_chain_is_an_exit_status_of_one(made):
     path = made / "results/glance/tiny/webshop/eto/seed0/iter1/eval/records.jsonl"
     before = path.read_bytes()
     path.write_bytes(before.replace(b'"reward":0.0', b'"reward":1.0', 1))
-    done = ask(made, "why", "--config", "configs/glance.yaml", "eto webshop")
+    done = ask(made, "why", "--suite", "glance", "eto webshop")
     path.write_bytes(before)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith(
@@ -46,7 +46,7 @@ def test_a_broken_chain_is_an_exit_status_of_one(made):
 
 
 def test_an_unknown_cell_is_one_sentence(made):
-    done = ask(made, "why", "--config", "configs/glance.yaml", "nothing of the kind")
+    done = ask(made, "why", "--suite", "glance", "nothing of the kind")
     assert done.returncode == 2
     assert done.stderr.startswith("coevolve: `nothing of the kind` fits no cell")
     assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,90 @@
+"""The command line: what it lists, how suites and machines are named, and how near misses end."""
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from coevolve import cli
+from coevolve.workflow.stage_table import STAGES
+
+
+@pytest.fixture
+def coevolve(root, monkeypatch, capsys):
+    """Runs a command in the repository; returns its exit status, stdout and stderr."""
+    monkeypatch.chdir(root)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(list(arguments))
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_the_help_lists_every_command_once_and_no_stage(coevolve):
+    status, text, _ = coevolve("--help")
+    assert status == 0
+    assert coevolve()[1] == text
+    first, also = text.split("also:")
+    for command in cli.MAIN:
+        assert first.count(f"\n  {command} ") == 1
+    for command in cli.ALSO:
+        assert also.count(f"\n  {command} ") == 1
+    assert len(cli.MAIN) <= 7
+    assert not [stage for stage in STAGES if f"\n  {stage} " in text]
+
+
+def test_the_help_costs_less_than_half_a_second(root):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "coevolve", "--help"], cwd=root, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+
+
+def test_each_stage_has_a_line_in_the_help_and_a_help_of_its_own(coevolve):
+    _, text, _ = coevolve("stage", "--help")
+    for stage in STAGES:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"  {stage} ")]
+        assert len(line.split()) > 3
+    status, text, _ = coevolve("stage", "sft", "--help")
+    assert status == 0
+    assert "--suite" in text and "NAME=FILE" in text
+
+
+@pytest.mark.parametrize("command", [*(cli.MAIN | cli.ALSO)])
+def test_every_command_has_a_help(coevolve, command):
+    status, text, _ = coevolve(command, "--help")
+    assert status == 0
+    assert text.startswith(f"usage: coevolve {command} ")
+    assert (cli.MAIN | cli.ALSO)[command].help in " ".join(text.split())
+
+
+def test_a_suite_and_a_machine_are_named_by_name_or_path(coevolve):
+    named = coevolve("plan", "--suite", "smoke", "--machine", "cpu")
+    assert named[0] == 0
+    assert named[1].startswith("Suite smoke on one CPU machine")
+    assert coevolve("plan", "--suite", "configs/smoke.yaml", "--machine", "configs/machines/cpu.yaml") == named
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("plann", "`coevolve plann` does not exist; did you mean `plan`?"),
+        ("frobnicate", "`coevolve frobnicate` does not exist; see `coevolve --help`."),
+        ("sft", "`coevolve sft` does not exist; see `coevolve --help`."),
+        ("stage sftt", "`coevolve stage sftt` does not exist; did you mean `sft`?"),
+        ("mirror lst", "`coevolve mirror lst` does not exist; did you mean `list`?"),
+        ("targets --suite smok", "suite `smok`: configs/smok.yaml does not exist; did you mean `smoke`?"),
+        ("doctor --machine cp", "machine `cp`: configs/machines/cp.yaml does not exist; did you mean `cpu`?"),
+        ("targets --suite qqq", "suite `qqq`: configs/qqq.yaml does not exist; give a name or a path to a YAML file."),
+        ("targets --suite configs/smok.yaml", "configs/smok.yaml: no such file; did you mean `configs/smoke.yaml`?"),
+        ("targets", "the following arguments are required: --suite; see `coevolve targets --help`."),
+        ("targets --suite smoke --foo", "unrecognized arguments: --foo; see `coevolve targets --help`."),
+        ("targets --suite smoke --set dpo.nl=sum", "configs/smoke.yaml: unknown key `dpo.nl`; did you mean `nll`?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_and_exit_status_2(coevolve, command, sentence):
+    assert coevolve(*command.split()) == (2, "", f"coevolve: {sentence}\n")
