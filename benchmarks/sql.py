@@ -27,10 +27,10 @@ from typing import Any, Protocol
 import mysql.connector
 from tabulate import tabulate
 
-from coevolve.config.environments import InterCodeSqlConfig
 from coevolve.config.sections import Quirks
 from coevolve.config.suite import load_suite
 from coevolve.envs.intercode_sql import tasks
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import InterCodeSql
 from coevolve.envs.intercode_sql.golds import Golds, item_of
 from coevolve.envs.intercode_sql.reward import reward

@@ -23,7 +23,7 @@ from pathlib import Path
 from tabulate import tabulate
 from webshop_search import anonymous_mb
 
-from coevolve.envs.webshop import WebShop
+from coevolve.envs.webshop.env import WebShop
 from coevolve.envs.webshop.generator import Shares, generate
 from coevolve.envs.webshop.shop import Shop
 

@@ -20,10 +20,10 @@ from pathlib import Path
 import yaml
 from tabulate import tabulate
 
-from coevolve.config.environments import WebShopConfig
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import Env, Setup
 from coevolve.envs.webshop import prepared
+from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.workers import environments
 from coevolve.types import Task
 

@@ -47,7 +47,7 @@ class Costs(Strict):
 
     `flops`: of one GPU (or of one process, where there is none) per second. The three utilisations are shares of it
     that training, reading a prompt and writing tokens reach. `startup_seconds`: of a job before its first step.
-    `turn_seconds`: what a turn of an environment costs by kind, over the episodes that run side by side.
+    `turn_scale` multiplies the environments' own `expected.turn_seconds`.
     """
 
     flops: Rate
@@ -55,7 +55,7 @@ class Costs(Strict):
     reading: Rate
     writing: Rate
     startup_seconds: Rate
-    turn_seconds: dict[str, Rate]
+    turn_scale: Rate = 1.0
 
 
 class Machine(Strict):

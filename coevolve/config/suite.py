@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
-from coevolve.config.environments import KINDS, EnvConfig
+from coevolve.config.environments import UNKNOWN_KIND, EnvConfig, EnvSection, section_class
 from coevolve.config.sections import (
     Ablation,
     DpoConfig,
@@ -136,7 +136,7 @@ class Suite(Strict):
             try:
                 changed[key] = type(section).model_validate({**section.model_dump(), **settings})
             except ValidationError as error:
-                raise ValueError(f"recipes.{method}.settings.{key}: {_explain(error, type(section))}") from None
+                raise ValueError(f"recipes.{method}.settings.{key}: {_explain(error, type(section), {})}") from None
         return self.model_copy(update=changed)
 
 
@@ -178,7 +178,7 @@ def validated(kind: type[M], path: Path, raw: dict[str, Any]) -> M:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise UserError(f"{path}: {_explain(error, kind)}") from None
+        raise UserError(f"{path}: {_explain(error, kind, raw)}") from None
 
 
 _NOT_FOR_JOBS: dict[str, Any] = {"label": "", "source": "", "iterations": None, "settings": {}, "expected": None}
@@ -295,32 +295,32 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     node[last] = yaml.safe_load(text)
 
 
-def _explain(error: ValidationError, kind: type[BaseModel]) -> str:
-    """The first problem of a validation error in words, with the nearest known key where one is unknown."""
+def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
+    """The first problem that validating `raw` met, as a sentence with the nearest known key for an unknown one."""
     first = error.errors()[0]
-    # Pydantic also names the kind by which it chose an environment's class; the file has no such key.
-    location = [part for place, part in enumerate(first["loc"]) if place != 2 or first["loc"][0] != "envs"]
-    key = ".".join(str(part) for part in location) or "(top level)"
+    key = ".".join(str(part) for part in first["loc"]) or "(top level)"
     if first["type"] == "extra_forbidden":
-        return _ended(f"unknown key `{key}`{suggestion(str(first['loc'][-1]), _siblings(kind, first['loc'][:-1]))}")
+        *parents, last = first["loc"]
+        return _ended(f"unknown key `{key}`{suggestion(str(last), _siblings(kind, parents, raw))}")
     if first["type"] == "missing":
         return f"key `{key}` is missing; add it."
+    if first["type"] == UNKNOWN_KIND:
+        return _ended(f"key `{key}`: {first['msg']}")
     message = first["msg"].removeprefix("Value error, ")
-    if not location:
+    if not first["loc"]:
         return _ended(message)
     return f"key `{key}`: {message[0].lower()}{message[1:]} (got {first['input']!r})."[:500]
 
 
-def _siblings(kind: type[BaseModel], location: tuple[str | int, ...]) -> Iterable[str]:
-    """Names of the fields beside an unknown key."""
+def _siblings(kind: type[BaseModel], location: Sequence[str | int], raw: Any) -> Iterable[str]:
+    """Names of the fields beside an unknown key at `location`."""
     section: Any = kind
-    if location[:1] == ("envs",) and len(location) > 2:
-        section, location = KINDS[str(location[2])], location[3:]
     for part in location:
         fields = getattr(section, "model_fields", {})
-        if part in fields:
-            section = fields[part].annotation
-        section = _section(section)
+        section = _section(fields[part].annotation if part in fields else section)
+        raw = raw.get(part) if isinstance(raw, dict) else None
+        if section is EnvSection and isinstance(raw, dict) and "kind" in raw:
+            section = section_class(raw["kind"])
     return getattr(section, "model_fields", {})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.environments import SciWorldConfig
 from coevolve.envs.sciworld import gold
+from coevolve.envs.sciworld.config import SciWorldConfig
 from coevolve.envs.sciworld.tasks import select
 from coevolve.errors import UserError
 from coevolve.storage import files, jsonl

@@ -54,13 +54,13 @@ class Line:
 @dataclass(frozen=True)
 class Work:
     """What a job has to do: tokens to train on (epochs multiplied; a forward pass of training is a third of it), to
-    read and to write while playing; turns to play.
+    read and to write while playing; seconds of the environment's turns.
     """
 
     train: float = 0.0
     read: float = 0.0
     write: float = 0.0
-    turns: float = 0.0
+    turn_seconds: float = 0.0
     kept: float = 0.0
 
 
@@ -83,11 +83,7 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Mapping[str, str])
     seconds += TRAIN * weights * work.train / (devices * constants.training)
     seconds += FORWARD * weights * work.read / (devices * constants.reading)
     seconds += FORWARD * weights * work.write / (devices * constants.writing)
-    if work.turns:
-        kind = plan.suite.envs[wildcards["env"]].kind
-        if kind not in constants.turn_seconds:
-            raise UserError(f"{machine.label}: key `costs.turn_seconds`: `{kind}` is missing; say what a turn costs.")
-        seconds += work.turns * constants.turn_seconds[kind]
+    seconds += work.turn_seconds * constants.turn_scale
     keeps = stage == "snapshot" or STAGES[stage].files[0] == "policy.json"
     policy = weights * BYTES_A_WEIGHT if keeps else 0.0
     kept = policy + work.kept * BYTES_A_TOKEN
@@ -203,5 +199,5 @@ def _play(plan: Plan, suite: Suite, expected: Expected, stage: str, wildcards: M
 def _episodes(expected: Expected, episodes: float, passes: float) -> Work:
     """Prompts and observations are read once, actions written token by token; then learned from, so many times."""
     tokens, written = episodes * expected.tokens, episodes * expected.turns * expected.action_tokens
-    turns = episodes * expected.turns
-    return Work(train=tokens * passes, read=tokens - written, write=written, turns=turns, kept=tokens)
+    seconds = episodes * expected.turns * expected.turn_seconds
+    return Work(train=tokens * passes, read=tokens - written, write=written, turn_seconds=seconds, kept=tokens)

@@ -15,9 +15,10 @@ import yaml
 
 from coevolve.assets import images
 from coevolve.assets.checks import Check, checked
-from coevolve.config.environments import InterCodeSqlConfig, SciWorldConfig, SqlServerConfig
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite, load_suite
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConfig
+from coevolve.envs.sciworld.config import SciWorldConfig
 from coevolve.errors import UserError
 from coevolve.workflow import costs, required_files, slurm, stage_table
 from coevolve.workflow.plan import Plan

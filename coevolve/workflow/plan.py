@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from coevolve.config.environments import module_name
 from coevolve.config.machine import Shards
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import Suite, as_dict, digest, restrict
@@ -213,10 +214,16 @@ class Plan:
         return f"{digest(as_dict(restricted))}-{code}"
 
     def code(self, stage: str, wildcards: Mapping[str, str]) -> str:
-        """Digest of the code a job can reach: its stage's, and where it enters one, its environment's."""
-        own = STAGES[stage]
-        entered = [self.suite.envs[wildcards["env"]].module] if own.enters else []
-        return code_digest(own.module, *entered)
+        """Digest of the code a job can reach: its stage's, and of the environments whose sections it reads, their own.
+
+        A stage of one environment reaches the whole package. A product of all environments reaches their sections.
+        """
+        stage_ = STAGES[stage]
+        if stage_.enters:
+            section = self.suite.envs[wildcards["env"]]
+            return code_digest(stage_.module, section.module, module_name(section.kind, "config"))
+        kinds = [section.kind for section in self.suite.envs.values()] if "envs" in stage_.reads else []
+        return code_digest(stage_.module, *(module_name(kind, "config") for kind in kinds))
 
     def restricted(self, stage: str, wildcards: Mapping[str, str]) -> Suite:
         """The part of the suite a job may read."""

@@ -9,6 +9,7 @@ import sys
 import pytest
 import yaml
 
+from coevolve.config.environments import known_kinds, section_class
 from coevolve.config.sections import Strict
 from coevolve.config.suite import as_dict, dotted, load_suite, per_iteration, restrict
 from coevolve.errors import UserError
@@ -30,6 +31,15 @@ def test_suites_load(root, name):
         ("methods=[etoo]", "`etoo` is no recipe; did you mean `eto`"),
         ("dpo.beta=[]", "key `dpo.beta`"),
         ("protocol=fast", "key `protocol`"),
+        ("envs.sciworld.tasks.kind=null", "unknown key `envs.sciworld.tasks.kind`; did you mean `kinds`"),
+        ("envs.webshop.tasks.listed=eto", "unknown key `envs.webshop.tasks.listed`; did you mean `lists`"),
+        ("envs.sciworld.kind=sciwrld", "key `envs.sciworld.kind`: no environment `sciwrld`; did you mean `sciworld`?"),
+        (
+            "envs.sciworld.kind=..config",
+            "key `envs.sciworld.kind`: no environment `..config`; known are intercode_sql,",
+        ),
+        ("envs.more={label: More}", "key `envs.more.kind` is missing"),
+        ("envs.more=3", "key `envs.more`: input should be a valid dictionary"),
         ("sft.epochs", "write it as key.subkey=value"),
     ],
 )
@@ -107,6 +117,10 @@ UNSEEN = (
 )
 
 
+#: Modules that hold sections.
+SECTIONS = r"coevolve\.config\.\w+|coevolve\.envs\.\w+\.config"
+
+
 def test_every_config_key_is_read_by_something(root, tmp_path):
     """Law 5: no documented option that nobody reads."""
     read = read_keys(root, tmp_path)
@@ -114,7 +128,9 @@ def test_every_config_key_is_read_by_something(root, tmp_path):
     for section, file, pattern in UNSEEN:
         for path in root.glob(file):
             read |= {f"{section}.{key}" for key in re.findall(pattern, path.read_text())}
-    kinds = [kind for kind in below(Strict) if kind.__module__.startswith("coevolve.config.")]
+    for kind in known_kinds():
+        section_class(kind)
+    kinds = [kind for kind in below(Strict) if re.fullmatch(SECTIONS, kind.__module__)]
     unread = [
         f"{kind.__name__}.{key}"
         for kind in kinds
@@ -127,12 +143,13 @@ def test_every_config_key_is_read_by_something(root, tmp_path):
 def read_keys(root, tmp_path):
     """Keys that code of the package reads, as `Section.key`: their names recur, so that text alone tells nothing."""
     shutil.copytree(root / "coevolve", tmp_path / "coevolve")
-    for path in (tmp_path / "coevolve/config").glob("*.py"):
+    copied = tmp_path / "coevolve"
+    for path in (*copied.glob("config/*.py"), *copied.glob("envs/*/config.py")):
         path.write_text(with_keys_deprecated(path.read_text()))
     alone = ["--no-site-packages", "--ignore-missing-imports", f"--cache-dir={os.devnull}"]
     command = [sys.executable, "-m", "mypy", *alone, "--enable-error-code=deprecated", "--package=coevolve"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
-    return set(re.findall(r"function coevolve\.config\.\w+\.(\w+\.\w+) is deprecated", said))
+    return set(re.findall(rf"function (?:{SECTIONS})\.(\w+\.\w+) is deprecated", said))
 
 
 def with_keys_deprecated(text):

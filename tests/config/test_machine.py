@@ -19,8 +19,6 @@ MACHINES = ["cpu", "h100"]
 def test_machines_name_stages_that_exist(root, name):
     machine = load_machine(root / f"configs/machines/{name}.yaml")
     assert set(machine.stages) - {"default"} <= set(STAGES)
-    kinds = {env.kind for env in load_suite(root / "configs/paper.yaml").envs.values()}
-    assert set(machine.costs.turn_seconds) == kinds
 
 
 def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root):

@@ -53,6 +53,20 @@ def test_parts_cost_together_what_the_whole_costs_but_for_their_starts(root, pla
     assert costs.cost(plan, machine, "rollout", WILDCARDS).gpu_hours == 0, "putting them together is no work"
 
 
+def test_turns_cost_what_their_environment_declares_times_the_machines_scale(plan, machine):
+    expected = plan.suite.envs["webshop"].expected
+    slower = machine.model_copy(update={"costs": machine.costs.model_copy(update={"turn_scale": 3.0})})
+    whole = Plan(plan.suite, root=plan.root)
+    once, thrice = (costs.cost(whole, each, "evaluate", WILDCARDS).seconds for each in (machine, slower))
+    turns = expected.evaluate * plan.suite.evaluation.samples * expected.turns
+    assert thrice - once == pytest.approx(2 * turns * expected.turn_seconds)
+    assert {name: env.expected.turn_seconds for name, env in plan.suite.envs.items()} == {
+        "sciworld": 0.02,
+        "intercode_sql": 0.002,
+        "webshop": 0.015,
+    }
+
+
 def test_more_pair_kinds_cost_more_training(plan, machine):
     eto, coevolve = (
         costs.cost(plan, machine, "train", {**WILDCARDS, "branch": f"{method}/seed0/iter1"})

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.config.environments import Flavour, SqlServerConfig
+from coevolve.envs.intercode_sql.config import Flavour, SqlServerConfig
 from coevolve.errors import UserError
 
 PROGRAMS: dict[Flavour, str] = {"mysql": "mysqld", "mariadb": "mariadbd"}

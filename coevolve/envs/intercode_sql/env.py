@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from coevolve.config.environments import InterCodeSqlConfig
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, StepResult, cut
 from coevolve.envs.intercode_sql import tasks
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.golds import Golds, Item, fingerprint, item_of
 from coevolve.envs.intercode_sql.reward import reward
 from coevolve.envs.intercode_sql.server import Server

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coevolve.chat.prompts import write_action
-from coevolve.config.environments import InterCodeSqlConfig
 from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, Guide, matched, played, read_eto
 from coevolve.envs.intercode_sql import recorded
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import pool
 from coevolve.envs.intercode_sql.templates import say, solution
 from coevolve.errors import UserError

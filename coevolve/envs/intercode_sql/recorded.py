@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.environments import SqlServerConfig
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.differences import ERROR, SHARED_STATE, Pair, classify, normal
 from coevolve.envs.intercode_sql.golds import Golds, Item
 from coevolve.envs.intercode_sql.reward import overlap, reward

@@ -11,10 +11,10 @@ from typing import Any, Self, TypeAlias
 
 import pymysql
 
-from coevolve.config.environments import Flavour, SqlServerConfig
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import address, datadir, engine, settings
 from coevolve.envs.intercode_sql import dump as dumps
+from coevolve.envs.intercode_sql.config import Flavour, SqlServerConfig
 from coevolve.envs.intercode_sql.process import Directory, Process, own
 from coevolve.errors import UserError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevolve.config.environments import Flavour, SqlServerConfig
+from coevolve.envs.intercode_sql.config import Flavour, SqlServerConfig
 from coevolve.envs.intercode_sql.engine import Engine
 from coevolve.envs.intercode_sql.process import Directory
 

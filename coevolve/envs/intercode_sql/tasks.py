@@ -13,11 +13,11 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from coevolve.config.environments import InterCodeSqlConfig
 from coevolve.config.sections import SourceFile
 from coevolve.envs import task_split
 from coevolve.envs.base import Selection
 from coevolve.envs.intercode_sql import templates
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
 from coevolve.types import Drop, DropReason, Task

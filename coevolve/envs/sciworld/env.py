@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from coevolve.chat.prompts import parse_action
-from coevolve.config.environments import SciWorldConfig
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult
 from coevolve.envs.sciworld import tasks
+from coevolve.envs.sciworld.config import SciWorldConfig
 from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
 from coevolve.errors import UserError
 from coevolve.types import Task

@@ -10,9 +10,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from coevolve.chat.prompts import parse_action
-from coevolve.config.environments import ExpertSource
 from coevolve.envs.experts import Experts, matched, read_eto
 from coevolve.envs.sciworld import tasks as sciworld
+from coevolve.envs.sciworld.config import ExpertSource
 from coevolve.storage import files, jsonl
 from coevolve.types import Task, Trajectory
 

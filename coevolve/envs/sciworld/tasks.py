@@ -8,9 +8,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from coevolve.config.environments import SciWorldSelection
 from coevolve.envs import task_split
 from coevolve.envs.base import Selection
+from coevolve.envs.sciworld.config import SciWorldSelection
 from coevolve.types import Task
 
 DATA = Path(__file__).resolve().parents[3] / "data" / "sciworld"

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coevolve import seeds
-from coevolve.config.environments import WebShopConfig
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, cut
+from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.prepared import Stock
 from coevolve.envs.webshop.session import Session
 from coevolve.envs.webshop.timeout import PaidSession

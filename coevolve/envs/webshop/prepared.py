@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from coevolve.config.environments import WebShopConfig
 from coevolve.envs.webshop import tasks
+from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.generator import Shares, generate
 from coevolve.envs.webshop.goals import Goal, draw, read_manifest, write_manifest
 from coevolve.envs.webshop.reward import MATCHER

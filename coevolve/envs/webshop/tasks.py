@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from coevolve.config.environments import WebShopSelection
 from coevolve.envs import task_split
 from coevolve.envs.base import Selection
+from coevolve.envs.webshop.config import WebShopSelection
 from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError
 from coevolve.types import Drop, DropReason, Task

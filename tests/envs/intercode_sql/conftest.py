@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from coevolve.assets import downloads
-from coevolve.config.environments import SqlServerConfig
 from coevolve.config.sections import Source
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import Server
 
 DEFAULTS = {

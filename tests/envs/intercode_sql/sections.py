@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from coevolve.config.environments import InterCodeSqlConfig
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.storage import files
 
 ALL = {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}

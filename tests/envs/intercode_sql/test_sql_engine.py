@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.environments import SqlServerConfig
 from coevolve.envs.intercode_sql import engine
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.errors import UserError
 
 

@@ -13,9 +13,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coevolve.config.environments import InterCodeSqlConfig
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, EnvError
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql, pool
 from coevolve.envs.intercode_sql.golds import Golds
 from coevolve.envs.intercode_sql.server import Server

@@ -6,9 +6,9 @@ import pytest
 import yaml
 from envs.intercode_sql.sections import section, source, write
 
-from coevolve.config.environments import InterCodeSqlConfig, SqlServerConfig
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import Setup
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConfig
 from coevolve.envs.intercode_sql.experts import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import items, listed
 from coevolve.errors import UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.environments import SqlServerConfig
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import GRACE_SECONDS, Server
 from coevolve.envs.intercode_sql.session import TIMED_OUT, Answer, Session
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coevolve.config.environments import SqlServerConfig
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.process import YOUNG_SECONDS, Directory
 
 PROGRAM = """

@@ -14,9 +14,9 @@ import psutil
 import pymysql
 import pytest
 
-from coevolve.config.environments import SqlServerConfig
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import engine
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import Server
 from coevolve.errors import UserError
 

@@ -7,7 +7,7 @@ import pytest
 from envs.intercode_sql.sections import ALL, section, source, write
 from pydantic import ValidationError
 
-from coevolve.config.environments import InterCodeSqlConfig
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.tasks import DATA, items, select
 from coevolve.errors import UserError
 from coevolve.types import DropReason, Task

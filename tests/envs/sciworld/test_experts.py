@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coevolve.chat.prompts import parse_action
-from coevolve.config.environments import ExpertSource
 from coevolve.envs.experts import read_eto
+from coevolve.envs.sciworld.config import ExpertSource
 from coevolve.envs.sciworld.experts import read, task_of_id
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.errors import UserError

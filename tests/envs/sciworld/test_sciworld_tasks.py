@@ -2,7 +2,7 @@
 
 import pytest
 
-from coevolve.config.environments import SciWorldSelection
+from coevolve.envs.sciworld.config import SciWorldSelection
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import kind_of_number, kinds, listed, select, step_limit
 from coevolve.errors import UserError

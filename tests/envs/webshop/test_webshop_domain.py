@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve.config.environments import WebShopConfig
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
 from coevolve.envs.webshop import domain, prepared
+from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.episodes import WebShopEpisodes
 from coevolve.envs.webshop.generator import generate
 from coevolve.envs.webshop.goals import FrozenGoal

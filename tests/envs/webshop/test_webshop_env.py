@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from coevolve.envs.webshop import WebShop
+from coevolve.envs.webshop.env import WebShop
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from coevolve.config.environments import WebShopSelection
 from coevolve.envs.webshop import tasks
+from coevolve.envs.webshop.config import WebShopSelection
 from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError
 from coevolve.types import DropReason

@@ -1,0 +1,102 @@
+"""InterCodeSQL's section of a suite."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
+from coevolve.config.sections import Positive, Rate, SourceFile, Strict
+
+#: Servers that speak MySQL's language; what MariaDB says differs from what was recorded in 2023.
+Flavour = Literal["mysql", "mariadb"]
+
+
+class SqlItems(Strict):
+    """Questions with their gold statements.
+
+    `templates`: made from `databases` (None: all), `per_kind` of each kind, for tiny policies. `dev`: Spider's
+    development items as InterCode ships them, training and evaluation divided by database. `ipr`: IPR's lists.
+    """
+
+    source: Literal["templates", "dev", "ipr"]
+    dev: SourceFile | None = None
+    train: SourceFile | None = None
+    test: SourceFile | None = None
+    per_kind: Positive | None = None
+    databases: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _source_has_what_it_reads(self) -> SqlItems:
+        needed = {"templates": {"per_kind"}, "dev": {"dev"}, "ipr": {"train", "test"}}[self.source]
+        read = needed | ({"databases"} if self.source == "templates" else set())
+        given = {name for name, value in self if name != "source" and value is not None}
+        for verb, names in (("needs", needed - given), ("takes no", given - read)):
+            if names:
+                raise ValueError(f"source `{self.source}` {verb} `{min(names)}`")
+        return self
+
+
+class SqlExperts(ScriptedOrFile):
+    """Where expert trajectories come from.
+
+    `scripted`: the kit looks at the tables, then asks. `recorded`: GPT-4's own runs of 2023 that earned 1.0, in
+    InterCode's format. `eto`: IPR's published file, in ETO's format.
+    """
+
+    format: Literal["scripted", "recorded", "eto"]
+
+
+class SqlServerConfig(Strict):
+    """The database server: `address` if given, else `binary`, else a `mysqld` on PATH, else the kit's own package.
+
+    `address`: `user@host:port` or `user@/path/to/socket`, password in COEVOLVE_SQL_PASSWORD; the server then holds the
+    dump already. `engine`: which flavours are taken, the first found wins. A statement runs at most
+    `statement_seconds` and brings at most `rows`.
+    """
+
+    address: str | None
+    binary: str | None
+    engine: Annotated[list[Flavour], Field(min_length=1)]
+    statement_seconds: Rate
+    rows: Positive
+
+
+class InterCodeSqlConfig(EnvSection):
+    """InterCodeSQL: questions over the twenty databases of `dump`, asked of a real server by `workers` sessions.
+
+    `reward`: `continuous` as upstream computes it, or `binary` (1 for an exact answer, else 0), as appendix A says.
+    Observations are cut to `observation_length` characters.
+    """
+
+    splits: list[Literal["test"]]
+    tasks: TaskSelection
+    items: SqlItems
+    experts: SqlExperts
+    dump: SourceFile
+    server: SqlServerConfig
+    reward: Literal["continuous", "binary"]
+    observation_length: Positive
+    step_limit: Positive
+
+    @property
+    def note(self) -> str:
+        """How the items differ from IPR's."""
+        return {
+            "templates": "InterCodeSQL: template questions, not IPR's items.",
+            "dev": "InterCodeSQL: Spider's dev items, 815 to train on and 200 of other databases, not IPR's split.",
+            "ipr": "",
+        }[self.items.source]
+
+    @property
+    def data_files(self) -> dict[str, str]:
+        """Files the task lists and experts are made from, by name."""
+        return self.play_files | ({"experts": self.experts.file.path} if self.experts.file else {})
+
+    @property
+    def play_files(self) -> dict[str, str]:
+        """Files an episode needs, by name: the items are there for the fingerprint of their gold rows."""
+        items = self.items
+        sources = {"dump": self.dump, "dev": items.dev, "train": items.train, "test": items.test}
+        return {name: file.path for name, file in sources.items() if file}

@@ -1,0 +1,47 @@
+"""ScienceWorld's section of a suite."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from coevolve.config.environments import EnvSection, TaskSelection
+from coevolve.config.sections import Positive, Rate, SourceFile
+from coevolve.types import UnitInterval
+
+
+class SciWorldSelection(TaskSelection):
+    """`lists`: ETO's task lists, or the simulator's official splits."""
+
+    lists: Literal["eto", "official"]
+
+
+class ExpertSource(SourceFile):
+    """Where expert trajectories come from: `gold` (the kit's own trajectory file) or `eto` (ETO's published format)."""
+
+    format: Literal["gold", "eto"]
+    min_reward: UnitInterval
+
+
+class SciWorldConfig(EnvSection):
+    """ScienceWorld. `simplification`: the simulator's own string; `workers` episodes at once, sixteen to a JVM.
+
+    `memory_mb` caps the heap of a JVM; one that is silent for `read_timeout` seconds has failed.
+    """
+
+    splits: list[Literal["seen", "unseen"]]
+    tasks: SciWorldSelection
+    experts: ExpertSource
+    simplification: str
+    step_limit: Positive | None
+    memory_mb: Positive
+    read_timeout: Rate
+
+    @property
+    def data_files(self) -> dict[str, str]:
+        """Files the task lists and experts are made from, by name."""
+        return {"experts": self.experts.path}
+
+    @property
+    def play_files(self) -> dict[str, str]:
+        """Files an episode needs, by name."""
+        return {}

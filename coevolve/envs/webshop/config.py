@@ -1,0 +1,96 @@
+"""WebShop's section of a suite."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
+from coevolve.config.sections import Positive, SourceFile, Strict
+
+
+class WebShopSelection(TaskSelection):
+    """`lists`: ETO's lists of goal numbers, or `parts`: the goals in order, the first for evaluation.
+
+    With `parts` the first `test` goals are evaluated, as upstream does with its first 500.
+    """
+
+    lists: Literal["eto", "parts"]
+    test: Positive | None = None
+
+    @model_validator(mode="after")
+    def _parts_have_a_size(self) -> WebShopSelection:
+        if (self.lists == "parts") != (self.test is not None):
+            raise ValueError("`test` goes with lists `parts`, and only with them")
+        return self
+
+
+class CatalogueConfig(Strict):
+    """The shop's products: `generated` (so many, in invented words) or upstream's files, of which `limit` are used."""
+
+    generated: Positive | None = None
+    products: SourceFile | None = None
+    attributes: SourceFile | None = None
+    instructions: SourceFile | None = None
+    limit: Positive | None = None
+
+    @property
+    def files(self) -> dict[str, SourceFile]:
+        """Upstream's files by name; none for a generated catalogue."""
+        found = {"products": self.products, "attributes": self.attributes, "instructions": self.instructions}
+        return {name: file for name, file in found.items() if file}
+
+    @model_validator(mode="after")
+    def _generated_or_all_files(self) -> CatalogueConfig:
+        if len(self.files) != (0 if self.generated else 3):
+            raise ValueError("give `generated`, or all of `products`, `attributes` and `instructions`")
+        return self
+
+
+class WebShopExperts(ScriptedOrFile):
+    """Expert trajectories: `scripted` (searches, reads the pages and buys) or `eto` (ETO's published file)."""
+
+    format: Literal["scripted", "eto"]
+
+
+class WebShopConfig(EnvSection):
+    """WebShop, the kit's own implementation: text mode, upstream's goals and rewards.
+
+    `goals`: the human ones, or synthetic ones. Prices of products sold in a range, and price limits, are drawn from
+    `seed` once, unless the protocol redraws them in each job. `tagger` finds the nouns of titles for the reward.
+    Pages are cut to `observation_length` characters (None: whole, as upstream).
+    """
+
+    splits: list[Literal["test"]]
+    tasks: WebShopSelection
+    experts: WebShopExperts
+    catalogue: CatalogueConfig
+    goals: Literal["human", "synthetic"]
+    seed: int
+    tagger: Literal["spacy", "stand_in", "approximate"]
+    observation_length: Positive | None
+    step_limit: Positive
+
+    @property
+    def prepared(self) -> bool:
+        """The shop, its search engine and the list of goals are made once."""
+        return True
+
+    @property
+    def note(self) -> str:
+        """That the shop is an invented one, or its tagger an approximate one."""
+        remarks = ["an invented catalogue"] if self.catalogue.generated else []
+        remarks += [] if self.tagger == "spacy" else [f"noun tagger `{self.tagger}`, not upstream's"]
+        return f"WebShop: {', '.join(remarks)}; non-comparable." if remarks else ""
+
+    @property
+    def data_files(self) -> dict[str, str]:
+        """Files the shop, the task lists and the experts are made from, by name."""
+        files = self.catalogue.files | ({"experts": self.experts.file} if self.experts.file else {})
+        return {name: file.path for name, file in files.items()}
+
+    @property
+    def play_files(self) -> dict[str, str]:
+        """None: an episode needs only what was prepared."""
+        return {}
