@@ -94,17 +94,17 @@ def test_frozen_prices_are_those_of_the_opened_shop(fixed: Setup) -> None:
 def test_a_catalogue_of_files_is_checked_and_used(fixed: Setup, tmp_path: Path) -> None:
     """Also the lists of ETO, for which the shop is far too small."""
     generate(tmp_path / "files", 30, seed=1)
-    files = {
+    sources = {
         name: {"path": str(path), "sha256": files.sha256(path)}
         for name, path in ((name, tmp_path / "files" / f"{stem}.json") for name, stem in prepared.NAMES.items())
     }
     selection = {**fixed.config.tasks.model_dump(), "lists": "eto", "test": None}
-    config = changed(fixed.config, catalogue={**files, "limit": 25}, tasks=selection)
+    config = changed(fixed.config, catalogue={**sources, "limit": 25}, tasks=selection)
     with pytest.raises(UserError, match="ETO's lists reach goal 12080"):
         prepared.prepare(config, "envs.webshop", tmp_path)
-    files["products"]["sha256"] = "0" * 64
+    sources["products"]["sha256"] = "0" * 64
     with pytest.raises(UserError, match=r"`envs\.webshop\.catalogue\.products\.sha256` says 0000"):
-        prepared.prepare(changed(config, catalogue=files), "envs.webshop", tmp_path)
+        prepared.prepare(changed(config, catalogue=sources), "envs.webshop", tmp_path)
 
 
 def test_tasks_are_disjoint_and_have_experts_of_all_rewards(fixed: Setup) -> None:
