@@ -1,1 +1,1 @@
-"""Pairs and selections: what is trained on."""
+"""Training data from episodes: preference pairs (eq. 6 and 8, IPR) and rejection sampling."""

@@ -1,12 +1,16 @@
-"""Episodes to preference pairs (eq. 6 and 8): each pair kind of a recipe is a named pure function over one task.
+"""Preference pairs from episodes, eq. 6 and eq. 8.
 
-A *candidate* is a pair that could have been. Per task there are
+For a task u, let e be its expert trajectory, T the rollouts of the target agent, F those of the failure agent, and
+x > y the pair in which x, the side with the higher reward r(u, x) > r(u, y), is chosen.
 
-* expert_target, expert_failure: one per rollout of that agent; without a rollout one, counted as missing;
-* failure_failure: one per (target rollout, failure rollout); without one of the sides one, counted as missing; with
-  `within` also one per two rollouts of the same agent.
+    eq. 6, the failure agent's pairs:  D_fail   = {t > f or f > t : t in T, f in F, r(u, t) < 1, r(u, f) < 1}
+    eq. 8, the target agent's pairs:   D_target = {e > t : t in T}    (i)   expert_target
+                                                | {e > f : f in F}    (ii)  expert_failure
+                                                | D_fail              (iii) failure_failure
 
-Every candidate becomes a pair or a drop with its reason; every trajectory that came in is found again in the counts.
+Each pair kind is a function from the trajectories of one task to its *candidates*, the pairs that could be built. A
+candidate becomes a pair, or a drop with its reason. If a kind lacks the rollouts of an agent, it has one candidate,
+dropped as MISSING_ROLLOUT. Each input trajectory is counted as paired, dropped or unasked.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ from coevolve.types import (
     Trajectory,
 )
 
-USES: Mapping[PairKind, frozenset[Agent]] = {
+#: The agents whose trajectories each kind compares.
+KIND_AGENTS: Mapping[PairKind, frozenset[Agent]] = {
     PairKind.EXPERT_TARGET: frozenset({"expert", "target"}),
     PairKind.EXPERT_FAILURE: frozenset({"expert", "failure"}),
     PairKind.FAILURE_FAILURE: frozenset({"target", "failure"}),
@@ -41,36 +46,36 @@ USES: Mapping[PairKind, frozenset[Agent]] = {
 
 
 @dataclass(frozen=True)
-class Side:
-    """A trajectory, perhaps cut, with the digest it had when it came in."""
+class PairSide:
+    """A trajectory, possibly truncated; `id` is the digest of the input trajectory."""
 
     id: str
     trajectory: Trajectory
 
 
 @dataclass(frozen=True)
-class Material:
-    """What is there to pair for one task; rollouts are in the order of their sample numbers."""
+class TaskTrajectories:
+    """The trajectories of one task; rollouts are in the order of their sample numbers."""
 
     task_id: str
-    expert: Side | None
-    target: tuple[Side, ...]
-    failure: tuple[Side, ...]
+    expert: PairSide | None
+    target: tuple[PairSide, ...]
+    failure: tuple[PairSide, ...]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A pair that could be: two sides, or what there is of them and what is `missing`."""
+    """A possible pair: two sides, or fewer and the reason why one is `missing`."""
 
     task_id: str
     kind: PairKind
-    sides: tuple[Side, ...]
+    sides: tuple[PairSide, ...]
     missing: DropReason | None = None
 
 
 @dataclass(frozen=True)
-class Match:
-    """A pair, and what the rules did to it: expert on the rejected side, rejected side cut."""
+class BuiltPair:
+    """A pair; `swapped`: the expert is the rejected side. `cut`: the rejected side is truncated."""
 
     pair: PreferencePair
     swapped: bool
@@ -79,7 +84,7 @@ class Match:
 
 @dataclass(frozen=True)
 class KindCount:
-    """What became of the candidates of one pair kind; `swapped` and `cut` are among `pairs`."""
+    """Counts of the candidates of one pair kind; `swapped` and `cut` are counted among `pairs`."""
 
     candidates: int
     pairs: int
@@ -93,7 +98,10 @@ class KindCount:
 
 @dataclass(frozen=True)
 class TrajectoryCount:
-    """What became of the trajectories: in a pair; else named by a drop; else of an agent that no asked kind uses."""
+    """Counts of the input trajectories.
+
+    `paired`: in a pair. `dropped`: in drops only. `unasked`: in neither, of an agent that no kind of the recipe uses.
+    """
 
     came_in: int
     paired: int
@@ -106,7 +114,7 @@ class TrajectoryCount:
 
 @dataclass(frozen=True)
 class Pairing:
-    """The pairs for one agent, and all that became none; a drop without a kind concerns a trajectory alone."""
+    """The pairs of one agent, the drops and the counts; a drop without a kind is of a trajectory, not of a pair."""
 
     pairs: tuple[PreferencePair, ...]
     drops: tuple[Drop, ...]
@@ -120,58 +128,59 @@ def pair(
     tasks: Sequence[Task],
     experts: Sequence[Trajectory],
     rollouts: Mapping[Agent, Sequence[Trajectory]],
-    unlearned: Sequence[Message] = (),
+    excluded_example: Sequence[Message] = (),
 ) -> Pairing:
-    """The pairs one agent is trained on, ordered by task, then kind, then samples, whatever the rollouts' order.
+    """The pairs that one agent is trained on, ordered by task, kind and sample numbers.
 
-    `unlearned` is an example in the rollouts' prompts that pairs are to lack, as the experts do. The first expert of a
-    task counts. Raises `UserError` where a kind needs an agent that did not explore, where a trajectory lies under
-    another agent's name, and where the two sides of a pair had different prompts.
+    Only the first expert trajectory of a task is used. `excluded_example` is the in-context example to remove from the
+    prompts. Raises `UserError` if a kind needs an agent that did not explore, if a trajectory is given under another
+    agent's name, or if the two sides of a pair have different prompts.
     """
     _check_agents(recipe, experts, rollouts)
     expert, target, failure = (
-        _sides(found, unlearned) for found in (experts, rollouts.get("target", ()), rollouts.get("failure", ()))
+        _sides(trajectories, excluded_example)
+        for trajectories in (experts, rollouts.get("target", ()), rollouts.get("failure", ()))
     )
-    materials = _materials(list(dict.fromkeys(task.task_id for task in tasks)), expert, target, failure)
-    limits = {material.task_id: _turn_limit(material, rules) for material in materials}
-    candidates = [c for material in materials for c in _candidates(material, recipe.trains_on, rules.within)]
-    outcomes = [_judge(c, limits[c.task_id], recipe.trains_on[c.kind], rules) for c in candidates]
-    matches = [outcome for outcome in outcomes if isinstance(outcome, Match)]
+    by_task = _by_task(list(dict.fromkeys(task.task_id for task in tasks)), expert, target, failure)
+    candidates = [c for group in by_task for c in _candidates(group, recipe.trains_on, rules.within)]
+    limits = {group.task_id: _turn_limit(group, rules) for group in by_task}
+    outcomes = [_build(c, limits[c.task_id], recipe.trains_on[c.kind], rules) for c in candidates]
+    built = [outcome for outcome in outcomes if isinstance(outcome, BuiltPair)]
     drops = [outcome for outcome in outcomes if isinstance(outcome, Drop)]
-    strays = _strays(limits.keys(), [*expert, *target, *failure])
+    strays = _stray_drops(limits.keys(), [*expert, *target, *failure])
     return Pairing(
-        pairs=tuple(match.pair for match in matches),
+        pairs=tuple(outcome.pair for outcome in built),
         drops=(*drops, *strays),
-        kinds={kind: _kind_count(kind, candidates, matches, drops) for kind in PairKind if kind in recipe.trains_on},
-        trajectories=_trajectory_count([*expert, *target, *failure], matches, [*drops, *strays], recipe),
+        kinds={kind: _kind_count(kind, candidates, built, drops) for kind in PairKind if kind in recipe.trains_on},
+        trajectories=_trajectory_count([*expert, *target, *failure], built, [*drops, *strays], recipe),
     )
 
 
-def expert_target(material: Material) -> list[Candidate]:
-    """(i) of eq. 8: the expert against each of the target's rollouts."""
-    return _against_expert(PairKind.EXPERT_TARGET, material, material.target)
+def expert_target(group: TaskTrajectories) -> list[Candidate]:
+    """Eq. 8 (i): the expert with each rollout of the target agent."""
+    return _with_expert(PairKind.EXPERT_TARGET, group, group.target)
 
 
-def expert_failure(material: Material) -> list[Candidate]:
-    """(ii) of eq. 8: the expert against each of the failure agent's rollouts."""
-    return _against_expert(PairKind.EXPERT_FAILURE, material, material.failure)
+def expert_failure(group: TaskTrajectories) -> list[Candidate]:
+    """Eq. 8 (ii): the expert with each rollout of the failure agent."""
+    return _with_expert(PairKind.EXPERT_FAILURE, group, group.failure)
 
 
-def failure_failure(material: Material) -> list[Candidate]:
-    """Eq. 6 and (iii) of eq. 8: each of the target's rollouts against each of the failure agent's."""
-    kind, present = PairKind.FAILURE_FAILURE, material.target + material.failure
-    if not (material.target and material.failure):
-        return [Candidate(material.task_id, kind, present, DropReason.MISSING_ROLLOUT)]
-    return [Candidate(material.task_id, kind, couple) for couple in product(material.target, material.failure)]
+def failure_failure(group: TaskTrajectories) -> list[Candidate]:
+    """Eq. 6, and eq. 8 (iii): each rollout of the target agent with each of the failure agent."""
+    kind = PairKind.FAILURE_FAILURE
+    if not (group.target and group.failure):
+        return [Candidate(group.task_id, kind, group.target + group.failure, DropReason.MISSING_ROLLOUT)]
+    return [Candidate(group.task_id, kind, sides) for sides in product(group.target, group.failure)]
 
 
-def within_agents(material: Material) -> list[Candidate]:
+def within_agents(group: TaskTrajectories) -> list[Candidate]:
     """Section 4.2's prose beyond eq. 6: each two rollouts of the same agent."""
-    couples = [*combinations(material.target, 2), *combinations(material.failure, 2)]
-    return [Candidate(material.task_id, PairKind.FAILURE_FAILURE, couple) for couple in couples]
+    couples = [*combinations(group.target, 2), *combinations(group.failure, 2)]
+    return [Candidate(group.task_id, PairKind.FAILURE_FAILURE, sides) for sides in couples]
 
 
-KINDS: Mapping[PairKind, Callable[[Material], list[Candidate]]] = {
+CANDIDATES: Mapping[PairKind, Callable[[TaskTrajectories], list[Candidate]]] = {
     PairKind.EXPERT_TARGET: expert_target,
     PairKind.EXPERT_FAILURE: expert_failure,
     PairKind.FAILURE_FAILURE: failure_failure,
@@ -179,7 +188,7 @@ KINDS: Mapping[PairKind, Callable[[Material], list[Candidate]]] = {
 
 
 def summary(result: Pairing) -> dict[str, Any]:
-    """Counts per kind and reason as plain JSON data, and under `empty` a sentence for each kind without a pair."""
+    """Counts by kind and reason as JSON data; `empty` has a sentence for each kind without a pair."""
     return {
         "kinds": {kind.value: vars(n) | {"drops": _by_reason(n.drops)} for kind, n in result.kinds.items()},
         "strays": _by_reason(Counter(drop.reason for drop in result.drops if drop.kind is None)),
@@ -192,12 +201,12 @@ def _check_agents(
     recipe: AgentRecipe, experts: Sequence[Trajectory], rollouts: Mapping[Agent, Sequence[Trajectory]]
 ) -> None:
     for kind in recipe.trains_on:
-        if kind not in KINDS:
-            raise UserError(f"recipe: `trains_on.{kind.value}` is no pair of whole trajectories; set `learns: steps`.")
-        for agent in sorted(USES[kind] - {"expert"} - set(rollouts)):
+        if kind not in CANDIDATES:
+            raise UserError(f"recipe: `trains_on.{kind.value}` does not pair whole trajectories; set `learns: steps`.")
+        for agent in sorted(KIND_AGENTS[kind] - {"expert"} - set(rollouts)):
             raise UserError(
-                f"recipe: `trains_on.{kind.value}` needs rollouts of the {agent} agent and there are none; "
-                f"set `agents.{agent}.explores: true` or take the kind out."
+                f"recipe: `trains_on.{kind.value}` needs rollouts of the {agent} agent, which does not explore; "
+                f"set `agents.{agent}.explores: true` or remove the kind."
             )
     for agent, trajectories in {**rollouts, "expert": experts}.items():
         for trajectory in trajectories:
@@ -208,41 +217,36 @@ def _check_agents(
                 )
 
 
-def _sides(trajectories: Sequence[Trajectory], unlearned: Sequence[Message]) -> list[Side]:
-    """Each trajectory with the name it came with, and with a prompt that lacks the example."""
+def _sides(trajectories: Sequence[Trajectory], excluded_example: Sequence[Message]) -> list[PairSide]:
+    """Each trajectory with its digest, its prompt without the example."""
     return [
-        Side(found.digest(), found.model_copy(update={"prompt": without_example(found.prompt, unlearned)}))
-        for found in trajectories
+        PairSide(t.digest(), t.model_copy(update={"prompt": without_example(t.prompt, excluded_example)}))
+        for t in trajectories
     ]
 
 
-def _materials(
-    task_ids: Sequence[str], experts: Sequence[Side], target: Sequence[Side], failure: Sequence[Side]
-) -> list[Material]:
-    by_task = [_by_task(sides) for sides in (experts, target, failure)]
+def _by_task(
+    task_ids: Sequence[str], experts: Sequence[PairSide], target: Sequence[PairSide], failure: Sequence[PairSide]
+) -> list[TaskTrajectories]:
+    groups: defaultdict[tuple[str, Agent], list[PairSide]] = defaultdict(list)
+    for side in (*experts, *_in_sample_order(target), *_in_sample_order(failure)):
+        groups[side.trajectory.task.task_id, side.trajectory.agent].append(side)
     return [
-        Material(
+        TaskTrajectories(
             task_id,
-            expert=next(iter(by_task[0][task_id]), None),
-            target=_by_sample(by_task[1][task_id]),
-            failure=_by_sample(by_task[2][task_id]),
+            expert=next(iter(groups[task_id, "expert"]), None),
+            target=tuple(groups[task_id, "target"]),
+            failure=tuple(groups[task_id, "failure"]),
         )
         for task_id in task_ids
     ]
 
 
-def _by_task(sides: Sequence[Side]) -> Mapping[str, list[Side]]:
-    groups: defaultdict[str, list[Side]] = defaultdict(list)
-    for side in sides:
-        groups[side.trajectory.task.task_id].append(side)
-    return groups
+def _in_sample_order(sides: Sequence[PairSide]) -> list[PairSide]:
+    return sorted(sides, key=lambda side: (side.trajectory.sample, side.id))
 
 
-def _by_sample(sides: Sequence[Side]) -> tuple[Side, ...]:
-    return tuple(sorted(sides, key=lambda side: (side.trajectory.sample, side.id)))
-
-
-def _strays(explored: Collection[str], sides: Sequence[Side]) -> list[Drop]:
+def _stray_drops(explored: Collection[str], sides: Sequence[PairSide]) -> list[Drop]:
     """Drops of trajectories of tasks that were not explored, and of all experts of a task but the first."""
     drops: list[Drop] = []
     with_expert = set[str]()
@@ -257,76 +261,74 @@ def _strays(explored: Collection[str], sides: Sequence[Side]) -> list[Drop]:
     return drops
 
 
-def _candidates(material: Material, kinds: Collection[PairKind], within: bool) -> list[Candidate]:
-    functions = [KINDS[kind] for kind in PairKind if kind in kinds]
+def _candidates(group: TaskTrajectories, kinds: Collection[PairKind], within: bool) -> list[Candidate]:
+    functions = [CANDIDATES[kind] for kind in PairKind if kind in kinds]
     if within and PairKind.FAILURE_FAILURE in kinds:
         functions.append(within_agents)
-    return [candidate for function in functions for candidate in function(material)]
+    return [candidate for function in functions for candidate in function(group)]
 
 
-def _against_expert(kind: PairKind, material: Material, rollouts: tuple[Side, ...]) -> list[Candidate]:
-    expert = () if material.expert is None else (material.expert,)
+def _with_expert(kind: PairKind, group: TaskTrajectories, rollouts: tuple[PairSide, ...]) -> list[Candidate]:
+    expert = () if group.expert is None else (group.expert,)
     if not rollouts:
-        return [Candidate(material.task_id, kind, expert, DropReason.MISSING_ROLLOUT)]
+        return [Candidate(group.task_id, kind, expert, DropReason.MISSING_ROLLOUT)]
     missing = None if expert else DropReason.MISSING_EXPERT
-    return [Candidate(material.task_id, kind, (*expert, rollout), missing) for rollout in rollouts]
+    return [Candidate(group.task_id, kind, (*expert, rollout), missing) for rollout in rollouts]
 
 
-def _turn_limit(material: Material, rules: PairingConfig) -> int | None:
-    """Most turns a rejected side may keep; None, no cut, also where there is no expert to measure by."""
-    if rules.max_extra_turns is None or material.expert is None:
+def _turn_limit(group: TaskTrajectories, rules: PairingConfig) -> int | None:
+    """Maximum of turns on a rejected side; None without the rule `max_extra_turns` or without an expert."""
+    if rules.max_extra_turns is None or group.expert is None:
         return None
-    return len(material.expert.trajectory.turns) + rules.max_extra_turns
+    return len(group.expert.trajectory.turns) + rules.max_extra_turns
 
 
-def _judge(candidate: Candidate, limit: int | None, weights: PairWeights, rules: PairingConfig) -> Match | Drop:
-    """The candidate as a pair, or the reason why it is none."""
+def _build(candidate: Candidate, limit: int | None, weights: PairWeights, rules: PairingConfig) -> BuiltPair | Drop:
+    """The pair of a candidate, or its drop."""
     ids = tuple(side.id for side in candidate.sides)
     if candidate.missing is not None:
         return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=candidate.missing, ids=ids)
     chosen, whole = sorted(candidate.sides, key=lambda side: side.trajectory.reward, reverse=True)
-    # Of a tie neither side is the rejected one: cutting the second would make the reason depend on the order.
-    rejected = _cut(whole, limit) if whole.trajectory.reward < chosen.trajectory.reward else whole
-    reason = _refusal(candidate.kind, chosen.trajectory, rejected.trajectory, rules)
+    # In a tie neither side is truncated: otherwise the reason would depend on the order of the sides.
+    rejected = _truncated(whole, limit) if whole.trajectory.reward < chosen.trajectory.reward else whole
+    reason = _drop_reason(candidate.kind, chosen.trajectory, rejected.trajectory, rules)
     if reason is not None:
         return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=reason, ids=ids)
-    return Match(
-        _preference(candidate, chosen, rejected, weights),
+    return BuiltPair(
+        _preference_pair(candidate, chosen, rejected, weights),
         swapped=rejected.trajectory.agent == "expert",
         cut=rejected is not whole,
     )
 
 
-def _cut(side: Side, limit: int | None) -> Side:
-    """The side with its first `limit` turns; its reward stays that of the whole episode, as in ETO's script."""
+def _truncated(side: PairSide, limit: int | None) -> PairSide:
+    """The side with its first `limit` turns; its reward remains that of the whole episode, as in ETO's script."""
     if limit is None or len(side.trajectory.turns) <= limit:
         return side
     return replace(side, trajectory=side.trajectory.model_copy(update={"turns": side.trajectory.turns[:limit]}))
 
 
-def _refusal(kind: PairKind, chosen: Trajectory, rejected: Trajectory, rules: PairingConfig) -> DropReason | None:
-    """Why two sides, the higher reward first, make no pair; the first reason that holds."""
+def _drop_reason(kind: PairKind, chosen: Trajectory, rejected: Trajectory, rules: PairingConfig) -> DropReason | None:
+    """The first reason that applies against a pair, or None; `chosen` has the higher reward, or an equal one."""
     reasons = {
         DropReason.ENV_ERROR: StopReason.ENV_ERROR in (chosen.stop, rejected.stop),
         DropReason.EMPTY: not (chosen.turns and rejected.turns),
         DropReason.NOT_A_FAILURE: kind is PairKind.FAILURE_FAILURE and not chosen.is_failure,
         DropReason.NOT_HARD: kind is PairKind.FAILURE_FAILURE and chosen.reward < (rules.hard_negative or -1.0),
-        DropReason.IDENTICAL: _texts(chosen) == _texts(rejected),
+        DropReason.IDENTICAL: [turn.text for turn in chosen.turns] == [turn.text for turn in rejected.turns],
         DropReason.TIE: chosen.reward == rejected.reward,
         DropReason.EXPERT_BEATEN: rejected.agent == "expert" and rules.expert_beaten == "drop",
     }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _texts(trajectory: Trajectory) -> tuple[str, ...]:
-    return tuple(turn.text for turn in trajectory.turns)
-
-
-def _preference(candidate: Candidate, chosen: Side, rejected: Side, weights: PairWeights) -> PreferencePair:
+def _preference_pair(
+    candidate: Candidate, chosen: PairSide, rejected: PairSide, weights: PairWeights
+) -> PreferencePair:
     if chosen.trajectory.prompt != rejected.trajectory.prompt:
         raise UserError(
             f"task {candidate.task_id}: the prompts of the {chosen.trajectory.agent} trajectory {chosen.id} and the "
-            f"{rejected.trajectory.agent} trajectory {rejected.id} differ; make both with the same prompt settings."
+            f"{rejected.trajectory.agent} trajectory {rejected.id} differ; play both with the same prompt settings."
         )
     return PreferencePair(
         task_id=candidate.task_id,
@@ -346,30 +348,30 @@ def _preference(candidate: Candidate, chosen: Side, rejected: Side, weights: Pai
 
 
 def _kind_count(
-    kind: PairKind, candidates: Sequence[Candidate], matches: Sequence[Match], drops: Sequence[Drop]
+    kind: PairKind, candidates: Sequence[Candidate], built: Sequence[BuiltPair], drops: Sequence[Drop]
 ) -> KindCount:
-    mine = [match for match in matches if match.pair.kind is kind]
+    of_kind = [outcome for outcome in built if outcome.pair.kind is kind]
     return KindCount(
         candidates=sum(candidate.kind is kind for candidate in candidates),
-        pairs=len(mine),
-        swapped=sum(match.swapped for match in mine),
-        cut=sum(match.cut for match in mine),
+        pairs=len(of_kind),
+        swapped=sum(outcome.swapped for outcome in of_kind),
+        cut=sum(outcome.cut for outcome in of_kind),
         drops=Counter(drop.reason for drop in drops if drop.kind is kind),
     )
 
 
 def _trajectory_count(
-    sides: Sequence[Side], matches: Sequence[Match], drops: Sequence[Drop], recipe: AgentRecipe
+    sides: Sequence[PairSide], built: Sequence[BuiltPair], drops: Sequence[Drop], recipe: AgentRecipe
 ) -> TrajectoryCount:
-    paired = {name for match in matches for name in (match.pair.chosen_id, match.pair.rejected_id)}
-    dropped = {name for drop in drops for name in drop.ids} - paired
-    asked = frozenset[Agent]().union(*(USES[kind] for kind in recipe.trains_on))
+    paired = {digest for outcome in built for digest in (outcome.pair.chosen_id, outcome.pair.rejected_id)}
+    dropped = {digest for drop in drops for digest in drop.ids} - paired
+    agents = frozenset[Agent]().union(*(KIND_AGENTS[kind] for kind in recipe.trains_on))
     others = [side for side in sides if side.id not in paired | dropped]
     return TrajectoryCount(
         came_in=len(sides),
         paired=sum(side.id in paired for side in sides),
         dropped=sum(side.id in dropped for side in sides),
-        unasked=sum(side.trajectory.agent not in asked for side in others),
+        unasked=sum(side.trajectory.agent not in agents for side in others),
     )
 
 
@@ -380,4 +382,4 @@ def _by_reason(reasons: Mapping[DropReason, int]) -> dict[str, int]:
 
 def _empty_sentence(kind: PairKind, count: KindCount) -> str:
     reasons = ", ".join(f"{n} {reason}" for reason, n in _by_reason(count.drops).items()) or "no task was explored"
-    return f"No {kind.value} pair came of {count.candidates} candidates: {reasons}."
+    return f"No {kind.value} pair could be built from {count.candidates} candidates: {reasons}."

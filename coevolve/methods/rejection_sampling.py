@@ -1,8 +1,8 @@
-"""Rejection sampling fine-tuning: which of an agent's own episodes join the experts (Yuan et al. 2023).
+"""Rejection sampling fine-tuning: select the agent's successes to fine-tune on, with the experts (Yuan et al. 2023).
 
 The RFT row of the paper and of ETO (Song et al. 2024): the fine-tuned policy plays every training task K times, its
-successes join the expert data, and the base model is fine-tuned on both. An episode with the actions of one that is
-there already would only weigh it double: it is left out.
+successes are added to the expert data, and the base model is fine-tuned on both. An episode with the same actions as a
+selected one is dropped as a duplicate.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
 from coevolve.types import Drop, DropReason, StopReason, Trajectory
 
-Way = tuple[str, tuple[str | None, ...]]
+#: A task and the actions taken in it.
+Actions = tuple[str, tuple[str | None, ...]]
 
 
 @dataclass(frozen=True)
-class Count:
-    """What became of the trajectories of one side."""
+class SelectionCount:
+    """Counts of the expert trajectories, or of the rollouts."""
 
     came_in: int
     selected: int
@@ -32,40 +33,44 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """What is fine-tuned on, experts first, and all that is not; `solved` of the `explored` tasks have a success."""
+class RftSelection:
+    """The selected trajectories, experts first, and the drops; `solved` of `explored` tasks have a success."""
 
     selected: tuple[Trajectory, ...]
     drops: tuple[Drop, ...]
-    experts: Count
-    own: Count
+    experts: SelectionCount
+    rollouts: SelectionCount
     explored: int
     solved: int
 
 
-def select(rules: SelectionConfig, experts: Sequence[Trajectory], rollouts: Sequence[Trajectory]) -> Selection:
-    """The experts and the agent's own successes, each in the order they came in.
+def select(rules: SelectionConfig, experts: Sequence[Trajectory], rollouts: Sequence[Trajectory]) -> RftSelection:
+    """The experts and the successful rollouts, each in input order.
 
-    Of the successes of a task those with the highest rewards are taken, of equal ones the first samples. Raises
-    `UserError` where an expert lies among the rollouts or a rollout among the experts.
+    With a limit per task, rollouts with the highest rewards are selected, and among equal ones the first samples.
+    Raises `UserError` if an expert is among the rollouts or a rollout among the experts.
     """
-    _check(experts, rollouts)
+    _check_agents(experts, rollouts)
     everything = (*experts, *rollouts)
-    reasons = _reasons(rules, everything)
-    kept = [trajectory for trajectory, reason in zip(everything, reasons, strict=True) if reason is None]
-    return Selection(
-        selected=tuple(kept),
-        drops=tuple(_drop(t, reason) for t, reason in zip(everything, reasons, strict=True) if reason is not None),
+    reasons = _drop_reasons(rules, everything)
+    outcomes = list(zip(everything, reasons, strict=True))
+    return RftSelection(
+        selected=tuple(trajectory for trajectory, reason in outcomes if reason is None),
+        drops=tuple(
+            Drop(task_id=trajectory.task.task_id, reason=reason, ids=(trajectory.digest(),))
+            for trajectory, reason in outcomes
+            if reason is not None
+        ),
         experts=_count(reasons[: len(experts)]),
-        own=_count(reasons[len(experts) :]),
+        rollouts=_count(reasons[len(experts) :]),
         explored=len({rollout.task.task_id for rollout in rollouts}),
         solved=len({rollout.task.task_id for rollout in rollouts if rollout.reward >= rules.min_reward}),
     )
 
 
-def summary(result: Selection) -> dict[str, Any]:
-    """Counts of both sides as plain JSON data, reasons by name."""
-    sides = {"experts": result.experts, "own": result.own}
+def summary(result: RftSelection) -> dict[str, Any]:
+    """The counts as JSON data, reasons by name."""
+    sides = {"experts": result.experts, "own": result.rollouts}
     counts = {
         name: vars(side) | {"drops": {reason.value: n for reason, n in sorted(side.drops.items())}}
         for name, side in sides.items()
@@ -73,57 +78,55 @@ def summary(result: Selection) -> dict[str, Any]:
     return {**counts, "tasks": {"explored": result.explored, "solved": result.solved}}
 
 
-def _check(experts: Sequence[Trajectory], rollouts: Sequence[Trajectory]) -> None:
+def _check_agents(experts: Sequence[Trajectory], rollouts: Sequence[Trajectory]) -> None:
     for name, side, expert in (("experts", experts, True), ("rollouts", rollouts, False)):
         for trajectory in side:
             if (trajectory.agent == "expert") != expert:
                 raise UserError(
                     f"task {trajectory.task.task_id}: a trajectory of the {trajectory.agent} agent lies among the "
-                    f"{name}; give the data's experts and the agent's own episodes."
+                    f"{name}; give the expert data and the agent's rollouts."
                 )
 
 
-def _reasons(rules: SelectionConfig, everything: Sequence[Trajectory]) -> list[DropReason | None]:
-    """Why each trajectory is left out, None if it is not; experts are looked at first, then the best episodes."""
+def _drop_reasons(rules: SelectionConfig, everything: Sequence[Trajectory]) -> list[DropReason | None]:
+    """The drop reason of each trajectory, None if selected; experts are considered first, then the best rollouts."""
     reasons: list[DropReason | None] = [None] * len(everything)
-    ways, own = set[Way](), Counter[str]()
-    for index in sorted(range(len(everything)), key=lambda index: _rank(everything[index])):
+    seen, selected_rollouts = set[Actions](), Counter[str]()
+    for index in sorted(range(len(everything)), key=lambda index: _order(everything[index])):
         trajectory = everything[index]
         task_id = trajectory.task.task_id
-        reasons[index] = _refusal(rules, trajectory, ways, own[task_id])
+        reasons[index] = _drop_reason(rules, trajectory, seen, selected_rollouts[task_id])
         if reasons[index] is None:
-            ways.add(_way(trajectory))
-            own[task_id] += trajectory.agent != "expert"
+            seen.add(_actions(trajectory))
+            selected_rollouts[task_id] += trajectory.agent != "expert"
     return reasons
 
 
-def _rank(trajectory: Trajectory) -> tuple[bool, float, int]:
-    own = trajectory.agent != "expert"
-    return own, -trajectory.reward * own, trajectory.sample
+def _order(trajectory: Trajectory) -> tuple[bool, float, int]:
+    is_rollout = trajectory.agent != "expert"
+    return is_rollout, -trajectory.reward * is_rollout, trajectory.sample
 
 
-def _refusal(rules: SelectionConfig, trajectory: Trajectory, ways: set[Way], taken: int) -> DropReason | None:
-    """The first reason that holds; `ways` and `taken` are those taken before, `taken` of the task's own episodes."""
-    own = trajectory.agent != "expert"
+def _drop_reason(
+    rules: SelectionConfig, trajectory: Trajectory, seen: set[Actions], selected_rollouts: int
+) -> DropReason | None:
+    """The first reason that applies, given the `seen` actions and the number of rollouts selected in this task."""
+    is_rollout = trajectory.agent != "expert"
     reasons = {
-        DropReason.UNASKED: not own and not rules.with_experts,
+        DropReason.UNASKED: not is_rollout and not rules.with_experts,
         DropReason.ENV_ERROR: trajectory.stop is StopReason.ENV_ERROR,
         DropReason.EMPTY: not trajectory.turns,
-        DropReason.LOW_REWARD: own and trajectory.reward < rules.min_reward,
-        DropReason.DUPLICATE: _way(trajectory) in ways,
-        DropReason.SURPLUS: own and rules.per_task is not None and taken >= rules.per_task,
+        DropReason.LOW_REWARD: is_rollout and trajectory.reward < rules.min_reward,
+        DropReason.DUPLICATE: _actions(trajectory) in seen,
+        DropReason.SURPLUS: is_rollout and rules.per_task is not None and selected_rollouts >= rules.per_task,
     }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _way(trajectory: Trajectory) -> Way:
+def _actions(trajectory: Trajectory) -> Actions:
     return trajectory.task.task_id, tuple(turn.action for turn in trajectory.turns)
 
 
-def _drop(trajectory: Trajectory, reason: DropReason) -> Drop:
-    return Drop(task_id=trajectory.task.task_id, reason=reason, ids=(trajectory.digest(),))
-
-
-def _count(reasons: Sequence[DropReason | None]) -> Count:
+def _count(reasons: Sequence[DropReason | None]) -> SelectionCount:
     drops = Counter(reason for reason in reasons if reason is not None)
-    return Count(came_in=len(reasons), selected=reasons.count(None), drops=drops)
+    return SelectionCount(came_in=len(reasons), selected=reasons.count(None), drops=drops)

@@ -25,7 +25,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         job.records("tasks", Task),
         job.records("experts", Trajectory),
         rollouts,
-        unlearned=example(job, "unlearned"),
+        excluded_example=example(job, "unlearned"),
     )
     jsonl.write(out / "pairs.jsonl", result.pairs)
     jsonl.write(out / "drops.jsonl", result.drops)

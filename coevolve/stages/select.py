@@ -28,6 +28,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = rejection_sampling.summary(result)
     write_json(out / "summary.json", summary)
-    if not result.own.selected:
-        log.warning("None of the agent's own %d episodes was selected.", result.own.came_in)
+    if not result.rollouts.selected:
+        log.warning("None of the agent's own %d episodes was selected.", result.rollouts.came_in)
     return summary

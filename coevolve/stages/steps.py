@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `pairs.jsonl`, `drops.jsonl` and `summary.json` as `pairs` does, `explored.jsonl` and `worths.jsonl`.
+    """Write `pairs.jsonl`, `drops.jsonl` and `summary.json` as `pairs` does, `explored.jsonl` and `step_values.jsonl`.
 
     The inputs are those of `pairs` and of `rollout`, and the policy `scorer`. Nothing that came in is lost (asserted by
     the counts of `pairing`).
@@ -33,7 +33,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     agent = _Player(job, "policy", job.temperature, samples=1)
     scorer = _Player(job, "scorer", job.suite.steps.temperature, job.suite.steps.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]
-    found = step_pairs.refine(job.suite.steps, rules, weights, tasks, experts, agent, scorer)
+    found = step_pairs.pair_steps(job.suite.steps, rules, weights, tasks, experts, agent, scorer)
     both = replace(
         whole,
         pairs=whole.pairs + found.pairs,
@@ -43,7 +43,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     jsonl.write(out / "pairs.jsonl", both.pairs)
     jsonl.write(out / "drops.jsonl", both.drops)
     jsonl.write(out / "explored.jsonl", found.explored)
-    jsonl.write(out / "worths.jsonl", found.worths)
+    jsonl.write(out / "step_values.jsonl", found.step_values)
     summary = {**pairing.summary(both), "played": {player.policy: player.cost for player in (agent, scorer)}}
     write_json(out / "summary.json", summary)
     for sentence in summary["empty"]:

@@ -16,7 +16,7 @@ from coevolve.config.environments import module_name
 from coevolve.config.machine import Shards
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import Suite, as_dict, digest, restrict
-from coevolve.methods.pairing import USES
+from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.storage.provenance import code_digest
 from coevolve.workflow.stage_table import (
     MIRROR,
@@ -369,7 +369,7 @@ class Plan:
         recipe, shared = self._recipe(branch.method), Branch("base", branch.seed, 0)
         if recipe.learns == "steps":  # whose pairs begin in the middle of a trajectory
             return self._file(model, env, branch, f"reference/{agent}/pairs/scores.safetensors")
-        used = {source for kind in recipe.agents[agent].trains_on for source in USES[kind]}
+        used = {source for kind in recipe.agents[agent].trains_on for source in KIND_AGENTS[kind]}
         of = "_".join(name for source, name in SOURCES.items() if source in used)
         same = self._scored(model, env, branch, agent, of) == self._scored(model, env, shared, agent, of)
         return self._file(model, env, shared if same else branch, f"reference/{agent}/{of}/scores.safetensors")

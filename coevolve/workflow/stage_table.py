@@ -99,7 +99,7 @@ STAGES = {
         Stage(
             "steps",
             (*_SAMPLED, "recipes", "pairing", "steps"),
-            (*_PAIRS, "explored.jsonl", "worths.jsonl"),
+            (*_PAIRS, "explored.jsonl", "step_values.jsonl"),
             _TREE + "pairs/{agent}",
             learns=("steps",),
         ),

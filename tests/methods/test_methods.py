@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from coevolve.config.suite import load_suite
-from coevolve.methods.pairing import USES
+from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.types import PairKind, PairWeights
 
 FILE = Path(__file__).parents[2] / "configs" / "methods.yaml"
@@ -23,7 +23,7 @@ def test_every_pair_kind_a_recipe_trains_on_has_its_explorers(name):
     explorers = {agent for agent, spec in recipe.agents.items() if spec.explores} | {"expert"}
     for agent in recipe.agents.values():
         for kind in agent.trains_on:
-            assert USES.get(kind, {"expert", "target"}) <= explorers
+            assert KIND_AGENTS.get(kind, {"expert", "target"}) <= explorers
     assert "target" in recipe.agents
     assert recipe.source and recipe.label
 

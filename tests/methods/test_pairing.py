@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coevolve.config.sections import AgentRecipe, PairingConfig
 from coevolve.errors import UserError
-from coevolve.methods.pairing import USES, pair, summary
+from coevolve.methods.pairing import KIND_AGENTS, pair, summary
 from coevolve.storage import jsonl
 from coevolve.types import (
     DropReason,
@@ -265,7 +265,7 @@ def test_summary_is_plain_and_says_in_words_which_kind_is_empty():
         },
         "strays": {"not_in_split": 1},
         "trajectories": {"came_in": 4, "paired": 2, "dropped": 2, "unasked": 0},
-        "empty": ["No failure_failure pair came of 2 candidates: 1 identical, 1 missing_rollout."],
+        "empty": ["No failure_failure pair could be built from 2 candidates: 1 identical, 1 missing_rollout."],
     }
 
 
@@ -303,7 +303,7 @@ def situations(draw):
         within=draw(st.booleans()),
         hard_negative=draw(st.sampled_from([None, 0.6])),
     )
-    kinds = draw(st.sets(st.sampled_from(list(USES))))
+    kinds = draw(st.sets(st.sampled_from(list(KIND_AGENTS))))
     return (
         names,
         {agent: [e for e in episodes if e.agent == agent] for agent in ("expert", "target", "failure")},
@@ -366,6 +366,6 @@ def test_exchanging_the_agents_exchanges_the_kinds(situation):
         "expert": sides["expert"],
         **{agent: [e.model_copy(update={"agent": agent}) for e in sides[other[agent]]] for agent in other},
     }
-    there, back = (paired(list(USES), rules, tasks=names, **group) for group in (sides, mirrored))
+    there, back = (paired(list(KIND_AGENTS), rules, tasks=names, **group) for group in (sides, mirrored))
     for kind, image in ((TARGET, FAILURE), (FAILURE, TARGET), (BOTH, BOTH)):
         assert there.kinds[kind] == back.kinds[image]

@@ -1,4 +1,4 @@
-"""Episodes that open with given turns, and pairs of steps along an expert's way, in a small real world."""
+"""Episodes that open with given turns, and pairs of steps along an expert's trajectory, in a small real world."""
 
 import functools
 
@@ -12,7 +12,7 @@ from coevolve.chat.prompts import write_action
 from coevolve.config.baselines import StepsConfig
 from coevolve.config.sections import PairingConfig
 from coevolve.errors import UserError
-from coevolve.methods.step_pairs import refine
+from coevolve.methods.step_pairs import pair_steps
 from coevolve.policies.scripted import ScriptedPolicy, recorded
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
@@ -122,12 +122,12 @@ def test_a_journal_of_other_prefixes_is_refused(uninterrupted, prefixes, tmp_pat
         run(tmp_path / "episodes.jsonl", prefixes=[*prefixes[:-1], [Turn(text="wait", action="wait", observation="")]])
 
 
-def refined(folder, agent, scorer, experts, *, tasks=None, settings=SETTINGS, rules=RULES):
-    """`refine` with scripted players."""
+def paired(folder, agent, scorer, experts, *, tasks=None, settings=SETTINGS, rules=RULES):
+    """`pair_steps` with scripted players."""
     explore = functools.partial(play, folder, ScriptedPolicy(agent, "agent"))
     resume = functools.partial(play, folder, ScriptedPolicy(scorer, "scorer"), samples=settings.samples)
     tasks = tasks or [one.task for one in experts]
-    return refine(settings, rules, WEIGHTS, tasks, experts, explore, resume)
+    return pair_steps(settings, rules, WEIGHTS, tasks, experts, explore, resume)
 
 
 def idle(conversation):
@@ -152,37 +152,37 @@ def test_a_step_is_paired_where_it_is_worth_less_than_the_experts(tmp_path):
     def agent(conversation):
         return gold(2)[1] if len(conversation.turns) == 1 else idle(conversation)
 
-    guide = expert(tmp_path)
-    result = refined(tmp_path, agent, sometimes, [guide])
-    assert [(worth.turn, worth.expert, worth.explored) for worth in result.worths] == [
+    demonstration = expert(tmp_path)
+    result = paired(tmp_path, agent, sometimes, [demonstration])
+    assert [(v.turn, v.expert, v.explored) for v in result.step_values] == [
         (2, (1.0 + 3 * 0.5) / 4, 0.0),  # with the key, one of four opens the door; without it none earns anything
         (3, (1.0 + 3 * 0.5) / 4, (1.0 + 3 * 0.5) / 4),  # one step later in the corridor makes no difference
-        (4, 1.0, (1.0 + 3 * 0.5) / 4),  # the last step is worth what it earns
+        (4, 1.0, (1.0 + 3 * 0.5) / 4),  # the last step is values what it earns
     ]
     assert reasons(result) == [DropReason.IDENTICAL, DropReason.MARGIN]
-    assert [pair.prompt[-1].content for pair in result.pairs] == [guide.turns[t].observation for t in (1, 3)]
+    assert [pair.prompt[-1].content for pair in result.pairs] == [demonstration.turns[t].observation for t in (1, 3)]
     assert vars(result.count) | {"drops": dict(result.count.drops)} == {
         "candidates": 4, "pairs": 2, "swapped": 0, "cut": 0, "drops": {"identical": 1, "margin": 1},
     }  # fmt: skip
 
 
 def test_a_pair_of_steps_is_what_both_did_after_the_same_beginning(tmp_path):
-    guide = expert(tmp_path)
-    first, _ = (result := refined(tmp_path, idle, sometimes, [guide])).pairs
+    demonstration = expert(tmp_path)
+    first, _ = (result := paired(tmp_path, idle, sometimes, [demonstration])).pairs
     explored = result.explored[1]
     assert first.kind is PairKind.EXPERT_STEP and first.task_id == "door2"
     assert [m.role for m in first.prompt] == ["user", "assistant", "user", "assistant", "user"]
     assert [m.content for m in first.prompt[1::2]] == gold(2)[:2]
     assert [m.content for m in first.chosen[::2]] == gold(2)[2:]
     assert [m.content for m in first.rejected[::2]] == [idle(None)] * (ROOMS + 3 - 2)
-    assert (first.chosen_id, first.rejected_id) == (guide.digest(), explored.digest())
+    assert (first.chosen_id, first.rejected_id) == (demonstration.digest(), explored.digest())
     assert (first.chosen_reward, first.rejected_reward) == (1.0, 0.0)
     assert (first.lambda_dpo, first.lambda_sft) == (1.0, 0.5)
 
 
 @pytest.mark.parametrize("margin", [0.49, 0.51])
 def test_the_margin_is_that_between_the_steps(tmp_path, margin):
-    result = refined(tmp_path, idle, idle, [expert(tmp_path)], settings=SETTINGS.model_copy(update={"margin": margin}))
+    result = paired(tmp_path, idle, idle, [expert(tmp_path)], settings=SETTINGS.model_copy(update={"margin": margin}))
     assert len(result.pairs) == (2 if margin < 0.5 else 0)
     assert result.count.drops[DropReason.MARGIN] == 4 - len(result.pairs)
 
@@ -198,7 +198,7 @@ def test_an_agent_that_does_better_is_dropped_or_preferred_as_in_pairing(tmp_pat
     def door(conversation):
         return write_action("open door")
 
-    result = refined(tmp_path, agent, door, [poor], rules=RULES.model_copy(update={"expert_beaten": rule}))
+    result = paired(tmp_path, agent, door, [poor], rules=RULES.model_copy(update={"expert_beaten": rule}))
     assert poor.reward == 0.5 and {one.reward for one in result.explored[:3]} == {1.0}
     if rule == "drop":
         assert not result.pairs and DropReason.EXPERT_BEATEN in reasons(result)
@@ -211,7 +211,7 @@ def test_an_agent_that_does_better_is_dropped_or_preferred_as_in_pairing(tmp_pat
 @pytest.mark.parametrize(("extra", "turns"), [(None, 5), (1, 4), (0, 3)])
 def test_the_rejected_side_is_cut_to_the_experts_length_as_in_pairing(tmp_path, extra, turns):
     rules = RULES.model_copy(update={"max_extra_turns": extra})
-    result = refined(tmp_path, idle, sometimes, [expert(tmp_path)], rules=rules)
+    result = paired(tmp_path, idle, sometimes, [expert(tmp_path)], rules=rules)
     assert len(result.pairs[0].rejected_token_ids) == turns and len(result.pairs[0].chosen_token_ids) == 3
     assert result.count.cut == (0 if extra is None else len(result.pairs))
 
@@ -229,14 +229,14 @@ def test_every_reason_why_a_place_gives_no_pair_is_counted(tmp_path):
         return [*gold(3), write_action("wait")][max(0, turn - 1)]
 
     experts = [changed, short.model_copy(update={"turns": short.turns[:3]}), right, right]
-    result = refined(tmp_path, agent, idle, experts, tasks=[task(n) for n in (0, 1, 2, 3)])
+    result = paired(tmp_path, agent, idle, experts, tasks=[task(n) for n in (0, 1, 2, 3)])
     assert result.count.candidates == 1 + 4 + 2 + 4 == result.count.pairs + sum(result.count.drops.values())
     assert [(drop.task_id, drop.reason) for drop in result.drops if drop.task_id != "door3"] == [
         ("door2", DropReason.MISSING_EXPERT),
         *[("door0", DropReason.REPLAY_DIFFERS)] * 4,
         *[("door1", DropReason.EMPTY)] * 2,
     ]
-    assert {worth.task_id for worth in result.worths} <= {"door3"}
+    assert {values.task_id for values in result.step_values} <= {"door3"}
     assert {drop.kind for drop in result.drops} == {PairKind.EXPERT_STEP}
 
 
@@ -251,18 +251,21 @@ def test_outcomes_alike_are_not_scored(tmp_path):
         walked = said.count("go right") - said.count("go left")
         return write_action("open door" if walked == ROOMS - 1 else "go right")
 
-    result = refined(tmp_path, agent, idle, [expert(tmp_path, 1)], settings=SETTINGS.model_copy(update={"every": 2}))
-    assert len(texts) == 5 and len(result.explored) == 2 and not result.worths
+    result = paired(tmp_path, agent, idle, [expert(tmp_path, 1)], settings=SETTINGS.model_copy(update={"every": 2}))
+    assert len(texts) == 5 and len(result.explored) == 2 and not result.step_values
     assert reasons(result) == [DropReason.TIE] * 2
     assert not (tmp_path / "scorer.jsonl").read_text()
 
 
 def test_continuations_that_broke_are_no_reward(tmp_path):
     """This world breaks at the first action after the key is taken, however often it is started."""
-    guide = expert(tmp_path)
-    broken = guide.model_copy(update={"task": task(2).model_copy(update={"data": {"key": 2, "broken": 99}})})
-    result = refined(tmp_path, idle, idle, [broken])
-    assert [(worth.turn, worth.expert, worth.explored) for worth in result.worths] == [(1, 0.0, 0.0), (2, None, 0.0)]
+    demonstration = expert(tmp_path)
+    broken = demonstration.model_copy(update={"task": task(2).model_copy(update={"data": {"key": 2, "broken": 99}})})
+    result = paired(tmp_path, idle, idle, [broken])
+    assert [(v.turn, v.expert, v.explored) for v in result.step_values] == [
+        (1, 0.0, 0.0),
+        (2, None, 0.0),
+    ]
     assert reasons(result) == [DropReason.ENV_ERROR] * 2 + [DropReason.MARGIN, DropReason.ENV_ERROR]
 
 
@@ -270,7 +273,7 @@ def test_continuations_that_broke_are_no_reward(tmp_path):
 def test_the_expert_s_beginning_is_context_and_not_trained_on(tmp_path, name):
     """What is trained on are the ids that were played: the prefix as context, each action after it."""
     renderer = Renderer(tokenizer(name))
-    result = refined(tmp_path, idle, sometimes, [expert(tmp_path)])
+    result = paired(tmp_path, idle, sometimes, [expert(tmp_path)])
     explored = {episode.digest(): episode for episode in result.explored}
     assert result.pairs
     for pair in result.pairs:

@@ -124,7 +124,7 @@ def test_steps_goes_on_after_a_kill_and_ends_with_the_same_bytes(refined, files,
         whole = (out / "work" / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
         (tmp_path / "work" / f"{name}.jsonl").write_bytes(b"".join(whole[:lines]) + whole[0][:50])
     stepped(files, quirks, tmp_path)
-    for name in ("pairs.jsonl", "drops.jsonl", "worths.jsonl", "summary.json", "explored.jsonl"):
+    for name in ("pairs.jsonl", "drops.jsonl", "step_values.jsonl", "summary.json", "explored.jsonl"):
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes()
 
 

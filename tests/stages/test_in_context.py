@@ -174,7 +174,7 @@ def test_pairs_lack_an_example_that_experts_lack(suite_file, tmp_path, monkeypat
     given = (recipe, suite.pairing, [expert.task], [expert], {"target": [rollout]})
     with pytest.raises(UserError, match=r"prompts .* differ"):
         pairing.pair(*given)
-    (pair,) = pairing.pair(*given, unlearned=demonstration(shown)).pairs
+    (pair,) = pairing.pair(*given, excluded_example=demonstration(shown)).pairs
     assert (pair.kind, pair.prompt, pair.rejected_id) == (PairKind.EXPERT_TARGET, expert.prompt, rollout.digest())
 
 
