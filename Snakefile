@@ -16,7 +16,7 @@ from coevolve.assets import images
 from coevolve.config.machine import machine_file
 from coevolve.config.suite import dotted, load_suite
 from coevolve.errors import UserError
-from coevolve.storage.files import Lock
+from coevolve.storage.files import ProcessLock
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES, load_machine
 from coevolve.workflow.targets import targets
@@ -31,8 +31,8 @@ PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE
 # An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside.
 COEVOLVE = f"${{{{COEVOLVE_PYTHON:-{config.get('python', sys.executable)}}}}} -m coevolve"
 CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
-IMAGES = images.locked() if CONTAINED else {}
-LOCK = Lock(Path(PLAN.home) / ".lock")
+IMAGES = images.by_stage() if CONTAINED else {}
+LOCK = ProcessLock(Path(PLAN.home) / ".lock")
 
 
 def inputs(stage):
@@ -54,7 +54,7 @@ COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} --threa
 
 
 onstart:
-    for problem in images.check() if CONTAINED else ():
+    for problem in images.problems() if CONTAINED else ():
         raise UserError(problem)
     # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
     if not LOCK.acquire():

@@ -6,15 +6,18 @@ import re
 import tomllib
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from coevolve.assets import images
 from coevolve.errors import UserError
+from coevolve.storage import files
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: Variables of every image. The Snakefile's jobs run COEVOLVE_PYTHON where it is set. PYTHONNOUSERSITE: HOME is the
-#: checkout or somebody's own.
+#: checkout or the user's home directory.
 ENVIRONMENT = {
     "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "COEVOLVE_PYTHON": "/opt/venv/bin/python3",
@@ -23,144 +26,110 @@ ENVIRONMENT = {
     "PYTHONNOUSERSITE": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
-#: Shell commands that follow each other and make one layer.
+#: Shell commands that run in this order and make one layer.
 Step = tuple[str, ...]
 MYSQL: Step = (
     "COEVOLVE_CACHE=/opt/coevolve bash /build/envs_setup/mysql.sh",
     "test -x /opt/coevolve/servers/mysql/usr/sbin/mysqld",
     "rm -rf /opt/coevolve/servers/mariadb",
 )
-HEADER = "# Made by `python containers/generate.py` from containers/images.yaml: edit that."
 
 
-def main() -> None:
-    """Write all files."""
-    for path, text in files(images.source(ROOT / images.SOURCE)).items():
-        files.write_bytes(ROOT / path, text.encode())
+def main(root: Path = ROOT) -> None:
+    """Write all files under `root`."""
+    for path, text in generated_files(images.load_recipes(ROOT / images.RECIPES)).items():
+        files.write_bytes(root / path, text.encode())
 
 
-def files(source: images.Source) -> dict[str, str]:
-    """Text of every generated file by its path in the repository."""
-    found: dict[str, str] = {}
-    for name in source.images:
-        found[f"containers/{name}/Dockerfile"] = dockerfile(source, name)
-        found[f"containers/{name}/apptainer.def"] = definition(source, name)
-    return found
+def generated_files(recipes: images.ImageRecipes) -> dict[str, str]:
+    """Text of every generated file by its path in the repository.
 
-
-def dockerfile(source: images.Source, name: str) -> str:
-    """The image for docker, podman and buildah, in the subset that all of them read."""
-    *prepare, test = (" && ".join(step) for step in steps(source, name))
-    lines = [HEADER, f"ARG BASE_IMAGE={source.base}", "FROM ${BASE_IMAGE}", "ARG BASE_IMAGE"]
-    lines += [f"ARG {key}={value}" for key, value in arguments(source, name).items()]
-    lines += [f'LABEL {key}="{value}"' for key, value in labels(source, name, "${COMMIT}", "${BASE_IMAGE}").items()]
-    lines += [f"ENV {key}={value}" for key, value in ENVIRONMENT.items()]
-    lines += [f"COPY {file} /build/{file}" for file in (lock_file(name), "envs_setup")]
-    lines += [f"RUN {step}" for step in prepare]
-    lines += ["COPY . /build", f"RUN {test}", "USER coevolve", 'CMD ["python3"]']
-    return "\n".join(lines) + "\n"
-
-
-def definition(source: images.Source, name: str) -> str:
-    """The image for Apptainer: the same steps."""
-    chosen = {"BOOTSTRAP": "docker", "BASE_IMAGE": source.base, **arguments(source, name)}
-    exported = [f"export {key}={value}" for key, value in ENVIRONMENT.items()]
-    commands = [re.sub(r"\$\{(\w+)\}", r"{{ \1 }}", command) for step in steps(source, name) for command in step]
-    sections = {
-        "arguments": [f"{key}={value}" for key, value in chosen.items()],
-        "files": [". /build"],
-        "labels": [f"{key} {value}" for key, value in labels(source, name, "{{ COMMIT }}", "{{ BASE_IMAGE }}").items()],
-        "environment": exported,
-        "post": ["set -eu", *exported, *commands],
-    }
-    lines = [HEADER, "Bootstrap: {{ BOOTSTRAP }}", "From: {{ BASE_IMAGE }}"]
-    for section, content in sections.items():
-        lines += ["", f"%{section}", *(f"    {line}" for line in content)]
-    return "\n".join(lines) + "\n"
-
-
-def arguments(source: images.Source, name: str) -> dict[str, str]:
-    """Build arguments and their defaults. TORCH may name a variant of the locked version, such as 2.13.0+cpu."""
-    torch = {"TORCH": lock(name)["torch"]} if "torch" in packages(source, name) else {}
-    return {"COMMIT": "unknown", **torch}
-
-
-def labels(source: images.Source, name: str, commit: str, base: str) -> dict[str, str]:
-    """What the image says of itself."""
-    locked = lock(name)
-    pins = " ".join(f"{package}=={locked[package]}" for package in packages(source, name))
+    The Dockerfile is for docker, podman and buildah, in the subset that all of them read.
+    """
+    # Apptainer's build arguments are written {{ NAME }}, so the templates have other delimiters.
+    environment = Environment(
+        loader=FileSystemLoader(ROOT / "containers"), undefined=StrictUndefined, autoescape=False,
+        variable_start_string="<<", variable_end_string=">>", block_start_string="<%", block_end_string="%>",
+        trim_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters["build_arguments"] = lambda text: re.sub(r"\$\{(\w+)\}", r"{{ \1 }}", text)
     return {
-        "org.opencontainers.image.title": f"{PYPROJECT['name']}-{name}",
-        "org.opencontainers.image.description": source.images[name].about,
-        "org.opencontainers.image.version": PYPROJECT["version"],
-        "org.opencontainers.image.revision": commit,
-        "org.opencontainers.image.licenses": PYPROJECT["license"],
-        "org.opencontainers.image.base.name": base,
-        "coevolve.packages": pins,
+        f"containers/{name}/{file}": environment.get_template(f"{file}.jinja").render(_variables(recipes, name))
+        for name in recipes.images
+        for file in ("Dockerfile", "apptainer.def")
     }
 
 
-def steps(source: images.Source, name: str) -> list[Step]:
-    """What makes the image, run as root: the last step tests it and clears up."""
-    recipe = source.images[name]
-    found = packages(source, name)
-    pip = f"pip install --no-cache-dir --no-build-isolation --constraint /build/{lock_file(name)}"
-    debian = " ".join([*source.debian, *recipe.debian])
-    install = f"apt-get install --yes --no-install-recommends {debian}"
-    # setuptools first: what comes as source is built with it.
-    made: list[Step] = [("useradd --create-home --user-group coevolve",)]
-    made += [("apt-get update", install, "rm -rf /var/lib/apt/lists/*")]
-    made += [("python3 -m venv /opt/venv", f"{pip} setuptools")]
-    if "torch" in found:
-        made.append((f'{pip} "torch==${{TORCH}}"',))
-    made.append((f"{pip} {' '.join(package for package in found if package != 'torch')}", "pip check"))
-    return [*made, *([MYSQL] if recipe.mysql else []), _test(recipe.tests)]
+def _variables(recipes: images.ImageRecipes, name: str) -> dict[str, object]:
+    """The variables of the templates. Build arguments are written ${NAME}."""
+    lock_file = _lock_file(name)
+    locked = dict(line.split("==") for line in (ROOT / lock_file).read_text(encoding="utf-8").split())
+    packages = _packages(recipes, name, lock_file, list(locked))
+    *steps, test_step = _steps(recipes, name, lock_file, packages)
+    return {
+        "base": recipes.base,
+        # TORCH may be a variant of the locked version, such as 2.13.0+cpu.
+        "arguments": {"COMMIT": "unknown", **({"TORCH": locked["torch"]} if "torch" in packages else {})},
+        "labels": {
+            "org.opencontainers.image.title": f"{PYPROJECT['name']}-{name}",
+            "org.opencontainers.image.description": recipes.images[name].about,
+            "org.opencontainers.image.version": PYPROJECT["version"],
+            "org.opencontainers.image.revision": "${COMMIT}",
+            "org.opencontainers.image.licenses": PYPROJECT["license"],
+            "org.opencontainers.image.base.name": "${BASE_IMAGE}",
+            "coevolve.packages": " ".join(f"{package}=={locked[package]}" for package in packages),
+        },
+        "environment": ENVIRONMENT,
+        "lock_file": lock_file,
+        "steps": steps,
+        "test_step": test_step,
+    }
 
 
-def _test(paths: list[str]) -> Step:
-    """The project's own tests, as the user a container runs as; nothing of them stays."""
-    pytest = f"python3 -m pytest -q -p no:cacheprovider -m 'not slow' {' '.join(paths)}"
-    as_user = f"runuser -u coevolve -- env HOME=/home/coevolve {pytest}"
-    return ("chown -R coevolve /build", "cd /build", as_user, "cd /", "rm -rf /build")
+def _steps(recipes: images.ImageRecipes, name: str, lock_file: str, packages: list[str]) -> list[Step]:
+    """The commands that make the image, run as root. The last step runs the tests and removes the checkout."""
+    recipe = recipes.images[name]
+    pip = f"pip install --no-cache-dir --no-build-isolation --constraint /build/{lock_file}"
+    apt = f"apt-get install --yes --no-install-recommends {' '.join([*recipes.debian, *recipe.debian])}"
+    steps: list[Step] = [
+        ("useradd --create-home --user-group coevolve",),
+        ("apt-get update", apt, "rm -rf /var/lib/apt/lists/*"),
+        ("python3 -m venv /opt/venv", f"{pip} setuptools"),  # first: source distributions are built with it
+    ]
+    if "torch" in packages:
+        steps.append((f'{pip} "torch==${{TORCH}}"',))
+    steps.append((f"{pip} {' '.join(package for package in packages if package != 'torch')}", "pip check"))
+    if recipe.mysql:
+        steps.append(MYSQL)
+    # As the user that a container runs as.
+    pytest = f"python3 -m pytest -q -p no:cacheprovider -m 'not slow' {' '.join(recipe.tests)}"
+    test = f"runuser -u coevolve -- env HOME=/home/coevolve {pytest}"
+    return [*steps, ("chown -R coevolve /build", "cd /build", test, "cd /", "rm -rf /build")]
 
 
-def packages(source: images.Source, name: str) -> list[str]:
-    """Names of the packages an image asks for, as the lock spells them; what they need comes with them, locked too."""
-    asked = [Requirement(text).name for text in PYPROJECT["dependencies"]]
-    for extra in source.images[name].extras:
-        asked += _extra(extra)
-    return sorted((_spelled(package, name) for package in {*asked, *source.tools}), key=str.lower)
+def _packages(recipes: images.ImageRecipes, name: str, lock_file: str, locked: list[str]) -> list[str]:
+    """Names of the packages that an image installs directly, spelled as in its lock file."""
+    spelling = {canonicalize_name(package): package for package in locked}
+    packages = {Requirement(text).name for text in PYPROJECT["dependencies"]} | set(recipes.tools)
+    packages.update(*(_packages_of_extra(extra) for extra in recipes.images[name].extras))
+    for package in packages:
+        if canonicalize_name(package) not in spelling:
+            raise UserError(f"{lock_file}: `{package}` is missing, but images.yaml installs it; add it.")
+    return sorted({spelling[canonicalize_name(package)] for package in packages}, key=str.lower)
 
 
-def lock_file(name: str) -> str:
-    """Path of the lock that an image goes by: one of its own, where its packages cannot stand beside the others."""
-    own = f"containers/{name}/requirements.lock"
-    return own if (ROOT / own).exists() else "requirements.lock"
+def _packages_of_extra(name: str) -> set[str]:
+    """Names of an extra's packages; an extra may include further extras of the project itself."""
+    packages: set[str] = set()
+    for requirement in map(Requirement, PYPROJECT["optional-dependencies"][name]):
+        packages |= set().union(*map(_packages_of_extra, requirement.extras)) or {requirement.name}
+    return packages
 
 
-def lock(name: str) -> dict[str, str]:
-    """Versions by package in an image's lock."""
-    return dict(line.split("==") for line in (ROOT / lock_file(name)).read_text(encoding="utf-8").split())
-
-
-def _extra(name: str) -> list[str]:
-    found: list[str] = []
-    for text in PYPROJECT["optional-dependencies"][name]:
-        requirement = Requirement(text)
-        inner = [package for extra in sorted(requirement.extras) for package in _extra(extra)]
-        found += inner or [requirement.name]
-    return found
-
-
-def _spelled(package: str, image: str) -> str:
-    for locked in lock(image):
-        if _plain(locked) == _plain(package):
-            return locked
-    raise UserError(f"{lock_file(image)}: `{package}` is not in it, but images.yaml asks for it; add it.")
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _lock_file(name: str) -> str:
+    """Path of an image's lock file: its own if its packages conflict with those of the other images."""
+    path = f"containers/{name}/requirements.lock"
+    return path if (ROOT / path).exists() else "requirements.lock"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ RETIRED = {
 ALLOWED = {"not_found"}
 #: Rooms whose names have not been changed yet.
 PENDING = (
-    "assets", "chat", "config", "envs", "report", "stages", "storage", "train", "workflow",
+    "chat", "config", "envs", "report", "stages", "train", "workflow",
     "cli.py", "progress.py", "rollout.py", "seeds.py", "types.py",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What looking at a machine or a mirror finds, a line each."""
+"""Results of checking a machine or a mirror, one line each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from coevolve.errors import UserError
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at; `text` says what is there, or in one sentence what is not right and how to mend it."""
+    """The result of one check; `text` describes what is there, or what is wrong and how to correct it."""
 
-    what: str
+    name: str
     status: Literal["ok", "missing", "wrong"]
     text: str
 
     def __str__(self) -> str:
-        return f"{self.status:8}{self.what}: {self.text}"
+        return f"{self.status:8}{self.name}: {self.text}"
 
 
-def checked(what: str, look: Callable[[], str]) -> Check:
-    """`look`'s answer as a check; a `UserError` is what is wrong."""
+def run_check(name: str, probe: Callable[[], str]) -> Check:
+    """The text that `probe` returns as a passed check, or the `UserError` that it raises as a failed one."""
     try:
-        return Check(what, "ok", look())
+        return Check(name, "ok", probe())
     except UserError as error:
-        return Check(what, "wrong", str(error))
+        return Check(name, "wrong", str(error))

@@ -1,9 +1,8 @@
-"""Models of the hub at one commit: fetched once, every file checked, and named in a manifest with their sha256s."""
+"""Models of the Hugging Face hub at one commit: fetched once, every file checked and listed in a manifest."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -15,14 +14,14 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from coevolve.assets.downloads import FOLDER, FetchError, PassingError, patiently
+from coevolve.assets.downloads import MIRROR_VARIABLE, FetchError, TransientError, response_error, with_retries
 from coevolve.errors import UserError
 from coevolve.storage import files
 from coevolve.storage.policy_dir import DOWNLOADED
 from coevolve.types import SCHEMA_VERSION, Record
 
 MANIFEST = "manifest.json"
-PUBLIC = "https://huggingface.co"
+PUBLIC_ENDPOINT = "https://huggingface.co"
 
 
 class ModelFile(Record):
@@ -42,8 +41,8 @@ class Manifest(Record):
     files: tuple[ModelFile, ...]
 
 
-def place(hub: str, revision: str) -> str:
-    """Where a model lies in the folder that COEVOLVE_MIRROR names."""
+def mirror_path(hub: str, revision: str) -> str:
+    """Path of a model in the folder that COEVOLVE_MIRROR names."""
     return f"models/{hub.replace('/', '--')}/{revision}"
 
 
@@ -51,30 +50,33 @@ def fetch(
     hub: str, revision: str, out: Path, work: Path, mirror: Path | None, *, stall_seconds: float = 10.0,
     pause_seconds: float = 1.0,
 ) -> Manifest:  # fmt: skip
-    """Leave the policy's files of `hub` at the commit `revision` in `out`, with `manifest.json` beside them.
+    """Write the policy's files of the model `hub` at the commit `revision`, and their `manifest.json`, to `out`.
 
-    The folder `mirror` is looked into before the network. What was downloaded in part stays in `work`, and the next
-    attempt goes on from there. Raises `UserError` saying what was tried and what is to be done.
+    The folder `mirror` is searched before the network is used. Incomplete downloads stay in `work`, where the next
+    attempt continues them. Raises `UserError` with what was tried and what to do.
     """
-    given = mirror / place(hub, revision) if mirror else None
+    mirrored = mirror / mirror_path(hub, revision) if mirror else None
     try:
-        if given and given.is_dir():
-            source, names = given, _given(given, hub, revision)
+        if mirrored and mirrored.is_dir():
+            source, names = mirrored, _mirrored_files(mirrored, hub, revision)
         else:
             source, names = work, _download(hub, revision, work, stall_seconds, pause_seconds)
-        _complete(source, names)
+        _require_policy(source, names)
     except FetchError as error:
-        way = f"or put its files into {place(hub, revision)} of a folder and name the folder in {FOLDER}"
-        raise UserError(f"{hub} at {revision}: not fetched: {error}; {way}.") from None
+        advice = f"or put its files into {mirror_path(hub, revision)} of a folder and name it in {MIRROR_VARIABLE}"
+        raise UserError(f"{hub} at {revision}: not fetched: {error}; {advice}.") from None
     for name in names:
         link_or_copy(source / name, out / name)
-    manifest = Manifest(hub=hub, revision=revision, files=tuple(_describe(out / name) for name in names))
+    listed = tuple(
+        ModelFile(name=name, bytes=(out / name).stat().st_size, sha256=files.sha256(out / name)) for name in names
+    )
+    manifest = Manifest(hub=hub, revision=revision, files=listed)
     files.write_bytes(out / MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
     return manifest
 
 
 def read(path: Path) -> Manifest:
-    """What a manifest says; raises `UserError` if it is none."""
+    """The manifest in a file; raises `UserError` if it is missing or invalid."""
     try:
         return Manifest.from_json(path.read_bytes())
     except FileNotFoundError:
@@ -88,141 +90,137 @@ def read(path: Path) -> Manifest:
 
 
 def verify(path: Path, *, thorough: bool = True) -> Manifest:
-    """The manifest at `path`, after the files beside it were found to be the ones it names.
+    """The manifest at `path`, if the files beside it have its sizes and, with `thorough`, its sha256s.
 
-    Without `thorough` only sizes are compared. Raises `UserError` naming the first file that is missing or changed.
+    Raises `UserError` with the first file that is missing or changed.
     """
     manifest = read(path)
-    for file in manifest.files:
-        found = path.parent / file.name
-        fix = "; fetch the model again (delete its folder, run the stage `snapshot`)."
-        if not found.is_file():
-            raise UserError(f"{found}: missing, {path.name} names it{fix}")
-        if found.stat().st_size != file.bytes:
-            raise UserError(f"{found}: {found.stat().st_size} bytes, {path.name} says {file.bytes}{fix}")
-        if thorough and (sha256 := files.sha256(found)) != file.sha256:
-            raise UserError(f"{found}: sha256 is {sha256}, {path.name} says {file.sha256}{fix}")
+    advice = "; fetch the model again (delete its folder, run the stage `snapshot`)."
+    for listed in manifest.files:
+        file = path.parent / listed.name
+        if not file.is_file():
+            raise UserError(f"{file}: missing, but listed in {path.name}{advice}")
+        if file.stat().st_size != listed.bytes:
+            raise UserError(f"{file}: {file.stat().st_size} bytes, but {listed.bytes} in {path.name}{advice}")
+        if thorough and (sha256 := files.sha256(file)) != listed.sha256:
+            raise UserError(f"{file}: sha256 is {sha256}, but {listed.sha256} in {path.name}{advice}")
     return manifest
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """The same bytes under a second name; a second time only where the file system allows no hard link."""
+    """Make `target` a hard link to `source`, or a copy where the file system does not allow hard links."""
     try:
         os.link(source.resolve(), target)
     except OSError:
         shutil.copyfile(source, target)
 
 
-def _describe(path: Path) -> ModelFile:
-    return ModelFile(name=path.name, bytes=path.stat().st_size, sha256=files.sha256(path))
-
-
-def _wanted(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if any(fnmatch(name, kind) for kind in DOWNLOADED) and "/" not in name)
-
-
-def complete(folder: Path) -> list[str]:
-    """Names of a policy's files in `folder`; raises `UserError` unless they make one, all shards included."""
-    names = _wanted(found.name for found in folder.iterdir() if found.is_file())
+def policy_files(folder: Path) -> list[str]:
+    """Names of the policy's files in `folder`; raises `UserError` if one of them, such as a shard, is missing."""
+    names = _select(path.name for path in folder.iterdir() if path.is_file())
     try:
-        _complete(folder, names)
+        _require_policy(folder, names)
     except FetchError as error:
         raise UserError(f"{error}; put it there.") from None
     return names
 
 
-def _given(folder: Path, hub: str, revision: str) -> list[str]:
-    """The files of a folder; those its manifest names, checked, where it has one."""
+def _select(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if any(fnmatch(name, pattern) for pattern in DOWNLOADED) and "/" not in name)
+
+
+def _mirrored_files(folder: Path, hub: str, revision: str) -> list[str]:
+    """Names of the model's files in a folder of the mirror; with a manifest they are verified."""
     path = folder / MANIFEST
     if not path.is_file():
-        return _wanted(found.name for found in folder.iterdir() if found.is_file())
+        return _select(path.name for path in folder.iterdir() if path.is_file())
     manifest = verify(path)
     if (manifest.hub, manifest.revision) != (hub, revision):
         raise FetchError(f"{path} is of {manifest.hub} at {manifest.revision}")
     return [file.name for file in manifest.files]
 
 
-def _complete(folder: Path, names: list[str]) -> None:
-    """Raise `FetchError` unless the files make a policy, all shards of the weights included."""
-    needed = {"config.json": "a config", "tokenizer*": "a tokenizer", "*.safetensors": "weights as safetensors"}
-    for kind, what in needed.items():
-        if not any(fnmatch(name, kind) for name in names):
-            raise FetchError(f"{folder}: no {kind} in it, and a policy needs {what}")
+def _require_policy(folder: Path, names: list[str]) -> None:
+    """Raise `FetchError` unless the files are a complete policy, with all shards of the weights."""
+    required = {"config.json": "a config", "tokenizer*": "a tokenizer", "*.safetensors": "weights as safetensors"}
+    for pattern, content in required.items():
+        if not any(fnmatch(name, pattern) for name in names):
+            raise FetchError(f"{folder}: no {pattern} in it, and a policy needs {content}")
     for index in (name for name in names if name.endswith(".index.json")):
         shards = json.loads((folder / index).read_bytes())["weight_map"].values()
         if missing := sorted(set(shards) - set(names)):
-            raise FetchError(f"{folder}: {missing[0]}, which {index} names, is missing")
+            raise FetchError(f"{folder}: {missing[0]}, a shard in {index}, is missing")
 
 
 def _download(hub: str, revision: str, work: Path, stall_seconds: float, pause_seconds: float) -> list[str]:
-    """Names of the model's files, brought to `work` and found to be what the hub says they are."""
+    """Download the model's files to `work` and compare each with the hash in the hub's listing; returns their names.
+
+    `snapshot_download` and `verify_repo_checksums` of huggingface_hub 2.4 would do the same, but request the listing
+    without a timeout: a server that accepts the connection and does not answer would block this process forever.
+    """
     from huggingface_hub import HfApi
 
+    # False: without HF_TOKEN no other token of this user is sent.
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=os.environ.get("HF_TOKEN") or False)
 
-    def listing() -> Any:
-        with _in_words(hub):
+    def list_files() -> Any:
+        with _hub_errors(hub):
             return api.model_info(hub, revision=revision, files_metadata=True, timeout=stall_seconds).siblings
 
-    listed = {file.rfilename: file for file in patiently(listing, hub, pause_seconds)}
-    names = _wanted(listed)
+    listed = {file.rfilename: file for file in with_retries(list_files, hub, pause_seconds)}
+    names = _select(listed)
     for name in names:
 
-        def bring(name: str = name) -> None:
-            with _in_words(hub):
+        def download(name: str = name) -> None:
+            with _hub_errors(hub):
                 api.hf_hub_download(hub, name, revision=revision, local_dir=work, etag_timeout=stall_seconds)
-            _check(work / name, listed[name])
+            _check_hash(work / name, listed[name])
 
-        patiently(bring, f"{hub}/{name}", pause_seconds)
+        with_retries(download, f"{hub}/{name}", pause_seconds)
     return names
 
 
-def _check(path: Path, listed: Any) -> None:
-    """Compare a file with what the hub says of it: the sha256 of a large file, git's blob id of a small one."""
-    if listed.lfs:
-        expected, found = listed.lfs.sha256, files.sha256(path)
-    else:
-        content = path.read_bytes()
-        expected, found = listed.blob_id, hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    if found != expected:
+def _check_hash(path: Path, listed: Any) -> None:
+    """Delete the file and raise `TransientError` unless it has the hub's sha256 (if large) or git blob id (if small)."""
+    from huggingface_hub.utils.sha import git_hash
+
+    expected = listed.lfs.sha256 if listed.lfs else listed.blob_id
+    actual = files.sha256(path) if listed.lfs else git_hash(path.read_bytes())
+    if actual != expected:
         path.unlink()
-        raise PassingError(f"{path.name} came with hash {found}, the hub says {expected}")
+        raise TransientError(f"{path.name} has hash {actual}, but {expected} on the hub")
 
 
 @contextlib.contextmanager
-def _in_words(hub: str) -> Iterator[None]:
-    """What the hub's client raises, as an attempt that failed for good or may succeed later."""
+def _hub_errors(hub: str) -> Iterator[None]:
+    """Turn errors of the hub's client into `FetchError` or `TransientError`."""
     from httpx2 import HTTPError
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, XetDownloadError
 
     try:
         yield
     except (HTTPError, OSError, XetDownloadError) as error:
-        # The client wraps what went wrong when it has no earlier copy to offer instead.
+        # The client raises LocalEntryNotFoundError from the actual error when there is no earlier copy of the file.
         cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) and error.__cause__ else error
         if isinstance(cause, OfflineModeIsEnabled):
             raise FetchError("HF_HUB_OFFLINE is set: unset it where there is a network") from None
         if isinstance(cause, HfHubHTTPError):
-            raise _answer(hub, cause) from None
+            status, headers = HTTPStatus(cause.response.status_code), cause.response.headers
+            raise response_error(status, headers.get("Retry-After"), _advice(hub, status, cause)) from None
         if isinstance(cause, OSError) and cause.errno and not isinstance(cause, HTTPError | ConnectionError):
-            raise  # the disk's trouble, not the network's
-        raise PassingError(f"the connection failed ({' '.join(str(cause).split()) or type(cause).__name__})") from None
+            raise  # an error of the disk, not of the network
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        raise TransientError(f"the connection failed ({reason})") from None
 
 
-def _answer(hub: str, error: Any) -> FetchError:
-    """A refusal, with what the user can do about it."""
+def _advice(hub: str, status: HTTPStatus, error: Exception) -> str:
+    """What the user can do about a refusal."""
     from huggingface_hub.errors import RevisionNotFoundError
 
-    status = HTTPStatus(error.response.status_code)
-    said = f"the server answers {status.value} {status.phrase}"
-    if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return PassingError(said, error.response.headers.get("Retry-After"))
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        page = f"{os.environ.get('HF_ENDPOINT', PUBLIC)}/{hub}"
+        page = f"{os.environ.get('HF_ENDPOINT', PUBLIC_ENDPOINT)}/{hub}"
         token = "put a token of that account into HF_TOKEN"
-        return FetchError(
-            f"{said}: accept the licence at {page} and {token}, or correct `hub` if there is no such page"
-        )
+        return f"accept the licence at {page} and {token}, or correct `hub` if the page does not exist"
     if isinstance(error, RevisionNotFoundError):
-        return FetchError(f"{said}: it has no such commit, correct `revision`")
-    return FetchError(f"{said}: correct `hub`, or set HF_TOKEN if the model is private")
+        return "the model has no such commit, correct `revision`"
+    return "correct `hub`, or set HF_TOKEN if the model is private"

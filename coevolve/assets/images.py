@@ -1,4 +1,4 @@
-"""Container images: what each is made of (`containers/images.yaml`), and where those built here lie (`images.lock`)."""
+"""Container images: the recipe of each (`containers/images.yaml`) and the images built here (`images.lock`)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from coevolve.config.suite import read_yaml, validated
 from coevolve.errors import UserError
 from coevolve.storage import files
 
-SOURCE = Path("containers/images.yaml")
+RECIPES = Path("containers/images.yaml")
 LOCK = Path("containers/images.lock")
 FOLDER = Path("data/mirror/images")
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Recipe(Strict):
-    """What one image is made of, beside what all have, and the stages that run in it; images.yaml explains the keys."""
+class ImageRecipe(Strict):
+    """What an image has beyond the common parts, and the stages that run in it; images.yaml explains the keys."""
 
     about: str
     extras: list[str]
@@ -31,24 +31,24 @@ class Recipe(Strict):
     stages: list[str]
 
 
-class Source(Strict):
+class ImageRecipes(Strict):
     """images.yaml: the base of all images, by digest, and the recipe of each."""
 
     base: Annotated[str, Field(pattern=r"@sha256:[0-9a-f]{64}$")]
     debian: list[str]
     tools: list[str]
-    images: dict[str, Recipe]
+    images: dict[str, ImageRecipe]
 
     @model_validator(mode="after")
-    def _one_image_a_stage(self) -> Source:
+    def _each_stage_once(self) -> ImageRecipes:
         counts = Counter(stage for recipe in self.images.values() for stage in recipe.stages)
-        if twice := [stage for stage, count in counts.items() if count > 1]:
-            raise ValueError(f"images: two of them list the stage `{twice[0]}`")
+        if repeated := [stage for stage, count in counts.items() if count > 1]:
+            raise ValueError(f"images: two of them list the stage `{repeated[0]}`")
         return self
 
 
-class Image(Strict):
-    """A built image: its file, the commit whose lock and scripts it was made of, and the base under it."""
+class BuiltImage(Strict):
+    """A built image: its file, the commit that it was built from, and its base image."""
 
     file: Path
     sha256: Sha256
@@ -56,82 +56,78 @@ class Image(Strict):
     base: str
 
     @model_validator(mode="after")
-    def _named_by_digest(self) -> Image:
+    def _named_by_digest(self) -> BuiltImage:
         if not self.file.stem.endswith(f"-{self.sha256[:12]}"):
-            raise ValueError(f"file: {self.file.name} is not named by sha256 {self.sha256[:12]}")
+            raise ValueError(f"file: the name {self.file.name} does not end with the sha256's {self.sha256[:12]}")
         return self
 
 
-class Lock(Strict):
+class ImageLock(Strict):
     """images.lock: the built images by name."""
 
-    images: dict[str, Image]
+    images: dict[str, BuiltImage]
 
 
-def source(path: Path = SOURCE) -> Source:
-    """The recipes of all images; raises `UserError` naming file and key."""
-    return validated(Source, path, read_yaml(path))
+def load_recipes(path: Path = RECIPES) -> ImageRecipes:
+    """The recipes of all images; raises `UserError` with file and key."""
+    return validated(ImageRecipes, path, read_yaml(path))
 
 
-def locked(path: Path = LOCK, recipes: Path = SOURCE) -> dict[str, Image]:
-    """The image of every stage that runs in one; raises `UserError` where one is not built or its file is not there.
+def by_stage(path: Path = LOCK, recipes: Path = RECIPES) -> dict[str, BuiltImage]:
+    """The image of every stage that runs in one; raises `UserError` if an image is not built or its file is missing.
 
-    Reads no image: every job comes by here. `check` compares their bytes.
+    Every job calls this, so it hashes no image; `problems` does.
     """
     lock = _read(path)
-    found: dict[str, Image] = {}
-    for name, recipe in source(recipes).images.items():
-        if recipe.stages:
-            found |= dict.fromkeys(recipe.stages, _present(path, lock, name))
-    return found
+    images: dict[str, BuiltImage] = {}
+    for name, recipe in load_recipes(recipes).images.items():
+        if not recipe.stages:
+            continue
+        if name not in lock.images:
+            raise UserError(f"{path}: the image `{name}` is not in it; run `make images`.")
+        if sentence := _missing(path, name, lock.images[name]):
+            raise UserError(sentence)
+        images |= dict.fromkeys(recipe.stages, lock.images[name])
+    return images
 
 
-def check(path: Path = LOCK) -> list[str]:
-    """What is wrong with the lock's images, a sentence each; reads every byte of them."""
+def problems(path: Path = LOCK) -> list[str]:
+    """What is wrong with the lock's images, a sentence each; hashes all of them."""
     try:
         images = _read(path).images
     except UserError as error:
         return [str(error)]
-    return [problem for name, image in images.items() if (problem := _problem(path, name, image))]
+    return [sentence for name, image in images.items() if (sentence := _problem(path, name, image))]
 
 
-def add(name: str, file: Path, commit: str, base: str, path: Path = LOCK) -> Image:
-    """Name a new image by its digest, in `file`'s folder, and put it into the lock.
+def add(name: str, file: Path, commit: str, base: str, path: Path = LOCK) -> BuiltImage:
+    """Rename a new image, within `file`'s folder, to end with its digest, and put it into the lock.
 
-    The image it replaces stays: jobs may be running in it.
+    The file of the image that it replaces stays, because jobs may be running in it.
     """
-    lock = _read(path) if path.exists() else Lock(images={})
+    lock = _read(path) if path.exists() else ImageLock(images={})
     sha256 = files.sha256(file)
-    image = Image(file=file.with_name(f"{name}-{sha256[:12]}.sif"), sha256=sha256, commit=commit, base=base)
+    image = BuiltImage(file=file.with_name(f"{name}-{sha256[:12]}.sif"), sha256=sha256, commit=commit, base=base)
     file.replace(image.file)
-    entries = Lock(images=lock.images | {name: image}).model_dump(mode="json")
+    entries = ImageLock(images=lock.images | {name: image}).model_dump(mode="json")
     files.write_bytes(path, yaml.safe_dump(entries, sort_keys=True).encode())
     return image
 
 
-def _read(path: Path) -> Lock:
+def _read(path: Path) -> ImageLock:
     if not path.exists():
-        raise UserError(f"{path}: no images were built here; run `make images`, or leave out `--sdm apptainer`.")
-    return validated(Lock, path, read_yaml(path))
+        raise UserError(f"{path}: no images were built here; run `make images`, or omit `--sdm apptainer`.")
+    return validated(ImageLock, path, read_yaml(path))
 
 
-def _present(path: Path, lock: Lock, name: str) -> Image:
-    image = lock.images.get(name)
-    if image is None:
-        raise UserError(f"{path}: the image `{name}` is not in it; run `make images`.")
-    if not image.file.is_file():
-        raise UserError(_absent(path, name, image))
-    return image
+def _missing(path: Path, name: str, image: BuiltImage) -> str:
+    """A sentence if the file of an image in the lock `path` does not exist, else ""."""
+    if image.file.is_file():
+        return ""
+    return f"{path}: {image.file} of the image `{name}` is missing; copy it there or run `make images`."
 
 
-def _problem(path: Path, name: str, image: Image) -> str:
-    if not image.file.is_file():
-        return _absent(path, name, image)
-    found = files.sha256(image.file)
-    if found != image.sha256:
-        return f"{path}: {image.file} has sha256 {found}, not {image.sha256}; copy it again or run `make images`."
-    return ""
-
-
-def _absent(path: Path, name: str, image: Image) -> str:
-    return f"{path}: {image.file} of the image `{name}` is not there; copy it there or run `make images`."
+def _problem(path: Path, name: str, image: BuiltImage) -> str:
+    if (sentence := _missing(path, name, image)) or (sha256 := files.sha256(image.file)) == image.sha256:
+        return sentence
+    return f"{path}: {image.file} has sha256 {sha256}, not {image.sha256}; copy it again or run `make images`."

@@ -13,7 +13,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the file of the job's source; the folder named in COEVOLVE_MIRROR is looked into before the network."""
     name = job.wildcards["source"]
     source = job.suite.sources[name]
-    folder = downloads.folder()
+    folder = downloads.mirror()
     if folder and (folder / name / source.file).is_file():
         folder /= name
     downloads.fetch(source, out / source.file, folder)

@@ -12,5 +12,5 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the model's files; the folder named in COEVOLVE_MIRROR is looked into before the network."""
     model = job.model
-    manifest = hub.fetch(str(model.hub), model.revision, out, job.work, downloads.folder())
+    manifest = hub.fetch(str(model.hub), model.revision, out, job.work, downloads.mirror())
     return {"bytes": sum(file.bytes for file in manifest.files), "files": len(manifest.files)}

@@ -1,1 +1,1 @@
-"""Files that survive a kill, and who made them from what."""
+"""Files that survive a kill, and their provenance."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from coevolve.errors import UserError
 
@@ -17,68 +18,62 @@ from coevolve.errors import UserError
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that at any moment it is the old one or the new one; raises `UserError` on a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = _aside(path)
+    temporary = _temporary(path)
     try:
-        with disk_errors(path), aside.open("wb") as file:
+        with disk_errors(path), temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        temporary.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def directory(path: Path) -> Iterator[Path]:
-    """A new directory that appears under `path` whole, when the block ends without an error; an old one is replaced."""
+    """A new directory, renamed to `path` when the block ends without an error; an existing one is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = _aside(path)
-    shutil.rmtree(aside, ignore_errors=True)
+    temporary = _temporary(path)
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
         with disk_errors(path):
-            aside.mkdir()
-            yield aside
+            temporary.mkdir()
+            yield temporary
         if path.exists():
             shutil.rmtree(path)
-        aside.replace(path)
+        temporary.replace(path)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-class Lock:
-    """A file's lock that ends with the process that holds it, however it ends."""
+class ProcessLock:
+    """An exclusive lock on a file; the kernel releases it when the process ends, however it ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # filelock's fallback, a marker file, would outlive a killed process.
+        self._lock = FileLock(path, fallback_to_soft=False, thread_local=False)
 
-    def acquire(self) -> bool:
-        """Take the lock if it is free; False while another process has it."""
-        return self._take(fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def acquire(self, *, wait: bool = False) -> bool:
+        """Take the lock and return True; without `wait`, return False if another process holds it.
 
-    def wait(self) -> None:
-        """Take the lock as soon as it is free."""
-        self._take(fcntl.LOCK_EX)
-
-    def release(self) -> None:
-        """Let the lock go."""
-        self._file.close()
-
-    def _take(self, how: int) -> bool:
-        """Lock the file that the path names; whoever had the lock before may have removed his."""
+        Raises `UserError` where the file system has no locks.
+        """
         while True:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self.path.open("w")
-                fcntl.flock(self._file, how)
-                if os.fstat(self._file.fileno()).st_ino == self.path.stat().st_ino:
-                    return True
-            except FileNotFoundError:
-                continue
-            except BlockingIOError:
+                self._lock.acquire(blocking=wait)
+            except Timeout:
                 return False
+            except FileNotFoundError:
+                continue  # the previous holder removed the folder
             except OSError as error:
                 raise UserError(f"{self.path}: no lock ({error.strerror}); mount the disk with `flock`.") from None
-            self._file.close()
+            return True
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._lock.release()
 
 
 def sha256(path: Path) -> str:
@@ -92,28 +87,19 @@ def sha256(path: Path) -> str:
 
 
 def verified(path: Path, expected: str, key: str) -> Path:
-    """`path`, after its sha256 was found to be `expected`; raises `UserError` naming the config key otherwise."""
+    """`path`, if its sha256 is `expected`; raises `UserError` with the config key otherwise."""
     if not path.exists():
         raise UserError(f"{path}: no such file; put it there or change `{key}.path`.")
-    found = sha256(path)
-    if found != expected:
+    actual = sha256(path)
+    if actual != expected:
         raise UserError(
-            f"{path}: sha256 is {found}, `{key}.sha256` says {expected}; fetch it again or correct the key."
+            f"{path}: sha256 is {actual}, but `{key}.sha256` is {expected}; fetch it again or correct the key."
         )
     return path
 
 
-def _aside(path: Path) -> Path:
-    """Where a file or directory is made; the next attempt after a kill starts by replacing what is there."""
-    return path.with_name(f".{path.name}.tmp")
-
-
-def _hidden(relative: Path) -> bool:
-    return any(part.startswith(".") for part in relative.parts)
-
-
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file that a stage makes; raises `UserError` if it is not there."""
+    """The bytes of a file that a stage makes; raises `UserError` if the file does not exist."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -122,10 +108,19 @@ def read_bytes(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """A full or read-only disk as one sentence."""
+    """Turn the errors of a full, read-only or forbidden disk into a `UserError`."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
             raise
         raise UserError(f"{path}: cannot be written ({error.strerror}); make room, then run again.") from error
+
+
+def _temporary(path: Path) -> Path:
+    """The name under which `path` is written. It is fixed, so that a retry replaces what a killed process left."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _hidden(relative: Path) -> bool:
+    return any(part.startswith(".") for part in relative.parts)

@@ -18,7 +18,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read(path: Path, kind: type[R]) -> list[R]:
-    """All records of a finished JSONL file; raises `UserError` naming file and line if one is no `kind`."""
+    """All records of a finished JSONL file; raises `UserError` with file and line if a record is not a valid `kind`."""
     records: list[R] = []
     for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
         if not line.strip():
@@ -28,13 +28,13 @@ def read(path: Path, kind: type[R]) -> list[R]:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            problem = f"line {number} is no valid {kind.__name__} ({where or 'record'}: {first['msg']})"
+            problem = f"line {number} is not a valid {kind.__name__} ({where or 'record'}: {first['msg']})"
             raise UserError(f"{path}: {problem}; delete the file and rerun its stage.") from None
     return records
 
 
 def read_items(path: Path, kind: type[M]) -> list[M]:
-    """All items of a JSON list from outside the kit; raises `UserError` naming the file and the key of a bad one."""
+    """All items of a JSON list from outside the kit; raises `UserError` with file and key of an invalid item."""
     try:
         return TypeAdapter(list[kind]).validate_json(read_bytes(path))  # type: ignore[valid-type]
     except ValidationError as error:
@@ -44,28 +44,28 @@ def read_items(path: Path, kind: type[M]) -> list[M]:
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """Write a whole JSONL file at once."""
+    """Write a JSONL file; at any moment it is the old one or the new one."""
     write_bytes(path, b"".join(record.to_json().encode() + b"\n" for record in records))
 
 
 class Journal(Generic[R]):
-    """An append-only JSONL file that survives `kill -9`: a record counts once its line, newline included, is on disk.
+    """An append-only JSONL file that survives `kill -9`: a record exists once its line, newline included, is on disk.
 
-    Opening one reads back the whole records already there and cuts off a torn last line.
+    Opening a journal reads the complete records of the file and cuts off an incomplete last line.
     """
 
     def __init__(self, path: Path, kind: type[R]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        whole = path.read_bytes() if path.exists() else b""
-        whole = whole[: whole.rfind(b"\n") + 1]
-        self.records: list[R] = [kind.from_json(line) for line in whole.split(b"\n") if line]
+        content = path.read_bytes() if path.exists() else b""
+        complete = content[: content.rfind(b"\n") + 1]
+        self.records: list[R] = [kind.from_json(line) for line in complete.split(b"\n") if line]
         with disk_errors(path):
             self._file = path.open("ab")
-            self._file.truncate(len(whole))
+            self._file.truncate(len(complete))
 
     def append(self, record: R) -> None:
-        """Add one record; when this returns, the record is on disk."""
+        """Add a record; when this returns, the record is on disk."""
         with disk_errors(self.path):
             self._file.write(record.to_json().encode() + b"\n")
             self._file.flush()
@@ -73,5 +73,5 @@ class Journal(Generic[R]):
         self.records.append(record)
 
     def close(self) -> None:
-        """Close the file; the records stay."""
+        """Close the file; `records` stays readable."""
         self._file.close()

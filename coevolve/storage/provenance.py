@@ -1,4 +1,4 @@
-"""Who made a file from what: digests of code, state of the repository, versions, hashes of inputs and outputs."""
+"""How a file was made: digest of the code, state of the repository, versions of the packages, container image."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ REPORTED = (
 def code_digest(*modules: str) -> str:
     """First 16 hex digits of the sha256 over the syntax trees of package modules and all package modules they import.
 
-    Comments, docstrings and layout do not count; an edit of anything a stage can reach does.
+    An edit of comments, docstrings or layout keeps the digest; any other edit of these modules changes it.
     """
     trees = "".join(f"{name}={_tree(name)}\n" for name in sorted(set().union(*map(reachable, modules))))
     return hashlib.sha256(trees.encode()).hexdigest()[:16]
 
 
 def reachable(module: str) -> set[str]:
-    """Names of the package modules that importing `module` can load, itself and its parents included."""
-    found: set[str] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += [*_imports(name), *_parents(name)]
-    return found
+    """Names of the package modules that an import of `module` can load, including itself and its parent packages."""
+    visited: set[str] = set()
+    queue = [module]
+    while queue:
+        name = queue.pop()
+        if name not in visited:
+            visited.add(name)
+            queue += [*_imports(name), *_parents(name)]
+    return visited
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that can change a number; absent ones are left out."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and of the packages that can change a number; packages that are not installed are left out."""
+    installed = {"python": platform.python_version()}
     for name in REPORTED:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def repository() -> tuple[str, bool]:
@@ -74,7 +74,7 @@ def repository() -> tuple[str, bool]:
 
 
 def container() -> str:
-    """The image this process runs in by its file's name, which ends with its digest; empty outside of containers."""
+    """File name, without suffix, of the image this process runs in, which ends with its digest; "" without an image."""
     return Path(os.environ.get("APPTAINER_CONTAINER", "")).stem
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from coevolve.assets import images
-from coevolve.assets.checks import Check, checked
+from coevolve.assets.checks import Check, run_check
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite, load_suite
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConfig
@@ -88,18 +88,18 @@ def examine(patient: Patient) -> Iterator[Check]:
     if patient.machine:
         yield from _machine(patient.machine, patient.slurm)
     if patient.containers or images.LOCK.exists():
-        yield checked("Apptainer", _apptainer)
+        yield run_check("Apptainer", _apptainer)
         yield from required_files.image_checks()
     if patient.suite:
         yield from required_files.verify(patient.suite, thorough=False)
         if patient.suite.sampler.engine == "vllm" and not patient.containers:
-            yield checked("vLLM", _vllm)
+            yield run_check("vLLM", _vllm)
     sections = patient.suite.envs.values() if patient.suite else []
     servers = [section.server for section in sections if isinstance(section, InterCodeSqlConfig)]
     if servers or not patient.suite:
-        yield checked("database server", lambda: _server(servers[0] if servers else None))
+        yield run_check("database server", lambda: _server(servers[0] if servers else None))
     if not patient.suite or any(isinstance(section, SciWorldConfig) for section in sections):
-        yield checked("ScienceWorld", _sciworld)
+        yield run_check("ScienceWorld", _sciworld)
 
 
 def packages(lock: Path = LOCK) -> Check:
@@ -144,9 +144,9 @@ def _machine(machine: Machine, on_slurm: bool) -> Iterator[Check]:
     if machine.launch and not Path(machine.launch).is_file():
         yield Check("launch", "missing", f"{machine.launch} is not there; correct `launch`.")
     if not on_slurm:
-        yield checked("GPU", lambda: _gpu(machine))
+        yield run_check("GPU", lambda: _gpu(machine))
         return
-    commands = checked("Slurm", slurm.programs)
+    commands = run_check("Slurm", slurm.programs)
     yield commands
     if commands.status == "ok":
         try:
@@ -154,9 +154,9 @@ def _machine(machine: Machine, on_slurm: bool) -> Iterator[Check]:
         except UserError as error:
             yield Check("Slurm", "wrong", str(error))
             return
-        yield (found := checked("partition", lambda: slurm.partition(machine, known).name))
+        yield (found := run_check("partition", lambda: slurm.partition(machine, known).name))
         if found.status == "ok":
-            yield checked("GPU", lambda: slurm.gpu(machine, slurm.partition(machine, known)))
+            yield run_check("GPU", lambda: slurm.gpu(machine, slurm.partition(machine, known)))
 
 
 def _gpu(machine: Machine) -> str:

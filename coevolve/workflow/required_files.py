@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from coevolve.assets import hub, images
-from coevolve.assets.checks import Check, checked
+from coevolve.assets.checks import Check, run_check
 from coevolve.config.sections import ModelConfig, Source, SourceFile
 from coevolve.config.suite import Suite
 from coevolve.storage import files
@@ -73,14 +73,14 @@ def verify(suite: Suite, root: Path = Path(MIRROR), *, thorough: bool = True) ->
         if path is None:
             yield Check(need.key, "missing", f"{where[0]} is not there; {need.way}.")
         else:
-            yield checked(need.key, functools.partial(_look, need, path, thorough))
+            yield run_check(need.key, functools.partial(_look, need, path, thorough))
     if thorough and images.LOCK.exists():
         yield from image_checks()
 
 
 def image_checks() -> list[Check]:
     """A check of each image that was built for this checkout, byte by byte."""
-    problems = [Check("image", "wrong", problem) for problem in images.check()]
+    problems = [Check("image", "wrong", problem) for problem in images.problems()]
     return problems or [Check("images", "ok", f"as {images.LOCK} names them")]
 
 
@@ -110,8 +110,8 @@ def _model(name: str, model: ModelConfig) -> Need:
     if model.hub is None:
         return Need(f"models.{name}.path", str(model.path), (), _BY_HAND, fetched=False)
     own = f"models/{name}/{hub.MANIFEST}"
-    page = f"{hub.PUBLIC}/{model.hub}"
-    places = (own, hub.place(model.hub, model.revision))
+    page = f"{hub.PUBLIC_ENDPOINT}/{model.hub}"
+    places = (own, hub.mirror_path(model.hub, model.revision))
     return Need(f"models.{name}", f"{MIRROR}/{own}", places, f"{page}/tree/{model.revision}", licence=f"see {page}")
 
 
@@ -142,7 +142,7 @@ def _model_as_listed(path: Path, thorough: bool) -> str:
     """`path`: a manifest, or a folder that may hold one."""
     folder = path if path.is_dir() else path.parent
     if not (folder / hub.MANIFEST).exists():
-        return f"{len(hub.complete(folder))} files in {folder}, hashed when a job first takes them"
+        return f"{len(hub.policy_files(folder))} files in {folder}, hashed when a job first takes them"
     found = hub.verify(folder / hub.MANIFEST, thorough=thorough)
     size = sum(file.bytes for file in found.files)
     return f"{found.hub} at {found.revision[:12]} in {folder}, {size:,} bytes"

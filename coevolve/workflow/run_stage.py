@@ -145,10 +145,10 @@ def _alone(scratch: Path) -> Iterator[bool]:
 
     Gives whether another had to be waited for.
     """
-    lock = files.Lock(scratch / "lock")
+    lock = files.ProcessLock(scratch / "lock")
     waited = not lock.acquire()
     if waited:
         log.warning("%s: another process is making this result; waiting for it.", scratch)
-        lock.wait()
+        lock.acquire(wait=True)
     yield waited
     lock.release()

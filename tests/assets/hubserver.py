@@ -1,4 +1,4 @@
-"""A hub of one model on loopback: the part of the hub's API that a snapshot asks, with faults on demand."""
+"""A hub with one model on loopback: the part of the hub's API that a snapshot uses, with faults on demand."""
 
 import hashlib
 import http.server
@@ -56,7 +56,7 @@ class Hub(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def listing(self) -> bytes:
-        """What the hub says of its files: large ones with their sha256, small ones with git's blob id."""
+        """The hub's listing: large files with their sha256, small ones with git's blob id."""
         siblings = [self._sibling(name, content) for name, content in self.files.items()]
         return json.dumps({"id": REPO, "sha": REVISION, "siblings": siblings}).encode()
 

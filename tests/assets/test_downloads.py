@@ -205,7 +205,7 @@ def test_a_wheels_member_is_brought_without_the_wheels_dependencies(index: Path,
     [
         (from_wheel("parcel==2.0"), "No matching distribution found for parcel==2.0"),
         (from_wheel(f"parcel==1.0 --hash=sha256:{'0' * 64}"), "HASHES"),
-        (from_wheel(member="parcel/other.bin"), "parcel-1.0-py3-none-any.whl holds no `parcel/other.bin`"),
+        (from_wheel(member="parcel/other.bin"), "parcel-1.0-py3-none-any.whl has no file `parcel/other.bin`"),
         (from_wheel(content=b"other"), "the bytes have sha256"),
     ],
     ids=["no release", "changed wheel", "no member", "changed member"],

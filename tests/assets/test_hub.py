@@ -113,7 +113,7 @@ def test_a_listing_that_does_not_come_is_given_up(server: Hub, tmp_path: Path, f
 
 def test_bytes_that_stay_wrong_are_given_up_and_not_kept(server: Hub, tmp_path: Path) -> None:
     server.faults[WEIGHTS] = [change] * 99
-    refused(tmp_path, WEIGHTS, "the hub says", f"{ATTEMPTS} times")
+    refused(tmp_path, WEIGHTS, "on the hub", f"{ATTEMPTS} times")
     assert not (tmp_path / "work" / WEIGHTS).exists()
 
 
@@ -138,6 +138,13 @@ def test_a_gate_says_where_to_accept_the_licence(
 def test_an_unknown_model_or_commit_is_named(server: Hub, tmp_path: Path) -> None:
     refused(tmp_path, "owner/other", "404 Not Found", "correct `hub`", repo="owner/other")
     refused(tmp_path, "404 Not Found", "correct `revision`", revision="f" * 40)
+
+
+def test_a_listing_without_an_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that accepts connections and never answers, as an overloaded proxy does."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        refused(tmp_path, "the connection failed", "timed out", f"{ATTEMPTS} times")
 
 
 def test_no_network_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +186,7 @@ def test_a_mirror_with_a_changed_file_is_refused(server: Hub, tiny: Path, tmp_pa
     place.parent.mkdir(parents=True)
     (tmp_path / "out").rename(place)
     flip(place / WEIGHTS)
-    with pytest.raises(UserError, match=rf"{WEIGHTS}: sha256 is \w+, manifest.json says \w+; fetch the model again"):
+    with pytest.raises(UserError, match=rf"{WEIGHTS}: sha256 is \w+, but \w+ in manifest.json; fetch the model again"):
         fetch(tmp_path, tmp_path / "mirror")
 
 
@@ -200,7 +207,7 @@ def test_a_manifest_finds_what_is_missing_short_or_changed(server: Hub, tmp_path
     with pytest.raises(UserError, match="sha256"):
         hub.verify(path)
     os.truncate(path.parent / WEIGHTS, 10)
-    with pytest.raises(UserError, match=r"model\.safetensors: 10 bytes, manifest\.json says \d+"):
+    with pytest.raises(UserError, match=r"model\.safetensors: 10 bytes, but \d+ in manifest\.json"):
         hub.verify(path, thorough=False)
     (path.parent / WEIGHTS).unlink()
     with pytest.raises(UserError, match=r"model\.safetensors: missing"):

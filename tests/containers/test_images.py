@@ -30,19 +30,22 @@ def name(path):
     return path.parent.name
 
 
-def test_committed_files_are_what_images_yaml_says(root):
+def test_committed_files_are_those_that_generate_writes(root, tmp_path):
     spec = importlib.util.spec_from_file_location("generate", root / "containers/generate.py")
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
-    made = generate.files(images.source(root / images.SOURCE))
-    committed = {str(path.relative_to(root)) for path in root.glob("containers/*/apptainer.def")}
-    assert committed == {path for path in made if path.endswith(".def")}
-    for path, text in made.items():
-        assert (root / path).read_text() == text, f"{path}: run `python containers/generate.py`"
+    generate.main(tmp_path)
+    generated = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    committed = {path.relative_to(root) for path in root.glob("containers/*/apptainer.def")}
+    assert generated == committed | {path.with_name("Dockerfile") for path in committed}
+    for path in generated:
+        assert (root / path).read_text() == (tmp_path / path).read_text(), (
+            f"{path}: run `python containers/generate.py`"
+        )
 
 
 def test_every_stage_has_its_image(root):
-    found = [stage for recipe in images.source(root / images.SOURCE).images.values() for stage in recipe.stages]
+    found = [stage for recipe in images.load_recipes(root / images.RECIPES).images.values() for stage in recipe.stages]
     assert set(STAGES) - OUTSIDE <= set(found) <= set(STAGES)
 
 
@@ -80,7 +83,7 @@ def test_there_is_no_secret_and_pip_goes_by_the_lock(path, root):
 
 
 def test_the_tests_of_an_image_exist(root):
-    for recipe in images.source(root / images.SOURCE).images.values():
+    for recipe in images.load_recipes(root / images.RECIPES).images.values():
         assert recipe.tests and all((root / path.split("::")[0]).exists() for path in recipe.tests)
 
 
@@ -88,7 +91,7 @@ def test_the_tests_of_an_image_exist(root):
 def built(tmp_path, root):
     """A lock with every image of the repository in it; the files hold little."""
     lock = tmp_path / "images.lock"
-    for image in images.source(root / images.SOURCE).images:
+    for image in images.load_recipes(root / images.RECIPES).images:
         made = tmp_path / f".{image}.sif"
         made.write_text(image)
         images.add(image, made, "c" * 40, BASE, lock)
@@ -96,33 +99,35 @@ def built(tmp_path, root):
 
 
 def test_a_built_image_is_named_by_its_digest_and_found_by_its_stages(built, root):
-    found = images.locked(built, root / images.SOURCE)
-    assert set(found) == {s for recipe in images.source(root / images.SOURCE).images.values() for s in recipe.stages}
+    built_images = images.by_stage(built, root / images.RECIPES)
+    assert set(found) == {
+        s for recipe in images.load_recipes(root / images.RECIPES).images.values() for s in recipe.stages
+    }
     assert re.fullmatch(r"train-[0-9a-f]{12}\.sif", found["sft"].file.name)
     assert found["sft"].file.read_text() == "train"
-    assert images.check(built) == []
+    assert images.problems(built) == []
 
 
 def test_a_rebuilt_image_replaces_its_entry_and_spares_the_file(built, root, tmp_path):
-    old = images.locked(built, root / images.SOURCE)["sft"]
+    old = images.by_stage(built, root / images.RECIPES)["sft"]
     made = tmp_path / "new.sif"
     made.write_text("another")
     images.add("train", made, "d" * 40, BASE, built)
-    new = images.locked(built, root / images.SOURCE)
+    new = images.by_stage(built, root / images.RECIPES)
     assert new["sft"].file != old.file and old.file.exists()
     assert new["rollout"].file.read_text() == "sample"
 
 
 def refusal(lock, root) -> str:
     with pytest.raises(UserError) as refused:
-        images.locked(lock, root / images.SOURCE)
+        images.by_stage(lock, root / images.RECIPES)
     assert str(refused.value).count("\n") == 0
     return str(refused.value)
 
 
 def test_without_a_lock_one_sentence_says_how_to_build(tmp_path, root):
     assert re.search("no images were built here; run `make images`", refusal(tmp_path / "images.lock", root))
-    assert len(images.check(tmp_path / "images.lock")) == 1
+    assert len(images.problems(tmp_path / "images.lock")) == 1
 
 
 def test_an_image_not_in_the_lock_is_named(built, root):
@@ -133,22 +138,22 @@ def test_an_image_not_in_the_lock_is_named(built, root):
 
 
 def test_an_image_whose_file_is_gone_is_named(built, root):
-    file = images.locked(built, root / images.SOURCE)["sft"].file
+    file = images.by_stage(built, root / images.RECIPES)["sft"].file
     file.unlink()
-    assert f"{file} of the image `train` is not there" in refusal(built, root)
-    assert [str(file) in problem for problem in images.check(built)] == [True]
+    assert f"{file} of the image `train` is missing" in refusal(built, root)
+    assert [str(file) in problem for problem in images.problems(built)] == [True]
 
 
 def test_a_changed_byte_is_found(built, root):
-    file = images.locked(built, root / images.SOURCE)["sft"].file
+    file = images.by_stage(built, root / images.RECIPES)["sft"].file
     file.write_text("tampered")
-    (problem,) = images.check(built)
+    (problem,) = images.problems(built)
     assert str(file) in problem and "copy it again" in problem
 
 
 @pytest.mark.parametrize(
     ("key", "value", "said"),
-    [("sha256", "1" * 64, "not named by"), ("sha256", "short", "sha256"), ("digest", "x", "digest")],
+    [("sha256", "1" * 64, "does not end with"), ("sha256", "short", "sha256"), ("digest", "x", "digest")],
 )
 def test_a_lock_edited_by_hand_is_refused(built, root, key, value, said):
     entries = yaml.safe_load(built.read_text())
@@ -158,12 +163,12 @@ def test_a_lock_edited_by_hand_is_refused(built, root, key, value, said):
 
 
 def test_two_images_for_one_stage_are_refused(tmp_path, root):
-    entries = yaml.safe_load((root / images.SOURCE).read_text())
+    entries = yaml.safe_load((root / images.RECIPES).read_text())
     entries["images"]["mysql"]["stages"] = ["sft"]
     twice = tmp_path / "images.yaml"
     twice.write_text(yaml.safe_dump(entries))
     with pytest.raises(UserError, match="`sft`"):
-        images.source(twice)
+        images.load_recipes(twice)
 
 
 @pytest.mark.parametrize(("arguments", "said"), [(["nonsense"], "no image `nonsense`"), (["mysql"], "not on PATH")])

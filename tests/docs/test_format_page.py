@@ -42,12 +42,12 @@ def test_an_example_is_a_whole_record(examples, kind):
 
 def test_examples_of_other_classes_are_whole(examples):
     assert list(json.loads(examples["Line"])) == [field.name for field in dataclasses.fields(Line)]
-    (lock,) = images.Lock.model_validate(yaml.safe_load(examples["Lock"])).images.values()
-    assert lock.model_fields_set == set(images.Image.model_fields)
+    (lock,) = images.ImageLock.model_validate(yaml.safe_load(examples["ImageLock"])).images.values()
+    assert lock.model_fields_set == set(images.BuiltImage.model_fields)
 
 
 def test_no_example_is_left_unread(examples):
-    assert set(examples) == {*(kind.__name__ for kind in RECORDS), "Line", "Lock", "summary"}
+    assert set(examples) == {*(kind.__name__ for kind in RECORDS), "Line", "ImageLock", "summary"}
 
 
 def test_the_record_is_what_evaluation_makes_of_the_trajectory(examples, root):

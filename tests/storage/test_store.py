@@ -1,3 +1,4 @@
+import shutil
 import signal
 import subprocess
 import sys
@@ -5,6 +6,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from coevolve.errors import UserError
@@ -59,7 +61,7 @@ def test_a_reader_refuses_a_half_record_by_file_and_line(tmp_path):
     path = tmp_path / "records.jsonl"
     jsonl.write(path, [message(0), message(1)])
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"records\.jsonl: line 2 is no valid Message"):
+    with pytest.raises(UserError, match=r"records\.jsonl: line 2 is not a valid Message"):
         jsonl.read(path, Message)
 
 
@@ -81,6 +83,71 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path):
     assert [path.name for path in out.iterdir()] == ["two"]
 
 
+HOLDER = """
+import sys, time
+from pathlib import Path
+from coevolve.storage.files import ProcessLock
+lock = ProcessLock(Path(sys.argv[1]))
+assert lock.acquire(wait=True)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def holder(path: Path) -> "subprocess.Popen[str]":
+    """A process that acquires the lock at `path` and keeps it."""
+    return subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_lock_is_held_by_one_process_and_free_when_that_is_killed(tmp_path):
+    path = tmp_path / "new/lock"
+    with holder(path) as first:
+        assert first.stdout.readline() == "held\n"
+        lock = files.ProcessLock(path)
+        assert not lock.acquire()
+        first.send_signal(signal.SIGKILL)
+        assert lock.acquire(wait=True)
+    with holder(path) as second:
+        time.sleep(1)
+        assert second.poll() is None
+        lock.release()
+        assert second.stdout.readline() == "held\n"
+        assert not lock.acquire()
+        second.kill()
+
+
+def test_a_waiting_process_gets_the_lock_though_the_holder_removes_the_folder(tmp_path):
+    path = tmp_path / "scratch/lock"
+    lock = files.ProcessLock(path)
+    assert lock.acquire()
+    with holder(path) as waiting:
+        time.sleep(1)
+        shutil.rmtree(path.parent)
+        lock.release()
+        assert waiting.stdout.readline() == "held\n"
+        assert not files.ProcessLock(path).acquire()
+        waiting.kill()
+
+
+def test_a_lock_does_not_outlive_its_process_in_a_child(tmp_path):
+    path = tmp_path / "lock"
+    script = HOLDER.replace("time.sleep(600)", "import subprocess; subprocess.Popen(['sleep', '60']); time.sleep(600)")
+    with subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "held\n"
+        (child,) = until(lambda: psutil.Process(parent.pid).children())
+        parent.kill()
+        assert files.ProcessLock(path).acquire(wait=True)
+        assert child.is_running()
+        child.kill()
+
+
+def until(condition):
+    """The first true value of `condition`."""
+    while not (value := condition()):
+        time.sleep(0.01)
+    return value
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path):
     (tmp_path / ".records.jsonl.tmp").symlink_to("/dev/full")
@@ -100,5 +167,5 @@ def test_directory_hash_follows_names_and_contents_but_not_hidden_files(tmp_path
 
 def test_a_wrong_sha256_names_file_and_key(tmp_path):
     (tmp_path / "experts.json").write_text("[]")
-    with pytest.raises(UserError, match=r"experts\.json: sha256 is .*`envs\.x\.experts\.sha256` says"):
+    with pytest.raises(UserError, match=r"experts\.json: sha256 is .*`envs\.x\.experts\.sha256` is"):
         files.verified(tmp_path / "experts.json", "0" * 64, "envs.x.experts")

@@ -47,7 +47,7 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 def examine(root: Path, **settings: object) -> dict[str, Check]:
     patient = doctor.Patient(None, machine(root, **settings), slurm=True)
-    return {check.what: check for check in doctor._machine(patient.machine, patient.slurm)}  # type: ignore[arg-type]
+    return {check.name: check for check in doctor._machine(patient.machine, patient.slurm)}  # type: ignore[arg-type]
 
 
 def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], None]) -> None:

@@ -47,14 +47,17 @@ def fill(place: Path, *files: str) -> None:
 def model(folder: Path) -> Path:
     """Files that look like a model, and their manifest."""
     fill(folder, "config.json", "tokenizer.json", "model.safetensors")
-    files = tuple(hub._describe(path) for path in sorted(folder.iterdir()))
-    manifest = hub.Manifest(hub="owner/tiny", revision=REVISION, files=files)
+    listed = tuple(
+        hub.ModelFile(name=path.name, bytes=path.stat().st_size, sha256=files.sha256(path))
+        for path in sorted(folder.iterdir())
+    )
+    manifest = hub.Manifest(hub="owner/tiny", revision=REVISION, files=listed)
     (folder / hub.MANIFEST).write_text(manifest.to_json())
     return folder / hub.MANIFEST
 
 
 def statuses(suite: Suite, root: Path = Path("data/mirror"), *, thorough: bool = True) -> dict[str, Check]:
-    return {check.what: check for check in required_files.verify(suite, root, thorough=thorough)}
+    return {check.name: check for check in required_files.verify(suite, root, thorough=thorough)}
 
 
 def test_everything_is_listed_with_where_it_comes_from(suite: Suite) -> None:
@@ -82,11 +85,11 @@ def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite: Suit
     assert {check.status for check in statuses(suite).values()} == {"ok"}
     assert {check.status for check in statuses(suite, Path("elsewhere")).values()} == {"missing"}
     fill(Path("elsewhere"), "spider_dev.sql", "mine.jsonl")
-    model(Path("elsewhere") / hub.place("owner/tiny", REVISION)).unlink()
+    model(Path("elsewhere") / hub.mirror_path("owner/tiny", REVISION)).unlink()
     found = statuses(suite, Path("elsewhere"))
     assert {check.status for check in found.values()} == {"ok"}
     assert "hashed when a job first takes them" in found["models.tiny"].text
-    (Path("elsewhere") / hub.place("owner/tiny", REVISION) / "model.safetensors").unlink()
+    (Path("elsewhere") / hub.mirror_path("owner/tiny", REVISION) / "model.safetensors").unlink()
     assert "no *.safetensors" in statuses(suite, Path("elsewhere"))["models.tiny"].text
 
 

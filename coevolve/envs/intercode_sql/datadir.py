@@ -53,8 +53,8 @@ class Template:
         Of several kits at once one makes it, and the others wait. Raises `UserError` where it cannot be kept.
         """
         _open_up(self.path.parent)
-        lock = files.Lock(self.path.with_name(f"{self.path.name}.lock"))
-        lock.wait()
+        lock = files.ProcessLock(self.path.with_name(f"{self.path.name}.lock"))
+        lock.acquire(wait=True)
         try:
             if not self._whole():
                 self._make()

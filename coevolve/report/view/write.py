@@ -67,7 +67,7 @@ def stream(path: Path, kind: type[R]) -> Iterator[R]:
                 yield kind.from_json(line)
             except ValidationError:
                 raise UserError(
-                    f"{path}: line {number} is no valid {kind.__name__}; delete the file and rerun its stage."
+                    f"{path}: line {number} is not a valid {kind.__name__}; delete the file and rerun its stage."
                 ) from None
 
 

@@ -103,7 +103,7 @@ def test_a_catalogue_of_files_is_checked_and_used(fixed: Setup, tmp_path: Path) 
     with pytest.raises(UserError, match="ETO's lists reach goal 12080"):
         prepared.prepare(config, "envs.webshop", tmp_path)
     sources["products"]["sha256"] = "0" * 64
-    with pytest.raises(UserError, match=r"`envs\.webshop\.catalogue\.products\.sha256` says 0000"):
+    with pytest.raises(UserError, match=r"`envs\.webshop\.catalogue\.products\.sha256` is 0000"):
         prepared.prepare(changed(config, catalogue=sources), "envs.webshop", tmp_path)
 
 

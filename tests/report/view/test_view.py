@@ -209,7 +209,7 @@ def test_nothing_to_show_and_damage_are_one_sentence(tmp_path):
     file = tmp_path / "tiny/webshop/eto/seed0/iter1/rollout/target/episodes.jsonl"
     jsonl.write(file, [episode(0, 0)])
     file.write_bytes(file.read_bytes() + b'{"task": 1}\n')
-    with pytest.raises(UserError, match=r"episodes.jsonl: line 2 is no valid Trajectory"):
+    with pytest.raises(UserError, match=r"episodes.jsonl: line 2 is not a valid Trajectory"):
         view.build(tmp_path, tmp_path / "view", "", {})
     assert not (tmp_path / "view").exists()
 
