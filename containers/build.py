@@ -1,7 +1,7 @@
-"""Build images: `python containers/build.py IMAGE...`.
+"""Build images from the commit HEAD: `python containers/build.py IMAGE...`.
 
-What is committed is built, and nothing else reaches the build. Each image becomes data/mirror/images/IMAGE-DIGEST.sif
-and an entry of containers/images.lock, by which Snakemake's jobs find it.
+Uncommitted changes are not in them. Each image becomes data/mirror/images/IMAGE-DIGEST.sif and an entry of
+containers/images.lock, which Snakemake's jobs read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("images", nargs="*", metavar="IMAGE", help="keys of images.yaml (default: all)")
     parser.add_argument("--with", dest="tool", choices=["apptainer", "podman", "docker"], default="apptainer")
     parser.add_argument(
-        "--base", help="base image instead of that of images.yaml; for Apptainer also a SIF file or a directory"
+        "--base", help="instead of the base in images.yaml; for Apptainer also a SIF file or a directory"
     )
     parser.add_argument("--torch", help="a variant of the locked version, such as 2.13.0+cpu, that pip can find")
     parser.add_argument(
@@ -56,9 +56,7 @@ def build(name: str, recipes: images.ImageRecipes, options: argparse.Namespace) 
         raise UserError(f"{images.RECIPES}: no image `{name}`; its images are {', '.join(recipes.images)}.")
     for tool in {"apptainer", options.tool}:
         if shutil.which(tool) is None:
-            raise UserError(
-                f"{tool} is not on PATH; install it: jobs run Apptainer images, whichever tool builds them."
-            )
+            raise UserError(f"{tool} is not on PATH; install it: whichever tool builds an image, Apptainer runs it.")
     commit = _output("git", "rev-parse", "HEAD")
     arguments = {"COMMIT": commit, "BASE_IMAGE": options.base or recipes.base}
     if options.torch and "TORCH" in Path(f"containers/{name}/Dockerfile").read_text(encoding="utf-8"):

@@ -181,7 +181,7 @@ def _download(hub: str, revision: str, work: Path, stall_seconds: float, pause_s
 
 
 def _check_hash(path: Path, listed: Any) -> None:
-    """Delete the file and raise `TransientError` unless it has the hub's sha256 (if large) or git blob id (if small)."""
+    """Delete the file and raise `TransientError` unless it has the hub's sha256 or, if small, its git blob id."""
     from huggingface_hub.utils.sha import git_hash
 
     expected = listed.lfs.sha256 if listed.lfs else listed.blob_id

@@ -39,9 +39,8 @@ def test_committed_files_are_those_that_generate_writes(root, tmp_path):
     committed = {path.relative_to(root) for path in root.glob("containers/*/apptainer.def")}
     assert generated == committed | {path.with_name("Dockerfile") for path in committed}
     for path in generated:
-        assert (root / path).read_text() == (tmp_path / path).read_text(), (
-            f"{path}: run `python containers/generate.py`"
-        )
+        same = (root / path).read_text() == (tmp_path / path).read_text()
+        assert same, f"{path}: run `python containers/generate.py`"
 
 
 def test_every_stage_has_its_image(root):
@@ -99,10 +98,9 @@ def built(tmp_path, root):
 
 
 def test_a_built_image_is_named_by_its_digest_and_found_by_its_stages(built, root):
-    built_images = images.by_stage(built, root / images.RECIPES)
-    assert set(found) == {
-        s for recipe in images.load_recipes(root / images.RECIPES).images.values() for s in recipe.stages
-    }
+    found = images.by_stage(built, root / images.RECIPES)
+    recipes = images.load_recipes(root / images.RECIPES).images
+    assert set(found) == {stage for recipe in recipes.values() for stage in recipe.stages}
     assert re.fullmatch(r"train-[0-9a-f]{12}\.sif", found["sft"].file.name)
     assert found["sft"].file.read_text() == "train"
     assert images.problems(built) == []
