@@ -132,7 +132,7 @@ def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, m
     assert f"{image.file} has sha256" in required_files.image_checks()[0].text
     image.file.unlink()
     (check,) = required_files.image_checks()
-    assert check.status == "wrong" and "is not there" in check.text
+    assert check.status == "wrong" and "is missing" in check.text
 
 
 def test_packages_of_another_version_or_none(tmp_path: Path) -> None:
