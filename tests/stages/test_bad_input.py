@@ -83,7 +83,7 @@ def test_a_truncated_expert_file_whose_checksum_was_adapted(coevolve, tmp_path, 
     path, out = tmp_path / "experts.jsonl", tmp_path / "out"
     path.write_bytes(gold.read_bytes()[:-1000])
     done = coevolve(*at(out, data(path, *source(path, "gold"))))
-    refused(done, out, "experts.jsonl", "no valid Trajectory")
+    refused(done, out, "experts.jsonl", "not a valid Trajectory")
 
 
 @pytest.mark.parametrize(
