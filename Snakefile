@@ -31,7 +31,7 @@ PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE
 # An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside.
 COEVOLVE = f"${{{{COEVOLVE_PYTHON:-{config.get('python', sys.executable)}}}}} -m coevolve"
 CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
-IMAGES = images.by_stage() if CONTAINED else {}
+IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
 
 
@@ -68,27 +68,7 @@ rule all:
         PLAN.targets(),
 
 
-# One rule a stage. What they do, in the order of the paper:
-#   download    files from outside, pinned by sha256, once for all suites
-#   snapshot    a model of the hub at its pinned commit, once for all suites
-#   gold        expert trajectories asked of ScienceWorld; their result is committed, so only `make gold` runs this
-#   prepare     what all jobs of an environment share, such as a shop and its search engine
-#   data        who is fine-tuned on, explored and evaluated, and the experts; drops counted
-#   untrained   the base model before any training: a downloaded checkpoint, or a tokenizer and random weights
-#   pretrain    language modelling for models that were made here
-#   sft         section 4.1: the base policies of the target and of the failure agent, fine-tuned independently
-#   shard       a part of a rollout or evaluation, where the machine divides them
-#   rollout     an agent explores the training tasks
-#   pairs       eq. 6 and 8, as the method's recipe says
-#   steps       IPR: pairs of steps, by what continuations earn
-#   select      RFT: an agent's own successes, beside the experts
-#   refit       RFT: a base policy again, on what was selected
-#   ppo, grpo   the target learns from its own episodes while it plays
-#   reference   what a reference policy says of trajectories, once for all that train on them
-#   train       eq. 7 (failure agent) and eq. 9 (target agent): one objective, weights per pair
-#   evaluate    the target agent plays the evaluation tasks
-#   report      the paper's tables and figures
-#   ablation    a question's own table
+# One rule a stage; `coevolve stage --help` lists them with what they do.
 for stage in STAGES:
 
     rule:
@@ -107,7 +87,7 @@ for stage in STAGES:
         resources:
             **MACHINE.resources(stage),
         container:
-            str(IMAGES[stage].file) if stage in IMAGES else None
+            str(IMAGES[STAGES[stage].image].file) if STAGES[stage].image in IMAGES else None
         shell:
             COMMAND
 

@@ -19,7 +19,7 @@ from coevolve.workflow import costs
 from coevolve.workflow.plan import Plan
 
 PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
-STAGES = ("untrained", "pretrain", "sft", "refit", "reference", "train", "rollout", "evaluate", "shard")
+STAGES = ("untrained", "pretrain", "sft", "rft_train", "reference", "train", "rollout", "evaluate", "shard")
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import logging
 import os
 import sys
@@ -196,15 +195,9 @@ def _verify(options: argparse.Namespace) -> int:
 def _stages() -> dict[str, dict[str, Command]]:
     from coevolve.workflow.stage_table import STAGES
 
-    return {"stages": {name: Command(_first_line(name), _stage_arguments, partial(_stage, name)) for name in STAGES}}
-
-
-def _first_line(stage: str) -> str:
-    """The first line of a stage's docstring, read without importing the stage."""
-    from coevolve import stages
-
-    tree = ast.parse((Path(stages.__path__[0]) / f"{stage}.py").read_text(encoding="utf-8"))
-    return (ast.get_docstring(tree) or "").partition("\n")[0]
+    return {
+        "stages": {name: Command(stage.help, _stage_arguments, partial(_stage, name)) for name, stage in STAGES.items()}
+    }
 
 
 def _stage_arguments(parser: argparse.ArgumentParser) -> None:
@@ -221,8 +214,10 @@ def _stage_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _stage(name: str, options: argparse.Namespace) -> int:
+    from coevolve.workflow.stage_table import STAGES
+
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    if name not in ("download", "snapshot"):
+    if not STAGES[name].network:
         os.environ |= OFFLINE
     if options.processes > 1:
         from coevolve.workflow import launch
@@ -370,7 +365,7 @@ def _import_ipr(options: argparse.Namespace) -> int:
 
 
 def _mirror_verify_arguments(parser: argparse.ArgumentParser) -> None:
-    from coevolve.workflow.stage_table import MIRROR
+    from coevolve.workflow.layout import MIRROR
 
     _suite_arguments(parser)
     parser.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")

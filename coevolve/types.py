@@ -268,6 +268,22 @@ class Cell(Record):
     sources: tuple[str, ...] = ()
 
 
+class Workload(Record):
+    """Estimated work of a job: tokens to train on (epochs multiplied; a forward pass counts a third), tokens to read
+    and to write while playing, seconds of the environment's turns, tokens kept on disk.
+
+    `starts`: the job loads a model; `keeps_weights`: it leaves a policy's weights on disk.
+    """
+
+    train: float = 0.0
+    read: float = 0.0
+    write: float = 0.0
+    turn_seconds: float = 0.0
+    kept: float = 0.0
+    starts: bool = False
+    keeps_weights: bool = False
+
+
 class Provenance(Record):
     """Who made a result from what: written beside every stage's outputs as `provenance.json`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -21,14 +21,13 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ImageRecipe(Strict):
-    """What an image has beyond the common parts, and the stages that run in it; images.yaml explains the keys."""
+    """What an image has beyond the common parts; images.yaml explains the keys."""
 
     about: str
     extras: list[str]
     debian: tuple[str, ...] = ()
     mysql: bool = False
     tests: list[str]
-    stages: list[str]
 
 
 class ImageRecipes(Strict):
@@ -38,13 +37,6 @@ class ImageRecipes(Strict):
     debian: list[str]
     tools: list[str]
     images: dict[str, ImageRecipe]
-
-    @model_validator(mode="after")
-    def _each_stage_once(self) -> ImageRecipes:
-        counts = Counter(stage for recipe in self.images.values() for stage in recipe.stages)
-        if repeated := [stage for stage, count in counts.items() if count > 1]:
-            raise ValueError(f"images: two of them list the stage `{repeated[0]}`")
-        return self
 
 
 class BuiltImage(Strict):
@@ -73,22 +65,18 @@ def load_recipes(path: Path = RECIPES) -> ImageRecipes:
     return validated(ImageRecipes, path, read_yaml(path))
 
 
-def by_stage(path: Path = LOCK, recipes: Path = RECIPES) -> dict[str, BuiltImage]:
-    """The image of every stage that runs in one; raises `UserError` if an image is not built or its file is missing.
+def named(names: Iterable[str], path: Path = LOCK) -> dict[str, BuiltImage]:
+    """The images called `names`; raises `UserError` if an image is not built or its file is missing.
 
     Every job calls this, so it hashes no image; `problems` does.
     """
     lock = _read(path)
-    images: dict[str, BuiltImage] = {}
-    for name, recipe in load_recipes(recipes).images.items():
-        if not recipe.stages:
-            continue
+    for name in names:
         if name not in lock.images:
             raise UserError(f"{path}: the image `{name}` is not in it; run `make images`.")
         if sentence := _missing(path, name, lock.images[name]):
             raise UserError(sentence)
-        images |= dict.fromkeys(recipe.stages, lock.images[name])
-    return images
+    return {name: lock.images[name] for name in names}
 
 
 def problems(path: Path = LOCK) -> list[str]:

@@ -103,7 +103,7 @@ class Machine(Strict):
     def needs(self, stage: str) -> Needs:
         """What a job of `stage` asks for; one that puts shards together asks for nothing of a queue."""
         own = self.stages.get(stage, self.stages["default"])
-        divided = {"rollout": self.shards.rollout, "evaluate": self.shards.evaluate}.get(stage, 1) > 1
+        divided = self.shards.model_dump().get(stage, 1) > 1
         return own.model_copy(update={"local": True, "gpus": 0, "cpus": 1, "processes": 1}) if divided else own
 
     def resources(self, stage: str) -> dict[str, Any]:

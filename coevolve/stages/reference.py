@@ -13,9 +13,9 @@ from coevolve.policies import loading
 from coevolve.progress import Progress
 from coevolve.train import policy_io, reference_logps
 from coevolve.types import PreferencePair, Trajectory
+from coevolve.workflow.branch import SOURCES
 from coevolve.workflow.corpus import rows
 from coevolve.workflow.job import Job
-from coevolve.workflow.stage_table import SOURCES
 from coevolve.workflow.task_prompts import example
 from coevolve.workflow.training import prepare
 

@@ -1,4 +1,4 @@
-"""Rejection sampling: the experts and the agent's own successes, for `refit` to learn from."""
+"""Rejection sampling: the experts and the agent's own successes, for `rft_train` to learn from."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from coevolve.report.exploration import Exploration
 from coevolve.report.measurement import Setting
 from coevolve.storage import files, jsonl
 from coevolve.types import Record, Trajectory
+from coevolve.workflow.branch import Branch
 from coevolve.workflow.costs import made
 from coevolve.workflow.job import write_json
 from coevolve.workflow.measurements import summaries
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import Branch
 
 #: Examples shown of each environment.
 EXAMPLES = 3

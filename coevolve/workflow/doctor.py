@@ -21,6 +21,7 @@ from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConf
 from coevolve.envs.sciworld.config import SciWorldConfig
 from coevolve.errors import UserError
 from coevolve.workflow import costs, required_files, slurm, stage_table
+from coevolve.workflow.layout import MIRROR
 from coevolve.workflow.plan import Plan
 
 LOCK = Path("requirements.lock")
@@ -84,7 +85,7 @@ def examine(patient: Patient) -> Iterator[Check]:
     """One check after the other, the quick ones first; none raises."""
     yield packages()
     yield disk(RESULTS, patient.gigabytes)
-    yield from (disk(place, LEAST_GB) for place in (Path(stage_table.MIRROR), Path(tempfile.gettempdir())))
+    yield from (disk(place, LEAST_GB) for place in (Path(MIRROR), Path(tempfile.gettempdir())))
     if patient.machine:
         yield from _machine(patient.machine, patient.slurm)
     if patient.containers or images.LOCK.exists():

@@ -15,7 +15,7 @@ from coevolve.envs.base import Setup
 from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
 from coevolve.types import Record
-from coevolve.workflow.stage_table import AgentName, Branch, agent_name
+from coevolve.workflow.branch import AgentName, Branch, agent_name
 
 R = TypeVar("R", bound=Record)
 

@@ -23,9 +23,8 @@ import yaml
 
 from coevolve.errors import UserError
 from coevolve.storage import files
+from coevolve.workflow.stage_table import STAGES
 
-#: Stages that divide their work over processes.
-STAGES = ("pretrain", "sft", "refit", "train")
 #: What the parent tells its processes, and the command that starts one parent per node tells those parents.
 _FILE, _TOKEN = "COEVOLVE_LAUNCH_FILE", "COEVOLVE_LAUNCH_TOKEN"
 _NODES, _MAIN = "COEVOLVE_LAUNCH_NODES", "COEVOLVE_LAUNCH_MAIN"
@@ -117,8 +116,9 @@ def _kind(asked: Launch, stage: str) -> str:
     """How the launch file distributes: MULTI_GPU, DEEPSPEED or FSDP."""
     from accelerate.commands.config.config_args import load_config_from_file  # type: ignore[import-untyped]
 
-    if stage not in STAGES:
-        raise UserError(f"--processes {asked.processes}: `{stage}` runs in one; only {', '.join(STAGES)} divide work.")
+    if stage not in STAGES or not STAGES[stage].launchable:
+        able = ", ".join(name for name, declared in STAGES.items() if declared.launchable)
+        raise UserError(f"--processes {asked.processes}: `{stage}` runs in one; only {able} divide work.")
     if not asked.file.is_file():
         raise UserError(f"--launch {asked.file}: no such file; name one of configs/accelerate/*.yaml.")
     if asked.processes % asked.nodes:

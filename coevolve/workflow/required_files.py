@@ -15,7 +15,7 @@ from coevolve.config.sections import ModelConfig, Source, SourceFile
 from coevolve.config.suite import Suite
 from coevolve.storage import files
 from coevolve.types import Provenance
-from coevolve.workflow.stage_table import MIRROR
+from coevolve.workflow.layout import MIRROR
 
 #: What is hashed even by a quick look.
 SMALL_BYTES = 1 << 26

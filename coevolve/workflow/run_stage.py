@@ -130,7 +130,7 @@ def _write_provenance(
 
 
 def _require(stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]]) -> None:
-    for name in STAGES[stage].names:
+    for name in STAGES[stage].wildcards:
         if name not in wildcards:
             raise UserError(f"stage `{stage}`: which {name}? Give --on {name}=NAME.")
     for name, paths in inputs.items():

@@ -10,7 +10,7 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.config.baselines import SelectionConfig
 from coevolve.config.suite import load_suite
 from coevolve.policies import loading
-from coevolve.stages import refit, rollout, select, sft, steps, train
+from coevolve.stages import rft_train, rollout, select, sft, steps, train
 from coevolve.storage import jsonl, policy_dir
 from coevolve.types import Drop, PairKind, PreferencePair, Trajectory
 from coevolve.workflow.corpus import rows
@@ -73,17 +73,17 @@ def test_select_says_if_no_episode_was_good_enough(files, quirks, tmp_path, capl
     assert counts["own"]["selected"] == 0 and "None of the agent's own 6 episodes" in caplog.text
 
 
-def test_refit_learns_from_what_was_selected(selected, files, quirks, tmp_path):
+def test_rft_train_learns_from_what_was_selected(selected, files, quirks, tmp_path):
     """From the start, not from the policy that explored; the same as fine-tuning on the same rows."""
     sections = corridor.suite(quirks)
     inputs = {"start": files["scorer"], "selected": selected / "selected.jsonl"}
-    refit.run(corridor.job("refit", tmp_path / "job", sections, **inputs), tmp_path / "refit")
+    rft_train.run(corridor.job("rft_train", tmp_path / "job", sections, **inputs), tmp_path / "rft_train")
     same = {"start": files["scorer"], "experts": selected / "selected.jsonl"}
-    sft.run(corridor.job("refit", tmp_path / "again", sections, **same), tmp_path / "sft")
+    sft.run(corridor.job("rft_train", tmp_path / "again", sections, **same), tmp_path / "sft")
     other = {"start": files["scorer"], "experts": files["experts"]}
-    sft.run(corridor.job("refit", tmp_path / "third", sections, **other), tmp_path / "experts")
-    refs = {name: policy_dir.describe(tmp_path / name).sha256 for name in ("refit", "sft", "experts")}
-    assert refs["refit"] == refs["sft"] != refs["experts"]
+    sft.run(corridor.job("rft_train", tmp_path / "third", sections, **other), tmp_path / "experts")
+    refs = {name: policy_dir.describe(tmp_path / name).sha256 for name in ("rft_train", "sft", "experts")}
+    assert refs["rft_train"] == refs["sft"] != refs["experts"]
 
 
 def stepped(files, quirks, folder):

@@ -6,8 +6,10 @@ import pytest
 
 from coevolve.config.suite import Suite, load_suite
 from coevolve.storage.provenance import code_digest, reachable
+from coevolve.workflow.branch import Branch
+from coevolve.workflow.layout import MIRROR
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import MIRROR, STAGES, Branch
+from coevolve.workflow.stage_table import STAGES
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3

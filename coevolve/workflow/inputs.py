@@ -1,0 +1,250 @@
+"""Input files of every stage's jobs, by name: functions of the layout and a job's wildcards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coevolve.methods.pairing import KIND_AGENTS
+from coevolve.workflow.branch import SOURCES, AgentName, Branch, agent_name
+from coevolve.workflow.layout import MIRROR, Layout
+from coevolve.workflow.stage import Inputs, Wildcards
+
+CLAIMS = "configs/claims.yaml"
+Subject = tuple[str, str, Branch, AgentName]
+
+
+def prepare(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The environment's data files."""
+    return {**layout.suite.envs[wildcards["env"]].data_files}
+
+
+def data(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The environment's data files, and what was prepared of them."""
+    return {**prepare(layout, wildcards), **_prepared(layout, wildcards["env"])}
+
+
+def untrained(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """A snapshot of the hub, or the corpus of a tiny model's tokenizer; nothing for an endpoint."""
+    name, env = wildcards["model"], wildcards["env"]
+    model = layout.suite.models[name]
+    if model.endpoint:
+        return {}
+    if model.hub:
+        return {"model": f"{MIRROR}/models/{name}/manifest.json"}
+    return {"corpus": layout.data(env, "sft.jsonl")}
+
+
+def pretrain(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """A corpus and the untrained policy."""
+    model, env = wildcards["model"], wildcards["env"]
+    return {"corpus": layout.data(env, "sft.jsonl"), "start": layout.untrained(model, env)}
+
+
+def sft(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Experts and the policy that fine-tuning starts from."""
+    model, env = wildcards["model"], wildcards["env"]
+    return {"experts": layout.data(env, "sft.jsonl"), "start": layout.pretrained(model, env)}
+
+
+def shard(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Those of the rollout or evaluation that it is a part of, undivided."""
+    model, env, branch, _ = _subject(wildcards)
+    return _episodes(layout, model, env, branch, wildcards["whole"], 1)
+
+
+def rollout(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Tasks to explore, the policy that explores and how it is prompted; or the parts that shards played."""
+    model, env, branch, agent = _subject(wildcards)
+    return _episodes(layout, model, env, branch, f"rollout/{agent}", layout.shards.rollout)
+
+
+def evaluate(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Tasks to evaluate on, the policy and how it is prompted; or the parts that shards played."""
+    model, env, branch, _ = _subject(wildcards)
+    return _episodes(layout, model, env, branch, "eval", layout.shards.evaluate)
+
+
+def pairs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Explored tasks, experts and the episodes of all exploring agents."""
+    model, env, branch, _ = _subject(wildcards)
+    return {
+        "tasks": layout.data(env, "explore.jsonl"),
+        "experts": layout.data(env, "experts.jsonl"),
+        **layout.rollouts(model, env, branch.method, branch.seed, branch.iteration),
+        **_unlearned(layout, env, branch),
+    }
+
+
+def steps(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Those of `pairs`, the policy that explores from steps on, and the `scorer` whose continuations value a step."""
+    model, env, branch, agent = _subject(wildcards)
+    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
+    if unlearned := _unlearned(layout, env, branch):
+        inputs.pop("example")
+    return {
+        **inputs,
+        "experts": layout.data(env, "experts.jsonl"),
+        agent: layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)[agent],
+        "scorer": layout.policy(model, env, branch.method, branch.seed, 0, agent),
+        **unlearned,
+    }
+
+
+def select(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Experts and the agent's episodes."""
+    model, env, branch, agent = _subject(wildcards)
+    episodes = layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)
+    return {"experts": layout.data(env, "sft.jsonl"), agent: episodes[agent], **_unlearned(layout, env, branch)}
+
+
+def rft_train(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Selected trajectories and the policy that fine-tuning starts from."""
+    model, env, branch, agent = _subject(wildcards)
+    selected = layout.result(model, env, branch, f"selected/{agent}/selected.jsonl")
+    return {"selected": selected, "start": layout.pretrained(model, env)}
+
+
+def online(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Those of a rollout; the policy is trained while it plays."""
+    model, env, branch, agent = _subject(wildcards)
+    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
+    return {**inputs, "policy": layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)}
+
+
+def reference(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """A reference policy, and the trajectories or pairs whose log-probs it gives."""
+    model, env, branch, agent = _subject(wildcards)
+    return _scored(layout, model, env, branch, agent, wildcards["of"])
+
+
+def train(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Pairs, the policy to train, and the reference policy or its log-probs, if the objective needs them."""
+    model, env, branch, agent = _subject(wildcards)
+    dpo = layout.suite.under(branch.method).dpo
+    inputs: Inputs = {
+        "pairs": layout.result(model, env, branch, f"pairs/{agent}/pairs.jsonl"),
+        "start": layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent),
+        **_steps_like(layout, model, env, branch, agent),
+    }
+    if not dpo.objective.reference_free:
+        name, path = ("scores", _scores) if dpo.precompute_reference else ("reference", _reference)
+        inputs[name] = path(layout, model, env, branch, agent)
+    return inputs
+
+
+def report(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Everything that the tables and figures of the suite's methods are made of."""
+    first = Layout(layout.suite.about(), layout.root)
+    explored = sorted(set(first.explorations(layout.suite.methods).values()))
+    inputs = _tables(layout, layout.suite.methods)
+    return inputs | {
+        "machine": layout.machine,
+        "explorations": explored,
+        "experts": list(layout.experts().values()),
+    }
+
+
+def ablation(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Everything that the table of the ablation's methods is made of."""
+    return _tables(layout, layout.suite.ablations[wildcards["ablation"]].methods)
+
+
+def _tables(layout: Layout, methods: Sequence[str]) -> Inputs:
+    records = {path for method in methods for path in layout.evaluations(method).values()}
+    return {
+        "records": sorted(records),
+        "summaries": sorted(layout.summaries(methods).values()),
+        "drops": list(layout.drops().values()),
+        "claims": CLAIMS,
+    }
+
+
+def _subject(wildcards: Wildcards) -> Subject:
+    """Model, environment, branch and agent of a job."""
+    branch = Branch.parse(wildcards["branch"])
+    return wildcards["model"], wildcards["env"], branch, agent_name(wildcards.get("agent", "target"))
+
+
+def _prepared(layout: Layout, env: str) -> dict[str, str]:
+    return {"prepared": f"{layout.home}/prepared/{env}/meta.json"} if layout.suite.envs[env].prepared else {}
+
+
+def _episodes(layout: Layout, model: str, env: str, branch: Branch, whole: str, jobs: int) -> Inputs:
+    """What playing episodes needs; of a rollout or evaluation that several `jobs` play, its parts."""
+    tasks = layout.data(env, "evaluate.jsonl" if whole == "eval" else "explore.jsonl")
+    if jobs > 1:
+        parts = [f"parts/{whole}/{part}of{jobs}/episodes.jsonl" for part in range(1, jobs + 1)]
+        return {"tasks": tasks, "parts": [layout.result(model, env, branch, part) for part in parts]}
+    return {
+        "instruction": layout.data(env, "instruction.txt"),
+        **layout.suite.envs[env].play_files,
+        **_prepared(layout, env),
+        **({"example": layout.data(env, "example.json")} if layout.examples(branch) else {}),
+        "tasks": tasks,
+        "policy": _player(layout, model, env, branch, whole),
+    }
+
+
+def _player(layout: Layout, model: str, env: str, branch: Branch, whole: str) -> str:
+    """The policy that is evaluated on a branch, or that explores there: what the previous iteration left."""
+    if whole == "eval" and branch.method in layout.suite.recipes:
+        return layout.policy(model, env, branch.method, branch.seed, branch.iteration, "target")
+    agent = agent_name("target" if whole == "eval" else whole.removeprefix("rollout/"))
+    if whole == "eval" or not branch.iteration:
+        return layout.result(model, env, branch, f"policy/{agent}/policy.json")
+    return layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)
+
+
+def _unlearned(layout: Layout, env: str, branch: Branch) -> dict[str, str]:
+    """The example that episodes begin with and experts do not; nothing where both have it, or neither."""
+    trained = layout.suite.prompt.examples and layout.suite.prompt.trained
+    return {"unlearned": layout.data(env, "example.json")} if layout.examples(branch) and not trained else {}
+
+
+def _reference(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> str:
+    """The reference policy of an agent's training: the one that training starts from, or its base."""
+    fixed = layout.suite.under(branch.method).dpo.reference == "base"
+    return layout.policy(model, env, branch.method, branch.seed, 0 if fixed else branch.iteration - 1, agent)
+
+
+def _scores(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> str:
+    """Reference log-probs for an agent's training; what all methods can share lies under the base."""
+    recipe, shared = layout.recipe(branch.method), Branch("base", branch.seed, 0)
+    if recipe.learns == "steps":  # whose pairs begin in the middle of a trajectory
+        return layout.result(model, env, branch, f"reference/{agent}/pairs/scores.safetensors")
+    used = {source for kind in recipe.agents[agent].trains_on for source in KIND_AGENTS[kind]}
+    of = "_".join(name for source, name in SOURCES.items() if source in used)
+    inputs = [_scored(layout, model, env, where, agent, of) for where in (branch, shared)]
+    return layout.result(
+        model, env, shared if inputs[0] == inputs[1] else branch, f"reference/{agent}/{of}/scores.safetensors"
+    )
+
+
+def _scored(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName, of: str) -> Inputs:
+    """A reference policy, and the trajectories or pairs whose log-probs it gives."""
+    if of == "pairs":
+        pairs = layout.result(model, env, branch, f"pairs/{agent}/pairs.jsonl")
+        return {"policy": _reference(layout, model, env, branch, agent), "pairs": pairs}
+    names = of.split("_")
+    if branch.iteration:
+        policy = _reference(layout, model, env, branch, agent)
+        files = layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)
+    else:
+        policy = layout.result(model, env, branch, f"policy/{agent}/policy.json")
+        files = {name: layout.result(model, env, branch, f"rollout/{name}/episodes.jsonl") for name in names}
+    files["experts"] = layout.data(env, "experts.jsonl")
+    # A recipe may name an agent that does not explore; the pairing reports it.
+    scored = {name: files[name] for name in names if name in files}
+    return {"policy": policy, **scored, **_unlearned(layout, env, branch)}
+
+
+def _steps_like(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, list[str]]:
+    """The pairs of both agents of the method whose number of gradient steps a target is given."""
+    other = layout.recipe(branch.method).steps_like
+    if other is None or agent == "failure":
+        return {}
+    last = branch.iteration == layout.iterations(env, other)  # after which the failure agent is not trained
+    agents = [name for name in layout.recipe(other).agents if layout.trains(other, name)]
+    agents = [name for name in agents if name == "target" or not last]
+    where = layout.branch(other, branch.seed, branch.iteration)
+    return {"steps_like": [layout.result(model, env, where, f"pairs/{name}/pairs.jsonl") for name in agents]}

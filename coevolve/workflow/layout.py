@@ -1,0 +1,169 @@
+"""Names of the files of a suite: recipes become paths here, and nowhere else.
+
+A result lies at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch* is a method's iteration for one seed:
+`base/untrained`, `base/pretrained`, `base/seed0` (what all methods share: base policies, their rollouts and evaluation)
+or `coevolve/seed0/iter2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from coevolve.config.machine import Shards
+from coevolve.config.sections import Recipe
+from coevolve.config.suite import Suite
+from coevolve.workflow.branch import AgentName, Branch
+
+UNDIVIDED = Shards(rollout=1, evaluate=1)
+#: Downloads of all suites.
+MIRROR = "data/mirror"
+EvaluationKey = tuple[str, str, int, int]
+ExplorationKey = tuple[str, str, int, int, str]
+SummaryKey = tuple[str, str, str, int, int, str]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of one suite under `root`; `shards`: jobs that play one rollout, and one evaluation.
+
+    `machine` names the file with the costs that a report compares with what was measured.
+    """
+
+    suite: Suite
+    root: str = "results"
+    shards: Shards = UNDIVIDED
+    machine: str = "configs/machines/cpu.yaml"
+
+    @property
+    def home(self) -> str:
+        """Folder of the suite's results."""
+        return f"{self.root}/{self.suite.suite}"
+
+    def tail(self, path: str) -> str:
+        """A path without the folder of the suite's results."""
+        return path.removeprefix(f"{self.home}/")
+
+    def data(self, env: str, name: str) -> str:
+        """A file of the stage `data`."""
+        return f"{self.home}/data/{env}/{name}"
+
+    def result(self, model: str, env: str, branch: Branch, name: str) -> str:
+        """A file of a branch."""
+        return f"{self.home}/{model}/{env}/{branch}/{name}"
+
+    def recipe(self, method: str) -> Recipe:
+        """A method's row."""
+        return self.suite.recipes[method]
+
+    def branch(self, method: str, seed: int, iteration: int) -> Branch:
+        """Where a method's results lie: its own branch, or that of the method whose results it shares."""
+        return Branch(self.recipe(method).shares or method, seed, iteration)
+
+    def iterations(self, env: str, method: str) -> int:
+        """Iterations of a method: the recipe's, else the environment's."""
+        iterations = self.recipe(method).iterations
+        return self.suite.iterations[env] if iterations is None else iterations
+
+    def untrained(self, model: str, env: str) -> str:
+        """The policy before any training."""
+        return self.result(model, env, Branch.parse("base/untrained"), "policy/target/policy.json")
+
+    def pretrained(self, model: str, env: str) -> str:
+        """The policy that fine-tuning starts from: a downloaded checkpoint, or the tiny model after pre-training."""
+        if not self.suite.models[model].pretrain:
+            return self.untrained(model, env)
+        return self.result(model, env, Branch.parse("base/pretrained"), "policy/target/policy.json")
+
+    def policy(self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName) -> str:
+        """The policy that an agent has after `iteration` (0: before the first); a frozen agent keeps its base."""
+        recipe = self.recipe(method).agents[agent]
+        if iteration and self.trains(method, agent):
+            return self.result(model, env, self.branch(method, seed, iteration), f"policy/{agent}/policy.json")
+        if other := recipe.foreign.get(env):
+            return self.policy(model, other, "coevolve", seed, self.iterations(other, "coevolve") - 1, "failure")
+        if recipe.base == "untrained":
+            return self.untrained(model, env)
+        return self.result(model, env, Branch("base", seed, 0), f"policy/{recipe.base}/policy.json")
+
+    def trains(self, method: str, agent: AgentName) -> bool:
+        """Whether an agent changes with each iteration; what learns from no pairs is the target alone."""
+        recipe = self.recipe(method)
+        learns_alone = recipe.learns in ("selected", "ppo", "grpo") and agent == "target"
+        return learns_alone or bool(recipe.agents[agent].trains_on)
+
+    def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
+        """Episodes that each exploring agent brings to `iteration`; those of the base policies are shared."""
+        episodes: dict[str, str] = {}
+        for agent, recipe in self.recipe(method).agents.items():
+            if not recipe.explores:
+                continue
+            # An agent that starts as another's base, or explores otherwise, shares no rollout of the base policies.
+            differs = {"rollout", "prompt"} & self.recipe(method).settings.keys()
+            shared = iteration == 1 and recipe.base == agent and env not in recipe.foreign and not differs
+            branch = Branch("base", seed, 0) if shared else self.branch(method, seed, iteration)
+            episodes[agent] = self.result(model, env, branch, f"rollout/{agent}/episodes.jsonl")
+        return episodes
+
+    def explorations(self, methods: Sequence[str]) -> dict[ExplorationKey, str]:
+        """Episodes by (method, env, seed, iteration, agent); methods share those of their first iteration."""
+        return {
+            (method, env, seed, iteration, agent): path
+            for method in methods
+            for model, env, seed, iteration in self.evaluations(method)
+            if iteration
+            for agent, path in self.rollouts(model, env, method, seed, iteration).items()
+        }
+
+    def evaluations(self, method: str) -> dict[EvaluationKey, str]:
+        """Records by (model, env, seed, iteration) of a method, from its base policy (iteration 0) on."""
+        records: dict[EvaluationKey, str] = {}
+        for model, env, seed in product(self.suite.models, self.suite.envs, self.suite.seeds):
+            for iteration in range(self.iterations(env, method) + 1):
+                if self.evaluates_alone(method):
+                    path = self.result(model, env, self.branch(method, seed, iteration), "eval/records.jsonl")
+                else:
+                    policy = self.policy(model, env, method, seed, iteration, "target")
+                    path = policy.replace("policy/target/policy.json", "eval/records.jsonl")
+                records[model, env, seed, iteration] = path
+        return records
+
+    def summaries(self, methods: Sequence[str]) -> dict[SummaryKey, str]:
+        """Pairing summaries by (method, model, env, seed, iteration, agent)."""
+        summaries: dict[SummaryKey, str] = {}
+        for method in methods:
+            for model, env, seed, iteration in self.evaluations(method):
+                for agent, recipe in self.recipe(method).agents.items():
+                    if iteration and recipe.trains_on:
+                        branch, name = self.branch(method, seed, iteration), f"pairs/{agent}/summary.json"
+                        summaries[method, model, env, seed, iteration, agent] = self.result(model, env, branch, name)
+        return summaries
+
+    def drops(self) -> dict[str, str]:
+        """What each environment's `data` left out."""
+        return {env: self.data(env, "drops.jsonl") for env in self.suite.envs}
+
+    def experts(self) -> dict[str, str]:
+        """The experts of each environment's explored tasks."""
+        return {env: self.data(env, "experts.jsonl") for env in self.suite.envs}
+
+    def results(self, methods: Sequence[str]) -> list[str]:
+        """All files of `methods` that tables and figures are made of."""
+        records = (path for method in methods for path in self.evaluations(method).values())
+        explored = self.explorations(methods).values()
+        summaries = self.summaries(methods).values()
+        return _sorted([*records, *explored, *summaries, *self.drops().values(), *self.experts().values()])
+
+    def evaluates_alone(self, method: str) -> bool:
+        """Whether a method's policies are evaluated with settings of the method."""
+        return bool({"evaluation", "prompt"} & self.recipe(method).settings.keys())
+
+    def examples(self, branch: Branch) -> int:
+        """Few-shot examples before the tasks that are played on a branch."""
+        method = branch.method
+        return (self.suite.under(method) if method in self.suite.recipes else self.suite).prompt.examples
+
+
+def _sorted(paths: Iterable[str]) -> list[str]:
+    return sorted(set(paths))

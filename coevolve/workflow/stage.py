@@ -1,0 +1,87 @@
+"""The type of a stage's declaration: what the plan, the Snakefile, the images and the CLI know of a stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from coevolve.config.sections import Learns
+from coevolve.types import Workload
+from coevolve.workflow.layout import Layout
+
+Wildcards = Mapping[str, str]
+#: Input files of a job by name.
+Inputs = dict[str, str | list[str]]
+
+
+def no_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Inputs of a stage that reads its config only."""
+    return {}
+
+
+def no_workload(layout: Layout, wildcards: Wildcards) -> Workload:
+    """Workload of a stage that runs no model."""
+    return Workload()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The declaration of a stage.
+
+    Config and code: `reads` lists the config sections that it may read; a stage that `enters_environment` runs code of
+    the environment's package. A job reruns when these sections, this code or its inputs change; `digest` replaces
+    sections and code where something else decides the result (of the plan and the wildcards).
+
+    Files: `inputs` names the input files of a job. `history` names files; the `provenance.json` of every job behind
+    them is an input too, named `provenance`. `files` are the outputs, in `folder`, which has the job's wildcards.
+    `branches` is a pattern of the branches that it works on, beside the iterations of methods that learn as `learns`
+    says and, if it `evaluates`, the branches of methods with evaluation settings of their own.
+
+    Execution: `workload` estimates the work of a job, `image` is the container image that it runs in (empty: none),
+    `launchable` says whether several processes can share a job, `network` whether it fetches from outside; what is
+    fetched lies in `data/mirror`, for all suites. A `product` is a file of the paper that a full run ends with.
+    """
+
+    name: str
+    help: str
+    reads: tuple[str, ...]
+    files: tuple[str, ...]
+    folder: str
+    inputs: Callable[[Layout, Wildcards], Inputs] = no_inputs
+    history: Callable[[Layout, Wildcards], list[str]] | None = None
+    branches: str = ""
+    learns: tuple[Learns, ...] = ()
+    evaluates: bool = False
+    enters_environment: bool = False
+    digest: Callable[[Layout, Wildcards], str] | None = None
+    workload: Callable[[Layout, Wildcards], Workload] = no_workload
+    image: str = "envs"
+    launchable: bool = False
+    network: bool = False
+    product: bool = False
+
+    @property
+    def module(self) -> str:
+        """The module with the stage's `run`."""
+        return f"coevolve.stages.{self.name}"
+
+    @property
+    def wildcards(self) -> list[str]:
+        """What a job needs to know beside its inputs, such as its environment."""
+        return re.findall(r"\{(\w+)\}", self.folder)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """All files of a job. A folder of downloads has a rule for each file, so its provenance belongs to none."""
+        return self.files if any("{" in name for name in self.files) else (*self.files, "provenance.json")
+
+
+def constrained(pattern: str, constraints: Mapping[str, str]) -> str:
+    """`{name}` as Snakemake's `{name,constraint}`."""
+    return re.sub(r"\{(\w+)\}", lambda name: f"{{{name[1]},{constraints[name[1]]}}}", pattern)
+
+
+def regex(pattern: str) -> str:
+    """A Snakemake pattern `a/{name,constraint}` as a regular expression."""
+    return re.sub(r"\{(\w+),([^}]*)\}", r"(?P<\1>\2)", pattern)

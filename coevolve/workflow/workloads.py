@@ -1,0 +1,155 @@
+"""How much work a job of each stage has, from `envs.*.expected` and the recipes: tokens and seconds of turns."""
+
+from __future__ import annotations
+
+from coevolve.config.environments import Expected
+from coevolve.config.suite import Suite
+from coevolve.errors import UserError
+from coevolve.types import PairKind, Workload
+from coevolve.workflow.branch import Branch, agent_name
+from coevolve.workflow.layout import Layout
+from coevolve.workflow.stage import Wildcards
+
+#: Floating-point operations per weight and token of a training step, and of a forward pass.
+TRAIN, FORWARD = 6.0, 2.0
+
+
+def snapshot(layout: Layout, wildcards: Wildcards) -> Workload:
+    """A model's weights on disk."""
+    return Workload(keeps_weights=True)
+
+
+def untrained(layout: Layout, wildcards: Wildcards) -> Workload:
+    """A model's weights on disk, by a process that loads the libraries."""
+    return Workload(starts=True, keeps_weights=True)
+
+
+def pretrain(layout: Layout, wildcards: Wildcards) -> Workload:
+    """All epochs over the experts."""
+    _, _, expected = _setting(layout, wildcards)
+    config = layout.suite.models[wildcards["model"]].pretrain
+    return _training(expected.experts * expected.tokens * (config.epochs if config else 0))
+
+
+def sft(layout: Layout, wildcards: Wildcards) -> Workload:
+    """All epochs over the experts."""
+    suite, _, expected = _setting(layout, wildcards)
+    return _training(expected.experts * expected.tokens * suite.sft.epochs)
+
+
+def rft_train(layout: Layout, wildcards: Wildcards) -> Workload:
+    """All epochs over the experts and the expected successes."""
+    suite, _, expected = _setting(layout, wildcards)
+    successes = expected.explore * suite.rollout.k * (1 - expected.failures)
+    return _training((expected.experts + successes) * expected.tokens * suite.sft.epochs)
+
+
+def pairs(layout: Layout, wildcards: Wildcards) -> Workload:
+    """Pairs on disk."""
+    suite, branch, expected = _setting(layout, wildcards)
+    return Workload(kept=_pair_tokens(suite, branch, wildcards, expected))
+
+
+def reference(layout: Layout, wildcards: Wildcards) -> Workload:
+    """One forward pass over what is scored."""
+    suite, branch, expected = _setting(layout, wildcards)
+    tokens = _scored_tokens(suite, branch, wildcards, expected)
+    return Workload(train=tokens * FORWARD / TRAIN, kept=tokens, starts=tokens > 0)
+
+
+def train(layout: Layout, wildcards: Wildcards) -> Workload:
+    """All epochs over the pairs, with the reference policy's forward passes where none were computed before."""
+    suite, branch, expected = _setting(layout, wildcards)
+    on_the_fly = not (suite.dpo.objective.reference_free or suite.dpo.precompute_reference)
+    passes = suite.dpo.epochs * (1 + (FORWARD / TRAIN if on_the_fly else 0))
+    return _training(_pair_tokens(suite, branch, wildcards, expected) * passes)
+
+
+def ppo(layout: Layout, wildcards: Wildcards) -> Workload:
+    """Episodes, and several passes of training over each."""
+    suite, _, expected = _setting(layout, wildcards)
+    episodes = _episodes(expected, expected.explore * suite.ppo.epochs, suite.ppo.passes)
+    return episodes.model_copy(update={"keeps_weights": True})
+
+
+def grpo(layout: Layout, wildcards: Wildcards) -> Workload:
+    """Groups of episodes, and one pass of training over each."""
+    suite, _, expected = _setting(layout, wildcards)
+    episodes = _episodes(expected, expected.explore * suite.grpo.epochs * suite.grpo.group, 1)
+    return episodes.model_copy(update={"keeps_weights": True})
+
+
+def steps(layout: Layout, wildcards: Wildcards) -> Workload:
+    """Continuations from steps of the experts' trajectories; on average half a trajectory is left."""
+    suite, _, expected = _setting(layout, wildcards)
+    starts = expected.experts * expected.turns / suite.steps.every
+    return _episodes(expected, starts * (1 + 2 * suite.steps.samples) / 2, 0)
+
+
+def rollout(layout: Layout, wildcards: Wildcards) -> Workload:
+    """The episodes of an exploration."""
+    suite, _, expected = _setting(layout, wildcards)
+    return _episodes(expected, expected.explore * suite.rollout.k, 0)
+
+
+def evaluate(layout: Layout, wildcards: Wildcards) -> Workload:
+    """The episodes of an evaluation."""
+    suite, _, expected = _setting(layout, wildcards)
+    return _episodes(expected, expected.evaluate * suite.evaluation.samples, 0)
+
+
+def shard(layout: Layout, wildcards: Wildcards) -> Workload:
+    """An equal part of the episodes of a rollout or an evaluation."""
+    suite, _, expected = _setting(layout, wildcards)
+    evaluates = wildcards["whole"] == "eval"
+    whole = expected.evaluate * suite.evaluation.samples if evaluates else expected.explore * suite.rollout.k
+    return _episodes(expected, whole / int(wildcards["part"].partition("of")[2]), 0)
+
+
+def _setting(layout: Layout, wildcards: Wildcards) -> tuple[Suite, Branch, Expected]:
+    """The suite with the settings of the job's method, its branch, and what is expected of its environment."""
+    branch = Branch.parse(wildcards["branch"])
+    suite = layout.suite.under(branch.method) if branch.method in layout.suite.recipes else layout.suite
+    expected = suite.envs[wildcards["env"]].expected
+    if expected is None:
+        raise UserError(
+            f"envs.{wildcards['env']}: `expected` is missing; add the numbers that costs are estimated with."
+        )
+    return suite, branch, expected
+
+
+def _training(tokens: float) -> Workload:
+    return Workload(train=tokens, starts=tokens > 0, keeps_weights=True)
+
+
+def _episodes(expected: Expected, episodes: float, passes: float) -> Workload:
+    """Prompts and observations are read once, actions written token by token; then `passes` of training."""
+    tokens, written = episodes * expected.tokens, episodes * expected.turns * expected.action_tokens
+    return Workload(
+        train=tokens * passes,
+        read=tokens - written,
+        write=written,
+        turn_seconds=episodes * expected.turns * expected.turn_seconds,
+        kept=tokens,
+        starts=episodes > 0,
+    )
+
+
+def _pair_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:
+    """Tokens on both sides of an agent's pairs of one iteration."""
+    agent = agent_name(wildcards.get("agent", "target"))
+    rollouts = expected.explore * suite.rollout.k
+    share = {PairKind.FAILURE_FAILURE: expected.failures**2 / 2}  # choice: half of two failures earn the same
+    kinds = suite.recipes[branch.method].agents[agent].trains_on
+    return sum(rollouts * share.get(kind, expected.failures) for kind in kinds) * 2 * expected.tokens
+
+
+def _scored_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:
+    """Tokens that a reference policy reads once: of both sides of pairs, or of all on a task with a failure."""
+    if wildcards["of"] == "pairs":
+        return _pair_tokens(suite, branch, wildcards, expected)
+    sources = wildcards["of"].split("_")
+    experts = sources.count("experts")
+    rollouts = (len(sources) - experts) * suite.rollout.k
+    failed = 1 - (1 - expected.failures) ** rollouts
+    return expected.explore * failed * (experts + rollouts) * expected.tokens
