@@ -35,6 +35,7 @@ class Question:
     `missing` says in a sentence why there is nothing to judge it by, `says` is the paper's sentence, `caution` what to
     know beside the verdict. `cell`: row and column, where it is a cell of the table. `sized`: the claim names a size,
     so its range includes its ends, and it is about the very instructions that the paper used; an order is about any.
+    `unverified`: the sentence was read in a secondary source alone.
     """
 
     claim: str
@@ -48,6 +49,7 @@ class Question:
     caution: str = ""
     cell: tuple[str, str] | None = None
     sized: bool = False
+    unverified: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,20 @@ def _questions(claims: Claims) -> Iterator[tuple[Question, paper.Claim | paper.A
         if isinstance(said, paper.Share):  # a share has ends of its own
             low, high = (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
         sized = isinstance(said, paper.Difference | paper.Share)
-        yield Question(name, said.kind, said.place, said.text, low, high, caution=said.caution, sized=sized), said
+        yield (
+            Question(
+                name,
+                said.kind,
+                said.place,
+                said.text,
+                low,
+                high,
+                caution=said.caution,
+                sized=sized,
+                unverified=said.unverified,
+            ),
+            said,
+        )
 
 
 def _answered(

@@ -72,13 +72,15 @@ class Claim(Strict):
 class Statement(Strict):
     """A sentence with a number or an order in it: what it says, and where. `model` as in a row.
 
-    `caution`: what to know about any verdict on it.
+    `caution`: what to know about any verdict on it. `unverified`: read in a secondary source alone, so it is judged
+    apart and never counts as the paper's.
     """
 
     text: str
     place: str
     model: str | None = None
     caution: str = ""
+    unverified: bool = False
 
 
 class Ordering(Statement):

@@ -6,7 +6,8 @@ of draws (`stats.spread`: paired by task and seed), so a claim is decided at 5 %
 inside the range, or outside. Holm's correction over all claims that can be judged is on the smaller of the two.
 
 A claim about the size of the paper's own cells keeps its instructions and varies trainings; one about an order varies
-both. With fewer than three training seeds no claim is decided: how trainings differ is not known.
+both. With fewer than three training seeds no claim is decided: how trainings differ is not known. What was read in a
+secondary source alone (`unverified`) is judged and counted apart, never as the paper's.
 """
 
 from __future__ import annotations
@@ -53,18 +54,22 @@ class Verdict(Record):
     seeds_needed: int | None = None
     row: str | None = None
     column: str | None = None
+    unverified: bool = False
 
 
 def judge(questions: Sequence[Question], confidence: float) -> list[Verdict]:
-    """A verdict on every question, at the level 1 - `confidence` over all of them together."""
-    level = 1.0 - confidence
-    asked = [question for question in questions if _decidable(question)]
-    adjusted = dict(zip((q.claim for q in asked), stats.holm([min(tails(q)) for q in asked]), strict=True))
+    """A verdict on every question, at the level 1 - `confidence` over all that are the paper's, and over the others."""
+    families = {apart: [q for q in questions if _decidable(q) and q.unverified == apart] for apart in (False, True)}
+    adjusted = {
+        question.claim: p
+        for family in families.values()
+        for question, p in zip(family, stats.holm([min(tails(q)) for q in family]), strict=True)
+    }
     return [
-        _verdict(question, adjusted.get(question.claim, 1.0), level, max(1, len(asked)), confidence)
-        if question.spreads
-        else _not_run(question)
-        for question in questions
+        _verdict(q, adjusted.get(q.claim, 1.0), 1.0 - confidence, max(1, len(families[q.unverified])), confidence)
+        if q.spreads
+        else _not_run(q)
+        for q in questions
     ]
 
 
@@ -84,8 +89,8 @@ def _decidable(question: Question) -> bool:
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:
-    """1 if a claim is contradicted; 3 if none was decided at all; else 0."""
-    outcomes = {verdict.verdict for verdict in verdicts}
+    """1 if a claim of the paper is contradicted; 3 if none was decided at all; else 0."""
+    outcomes = {verdict.verdict for verdict in verdicts if not verdict.unverified}
     return 1 if "contradicted" in outcomes else 0 if "reproduced" in outcomes else 3
 
 
@@ -96,15 +101,20 @@ def line(verdict: Verdict) -> str:
 
 def summary(verdicts: Sequence[Verdict], as_if: str = "") -> str:
     """How many claims got which verdict; `as_if` says on what else they were judged."""
+    of_paper, of_others = ([v for v in verdicts if v.unverified == apart] for apart in (False, True))
+    apart = f"From secondary sources, unverified: {_counted(of_others)}." if of_others else ""
+    return " ".join(filter(None, [f"{len(of_paper)} claims: {_counted(of_paper)}.", apart, as_if]))
+
+
+def _counted(verdicts: Sequence[Verdict]) -> str:
     counts = Counter(verdict.verdict for verdict in verdicts)
-    counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
-    return f"{len(verdicts)} claims: {counted}.{f' {as_if}' if as_if else ''}"
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
 
 
 def markdown(verdicts: Sequence[Verdict], as_if: str = "") -> str:
     """The verdicts as a table, and the claims that were not run by why they were not."""
     judged = sorted((v for v in verdicts if v.verdict != "not run"), key=lambda v: OUTCOMES.index(v.verdict))
-    rows = [[v.verdict, v.claim, v.place, v.says, v.text] for v in judged]
+    rows = [[v.verdict + " (unverified)" * v.unverified, v.claim, v.place, v.says, v.text] for v in judged]
     table = tabulate(rows, ["verdict", "claim", "place", "the paper", "here"], tablefmt="github") if rows else "None."
     reasons = dict.fromkeys(v.text for v in verdicts if v.verdict == "not run")
     claims = {reason: [v.claim for v in verdicts if v.text == reason] for reason in reasons}
@@ -133,6 +143,7 @@ def _not_run(question: Question) -> Verdict:
         verdict="not run",
         text=question.missing,
         says=question.says,
+        unverified=question.unverified,
         **_cell(question),
     )
 
@@ -157,6 +168,7 @@ def _verdict(question: Question, p: float, level: float, claims: int, confidence
         verdict=outcome,
         text=" ".join(filter(None, [f"{numbers}; {basis}.", _caveat(shown, outcome, needed), question.caution])),
         says=question.says,
+        unverified=question.unverified,
         mean=shown.mean,
         low=low,
         high=high,

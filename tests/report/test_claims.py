@@ -51,20 +51,20 @@ def test_cells_are_those_of_the_reading_of_the_paper():
 
 
 def test_every_difference_that_is_stated_is_that_of_its_cells():
-    """The text says "on par" of -2.1 points, and a range of the later version's models."""
+    """The text says "on par" of -2.1 points."""
     table = claims.load(FILE)
     stated = {name: said for name, said in table.statements.items() if isinstance(said, claims.Difference)}
     for name, said in stated.items():
-        if said.model is None and name != "intercode_sql_on_par":
+        if name != "intercode_sql_on_par":
             cells = [table.value(method, said.column) for method in (said.better, said.than)]
-            assert cells[0] - cells[1] == pytest.approx(said.value, abs=said.tolerance if "llama2" in name else 1e-9)
-    assert len(stated) >= 10
+            assert cells[0] - cells[1] == pytest.approx(said.value, abs=1e-9)
+    assert len(stated) == 7
 
 
 def test_every_order_that_is_stated_is_that_of_its_cells():
     table = claims.load(FILE)
     for said in table.statements.values():
-        if isinstance(said, claims.Ordering) and said.than != "untrained":
+        if isinstance(said, claims.Ordering) and said.than != "in_context":
             assert table.value(said.better, said.column) > table.value(said.than, said.column)
 
 

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +175,19 @@ def test_exit_status_and_summary():
     assert verdicts.summary(of("reproduced", "not run", "not run")) == (
         "3 claims: 1 reproduced, 0 contradicted, 0 underpowered, 2 not run."
     )
+
+
+def test_what_only_a_secondary_source_says_is_counted_and_corrected_apart():
+    sure = question(np.full((60, 3), 2.0))
+    others = [replace(question(np.full((60, 3), -2.0), claim=f"other{i}"), unverified=True) for i in range(40)]
+    alone, together = verdicts.judge([sure], 0.95), verdicts.judge([sure, *others], 0.95)
+    assert alone[0] == together[0] and together[1].verdict == "contradicted"
+    assert verdicts.exit_status(together) == 0
+    assert verdicts.summary(together) == (
+        "1 claims: 1 reproduced, 0 contradicted, 0 underpowered, 0 not run. "
+        "From secondary sources, unverified: 0 reproduced, 40 contradicted, 0 underpowered, 0 not run."
+    )
+    assert "| contradicted (unverified) | other0 " in verdicts.markdown(together)
 
 
 def test_cells_of_a_table_get_notes_after_its_own(measure, report):
