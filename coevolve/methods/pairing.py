@@ -144,7 +144,7 @@ def pair(
     by_task = _by_task(list(dict.fromkeys(task.task_id for task in tasks)), expert, target, failure)
     candidates = [c for group in by_task for c in _candidates(group, recipe.trains_on, rules.within)]
     limits = {group.task_id: _turn_limit(group, rules) for group in by_task}
-    outcomes = [_build(c, limits[c.task_id], recipe.trains_on[c.kind], rules) for c in candidates]
+    outcomes = _drop_duplicates([_build(c, limits[c.task_id], recipe.trains_on[c.kind], rules) for c in candidates])
     built = [outcome for outcome in outcomes if isinstance(outcome, BuiltPair)]
     drops = [outcome for outcome in outcomes if isinstance(outcome, Drop)]
     strays = _stray_drops(limits.keys(), [*expert, *target, *failure])
@@ -301,6 +301,23 @@ def _build(candidate: Candidate, limit: int | None, weights: PairWeights, rules:
     )
 
 
+def _drop_duplicates(outcomes: Sequence[BuiltPair | Drop]) -> list[BuiltPair | Drop]:
+    """The outcomes with one pair for identical rollouts of a task: equal pairs of one kind become counted drops."""
+    kept: list[BuiltPair | Drop] = []
+    seen = set[tuple[str, PairKind, tuple[Message, ...], tuple[Message, ...]]]()
+    for outcome in outcomes:
+        if isinstance(outcome, Drop):
+            kept.append(outcome)
+            continue
+        pair = outcome.pair
+        content = (pair.task_id, pair.kind, pair.chosen, pair.rejected)
+        ids = (pair.chosen_id, pair.rejected_id)
+        duplicate = Drop(task_id=pair.task_id, kind=pair.kind, reason=DropReason.DUPLICATE, ids=ids)
+        kept.append(duplicate if content in seen else outcome)
+        seen.add(content)
+    return kept
+
+
 def _truncated(side: PairSide, limit: int | None) -> PairSide:
     """The side with its first `limit` turns; its reward remains that of the whole episode, as in ETO's script."""
     if limit is None or len(side.trajectory.turns) <= limit:
@@ -314,12 +331,16 @@ def _drop_reason(kind: PairKind, chosen: Trajectory, rejected: Trajectory, rules
         DropReason.ENV_ERROR: StopReason.ENV_ERROR in (chosen.stop, rejected.stop),
         DropReason.EMPTY: not (chosen.turns and rejected.turns),
         DropReason.NOT_A_FAILURE: kind is PairKind.FAILURE_FAILURE and not chosen.is_failure,
-        DropReason.NOT_HARD: kind is PairKind.FAILURE_FAILURE and chosen.reward < (rules.hard_negative or -1.0),
+        DropReason.NOT_HARD: kind is PairKind.FAILURE_FAILURE and _below(chosen.reward, rules.hard_negative),
         DropReason.IDENTICAL: [turn.text for turn in chosen.turns] == [turn.text for turn in rejected.turns],
         DropReason.TIE: chosen.reward == rejected.reward,
         DropReason.EXPERT_BEATEN: rejected.agent == "expert" and rules.expert_beaten == "drop",
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
+
+
+def _below(reward: float, threshold: float | None) -> bool:
+    return threshold is not None and reward < threshold
 
 
 def _preference_pair(

@@ -46,12 +46,33 @@ def test_coevolve_is_section_4():
     assert (agents["target"].base, agents["failure"].base) == ("target", "failure")
 
 
-def test_eto_is_its_script():
-    eto = RECIPES["eto"]
-    assert list(eto.agents) == ["target"]
-    assert eto.agents["target"].trains_on == {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
-    pairing = load_suite(FILE.with_name("smoke.yaml")).under("eto").pairing
-    assert (pairing.expert_beaten, pairing.max_extra_turns) == ("swap", 5)
+@pytest.mark.parametrize("suite", ["smoke", "paper"])
+@pytest.mark.parametrize("method", ["eto", "coevolve", "ipr", "rft", "positive_agent", "second_target"])
+def test_rows_differ_in_the_method_alone(suite, method):
+    """Cut, swap, beta, learning rate, warm-up and schedule are those of the suite."""
+    whole = load_suite(FILE.with_name(f"{suite}.yaml"))
+    row = whole.under(method)
+    assert (row.pairing, row.rollout, row.sft) == (whole.pairing, whole.rollout, whole.sft)
+    method_of_ipr = {"reference"} if method == "ipr" else set()
+    changed = {name for name, value in row.dpo if value != getattr(whole.dpo, name)}
+    assert changed == method_of_ipr
+
+
+def test_upstreams_settings_are_rows_of_their_own():
+    suite = load_suite(FILE.with_name("paper.yaml"))
+    eto, ipr = suite.under("eto_upstream"), suite.under("ipr_upstream")
+    assert list(RECIPES["eto"].agents) == ["target"]
+    assert RECIPES["eto"].agents["target"].trains_on == {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
+    assert (eto.pairing.expert_beaten, eto.pairing.max_extra_turns) == ("swap", 5)
+    assert (eto.dpo.warmup, eto.dpo.schedule, eto.dpo.beta) == (0.1, "constant", [0.1, 0.5])
+    assert (ipr.pairing.expert_beaten, ipr.pairing.max_extra_turns) == ("swap", None)
+    assert (ipr.dpo.warmup, ipr.dpo.schedule, ipr.dpo.beta, ipr.dpo.batch_size) == (0.1, "constant", [0.1], 48)
+    assert (ipr.dpo.nll, ipr.dpo.reference) == ("sum", "base")
+
+
+def test_the_compute_matched_control_explores_as_the_suite_does():
+    suite = load_suite(FILE.with_name("smoke.yaml"))
+    assert suite.under("eto_matched").rollout == suite.rollout.model_copy(update={"k": 2})
 
 
 def test_the_variants_differ_from_coevolve_in_the_failure_agent_alone():

@@ -192,6 +192,32 @@ def test_within_pairs_the_only_agent_that_came_back_and_counts_the_missing_one()
     assert reasons(result) == [DropReason.MISSING_ROLLOUT]
 
 
+def test_identical_rollouts_of_a_task_make_one_pair_and_the_rest_are_counted():
+    rollouts = [episode("target", "t", 0.3, "xy", sample=sample) for sample in range(3)]
+    other = episode("target", "t", 0.3, "xz", sample=3)
+    result = paired([TARGET], expert=[episode("expert", "t", 1.0)], target=[*rollouts, other])
+    assert [p.rejected_id for p in result.pairs] == [rollouts[0].digest(), other.digest()]
+    assert result.kinds[TARGET].drops == {DropReason.DUPLICATE: 2}
+    assert result.trajectories.dropped == 2
+
+
+def test_identical_rollouts_of_two_agents_are_pairs_of_two_kinds():
+    sides = {agent: [episode(agent, "t", 0.3, "xy")] for agent in ("target", "failure")}
+    result = paired([TARGET, FAILURE], expert=[episode("expert", "t", 1.0)], **sides)
+    assert [p.kind for p in result.pairs] == [TARGET, FAILURE]
+
+
+def test_a_hard_negative_of_zero_is_zero():
+    """InterCodeSQL's raw reward can be negative."""
+    rules = PLAIN.model_copy(update={"hard_negative": 0.0})
+
+    def kept(better):
+        sides = {"target": [episode("target", "t", better, "x")], "failure": [episode("failure", "t", -0.5, "y")]}
+        return len(paired([BOTH], rules, **sides).pairs)
+
+    assert kept(-0.2) == 0 and kept(0.0) == 1
+
+
 def test_order_is_task_then_kind_then_sample_whatever_order_came_in():
     tasks = ("t2", "t1")
     expert = [episode("expert", name, 1.0, "e") for name in tasks]
