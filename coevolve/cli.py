@@ -130,6 +130,14 @@ def _plan(options: argparse.Namespace) -> int:
     return 0
 
 
+def _config(options: argparse.Namespace) -> int:
+    from coevolve.config.suite import merged
+
+    _suite(options)  # raises if a key or a value is wrong
+    print(merged(options.suite, options.set).commented(), end="")
+    return 0
+
+
 def _view_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results")
@@ -402,6 +410,9 @@ MIRROR = {
 }
 MAIN: Commands = {
     "plan": Command("Print the jobs of a suite, and their estimated GPU-hours and disk.", _plan_arguments, _plan),
+    "config": Command(
+        "Print a suite's merged configuration, each key with the file and line that set it.", _suite_arguments, _config
+    ),
     "view": Command("Write HTML pages of all episodes and pairs, readable without a server.", _view_arguments, _view),
     "why": Command("Trace a printed number back to episodes, policies, pairs and code.", _why_arguments, _why),
     "verify": Command(

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from coevolve.config.sections import Positive, Rate, Strict
-from coevolve.config.suite import named_file, read_yaml, validated
+from coevolve.config.suite import named_file, validated
+from coevolve.config.yaml_files import read_yaml
 
 
 class Needs(Strict):

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
@@ -33,6 +32,7 @@ from coevolve.config.sections import (
     Source,
     Strict,
 )
+from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.types import Protocol
 
@@ -84,7 +84,7 @@ class Suite(Strict):
         for key, methods in {"methods": self.methods, **asked}.items():
             for method in methods:
                 if method not in self.recipes:
-                    raise ValueError(f"{key}: `{method}` is no recipe{suggestion(method, self.recipes)}")
+                    raise ValueError(f"{key}: `{method}` is not a recipe{suggestion(method, self.recipes)}")
         if not self.models:
             raise ValueError("models: a suite has one model at least")
         if missing := self.envs.keys() - self.iterations.keys():
@@ -107,7 +107,9 @@ class Suite(Strict):
                 raise ValueError(f"recipes.{method}: what `shares` another's iterations has no `settings`")
             for key, other in (("shares", recipe.shares), ("steps_like", recipe.steps_like)):
                 if other is not None and other not in self.recipes:
-                    raise ValueError(f"recipes.{method}.{key}: `{other}` is no recipe{suggestion(other, self.recipes)}")
+                    raise ValueError(
+                        f"recipes.{method}.{key}: `{other}` is not a recipe{suggestion(other, self.recipes)}"
+                    )
         return self
 
     def plays(self, method: str) -> bool:
@@ -145,12 +147,19 @@ def load_suite(name: str | Path, overrides: Sequence[str] = ()) -> Suite:
 
     Raises `UserError` naming file and key for anything unreadable, unknown or out of range.
     """
+    return validated(Suite, suite_file(name), merged(name, overrides))
+
+
+def merged(name: str | Path, overrides: Sequence[str] = ()) -> Section:
+    """The keys of a suite before validation: `extends:` of files and of recipes merged, overrides applied."""
     path = suite_file(name)
     raw = read_yaml(path)
     for override in overrides:
-        _apply(raw, override)
-    raw["recipes"] = _inherited(path, raw.get("recipes") or {})
-    return validated(Suite, path, raw)
+        raw.override(override)
+    if isinstance(raw.get("recipes"), Section):
+        raw["recipes"] = _inherited(path, raw["recipes"])
+    first = {key: raw[key] for key in Suite.model_fields if key in raw}
+    return Section({**first, **raw}, raw.origins)
 
 
 def suite_file(name: str | Path) -> Path:
@@ -173,10 +182,10 @@ def named_file(kind: str, name: str | Path, folder: Path) -> Path:
     return file
 
 
-def validated(kind: type[M], path: Path, raw: dict[str, Any]) -> M:
+def validated(kind: type[M], path: Path, raw: Section) -> M:
     """`raw` as a config of its kind; raises `UserError` naming the file it came from and the first wrong key."""
     try:
-        return kind.model_validate(raw)
+        return kind.model_validate(raw.plain())
     except ValidationError as error:
         raise UserError(f"{path}: {_explain(error, kind, raw)}") from None
 
@@ -234,65 +243,20 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The mapping a YAML file holds, with what it `extends` underneath; raises `UserError` for anything unreadable."""
-    if path.resolve() in seen:
-        raise UserError(f"{path}: `extends` comes back to the file itself; remove the circle.")
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        hint = suggestion(str(path), map(str, path.parent.glob("*.yaml")))
-        raise UserError(f"{path}: no such file{hint or '; give a name or a path to a YAML file.'}") from None
-    except OSError as error:
-        raise UserError(f"{path}: not readable ({error.strerror}); give one of configs/*.yaml.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not readable as YAML ({' '.join(str(error).split())}).") from None
-    if not isinstance(raw, dict):
-        raise UserError(f"{path}: a config file holds a mapping of keys; this one does not.")
-    parents = raw.pop("extends", [])
-    if not isinstance(parents, str | list):
-        raise UserError(f"{path}: key `extends`: name a file, or a list of files.")
-    merged: dict[str, Any] = {}
-    for parent in [parents] if isinstance(parents, str) else parents:
-        merged = _merge(merged, read_yaml(path.parent / parent, (*seen, path.resolve())))
-    return _merge(merged, raw)
+def _inherited(path: Path, recipes: Section) -> Section:
+    """The recipes, each merged over the recipe that it extends."""
 
-
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged
-
-
-def _inherited(path: Path, recipes: dict[str, Any]) -> dict[str, Any]:
-    """The recipes, each over the one that it extends."""
-
-    def whole(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    def whole(name: str, seen: tuple[str, ...]) -> Section:
         if name not in recipes or name in seen:
-            problem = "comes back to itself" if name in seen else f"`{name}` is no recipe{suggestion(name, recipes)}"
+            problem = "leads back to itself" if name in seen else f"`{name}` is not a recipe{suggestion(name, recipes)}"
             raise UserError(_ended(f"{path}: key `recipes.{seen[-1]}.extends`: {problem}"))
-        if not isinstance(recipes[name], dict):
+        row = recipes[name]
+        if not isinstance(row, Section):
             raise UserError(f"{path}: key `recipes.{name}`: a row holds keys such as `label`.")
-        own = dict(recipes[name])
-        parent = own.pop("extends", None)
-        return _merge(whole(parent, (*seen, name)), own) if parent else own
+        parent = row.get("extends")
+        return row.without("extends").over(whole(parent, (*seen, name))) if parent else row.without("extends")
 
-    return {name: whole(name, ()) for name in recipes}
-
-
-def _apply(raw: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals:
-        raise UserError(f"override `{override}`: write it as key.subkey=value.")
-    *parents, last = key.split(".")
-    node = raw
-    for parent in parents:
-        node = node.setdefault(parent, {})
-        if not isinstance(node, dict):
-            raise UserError(f"override `{override}`: `{parent}` holds a value, not keys.")
-    node[last] = yaml.safe_load(text)
+    return Section({name: whole(name, ()) for name in recipes}, recipes.origins)
 
 
 def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
@@ -309,7 +273,9 @@ def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
         return _ended(message)
-    return f"key `{key}`: {message[0].lower()}{message[1:]} (got {first['input']!r})."[:500]
+    origin = raw.origin(first["loc"]) if isinstance(raw, Section) else ""
+    source = f", set by {origin}" if origin else ""
+    return f"key `{key}`: {message[0].lower()}{message[1:]} (got {repr(first['input'])[:300]}{source})."
 
 
 def _siblings(kind: type[BaseModel], location: Sequence[str | int], raw: Any) -> Iterable[str]:

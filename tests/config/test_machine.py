@@ -136,8 +136,11 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
         ("recipes.my-method={extends: coevolve}", "recipes.my-method"),
         ("recipes.k_9={extends: k_2, shares: coevolve}", "has no `settings`"),
         ("suite=../x", "key `suite`"),
-        ("recipes.many.extends=coevolv", "key `recipes.many.extends`: `coevolv` is no recipe; did you mean `coevolve`"),
-        ("ablations.positive_agent.methods=[etoo]", "ablations.positive_agent.methods: `etoo` is no recipe"),
+        (
+            "recipes.many.extends=coevolv",
+            "key `recipes.many.extends`: `coevolv` is not a recipe; did you mean `coevolve`",
+        ),
+        ("ablations.positive_agent.methods=[etoo]", "ablations.positive_agent.methods: `etoo` is not a recipe"),
     ],
 )
 def test_bad_settings_of_a_method_are_one_sentence(root, override, sentence):

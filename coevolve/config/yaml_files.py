@@ -1,0 +1,157 @@
+"""YAML files merged through `extends:`, each key with the file and line that set it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coevolve.errors import UserError, suggestion
+
+
+class Section(dict[str, Any]):
+    """A mapping of a YAML file. `origins` names for each key what set it, such as `configs/smoke.yaml:6`."""
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.origins = dict(origins)
+
+    def over(self, base: Section) -> Section:
+        """The keys of `base` and then of this section; where both have a key, sections merge, others replace."""
+        merged = Section(base, base.origins | self.origins)
+        for key, value in self.items():
+            below = merged.get(key)
+            both = isinstance(value, Section) and isinstance(below, Section)
+            merged[key] = value.over(below) if both else value
+        return merged
+
+    def without(self, key: str) -> Section:
+        """The same section, but for one key."""
+        return Section({other: value for other, value in self.items() if other != key}, self.origins)
+
+    def override(self, assignment: str) -> None:
+        """Apply `key.subkey=value`, the value in YAML; raises `UserError` if it cannot be applied."""
+        path, equals, text = assignment.partition("=")
+        if not equals:
+            raise UserError(f"override `{assignment}`: write it as key.subkey=value.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise UserError(f"override `{assignment}`: the value is not YAML ({_one_line(error)}).") from None
+        origin, section = f"--set {assignment}", self
+        *parents, last = path.split(".")
+        for parent in parents:
+            section.origins.setdefault(parent, origin)
+            below = section.setdefault(parent, Section({}, {}))
+            if not isinstance(below, Section):
+                raise UserError(f"override `{assignment}`: `{parent}` holds a value, not keys.")
+            section = below
+        section[last], section.origins[last] = _from_one_origin(value, origin), origin
+
+    def origin(self, location: Iterable[str | int]) -> str:
+        """What set the key at this location, or the innermost section around it that is known; empty if none is."""
+        value: Any = self
+        origin = ""
+        for key in location:
+            if not isinstance(value, Section) or key not in value:
+                break
+            origin, value = value.origins.get(str(key), ""), value[str(key)]
+        return origin
+
+    def plain(self) -> dict[str, Any]:
+        """The same keys and values in ordinary dictionaries."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+    def commented(self) -> str:
+        """YAML that loads back to these keys and values, one key per line, with its origin as the line's comment."""
+        lines = list(_lines(self, ""))
+        width = min(max((len(text) for text, _ in lines), default=0), 64)
+        return "".join(f"{text:{width}}  # {origin}\n" if origin else f"{text}\n" for text, origin in lines)
+
+
+def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Section:
+    """The mapping of a YAML file over those that it `extends`; raises `UserError` for anything unreadable.
+
+    `seen`: resolved paths of the files whose `extends` led here.
+    """
+    if path.resolve() in seen:
+        raise UserError(f"{path}: `extends` leads back to the file itself; remove the cycle.")
+    raw = _read(path)
+    parents = raw.get("extends", [])
+    if not isinstance(parents, str | list):
+        raise UserError(f"{path}: key `extends`: name a file, or a list of files.")
+    merged = Section({}, {})
+    for parent in [parents] if isinstance(parents, str) else parents:
+        merged = read_yaml(path.parent / str(parent), (*seen, path.resolve())).over(merged)
+    return raw.without("extends").over(merged)
+
+
+class _Loader(yaml.SafeLoader):
+    """Loads mappings as sections; a mark's name is that of the opened file."""
+
+
+def _section(loader: _Loader, node: yaml.MappingNode) -> Section:
+    values: dict[Any, Any] = loader.construct_mapping(
+        node, deep=True
+    )  # also replaces each `<<` in `node.value` by its keys
+    keys = {loader.construct_object(key, deep=True): key.start_mark for key, _ in node.value}
+    return Section(values, {key: f"{os.path.normpath(mark.name)}:{mark.line + 1}" for key, mark in keys.items()})
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _section)
+
+
+def _read(path: Path) -> Section:
+    try:
+        with path.open(encoding="utf-8") as file:
+            raw = yaml.load(file, _Loader)
+    except FileNotFoundError:
+        hint = suggestion(str(path), map(str, path.parent.glob("*.yaml")))
+        raise UserError(f"{path}: no such file{hint or '; give a name or a path to a YAML file.'}") from None
+    except OSError as error:
+        raise UserError(f"{path}: not readable ({error.strerror}); give a name or a path to a YAML file.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not readable as YAML ({_one_line(error)}).") from None
+    if not isinstance(raw, Section):
+        raise UserError(f"{path}: a config file holds a mapping of keys; this file does not.")
+    return raw
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _from_one_origin(value: Any, origin: str) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return Section({key: _from_one_origin(below, origin) for key, below in value.items()}, dict.fromkeys(value, origin))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(below) for key, below in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _lines(section: Section, indent: str) -> Iterator[tuple[str, str]]:
+    """The lines of a section's YAML, each with its origin."""
+    for key, value in section.items():
+        origin = section.origins.get(key, "")
+        if isinstance(value, Section) and value:
+            yield f"{indent}{_flow(key)}:", origin
+            yield from _lines(value, f"{indent}  ")
+        else:
+            yield f"{indent}{_flow(key)}: {_flow(value)}", origin
+
+
+def _flow(value: Any) -> str:
+    """YAML of a value on one line."""
+    options: dict[str, Any] = {"default_flow_style": True, "width": float("inf"), "sort_keys": False}
+    text: str = yaml.safe_dump(_plain(value), allow_unicode=True, **options).removesuffix("...\n").rstrip("\n")
+    if "\n" in text:  # a string of several lines, which double quotes keep on one
+        text = yaml.safe_dump(_plain(value), default_style='"', **options).rstrip("\n")
+    return text

@@ -1,0 +1,100 @@
+"""`coevolve config` prints a suite that loads back to the same config, and names the line that set each key."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coevolve.config.suite import load_suite, merged
+from coevolve.config.yaml_files import read_yaml
+from coevolve.errors import UserError
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SUITES = [path for path in sorted(CONFIGS.glob("*.yaml")) if "\nsuite:" in path.read_text()]
+COMMENTED = re.compile(r"^( *)([\w.-]+|'\d+'):.*  # (.+)$")
+
+
+@pytest.fixture
+def here(root, monkeypatch):
+    monkeypatch.chdir(root)
+
+
+def keys(text):
+    """(path of the key, origin) of every line."""
+    path = []
+    for line in text.splitlines():
+        indent, key, origin = COMMENTED.match(line).groups()
+        path = [*path[: len(indent) // 2], key.strip("'")]
+        yield tuple(path), origin
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_a_printed_suite_loads_back_to_the_same_config(here, path, tmp_path):
+    printed = tmp_path / "printed.yaml"
+    printed.write_text(merged(path.stem).commented())
+    assert load_suite(printed) == load_suite(path.stem)
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_every_key_names_a_line_that_has_it(here, path):
+    """An inherited recipe's keys too: their origin is the row that they come from."""
+    found = list(keys(merged(path.stem).commented()))
+    assert len(found) > 300
+    for names, origin in found:
+        file, _, number = origin.rpartition(":")
+        assert re.search(rf"\b{re.escape(names[-1])}\b", Path(file).read_text().splitlines()[int(number) - 1]), origin
+
+
+def test_the_last_file_that_sets_a_key_is_its_origin(here):
+    found = dict(keys(merged("smoke").commented()))
+    smoke, small = (Path(f"configs/{name}.yaml").read_text().splitlines() for name in ("smoke", "small"))
+    assert found["suite",] == f"configs/smoke.yaml:{smoke.index('suite: smoke') + 1}"
+    assert found["sft", "batch_size"] == f"configs/smoke.yaml:{smoke.index('sft: {batch_size: 4}') + 1}"
+    assert found["sft", "epochs"].startswith("configs/small.yaml:")
+    assert found["protocol",] == f"configs/small.yaml:{[line[:9] for line in small].index('protocol:') + 1}"
+    assert found["dpo", "warmup"].startswith("configs/hyperparameters.yaml:")
+
+
+def test_the_command_shows_an_override_as_its_origin(root):
+    settings = ["dpo.nll=sum", "recipes.many={extends: coevolve, label: Many}"]
+    command = [sys.executable, "-m", "coevolve", "config", "--suite", "smoke"]
+    options = [part for setting in settings for part in ("--set", setting)]
+    done = subprocess.run([*command, *options], cwd=root, capture_output=True, text=True, check=True)
+    found = dict(keys(done.stdout))
+    assert found["dpo", "nll"] == "--set dpo.nll=sum"
+    assert found["recipes", "many", "label"] == f"--set {settings[1]}"
+    assert found["recipes", "many", "agents"].startswith("configs/methods.yaml:")
+    assert yaml.safe_load(done.stdout)["recipes"]["many"]["label"] == "Many"
+
+
+def test_a_value_of_several_lines_and_odd_keys_come_back(tmp_path):
+    values = {"a": {"text": "two\nlines # no comment", "1": [None, True, {"x": "y: z"}], "empty": {}}, "yes": "no"}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    section = read_yaml(tmp_path / "values.yaml")
+    assert section.plain() == values
+    assert yaml.safe_load(section.commented()) == values
+    assert len(section.commented().splitlines()) == 5
+
+
+def test_keys_merged_by_yaml_itself_have_the_line_of_the_anchor(tmp_path):
+    (tmp_path / "anchors.yaml").write_text("base: &base\n  a: 1\n  b: 2\nother:\n  <<: *base\n  b: 3\n")
+    section = read_yaml(tmp_path / "anchors.yaml")
+    assert section.plain()["other"] == {"a": 1, "b": 3}
+    assert [section.origin(["other", key]).rpartition(":")[2] for key in "ab"] == ["2", "6"]
+
+
+def test_a_value_out_of_range_is_traced_to_its_line(root, tmp_path):
+    (tmp_path / "mine.yaml").write_text(f"extends: {root}/configs/smoke.yaml\n\nsft:\n  epochs: -1\n")
+    (tmp_path / "child.yaml").write_text("extends: mine.yaml\n")
+    with pytest.raises(
+        UserError, match=rf"child\.yaml: key `sft\.epochs`: .* \(got -1, set by {tmp_path}/mine\.yaml:4\)\.$"
+    ):
+        load_suite(tmp_path / "child.yaml")
+
+
+def test_an_override_that_is_not_yaml_is_one_sentence(here):
+    with pytest.raises(UserError, match=r"override `dpo\.beta=\[1`: the value is not YAML"):
+        load_suite("smoke", ["dpo.beta=[1"])
