@@ -1,4 +1,4 @@
-"""How far a long job is: one live line on a terminal, a plain line now and then in a log."""
+"""Progress of a long job: one live line on a terminal, or a line at intervals in the log."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Tells `stream`, if it is a terminal, or else the log how much is done.
+    """Reports progress to `stream` if that is a terminal, otherwise to the log.
 
-    `clock` counts seconds, `every` is the shortest time between two lines of the log. What is done at the first
-    report took no time: a resumed job's estimate rests on what it did itself.
+    `clock` returns seconds; `every` is the shortest time in seconds between two lines of the log. The remaining time is
+    estimated from the work since the first report, because a resumed job starts with work done before.
     """
 
     def __init__(
@@ -28,25 +28,25 @@ class Progress:
     ) -> None:
         self._label, self._stream, self._clock, self._every = label, stream, clock, every
         self._live = stream.isatty()
-        self._began: tuple[float, int] | None = None
-        self._told, self._last = -float("inf"), -1
+        self._first: tuple[float, int] | None = None
+        self._last_time, self._last_done = -float("inf"), -1
 
     def report(self, done: int, total: int, **numbers: float) -> None:
-        """Tell that `done` of `total` are done, with some `numbers` to watch."""
+        """Report `done` of `total` items, with further `numbers` to show."""
         now = self._clock()
-        self._began = self._began or (now, done)
+        self._first = self._first or (now, done)
         if self._live:
             self._stream.write(f"\r\x1b[K{self._line(now, done, total, numbers)}" + "\n" * (done == total))
             self._stream.flush()
-        elif done == total != self._last or now - self._told >= self._every:
-            self._told, self._last = now, done
+        elif done == total != self._last_done or now - self._last_time >= self._every:
+            self._last_time, self._last_done = now, done
             _log.info("%s", self._line(now, done, total, numbers))
 
     def _line(self, now: float, done: int, total: int, numbers: dict[str, float]) -> str:
         parts = [f"{self._label} {done}/{total}", *(f"{name} {value:.3f}" for name, value in numbers.items())]
-        began, had = self._began or (now, done)
-        if had < done < total:
-            parts.append(f"{_duration((now - began) / (done - had) * (total - done))} left")
+        start, done_before = self._first or (now, done)
+        if done_before < done < total:
+            parts.append(f"{_duration((now - start) / (done - done_before) * (total - done))} left")
         return ", ".join(parts)
 
 

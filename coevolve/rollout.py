@@ -1,9 +1,9 @@
-"""The episode loop: many episodes side by side, each a conversation between a policy and an environment.
+"""The episode loop: many episodes at once, each a conversation between a policy and an environment.
 
-An episode is a generator. It yields the conversation that awaits an action and is sent the completion; between two
-yields it does one step of its environment. It may open with turns that are given, not asked for. The episodes run in
-two halves: while the environments of one half step in threads, the policy answers all conversations of the other at
-once. Finished episodes go to a journal; a run that was killed takes them from there and plays only the others.
+An episode is a generator: it yields the conversation that awaits an action and receives the completion; between two
+yields it steps its environment. It may start with given turns. The environments are divided into two groups: while
+those of one group step in threads, the policy completes all conversations of the other. Finished episodes are appended
+to a journal; a run that was killed reads them from there and plays only the others.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from coevolve.types import Agent, Message, PolicyRef, Protocol, Sampling, StopRe
 
 _log = logging.getLogger(__name__)
 
-#: Threads in which environments step. More bring little to those that wait, and cost those in other processes twice
-#: the time: they are woken for every answer.
+#: Threads that step environments. More are hardly faster for environments that wait, and take twice the time for those
+#: in other processes, because each response wakes a thread.
 THREADS = 256
 
 PromptBuilder = Callable[[str], tuple[Message, ...]]
-Key = tuple[str, int]
+EpisodeKey = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Plan:
+class RolloutSettings:
     """What all episodes of a rollout have in common."""
 
     policy: PolicyRef
@@ -48,16 +48,16 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Opening:
-    """How an episode begins: its task, and the turns that are taken before the policy is asked for one."""
+class EpisodeStart:
+    """The task of an episode, and the turns to replay before the policy acts."""
 
     task: Task
     prefix: Sequence[Turn] = ()
 
 
 @dataclass
-class Attempt:
-    """An episode as far as it has come."""
+class PartialEpisode:
+    """The turns and the reward of an unfinished episode."""
 
     prompt: tuple[Message, ...] = ()
     turns: list[Turn] = field(default_factory=list)
@@ -65,28 +65,32 @@ class Attempt:
     score: float = 0.0
 
 
-@dataclass(frozen=True)
-class Move:
-    """What a lane did with an answer: the episodes it ended, and the conversation that awaits an answer now, if any."""
+#: The episodes of one environment, one after the other: yields conversations, and a trajectory at the end of each.
+EpisodeStream = Generator[Conversation | Trajectory, Completion | None, None]
 
-    ended: list[Trajectory]
+
+@dataclass(frozen=True)
+class StreamState:
+    """What a stream yielded since its last completion: finished episodes, and its conversation unless it has ended."""
+
+    finished: list[Trajectory]
     awaiting: Conversation | None
 
 
-Lane = Generator[Conversation | Trajectory, Completion | None, None]
-
-
 @dataclass(frozen=True)
-class Half:
-    """Lanes that are answered together, and what they are doing with their last answers."""
+class StreamGroup:
+    """Streams whose conversations are completed together, and their states to come."""
 
-    lanes: list[Lane]
-    moves: list[Future[Move]]
+    streams: list[EpisodeStream]
+    states: list[Future[StreamState]]
 
     @classmethod
-    def sent(cls, threads: Executor, lanes: list[Lane], answers: Sequence[Completion | None]) -> Half:
-        """`lanes` going on with `answers`, each in a thread."""
-        return cls(lanes, [threads.submit(_advance, lane, answer) for lane, answer in zip(lanes, answers, strict=True)])
+    def resume(
+        cls, threads: Executor, streams: list[EpisodeStream], completions: Sequence[Completion | None]
+    ) -> StreamGroup:
+        """The `streams`, each continued with its completion in a thread."""
+        sent = zip(streams, completions, strict=True)
+        return cls(streams, [threads.submit(_advance, stream, completion) for stream, completion in sent])
 
 
 def rollout(
@@ -105,51 +109,54 @@ def rollout(
     progress: Progress | None = None,
     prefixes: Sequence[Sequence[Turn]] | None = None,
 ) -> list[Trajectory]:
-    """`samples` episodes of every task, in task order; as many at once as there are `envs`.
+    """`samples` episodes of every task, in task order; `len(envs)` of them are played at once.
 
-    A task listed twice is played `samples` times more. The episodes of the i-th task begin with the turns of
-    `prefixes[i]` (None: with none): their actions are done again and keep their text and token ids; what they meet is
-    what the environment answers now. They count towards the step limit.
+    A task that is listed twice is played `samples` more times. The episodes of the i-th task start with the turns of
+    `prefixes[i]` (None: without): their actions are repeated and keep text and token ids, the observations are the
+    environment's new ones. They count towards the step limit.
 
-    An episode whose environment fails is started again up to `retries` times and then ends as `env_error` with reward
-    0. Episodes already in `journal` are not played again; raises `UserError` if it holds episodes of another rollout.
+    An episode whose environment fails is restarted up to `retries` times; then it ends as `env_error` with reward 0.
+    Episodes in `journal` are not played again. Raises `UserError` if it holds episodes of another rollout.
     """
-    plan = Plan(policy.ref, sampling, seed, agent, protocol, prompt, retries)
-    openings = [Opening(*given) for given in zip(tasks, prefixes or [()] * len(tasks), strict=True)]
-    wanted = _episodes(openings, samples)
-    finished = _finished(journal, plan, wanted)
-    waiting = deque((opening, key[1]) for key, opening in wanted.items() if key not in finished)
+    settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries)
+    starts = [EpisodeStart(*pair) for pair in zip(tasks, prefixes or [()] * len(tasks), strict=True)]
+    episodes = _episodes(starts, samples)
+    finished = _finished(journal, settings, episodes)
+    waiting = deque((start, key[1]) for key, start in episodes.items() if key not in finished)
     progress = progress or Progress("episodes")
-    earned = sum(trajectory.reward for trajectory in finished.values())
-    progress.report(len(finished), len(wanted), reward=earned / max(1, len(finished)))
-    for trajectory in _play_all(waiting, policy, envs, plan):
+    reward_sum = sum(trajectory.reward for trajectory in finished.values())
+    progress.report(len(finished), len(episodes), reward=reward_sum / max(1, len(finished)))
+    for trajectory in _play_all(waiting, policy, envs, settings):
         journal.append(trajectory)
         finished[trajectory.task.task_id, trajectory.sample] = trajectory
-        earned += trajectory.reward
-        progress.report(len(finished), len(wanted), reward=earned / len(finished))
-    if finished.keys() != wanted.keys():
-        raise RuntimeError(f"{len(wanted)} episodes were to be played, {len(finished)} came back")
-    return [finished[key] for key in wanted]
+        reward_sum += trajectory.reward
+        progress.report(len(finished), len(episodes), reward=reward_sum / len(finished))
+    if finished.keys() != episodes.keys():
+        raise RuntimeError(f"{len(episodes)} episodes were to be played, {len(finished)} came back")
+    return [finished[key] for key in episodes]
 
 
-def _episodes(openings: Sequence[Opening], samples: int) -> dict[Key, Opening]:
-    """The episodes to play, by task id and sample number, in task order."""
-    seen: Counter[str] = Counter()
-    wanted: dict[Key, Opening] = {}
-    for opening in openings:
-        task_id = opening.task.task_id
-        for sample in range(seen[task_id], seen[task_id] + samples):
-            wanted[task_id, sample] = opening
-        seen[task_id] += samples
-    return wanted
+def _episodes(starts: Sequence[EpisodeStart], samples: int) -> dict[EpisodeKey, EpisodeStart]:
+    """The episodes to play by task id and sample number, in task order."""
+    counts: Counter[str] = Counter()
+    episodes: dict[EpisodeKey, EpisodeStart] = {}
+    for start in starts:
+        task_id = start.task.task_id
+        for sample in range(counts[task_id], counts[task_id] + samples):
+            episodes[task_id, sample] = start
+        counts[task_id] += samples
+    return episodes
 
 
-def _finished(journal: Journal[Trajectory], plan: Plan, wanted: dict[Key, Opening]) -> dict[Key, Trajectory]:
-    """The episodes that the journal already holds; raises `UserError` if one of them is not this rollout's."""
+def _finished(
+    journal: Journal[Trajectory], settings: RolloutSettings, episodes: dict[EpisodeKey, EpisodeStart]
+) -> dict[EpisodeKey, Trajectory]:
+    """The episodes in the journal; raises `UserError` if one of them is not of this rollout."""
     finished = {(record.task.task_id, record.sample): record for record in journal.records}
+    expected = (settings.policy, settings.sampling, settings.seed, settings.agent, settings.protocol)
     for key, record in finished.items():
-        same_plan = _identity(record) == (plan.policy, plan.sampling, plan.seed, plan.agent, plan.protocol)
-        if not same_plan or key not in wanted or not _opens(record, wanted[key]):
+        same_settings = (record.policy, record.sampling, record.seed, record.agent, record.protocol) == expected
+        if not same_settings or key not in episodes or not _starts_with(record, episodes[key]):
             raise UserError(
                 f"{journal.path}: episode {record.task.task_id}#{record.sample} is of another policy, sampling, seed, "
                 "protocol or task list; delete the file and start again."
@@ -157,121 +164,119 @@ def _finished(journal: Journal[Trajectory], plan: Plan, wanted: dict[Key, Openin
     return finished
 
 
-def _opens(record: Trajectory, opening: Opening) -> bool:
-    """Whether an episode begins as `opening` says; one whose environment failed may have ended before."""
-    beginnings = zip(record.turns, opening.prefix, strict=False)
-    return record.task == opening.task and all(turn.text == given.text for turn, given in beginnings)
-
-
-def _identity(record: Trajectory) -> tuple[PolicyRef | None, Sampling | None, int, Agent, Protocol]:
-    return record.policy, record.sampling, record.seed, record.agent, record.protocol
+def _starts_with(record: Trajectory, start: EpisodeStart) -> bool:
+    """Whether an episode has this start; if its environment failed, it may have fewer turns than the prefix."""
+    replayed = zip(record.turns, start.prefix, strict=False)
+    return record.task == start.task and all(turn.text == given.text for turn, given in replayed)
 
 
 def _play_all(
-    waiting: deque[tuple[Opening, int]], policy: Policy, envs: Sequence[Env], plan: Plan
+    waiting: deque[tuple[EpisodeStart, int]], policy: Policy, envs: Sequence[Env], settings: RolloutSettings
 ) -> Iterator[Trajectory]:
-    """Play the `waiting` episodes, half of the environments stepping at any time; yields each episode as it ends."""
+    """Play the `waiting` episodes; yields each as it ends."""
     with ThreadPoolExecutor(max_workers=max(1, min(len(envs), THREADS))) as threads:
-        lanes = [_lane(env, waiting, plan) for env in envs]
-        halves = deque(Half.sent(threads, part, [None] * len(part)) for part in (lanes[0::2], lanes[1::2]))
-        while halves:
-            half = halves.popleft()
-            moves = [move.result() for move in half.moves]
-            for trajectory in (ended for move in moves for ended in move.ended):
+        streams = [_stream(env, waiting, settings) for env in envs]
+        groups = deque(StreamGroup.resume(threads, half, [None] * len(half)) for half in (streams[0::2], streams[1::2]))
+        while groups:
+            group = groups.popleft()
+            states = [state.result() for state in group.states]
+            for trajectory in (episode for state in states for episode in state.finished):
                 policy.forget(_key(trajectory.task, trajectory.sample))
                 yield trajectory
-            going_on = [lane for lane, move in zip(half.lanes, moves, strict=True) if move.awaiting]
-            if going_on:
-                answers = policy.complete([move.awaiting for move in moves if move.awaiting], plan.sampling)
-                halves.append(Half.sent(threads, going_on, answers))
+            active = [stream for stream, state in zip(group.streams, states, strict=True) if state.awaiting]
+            if active:
+                completions = policy.complete([state.awaiting for state in states if state.awaiting], settings.sampling)
+                groups.append(StreamGroup.resume(threads, active, completions))
 
 
-def _advance(lane: Lane, answer: Completion | None) -> Move:
-    """Let a lane go on until it awaits another answer, or has no episode left."""
-    ended = []
+def _advance(stream: EpisodeStream, completion: Completion | None) -> StreamState:
+    """Continue a stream until it awaits a completion or has no episode left."""
+    finished = []
     try:
-        event = lane.send(answer)
+        event = stream.send(completion)
         while isinstance(event, Trajectory):
-            ended.append(event)
-            event = next(lane)
+            finished.append(event)
+            event = next(stream)
     except StopIteration:
-        return Move(ended, None)
-    return Move(ended, event)
+        return StreamState(finished, None)
+    return StreamState(finished, event)
 
 
-def _lane(env: Env, waiting: deque[tuple[Opening, int]], plan: Plan) -> Lane:
-    """The waiting episodes that `env` gets to play, one by one: their conversations, and a trajectory at each end."""
+def _stream(env: Env, waiting: deque[tuple[EpisodeStart, int]], settings: RolloutSettings) -> EpisodeStream:
+    """Play `waiting` episodes in `env` until none is left."""
     while True:
         try:
-            opening, sample = waiting.popleft()
+            start, sample = waiting.popleft()
         except IndexError:
             return
-        yield (yield from _episode(env, opening, sample, plan))
+        yield (yield from _episode(env, start, sample, settings))
 
 
-def _episode(env: Env, opening: Opening, sample: int, plan: Plan) -> Generator[Conversation, Completion, Trajectory]:
-    """Play one episode to its end, whatever that is."""
-    began, task = time.monotonic(), opening.task
-    for number in range(1, plan.retries + 2):
-        attempt, error = Attempt(), ""
+def _episode(
+    env: Env, start: EpisodeStart, sample: int, settings: RolloutSettings
+) -> Generator[Conversation, Completion, Trajectory]:
+    """Play one episode, with retries after failures of the environment."""
+    began, task = time.monotonic(), start.task
+    for attempt in range(1, settings.retries + 2):
+        partial, error = PartialEpisode(), ""
         try:
-            stop = yield from _play(env, opening, sample, plan, attempt)
+            stop = yield from _play(env, start, sample, settings, partial)
             break
         except EnvError as failure:
-            stop, error, attempt.reward = StopReason.ENV_ERROR, str(failure) or type(failure).__name__, 0.0
-            _log.warning("%s, attempt %d: %s", _key(task, sample), number, error)
+            stop, error, partial.reward = StopReason.ENV_ERROR, str(failure) or type(failure).__name__, 0.0
+            _log.warning("%s, attempt %d: %s", _key(task, sample), attempt, error)
     return Trajectory(
         task=task,
-        agent=plan.agent,
-        policy=plan.policy,
-        sampling=plan.sampling,
-        seed=plan.seed,
+        agent=settings.agent,
+        policy=settings.policy,
+        sampling=settings.sampling,
+        seed=settings.seed,
         sample=sample,
-        protocol=plan.protocol,
+        protocol=settings.protocol,
         environment=env.identity,
-        prompt=attempt.prompt,
-        turns=tuple(attempt.turns),
-        reward=attempt.reward,
-        raw_score=attempt.score,
+        prompt=partial.prompt,
+        turns=tuple(partial.turns),
+        reward=partial.reward,
+        raw_score=partial.score,
         stop=stop,
         error=error,
         seconds=time.monotonic() - began,
-        attempts=number,
+        attempts=attempt,
     )
 
 
 def _play(
-    env: Env, opening: Opening, sample: int, plan: Plan, attempt: Attempt
+    env: Env, start: EpisodeStart, sample: int, settings: RolloutSettings, partial: PartialEpisode
 ) -> Generator[Conversation, Completion, StopReason]:
-    """Act until the episode ends; `attempt` holds what happened even if the environment fails."""
-    task = opening.task
-    seed = seeds.derive(plan.seed, plan.agent, task.task_id, sample)
-    attempt.prompt = plan.prompt(env.start(task))
-    for given in opening.prefix:
-        if _take(env, given, attempt):
+    """Act until the episode ends; `partial` holds the turns so far, also if the environment fails."""
+    task = start.task
+    seed = seeds.derive(settings.seed, settings.agent, task.task_id, sample)
+    partial.prompt = settings.prompt(env.start(task))
+    for given in start.prefix:
+        if _take_turn(env, given, partial):
             return StopReason.DONE
     limit = env.step_limit(task)
-    while len(attempt.turns) < limit:
-        said = yield Conversation(_key(task, sample), seed, attempt.prompt, tuple(attempt.turns))
-        if not said.fits:
+    while len(partial.turns) < limit:
+        completion = yield Conversation(_key(task, sample), seed, partial.prompt, tuple(partial.turns))
+        if not completion.fits:
             return StopReason.CONTEXT
         turn = Turn(
-            text=said.text,
-            action=env.parse(said.text),
+            text=completion.text,
+            action=env.parse(completion.text),
             observation="",
-            token_ids=said.token_ids,
-            truncated=said.truncated,
+            token_ids=completion.token_ids,
+            truncated=completion.truncated,
         )
-        if _take(env, turn, attempt):
+        if _take_turn(env, turn, partial):
             return StopReason.DONE
     return StopReason.STEP_LIMIT
 
 
-def _take(env: Env, turn: Turn, attempt: Attempt) -> bool:
-    """Do a turn's action and add the turn, with what it met, to the attempt; whether that ended the episode."""
+def _take_turn(env: Env, turn: Turn, partial: PartialEpisode) -> bool:
+    """Execute a turn's action and add the turn with its observation to `partial`; returns whether the episode ended."""
     step = env.step(turn.action)
-    attempt.turns.append(turn.model_copy(update={"observation": step.observation, "score": step.score}))
-    attempt.reward, attempt.score = step.reward, step.score
+    partial.turns.append(turn.model_copy(update={"observation": step.observation, "score": step.score}))
+    partial.reward, partial.score = step.reward, step.score
     return step.done
 
 

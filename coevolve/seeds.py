@@ -1,4 +1,4 @@
-"""Seeds derived by hashing names: no global generator, no arithmetic on seeds, no collisions by accident."""
+"""Seeds derived by hashing names, instead of a global generator or arithmetic on seeds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A 63-bit seed for the thing called `names` under `seed`; equal arguments give equal seeds on any machine."""
+    """A 63-bit seed, the hash of `seed` and `names`; the same on every machine."""
     key = "\x1f".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
 
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
-    """A numpy generator of its own for the thing called `names` under `seed`."""
+    """A new numpy generator with the seed derived from `seed` and `names`."""
     return np.random.default_rng(derive(seed, *names))

@@ -1,7 +1,7 @@
-"""The nouns of the kit: frozen, strict, schema-versioned records that survive JSON unchanged.
+"""The kit's data types: frozen, strict, schema-versioned records with a lossless JSON form.
 
-Every record is a value: two records with the same content are equal and hash to the same
-:meth:`Record.digest`. Files of records are JSON lines, one whole record a line (`coevolve.storage.files`).
+Records with equal content are equal and have equal digests. Files of records are JSON lines, one record per line
+(`coevolve.storage.jsonl`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Protocol = Literal["paper", "fixed"]
 Agent = Literal["target", "failure", "expert"]
 Scalar = str | int | float | bool | None
 UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
-#: In [0, 1], but for InterCodeSQL under protocol `paper`, where a wrong order of rows can make it negative.
+#: r(u, e) in [0, 1]; only in InterCodeSQL under protocol `paper` can a wrong order of rows make it negative.
 Reward = Annotated[float, Field(ge=-1.0, le=1.0)]
 
 
 class Record(BaseModel):
-    """Base of all nouns: immutable, no unknown keys, no NaN or infinity."""
+    """Base of all records: immutable, without unknown keys, NaN or infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    #: Fields that say how a record came to be measured, not what it says; left out of the digest.
+    #: Fields that describe the measurement and not the content; excluded from the digest.
     measured: ClassVar[frozenset[str]] = frozenset()
 
     def digest(self) -> str:
-        """First 16 hex digits of the sha256 over the record's content, measured fields left out."""
+        """First 16 hex digits of the sha256 over the record's JSON without measured fields."""
         content = self.model_dump_json(exclude=set(self.measured))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -42,7 +42,7 @@ class Record(BaseModel):
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Self:
-        """The record a line of JSON holds; raises `pydantic.ValidationError` if it holds none."""
+        """The record in a line of JSON; raises `pydantic.ValidationError` if it is not valid."""
         return cls.model_validate_json(line)
 
 
@@ -54,9 +54,9 @@ class Message(Record):
 
 
 class Task(Record):
-    """An instruction u in an environment: what to start, and which split it belongs to.
+    """An instruction u in an environment, and the split it belongs to (section 3).
 
-    `kind` groups tasks for analysis (ScienceWorld's task type); `data` is what the environment needs to start it.
+    `kind` groups tasks for analysis (ScienceWorld's task type); `data` are the environment's arguments to start it.
     """
 
     env: str
@@ -67,20 +67,20 @@ class Task(Record):
 
 
 class StopReason(StrEnum):
-    """Why an episode ended. Endings are values: nothing that can happen to an episode is an exception."""
+    """Why an episode ended."""
 
-    DONE = "done"  # the environment ended it (success is reward == 1)
+    DONE = "done"  # ended by the environment (success: reward == 1)
     STEP_LIMIT = "step_limit"
     CONTEXT = "context"  # the next turn would not fit the policy's context window
-    ENV_ERROR = "env_error"  # the environment failed and stayed failed after the allowed retries
+    ENV_ERROR = "env_error"  # the environment failed in every attempt
 
 
 class Turn(Record):
-    """One action and what it met.
+    """An action a_i and the observation o_i that followed (eq. 1).
 
-    `text` is what the policy said, `action` what was parsed from it (None: format error), `score` the environment's raw
-    score after the step. `token_ids` are the ids the policy sampled, end-of-turn token included; experts have none.
-    `truncated`: the policy hit its token limit before it ended the turn.
+    `text` is the policy's output, `action` the part that is executed (None: format error). `score` is the environment's
+    raw score after the step, in the environment's unit. `token_ids` are the sampled ids with the end-of-turn token;
+    empty for experts. `truncated`: sampling stopped at the token limit.
     """
 
     text: str
@@ -92,7 +92,7 @@ class Turn(Record):
 
 
 class PolicyRef(Record):
-    """Which weights acted: sha256 over the policy's files, and where they came from."""
+    """Name of a policy, sha256 over its files, and the base model and revision it comes from."""
 
     name: str
     sha256: str
@@ -101,7 +101,7 @@ class PolicyRef(Record):
 
 
 class Sampling(Record):
-    """How tokens are chosen. `temperature` 0 is greedy decoding."""
+    """Sampling parameters; `temperature` 0 is greedy decoding, `max_new_tokens` limits one turn."""
 
     temperature: float = Field(ge=0.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -109,12 +109,12 @@ class Sampling(Record):
 
 
 class Trajectory(Record):
-    """An episode e = (u, a1, o1, ..., an), eq. 1: the prompt apart from the turns, and how it ended.
+    """An episode e = (u, a1, o1, ..., an), eq. 1: prompt, turns, reward and stop reason.
 
     `prompt` holds the messages before the first action (instruction, first observation, in-context example if any).
-    `reward` is r(u, e) under `protocol`; `raw_score` what the environment said. `environment` names what answered, with
-    its version. `sample` counts rollouts of the same task by the same policy from 0. `seconds` is wall time, `attempts`
-    how often the episode was started.
+    `reward` is r(u, e) under `protocol`, `raw_score` the environment's score in its own unit. `environment` is the name
+    and version of the environment. `sample` numbers the episodes of the same task and policy from 0. `seconds` is wall
+    time, `attempts` the number of starts.
     """
 
     measured: ClassVar[frozenset[str]] = frozenset({"seconds", "attempts"})
@@ -144,7 +144,7 @@ class Trajectory(Record):
 
     @property
     def completion(self) -> tuple[Message, ...]:
-        """The turns as messages: action, observation, ..., action; the last observation is nobody's context."""
+        """The turns as messages: action, observation, ..., action; without the last observation."""
         messages: list[Message] = []
         for turn in self.turns:
             messages += [Message(role="assistant", content=turn.text), Message(role="user", content=turn.observation)]
@@ -152,12 +152,12 @@ class Trajectory(Record):
 
 
 class PairKind(StrEnum):
-    """What a preference pair compares (eq. 6 and 8; of a step, what follows it, after what the expert did before)."""
+    """What a preference pair compares."""
 
-    EXPERT_TARGET = "expert_target"
-    EXPERT_FAILURE = "expert_failure"
-    FAILURE_FAILURE = "failure_failure"
-    EXPERT_STEP = "expert_step"
+    EXPERT_TARGET = "expert_target"  # eq. 8 (i)
+    EXPERT_FAILURE = "expert_failure"  # eq. 8 (ii)
+    FAILURE_FAILURE = "failure_failure"  # eq. 6 and eq. 8 (iii)
+    EXPERT_STEP = "expert_step"  # IPR: two trajectories from the same branch point on
 
 
 class PairWeights(Record):
@@ -168,10 +168,10 @@ class PairWeights(Record):
 
 
 class PreferencePair(Record):
-    """A chosen and a rejected completion of one prompt, with TRL's conversational keys and the pair's own weights.
+    """A chosen and a rejected completion of one prompt, with TRL's conversational keys and the pair's weights.
 
-    `*_token_ids` hold the sampled ids of each assistant turn, in order; an empty tuple stands for a turn that was never
-    sampled (an expert's) and is tokenised when the pair is rendered.
+    `*_token_ids` hold the sampled ids of each assistant turn, in order; empty for a turn that was not sampled (an
+    expert's), which is tokenised when the pair is rendered. `lambda_dpo` and `lambda_sft` are the weights of eq. 9.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -191,31 +191,31 @@ class PreferencePair(Record):
 
 
 class DropReason(StrEnum):
-    """Why a candidate pair, or a trajectory, was not used."""
+    """Why a candidate pair or a trajectory was not used."""
 
     TIE = "tie"
     IDENTICAL = "identical"
     MISSING_EXPERT = "missing_expert"
     MISSING_ROLLOUT = "missing_rollout"
     NOT_A_FAILURE = "not_a_failure"
-    NOT_HARD = "not_hard"  # a pair of failures whose better side is no hard negative
+    NOT_HARD = "not_hard"  # a failure pair whose chosen side is below the reward of hard negatives
     EXPERT_BEATEN = "expert_beaten"
     ENV_ERROR = "env_error"
-    EMPTY = "empty"  # a side without a single action
-    OVERLONG = "overlong"  # a side longer than the training context; an expert of more turns than an episode has
-    LOW_REWARD = "low_reward"  # an expert, or an own episode, below the required reward
-    GOLD_FAILS = "gold_fails"  # an item whose gold statement the server refuses
+    EMPTY = "empty"  # a side without actions
+    OVERLONG = "overlong"  # a side beyond the training context, or an expert with more turns than the step limit
+    LOW_REWARD = "low_reward"  # an expert or a rollout below the required reward
+    GOLD_FAILS = "gold_fails"  # an item whose gold statement fails on the server
     DUPLICATE = "duplicate"
     OVERLAP = "overlap"  # a training task that is also an evaluation task
     NOT_IN_SPLIT = "not_in_split"
-    UNASKED = "unasked"  # of a side that the method leaves out
-    SURPLUS = "surplus"  # a success beyond the number wanted of a task
-    MARGIN = "margin"  # the better of two outcomes did not begin with the clearly better step
-    REPLAY_DIFFERS = "replay_differs"  # the environment answered an expert's actions otherwise than the record says
+    UNASKED = "unasked"  # of an agent that the method does not use
+    SURPLUS = "surplus"  # a success beyond the limit per task
+    MARGIN = "margin"  # the side with the better outcome lacks the better step value by the margin
+    REPLAY_DIFFERS = "replay_differs"  # the environment's observations differ from the expert's record
 
 
 class Drop(Record):
-    """Something that was not used, and why; `ids` name the trajectories (or the task) it concerns."""
+    """A candidate pair or trajectory that was not used; `ids` are the digests of the trajectories concerned."""
 
     task_id: str
     reason: DropReason
@@ -225,9 +225,10 @@ class Drop(Record):
 
 
 class EvalRecord(Record):
-    """One evaluated episode, as statistics see it; `environment` names what answered, with its version.
+    """One evaluated episode, as input of the statistics.
 
-    `samples`: of how many episodes of the task it is the best; written down only where that is more than one.
+    `environment` is the environment's name and version, `turns` the number of turns. `samples`: the episode is the best
+    of so many (Best-of-N); omitted from JSON if 1.
     """
 
     task_id: str
@@ -258,7 +259,7 @@ class Estimate(Record):
 
 
 class Cell(Record):
-    """One cell of a table: what was measured (None: not run) beside what the paper printed (None: not printed)."""
+    """One cell of a table: the estimate (None: not run) and the paper's number (None: not printed)."""
 
     row: str
     column: str
@@ -285,7 +286,10 @@ class Workload(Record):
 
 
 class Provenance(Record):
-    """Who made a result from what: written beside every stage's outputs as `provenance.json`."""
+    """How the outputs of a stage were made, written next to them as `provenance.json`.
+
+    `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time.
+    """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     stage: str

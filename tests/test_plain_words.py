@@ -17,8 +17,7 @@ RETIRED = {
 ALLOWED = {"not_found"}
 #: Rooms whose names have not been changed yet.
 PENDING = (
-    "chat", "config", "envs", "report", "stages", "train", "workflow",
-    "cli.py", "progress.py", "rollout.py", "seeds.py", "types.py",
+    "chat", "config", "envs", "report", "stages", "train", "workflow", "cli.py",
 )  # fmt: skip
 
 
