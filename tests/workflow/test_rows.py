@@ -1,0 +1,59 @@
+"""No row without its method: the stages that make a row what it is called are in the plan of every suite."""
+
+from pathlib import Path
+
+import pytest
+
+from coevolve.config.suite import load_suite
+from coevolve.workflow.branch import Branch
+from coevolve.workflow.plan import Plan
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SUITES = ("smoke", "smoke_methods", "micro", "micro_methods", "paper", "reviewer", "base_models")
+#: The stages that run on a method's own branch, by how it learns.
+LEARNS = {
+    "preference": ["pairs", "train"],
+    "steps": ["steps", "train"],
+    "selected": ["select", "rft_train"],
+    "ppo": ["ppo"],
+    "grpo": ["grpo"],
+}
+
+
+def jobs_of(plan, method):
+    """(stage, environment, agent, iteration) of every job on the method's own branches."""
+    targets = list(plan.evaluations(method).values())
+    return {
+        (stage, wildcards["env"], wildcards.get("agent", "target"), branch.iteration)
+        for stage, wildcards in plan.jobs(targets)
+        if "branch" in wildcards and (branch := Branch.parse(wildcards["branch"])).method == method
+    }
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_the_stages_that_make_a_row_are_in_the_plan(name):
+    suite = load_suite(CONFIGS / f"{name}.yaml")
+    plan = Plan(suite.about())
+    for method in suite.methods:
+        recipe = suite.recipes[method]
+        jobs = jobs_of(plan, method)
+        for env in suite.envs:
+            for agent, spec in recipe.agents.items():
+                learns = bool(spec.trains_on) or (recipe.learns != "preference" and agent == "target")
+                for stage in LEARNS[recipe.learns] if learns and plan.iterations(env, method) else ():
+                    made = [job for job in jobs if job[:3] == (stage, env, agent)]
+                    assert made, f"{name}: {method} on {env} never runs `{stage}` for its {agent} agent"
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_trained_failure_agent_explores(name):
+    """With one iteration co-evolving would be `frozen_failure_agent` under another name."""
+    suite = load_suite(CONFIGS / f"{name}.yaml")
+    plan = Plan(suite.about())
+    for env in suite.envs if "coevolve" in suite.methods else ():
+        explored = {
+            iteration
+            for stage, e, agent, iteration in jobs_of(plan, "coevolve")
+            if (stage, e, agent) == ("rollout", env, "failure")
+        }
+        assert max(explored, default=0) >= 2, f"{name}: the failure agent on {env} never explores after it was trained"
