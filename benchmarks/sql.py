@@ -32,10 +32,10 @@ from coevolve.config.suite import load_suite
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import InterCodeSql
-from coevolve.envs.intercode_sql.golds import Golds, item_of
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries, item_of
+from coevolve.envs.intercode_sql.question_templates import expert_turns
 from coevolve.envs.intercode_sql.reward import reward
-from coevolve.envs.intercode_sql.server import Server
-from coevolve.envs.intercode_sql.templates import solution
+from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.types import Task
 
 ROOT = Path(__file__).parents[1]
@@ -66,7 +66,7 @@ class Shared:
     def start(self, task: Task) -> str:
         """Go to the task's database."""
         item = item_of(task)
-        self._gold = item.gold
+        self._gold = item.gold_query
         self._cursor.execute(f"use {item.database}")
         return item.question
 
@@ -114,18 +114,20 @@ def main() -> None:
     assert isinstance(settings, InterCodeSqlConfig)
     asked = tasks.items(settings)
     played = [asked[number % len(asked)] for number in range(options.episodes)]
-    with Server(settings.server, Path(settings.dump.path)) as server:
+    with DatabaseServer(settings.server, Path(settings.dump.path)) as server:
         rows = measure(server, settings, suite.quirks, played)
         print(f"{server.identity}\n{tabulate(rows, headers=HEADERS, floatfmt='.2f')}")
         print(f"upstream's restart between phases: {restart(server):.2f} s; sessions need none")
 
 
-def measure(server: Server, settings: InterCodeSqlConfig, quirks: Quirks, played: Sequence[Task]) -> list[list[object]]:
+def measure(
+    server: DatabaseServer, settings: InterCodeSqlConfig, quirks: Quirks, played: Sequence[Task]
+) -> list[list[object]]:
     """The table: upstream's pattern, then the kit's with ever more sessions."""
     with upstream(server) as player:
         slow = play([player], played)
     rows = [slow.row("upstream", 1, slow.total)]
-    with closing(Golds(server)) as golds:
+    with closing(GoldQueries(server)) as golds:
         for sessions in SESSIONS:
             envs = [InterCodeSql(server, golds, settings, quirks, server.identity) for _ in range(sessions)]
             rows.append(play(envs, played).row("coevolve", sessions, slow.total))
@@ -135,7 +137,7 @@ def measure(server: Server, settings: InterCodeSqlConfig, quirks: Quirks, played
 
 
 @contextmanager
-def upstream(server: Server) -> Iterator[Shared]:
+def upstream(server: DatabaseServer) -> Iterator[Shared]:
     """Upstream's pattern on the socket and account of `server`."""
     with server.connect() as ours:
         place = {"unix_socket": ours.unix_socket, "user": ours.user.decode()}
@@ -169,7 +171,7 @@ def episodes(player: Player, waiting: queue.SimpleQueue[Task], times: Times) -> 
 
 def episode(player: Player, task: Task, times: Times) -> None:
     times.resets.append(seconds(lambda: player.start(task)))
-    for text in solution(task):
+    for text in expert_turns(task):
         action = text.partition("Action:")[2].strip()
         times.steps.append(seconds(lambda action=action: player.step(action)))
 
@@ -180,7 +182,7 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def restart(server: Server) -> float:
+def restart(server: DatabaseServer) -> float:
     """Seconds to stop the server and start it again."""
     began = time.perf_counter()
     server.close()

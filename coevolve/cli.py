@@ -327,16 +327,17 @@ def _replay_sciworld(options: argparse.Namespace) -> int:
 
 
 def _replay_sql(options: argparse.Namespace) -> int:
-    from coevolve.envs.intercode_sql import engine, recorded
+    from coevolve.envs.intercode_sql import recorded_runs
+    from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 
-    engines = [options.engine] if options.engine else engine.ANY.engine
-    server = engine.ANY.model_copy(update={"engine": engines, "address": options.server})
-    report = recorded.replay(options.recorded, server, options.dump, options.items, options.limit)
+    engines = [options.engine] if options.engine else DEFAULT_CONFIG.engine
+    server = DEFAULT_CONFIG.model_copy(update={"engine": engines, "address": options.server})
+    report = recorded_runs.replay(options.recorded, server, options.dump, options.items, options.limit)
     for kind in report.by_class:
-        for difference in report.first(kind, 1):
+        for difference in report.examples(kind, 1):
             print(f"{kind}, item {difference.item}, turn {difference.turn}: {difference.pair.statement}")
-            print(f"recorded: {difference.pair.recorded}\nanswered: {difference.pair.seen}")
-    print(report.last_line())
+            print(f"recorded: {difference.pair.recorded}\nanswered: {difference.pair.current}")
+    print(report.summary_line())
     return 0
 
 
@@ -365,9 +366,9 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _import_ipr(options: argparse.Namespace) -> int:
-    from coevolve.envs.intercode_sql import ipr
+    from coevolve.envs.intercode_sql import ipr_archives
 
-    for name, sha256 in ipr.unpack(options.archives, options.out).items():
+    for name, sha256 in ipr_archives.unpack(options.archives, options.out).items():
         print(f"{options.out / name}  sha256 {sha256}")
     return 0
 

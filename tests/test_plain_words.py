@@ -15,10 +15,25 @@ RETIRED = {
     "shelf", "somebody", "tell", "tells", "theirs", "told", "turnstile", "worlds", "worth", "worths",
 }  # fmt: skip
 ALLOWED = {"not_found"}
-#: Rooms whose names have not been changed yet.
+#: Rooms and modules whose names have not been changed yet, by their path under `coevolve/`.
 PENDING = (
-    "chat", "config", "envs", "report", "stages", "train", "workflow", "cli.py",
-)  # fmt: skip
+    "chat",
+    "config",
+    "envs/base.py",
+    "envs/experts.py",
+    "envs/registry.py",
+    "envs/replay.py",
+    "envs/sciworld",
+    "envs/task_split.py",
+    "envs/webshop",
+    "envs/worker_process.py",
+    "envs/workers.py",
+    "report",
+    "stages",
+    "train",
+    "workflow",
+    "cli.py",
+)
 
 
 def names_in(tree: ast.Module) -> set[str]:
@@ -43,7 +58,11 @@ def retired(name: str) -> bool:
     return name not in ALLOWED and bool(parts & RETIRED)
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[1] not in PENDING], ids=str)
+def pending(path: Path) -> bool:
+    return any(path.is_relative_to(Path("coevolve", room)) for room in PENDING)
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if not pending(path)], ids=str)
 def test_retired_words_are_in_no_name(path):
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     assert sorted(name for name in names_in(tree) if retired(name)) == []

@@ -182,11 +182,11 @@ def _apptainer() -> str:
 
 
 def _server(section: SqlServerConfig | None) -> str:
-    from coevolve.envs.intercode_sql import engine
+    from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
 
     if section and section.address:
         return f"{section.address}, asked when a job first connects"
-    return engine.find(section or engine.ANY).identity()
+    return find_server_program(section or DEFAULT_CONFIG).identity()
 
 
 def _sciworld() -> str:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from coevolve.envs.base import Selection, Setup
 from coevolve.envs.experts import Experts
 from coevolve.envs.intercode_sql import env, tasks
-from coevolve.envs.intercode_sql import experts as guides
+from coevolve.envs.intercode_sql import experts as sql_experts
 from coevolve.types import Task
 
 
@@ -19,7 +19,7 @@ def select(setup: Setup) -> Selection:
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     """Experts, played on the server or read."""
-    return guides.experts(setup, wanted)
+    return sql_experts.experts(setup, wanted)
 
 
 def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[env.InterCodeSql]]:

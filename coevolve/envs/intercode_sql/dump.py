@@ -1,4 +1,4 @@
-"""What a dump made by mysqldump holds, read without a server: databases, tables, columns and rows."""
+"""Parser of a mysqldump file: databases, tables, columns and rows, without a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 Value = str | float | None
 
-#: Types of columns; those of dates and times are in neither.
+#: Column types; types of dates and times are in neither set.
 TEXT = frozenset({"char", "varchar", "text"})
 NUMERIC = frozenset({"int", "bigint", "smallint", "tinyint", "float", "double", "decimal"})
 _STATEMENT = re.compile(
@@ -21,15 +21,15 @@ _STATEMENT = re.compile(
 _COLUMN = re.compile(r"^  `([^`]+)` (\w+)", re.MULTILINE)
 _ROW = re.compile(r"\(((?:'(?:[^'\\]|\\.|'')*'|[^()'])*)\)", re.DOTALL)
 _FIELD = re.compile(r"'((?:[^'\\]|\\.|'')*)'|([^,']+)", re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)|''", re.DOTALL)
-_CONTROL = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "Z": "\x1a"}
+_ESCAPE = re.compile(r"\\(.)|''", re.DOTALL)
+_CONTROL_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "Z": "\x1a"}
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of a database: its columns with their types, and its rows in the order in which they were dumped.
+class DumpTable:
+    """A table of a database: column types by column name, and rows in the dump's order.
 
-    Names are the server's own under `lower_case_table_names=1`: those of tables are in lower case.
+    Table names are in lower case, as on a server with `lower_case_table_names=1`.
     """
 
     database: str
@@ -38,20 +38,20 @@ class Table:
     rows: tuple[tuple[Value, ...], ...]
 
     def values(self, column: str) -> list[Value]:
-        """What stands in a column, row by row; numbers where its type is numeric."""
+        """Values of a column, row by row; numbers if its type is numeric."""
         index = list(self.columns).index(column)
         return [row[index] for row in self.rows]
 
 
 def databases(dump: Path) -> tuple[str, ...]:
     """Names of the databases, in the dump's order."""
-    found = (match["database"] for match in _STATEMENT.finditer(dump.read_text(encoding="utf-8")))
-    return tuple(name for name in found if name)
+    names = (match["database"] for match in _STATEMENT.finditer(dump.read_text(encoding="utf-8")))
+    return tuple(name for name in names if name)
 
 
-def tables(dump: Path) -> tuple[Table, ...]:
-    """All tables that hold rows, in the dump's order."""
-    found: list[Table] = []
+def tables(dump: Path) -> tuple[DumpTable, ...]:
+    """All tables with rows, in the dump's order."""
+    parsed: list[DumpTable] = []
     database, name, columns = "", "", {}
     for match in _STATEMENT.finditer(dump.read_text(encoding="utf-8")):
         if match["database"]:
@@ -60,8 +60,8 @@ def tables(dump: Path) -> tuple[Table, ...]:
             name, columns = match["table"].lower(), dict(_COLUMN.findall(match["columns"]))
         else:
             rows = tuple(tuple(_fields(row, columns)) for row in _ROW.findall(match["rows"]))
-            found.append(Table(database, name, columns, rows))
-    return tuple(found)
+            parsed.append(DumpTable(database, name, columns, rows))
+    return tuple(parsed)
 
 
 def _fields(row: str, columns: dict[str, str]) -> Iterator[Value]:
@@ -71,4 +71,7 @@ def _fields(row: str, columns: dict[str, str]) -> Iterator[Value]:
         elif kind in NUMERIC:
             yield float(bare or quoted)
         else:
-            yield _ESCAPED.sub(lambda match: _CONTROL.get(match[1], match[1]) if match[1] else "'", quoted) or bare
+            yield (
+                _ESCAPE.sub(lambda match: _CONTROL_CHARACTERS.get(match[1], match[1]) if match[1] else "'", quoted)
+                or bare
+            )

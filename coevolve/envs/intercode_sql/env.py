@@ -1,4 +1,4 @@
-"""InterCodeSQL as an environment: a question, statements against a real server, and the last result handed in."""
+"""The InterCodeSQL environment: a question, SQL statements on a real server, and submission of the last result."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, StepResult, cut
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.golds import Golds, Item, fingerprint, item_of
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, fingerprint, item_of
 from coevolve.envs.intercode_sql.reward import reward
-from coevolve.envs.intercode_sql.server import Server
-from coevolve.envs.intercode_sql.session import Answer, Session
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
 from coevolve.storage import files
 from coevolve.types import Task
 
@@ -29,50 +29,58 @@ _SUBMIT = re.compile(r"submit\.?", re.IGNORECASE)
 
 
 class InterCodeSql:
-    """One environment: a session of its own on `server`. Implements `coevolve.envs.base.Env`.
+    """One environment with its own session on `server`. Implements `coevolve.envs.base.Env`.
 
-    `start` answers with the question alone, as IPR does. The reward is 0 until the last result is submitted. Under
-    `sql_wrapper` "lenient", `submit` anywhere in an action submits, only the first line of the SQL runs, and a
-    statement without a result set is not understood (SPEC section 4, no. 9); "exact" reads it as a person would.
+    `start` returns the question alone, like IPR's environment. The reward is 0 until the last result is submitted.
+    With `sql_wrapper` "lenient", `submit` anywhere in an action submits, only the first line of the SQL is executed,
+    and a statement without a result set is answered by `NOT_UNDERSTOOD` (SPEC section 4, no. 9). With "exact", the
+    whole action must be `submit`, all lines are executed, and such a statement is answered by `NO_ROWS`.
     """
 
-    def __init__(self, server: Server, golds: Golds, config: InterCodeSqlConfig, quirks: Quirks, identity: str) -> None:
-        self._golds = golds
+    def __init__(
+        self,
+        server: DatabaseServer,
+        gold_queries: GoldQueries,
+        config: InterCodeSqlConfig,
+        quirks: Quirks,
+        identity: str,
+    ) -> None:
+        self._gold_queries = gold_queries
         self._config = config
         self._lenient = quirks.sql_wrapper == "lenient"
         self._clipped = quirks.sql_reward == "clipped"
         self._identity = identity
-        self._session = Session(server)
-        self._item: Item | None = None
-        self._answer = Answer(None)
+        self._session = SqlSession(server)
+        self._item: SqlItem | None = None
+        self._result = QueryResult(None)
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
 
     @property
     def identity(self) -> str:
-        """The server with its version, and a fingerprint of all gold rows."""
+        """Name and version of the server, and a fingerprint of all gold rows."""
         return self._identity
 
     def parse(self, text: str) -> str | None:
-        """Everything after the first `Action:` and at most one white-space character, None if there is none."""
-        found = _ACTION.search(text)
-        return found[1] if found else None
+        """The text after the first `Action:` and at most one white-space character, None without that label."""
+        match = _ACTION.search(text)
+        return match[1] if match else None
 
     def start(self, task: Task) -> str:
-        """A new session on the task's database; raises `UserError` for a task that is none of this environment's."""
+        """Open a session on the task's database; returns the question. Raises `UserError` for an unsuitable task."""
         item = item_of(task)
         self._session.use(item.database)
-        self._item, self._answer = item, Answer(None)
+        self._item, self._result = item, QueryResult(None)
         self._last = StepResult(observation=item.question, reward=0.0, score=0.0, done=False)
         return item.question
 
     def step(self, action: str | None) -> StepResult:
-        """Run the statement in `action`, or hand in the last result; None and anything else are not understood."""
+        """Execute the statement in `action`, or submit the last result; answers `NOT_UNDERSTOOD` to anything else."""
         if self._item is None or self._last.done:
-            self._last = self._said(OVER, done=True)
-        elif self._submits(action or ""):
+            self._last = self._unrewarded(OVER, done=True)
+        elif self._is_submission(action or ""):
             self._last = self._submit(self._item)
         else:
-            self._last = self._said(self._ask(self._statement(action or "")))
+            self._last = self._unrewarded(self._execute(self._statement(action or "")))
         return self._last
 
     def step_limit(self, task: Task) -> int:
@@ -80,34 +88,35 @@ class InterCodeSql:
         return self._config.step_limit
 
     def close(self) -> None:
-        """End the session; the server is closed by whoever made it."""
+        """End the session; the server stays open."""
         self._session.close()
 
-    def _submits(self, action: str) -> bool:
+    def _is_submission(self, action: str) -> bool:
         return "submit" in action if self._lenient else _SUBMIT.fullmatch(action.strip()) is not None
 
     def _statement(self, action: str) -> str:
-        """The SQL to run, empty if there is none."""
+        """The SQL to execute, empty without a SQL block."""
         block = _SQL.search(action)
         statement = block[1].strip() if block else ""
         return statement.split("\n", 1)[0] if self._lenient else statement
 
-    def _ask(self, statement: str) -> str:
+    def _execute(self, statement: str) -> str:
+        """The observation after `statement`."""
         if not statement:
             return NOT_UNDERSTOOD
-        self._answer = self._session.ask(statement)
-        if self._answer.rows is None and not self._answer.error:
+        self._result = self._session.execute(statement)
+        if self._result.rows is None and not self._result.error:
             return NOT_UNDERSTOOD if self._lenient else NO_ROWS
-        text = _in_words(self._answer)
-        return self._cut(f"{text}\n" if self._answer.error and "Unknown" not in text else text)
+        text = _result_text(self._result)
+        return self._cut(f"{text}\n" if self._result.error and "Unknown" not in text else text)
 
-    def _submit(self, item: Item) -> StepResult:
-        text, score = _in_words(self._answer), reward(self._answer.rows, self._golds.rows(item))
-        return StepResult(
-            observation=text if self._lenient else self._cut(text), reward=self._paid(score), score=score, done=True
-        )
+    def _submit(self, item: SqlItem) -> StepResult:
+        text, score = _result_text(self._result), reward(self._result.rows, self._gold_queries.rows(item))
+        observation = text if self._lenient else self._cut(text)
+        return StepResult(observation=observation, reward=self._protocol_reward(score), score=score, done=True)
 
-    def _paid(self, score: float) -> float:
+    def _protocol_reward(self, score: float) -> float:
+        """The reward for upstream's raw `score`, in [-1, 1], under the configuration and the protocol."""
         if self._config.reward == "binary":
             return 1.0 if score == 1.0 else 0.0
         return max(0.0, score) if self._clipped else score
@@ -115,26 +124,27 @@ class InterCodeSql:
     def _cut(self, text: str) -> str:
         return cut(text, self._config.observation_length)
 
-    def _said(self, text: str, done: bool = False) -> StepResult:
+    def _unrewarded(self, text: str, done: bool = False) -> StepResult:
+        """An observation that leaves reward and score unchanged."""
         return StepResult(observation=text, reward=self._last.reward, score=self._last.score, done=done)
 
 
 @contextlib.contextmanager
 def pool(config: InterCodeSqlConfig, quirks: Quirks, n: int) -> Iterator[list[InterCodeSql]]:
-    """`n` environments on one server, to be used from up to `n` threads; the server ends with the block.
+    """`n` environments on one server, for use from up to `n` threads; the server is closed on exit.
 
-    All golds of the suite's items are computed first: the fingerprint over their rows is part of the identity.
+    All gold queries of the suite's items are executed first: the fingerprint of their rows is part of the identity.
     """
     dump = files.verified(Path(config.dump.path), config.dump.sha256, "dump")
-    with Server(config.server, dump) as server, contextlib.ExitStack() as stack:
-        golds = stack.enter_context(contextlib.closing(Golds(server)))
-        identity = f"{server.identity} (rows {fingerprint(golds, tasks.items(config))})"
-        envs = [InterCodeSql(server, golds, config, quirks, identity) for _ in range(n)]
+    with DatabaseServer(config.server, dump) as server, contextlib.ExitStack() as stack:
+        gold_queries = stack.enter_context(contextlib.closing(GoldQueries(server)))
+        identity = f"{server.identity} (rows {fingerprint(gold_queries, tasks.items(config))})"
+        envs = [InterCodeSql(server, gold_queries, config, quirks, identity) for _ in range(n)]
         for env in envs:
             stack.callback(env.close)
         yield envs
 
 
-def _in_words(answer: Answer) -> str:
-    """What upstream prints of a result: the list of rows, the error, or `None`."""
-    return f"Error executing query: {answer.error}" if answer.error else str(answer.rows)
+def _result_text(result: QueryResult) -> str:
+    """The text that upstream prints for a result: the list of rows, the error, or `None`."""
+    return f"Error executing query: {result.error}" if result.error else str(result.rows)

@@ -1,6 +1,6 @@
-"""MariaDB's answers in MySQL 8's words, where the two say the same thing: names of clauses, types of columns.
+"""Rewrites MariaDB's messages and column descriptions as MySQL 8 prints them, where both mean the same.
 
-What is left differs in substance (row order, checks of GROUP BY, syntax), so that results on MariaDB stay apart.
+The remaining differences (row order, checks of GROUP BY, syntax) are real, so results on MariaDB are not comparable.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 Rows = list[tuple[Any, ...]]
 
-#: MySQL's names for the places where a column was not found or is ambiguous.
+#: MySQL's names of the clauses in which a column is unknown or ambiguous, by MariaDB's.
 _CLAUSES = {
     "SELECT": "field list",
     "WHERE": "where clause",
@@ -26,20 +26,20 @@ _PHRASES = {
     " (max_statement_time exceeded)": ", maximum statement execution time exceeded",
 }
 _CLAUSE = re.compile(rf"(?<= in )('?)({'|'.join(_CLAUSES)})\1(?=$| is ambiguous$)")
-_WIDTH = re.compile(r"\b((?:tiny|small|medium|big)?int)\(\d+\)")
-_COLUMNS = re.compile(r"\s*(?:desc|describe|explain|show\s+(?:full\s+)?(?:columns|fields))\b", re.IGNORECASE)
+_DISPLAY_WIDTH = re.compile(r"\b((?:tiny|small|medium|big)?int)\(\d+\)")
+_DESCRIBES_COLUMNS = re.compile(r"\s*(?:desc|describe|explain|show\s+(?:full\s+)?(?:columns|fields))\b", re.IGNORECASE)
 
 
-def error(message: str) -> str:
-    """A server's message as MySQL words it."""
-    renamed = _CLAUSE.sub(lambda found: f"{found[1]}{_CLAUSES[found[2]]}{found[1]}", message)
-    for theirs, mysqls in _PHRASES.items():
-        renamed = renamed.replace(theirs, mysqls)
-    return renamed
+def mysql_error_message(message: str) -> str:
+    """MariaDB's error message in MySQL's wording."""
+    message = _CLAUSE.sub(lambda match: f"{match[1]}{_CLAUSES[match[2]]}{match[1]}", message)
+    for mariadb_phrase, mysql_phrase in _PHRASES.items():
+        message = message.replace(mariadb_phrase, mysql_phrase)
+    return message
 
 
-def rows(statement: str, answer: Rows) -> Rows:
-    """The rows of a statement that describes columns without display widths, which MySQL 8 dropped; others as is."""
-    if not _COLUMNS.match(statement):
-        return answer
-    return [tuple(_WIDTH.sub(r"\1", cell) if isinstance(cell, str) else cell for cell in row) for row in answer]
+def mysql_rows(statement: str, rows: Rows) -> Rows:
+    """`rows`, without the display widths that MySQL 8 dropped if `statement` describes columns."""
+    if not _DESCRIBES_COLUMNS.match(statement):
+        return rows
+    return [tuple(_DISPLAY_WIDTH.sub(r"\1", cell) if isinstance(cell, str) else cell for cell in row) for row in rows]

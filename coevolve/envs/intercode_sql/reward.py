@@ -1,4 +1,4 @@
-"""InterCode's reward: how many rows agree, and how well their order does."""
+"""InterCode's reward: the share of common rows, times the rank correlation of their order."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from typing import Any
 
 
 def reward(answer: list[tuple[Any, ...]] | None, gold: list[tuple[Any, ...]]) -> float:
-    """Upstream's raw reward in [-1, 1]; an `answer` of None (an error, no result set) earns 0.
+    """Upstream's raw reward in [-1, 1]; 0 for an `answer` of None (an error, or no result set).
 
     Rows are compared as `str(row)`. The share of common rows (multiset intersection over union, 1 if both are empty) is
     multiplied by Kendall's tau-b between the common rows in the answer's order and in the gold's, and rounded to two
-    digits. Where tau is not defined, as for a single common row, the share stays as it is.
+    digits. If tau is undefined, as for a single common row, the reward is the share.
     """
     share = overlap(answer, gold)
-    ours, golds = [str(row) for row in answer or ()], [str(row) for row in gold]
-    common = Counter(ours) & Counter(golds)
-    tau = kendall_tau_b(_only(ours, common), _only(golds, common))
+    answer_rows, gold_rows = [str(row) for row in answer or ()], [str(row) for row in gold]
+    common = Counter(answer_rows) & Counter(gold_rows)
+    tau = kendall_tau_b(_first_occurrences(answer_rows, common), _first_occurrences(gold_rows, common))
     return share if math.isnan(tau) else _two_digits(tau * share)
 
 
 def overlap(answer: list[tuple[Any, ...]] | None, gold: list[tuple[Any, ...]]) -> float:
-    """Share of common rows, in [0, 1]: the reward in whatever order the rows are, which is what was paid in 2023."""
+    """Share of common rows, in [0, 1]; in 2023 this was upstream's whole reward, whatever the rows' order."""
     if answer is None:
         return 0.0
-    ours, golds = Counter(map(str, answer)), Counter(map(str, gold))
-    union = ours | golds
-    return (ours & golds).total() / union.total() if union else 1.0
+    answer_rows, gold_rows = Counter(map(str, answer)), Counter(map(str, gold))
+    union = answer_rows | gold_rows
+    return (answer_rows & gold_rows).total() / union.total() if union else 1.0
 
 
 def kendall_tau_b(x: Sequence[str], y: Sequence[str]) -> float:
-    """Kendall's tau-b of two equally long sequences, NaN where all of either is tied; equal to scipy's to the last bit.
+    """Kendall's tau-b of two sequences of equal length; NaN if all elements of one are tied.
 
-    Strings rank by code point. Takes n log n comparisons: discordant pairs are inversions of `y` once sorted by `x`.
+    Equal to `scipy.stats.kendalltau` to the last bit. Strings are ordered by code point. Discordant pairs are counted
+    as the inversions of `y` after sorting by `x`, in n log n comparisons.
     """
     total = math.comb(len(x), 2)
     tied_x, tied_y, tied_both = _ties(x), _ties(y), _ties(zip(x, y, strict=True))
@@ -55,17 +56,17 @@ def _ties(items: Iterable[object]) -> int:
     return sum(math.comb(count, 2) for count in Counter(items).values())
 
 
-def _only(rows: Iterable[str], kept: Counter[str]) -> list[str]:
-    """The first `kept[row]` occurrences of each row, in order."""
-    left = kept.copy()
-    taken = []
+def _first_occurrences(rows: Iterable[str], counts: Counter[str]) -> list[str]:
+    """The first `counts[row]` occurrences of each row, in order."""
+    left = counts.copy()
+    selected = []
     for row in rows:
         if left[row] > 0:
             left[row] -= 1
-            taken.append(row)
-    return taken
+            selected.append(row)
+    return selected
 
 
 def _two_digits(value: float) -> float:
-    # Upstream rounds a numpy float, which scales first: 0.175 becomes 0.18 where Python's own float becomes 0.17.
+    # Upstream rounds a numpy float, which is scaled first: numpy rounds 0.175 to 0.18, Python's float to 0.17.
     return round(value * 100) / 100

@@ -1,4 +1,4 @@
-"""A database server for the kit's sessions: a private one on the dump, or one at an address the user gives."""
+"""A database server for sessions: a private server on the dump, or one at a configured address."""
 
 from __future__ import annotations
 
@@ -12,39 +12,46 @@ from typing import Any, Self, TypeAlias
 import pymysql
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql import address, datadir, engine, settings
+from coevolve.envs.intercode_sql import data_directory, external_server, server_options
 from coevolve.envs.intercode_sql import dump as dumps
 from coevolve.envs.intercode_sql.config import Flavour, SqlServerConfig
-from coevolve.envs.intercode_sql.process import Directory, Process, own
+from coevolve.envs.intercode_sql.data_directory import DataDirectoryTemplate
+from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess, chown_to_server_user
+from coevolve.envs.intercode_sql.server_program import (
+    ServerProgram,
+    find_server_program,
+    parse_version,
+    server_identity,
+)
 from coevolve.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-#: What a connection waits beyond a statement's time limit before it gives a silent server up.
+#: Seconds beyond a statement's time limit after which a connection without a response is given up.
 GRACE_SECONDS = 5.0
 UNKNOWN_DATABASE = 1049
-#: Error numbers from here on are the client's own: the server did not answer.
-CLIENT_ERRORS = 2000
+#: Error numbers from here on are raised by the client: the server did not respond.
+MIN_CLIENT_ERROR = 2000
 
 Connection: TypeAlias = "pymysql.Connection[pymysql.cursors.Cursor]"
 
 
-class SilentError(EnvError):
-    """The server does not answer at all."""
+class NoResponseError(EnvError):
+    """The server does not respond to a connection attempt."""
 
 
-class Server:
-    """A private server on the dump's databases, started when first needed and again after it died.
+class DatabaseServer:
+    """A private server on the dump's databases, started at the first connection and restarted after a crash.
 
-    With `config.address` nothing is started: connections go there, once the server was found to hold the databases and
-    the account to be unable to write. Any number of threads may connect. A context manager that closes the server.
+    With `config.address`, connections go to that server, and none is started; the first connection checks that it holds
+    the databases and that the account cannot write. Thread-safe. As a context manager it closes the server.
     """
 
     def __init__(self, config: SqlServerConfig, dump: Path) -> None:
         self.config = config
         self._dump = dump
         self._lock = threading.Lock()
-        self._process: Process | None = None
+        self._process: ServerProcess | None = None
         self._version: tuple[Flavour, str] | None = None
 
     def __enter__(self) -> Self:
@@ -55,13 +62,13 @@ class Server:
 
     @property
     def identity(self) -> str:
-        """Name and version as the server itself says: "MySQL 9.7.4", "MariaDB 10.11.18, non-comparable"."""
-        return engine.identity(*self._asked_version())
+        """Name and version that the server reports: "MySQL 9.7.4", "MariaDB 10.11.18, non-comparable"."""
+        return server_identity(*self._reported_version())
 
     @property
     def comparable(self) -> bool:
-        """Whether results may stand beside those of MySQL."""
-        return self._asked_version()[0] == "mysql"
+        """Whether results are comparable with those of MySQL."""
+        return self._reported_version()[0] == "mysql"
 
     @property
     def pid(self) -> int | None:
@@ -70,139 +77,145 @@ class Server:
         return process.pid if process else None
 
     def databases(self) -> tuple[str, ...]:
-        """The dump's databases, spelled as there."""
+        """Names of the dump's databases, in its spelling."""
         return dumps.databases(self._dump)
 
     def connect(self, database: str = "") -> Connection:
-        """A connection of the reading account, with autocommit and the configured limits; starts the server if need be.
+        """A connection of the reading account, with autocommit and the configured limits; starts the server if needed.
 
-        Raises `EnvError` if there is no server to be had, `UserError` for a database it does not hold.
+        Raises `EnvError` if no server accepts the connection, `UserError` for an unknown database.
         """
         if self.config.address is not None:
             return self._connect_to_address(self.config.address, database)
-        process = self._running()
+        process = self._running_process()
         try:
-            return self._open(database, **_socket(process))
-        except SilentError as error:
-            logger.warning("the database server is started again: %s", error)
-            self._end(process)
-            return self._open(database, **_socket(self._running()))
+            return self._open(database, **_socket_arguments(process))
+        except NoResponseError as error:
+            logger.warning("the database server is restarted: %s", error)
+            self._stop(process)
+            return self._open(database, **_socket_arguments(self._running_process()))
 
     def close(self) -> None:
-        """End the private server; harmless when called twice. The next connection would start it again."""
+        """Stop the private server; calling it again has no effect. The next connection starts another server."""
         if self._process is not None:
-            self._end(self._process)
+            self._stop(self._process)
 
-    def _asked_version(self) -> tuple[Flavour, str]:
+    def _reported_version(self) -> tuple[Flavour, str]:
         if self._version is None:
             with self.connect() as connection:
-                self._version = _version(connection)
+                self._version = _query_version(connection)
         return self._version
 
-    def _connect_to_address(self, place: str, database: str) -> Connection:
-        connection = self._open(database, **address.arguments(place))
+    def _connect_to_address(self, address: str, database: str) -> Connection:
+        connection = self._open(database, **external_server.connection_arguments(address))
         try:
             with self._lock:
                 if self._version is None:
-                    address.check(connection, place, self.databases())
-                    self._version = self._listed(_version(connection))
+                    external_server.check_server(connection, address, self.databases())
+                    self._version = self._require_listed(_query_version(connection))
             with connection.cursor() as cursor:
-                for name, value in settings.limits(self._version[0], self.config).items():
+                for name, value in server_options.statement_limits(self._version[0], self.config).items():
                     cursor.execute(f"SET SESSION {name} = {value}")
         except pymysql.MySQLError as error:
-            raise EnvError(f"the database server at {place} failed: {error.args[-1]}") from error
+            raise EnvError(f"the database server at {address} failed: {error.args[-1]}") from error
         return connection
 
-    def _listed(self, version: tuple[Flavour, str]) -> tuple[Flavour, str]:
-        """`version`, if the configuration takes such a server."""
+    def _require_listed(self, version: tuple[Flavour, str]) -> tuple[Flavour, str]:
+        """`version`; raises `UserError` if the configuration does not list its flavour."""
         if version[0] not in self.config.engine:
-            found = engine.identity(*version)
-            raise UserError(f"`server.address`: {found} answers there, which `server.engine` does not list.")
+            identity = server_identity(*version)
+            raise UserError(f"`server.address`: {identity} answers there, which `server.engine` does not list.")
         return version
 
-    def _open(self, database: str, **place: Any) -> Connection:
+    def _open(self, database: str, **endpoint: Any) -> Connection:
         seconds = self.config.statement_seconds + GRACE_SECONDS
         try:
             return pymysql.connect(
-                **place,
+                **endpoint,
                 database=database or None,
                 autocommit=True,
                 read_timeout=seconds,
                 write_timeout=seconds,
                 # Preparing for TLS takes 50 times as long as connecting to a socket.
-                ssl_disabled="unix_socket" in place,
+                ssl_disabled="unix_socket" in endpoint,
             )
         except pymysql.MySQLError as error:
             if error.args[0] == UNKNOWN_DATABASE:
-                raise UserError(f"the database server holds no database `{database}`; correct the task's.") from None
-            kind = EnvError if error.args[0] < CLIENT_ERRORS else SilentError
-            raise kind(f"the database server took no connection: {error.args[-1]}") from error
+                raise UserError(f"the database server has no database `{database}`; correct the task's.") from None
+            kind = EnvError if error.args[0] < MIN_CLIENT_ERROR else NoResponseError
+            raise kind(f"the database server refused a connection: {error.args[-1]}") from error
 
-    def _running(self) -> Process:
+    def _running_process(self) -> ServerProcess:
         with self._lock:
-            if self._process is not None and self._process.ended():
-                self._process.end()
+            if self._process is not None and self._process.has_ended():
+                self._process.stop()
                 self._process = None
             if self._process is None:
-                self._process = start(self.config, self._dump)
+                self._process = start_server(self.config, self._dump)
             return self._process
 
-    def _end(self, process: Process) -> None:
-        """End `process` unless another thread has done so and started the next."""
+    def _stop(self, process: ServerProcess) -> None:
+        """Stop `process` unless another thread has already replaced it."""
         with self._lock:
             if self._process is process:
-                self._process.end()
+                self._process.stop()
                 self._process = None
 
 
-def start(config: SqlServerConfig, dump: Path) -> Process:
-    """A server on a copy of the template for `dump`, every table of which has answered.
+def start_server(config: SqlServerConfig, dump: Path) -> ServerProcess:
+    """A server on a copy of the template for `dump`, after every table has been read once.
 
-    A template that no server starts from is made anew, once; raises `EnvError` if that does not help.
+    If no server starts from the template, the template is built again, once; then `EnvError` is raised.
     """
-    found = engine.find(config)
-    made = datadir.Template(found, dump)
+    program = find_server_program(config)
+    template = DataDirectoryTemplate(program, dump)
     try:
-        return _start_copy(found, made, config, dump)
+        return _start_on_copy(program, template, config, dump)
     except EnvError as error:
-        logger.warning("the database template is made again: %s", error)
-        made.discard()
-        return _start_copy(found, made, config, dump)
+        logger.warning("the database template is built again: %s", error)
+        template.discard()
+        return _start_on_copy(program, template, config, dump)
 
 
-def _start_copy(found: engine.Engine, made: datadir.Template, config: SqlServerConfig, dump: Path) -> Process:
+def _start_on_copy(
+    program: ServerProgram, template: DataDirectoryTemplate, config: SqlServerConfig, dump: Path
+) -> ServerProcess:
     with contextlib.ExitStack() as undo:
-        directory = Directory()
+        directory = ServerDirectory()
         undo.callback(directory.remove)
-        made.copy(directory.data)
-        limits = settings.limits(found.flavour, config).items()
-        directory.begin.write_text("".join(f"SET GLOBAL {name} = {value};\n" for name, value in limits))
-        own(directory.begin)
-        options = (f"--init-file={directory.begin}", settings.READ_ONLY[found.flavour])
-        process = Process(settings.command(found, directory, directory.data, *options), directory)
-        undo.callback(process.end)
-        _read_all(process, dump)
+        template.copy(directory.data)
+        limits = server_options.statement_limits(program.flavour, config).items()
+        directory.init_file.write_text("".join(f"SET GLOBAL {name} = {value};\n" for name, value in limits))
+        chown_to_server_user(directory.init_file)
+        options = (f"--init-file={directory.init_file}", server_options.READ_ONLY_OPTION[program.flavour])
+        command = server_options.server_command(program, directory, directory.data, *options)
+        process = ServerProcess(command, directory)
+        undo.callback(process.stop)
+        _read_all_tables(process, dump)
         undo.pop_all()
     return process
 
 
-def _read_all(process: Process, dump: Path) -> None:
+def _read_all_tables(process: ServerProcess, dump: Path) -> None:
     """Read every table once; raises `EnvError` if one cannot be read."""
-    with datadir.wait_until_ready(process, settings.ACCOUNT) as connection, connection.cursor() as cursor:
+    with (
+        data_directory.wait_until_ready(process, server_options.ACCOUNT) as connection,
+        connection.cursor() as cursor,
+    ):
         try:
-            for table in datadir.tables(cursor, dumps.databases(dump)):
+            for table in data_directory.table_names(cursor, dumps.databases(dump)):
                 cursor.execute(f"SELECT COUNT(*) FROM {table}")
         except pymysql.MySQLError as error:
-            words = f"{error.args[-1]} {process.directory.last_words()}"
-            raise EnvError(f"the database server cannot read its data: {words}") from error
+            details = f"{error.args[-1]} {process.directory.last_log_lines()}"
+            raise EnvError(f"the database server cannot read its data: {details}") from error
 
 
-def _version(connection: Connection) -> tuple[Flavour, str]:
+def _query_version(connection: Connection) -> tuple[Flavour, str]:
     with connection.cursor() as cursor:
-        # The greeting of MariaDB begins with the version of a MySQL that it wants to be taken for.
+        # The version in MariaDB's handshake begins with a MySQL version, for compatibility.
         cursor.execute("SELECT VERSION()")
-        return engine.parse_version(cursor.fetchall()[0][0])
+        return parse_version(cursor.fetchall()[0][0])
 
 
-def _socket(process: Process) -> dict[str, Any]:
-    return {"unix_socket": str(process.directory.socket), "user": settings.ACCOUNT}
+def _socket_arguments(process: ServerProcess) -> dict[str, Any]:
+    return {"unix_socket": str(process.directory.socket), "user": server_options.ACCOUNT}

@@ -1,4 +1,4 @@
-"""One agent's session on the server: every statement whatsoever ends as an answer."""
+"""One agent's session on the server, in which every statement, whatever it is, ends with a result."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from pymysql.cursors import SSCursor
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import mariadb
-from coevolve.envs.intercode_sql.server import GRACE_SECONDS, Connection, Server
+from coevolve.envs.intercode_sql.server import GRACE_SECONDS, Connection, DatabaseServer
 
-#: Longer statements are not sent: the server would end the connection over a megabyte.
-STATEMENT_LENGTH = 250_000
-#: A result is cut once it is so long, in characters of text and eight for every cell.
-RESULT_LENGTH = 16_000_000
-#: A statement that somebody else ended, as MySQL says it, and (the last one) MariaDB.
-INTERRUPTIONS = (ER.QUERY_INTERRUPTED, ER.SERVER_SHUTDOWN, 1927)
+#: Longer statements, in characters, are not sent: the server closes a connection that sends over a megabyte.
+MAX_STATEMENT_LENGTH = 250_000
+#: A longer result is truncated; in characters of text, plus eight for every cell.
+MAX_RESULT_LENGTH = 16_000_000
+#: Error numbers of a statement that another session ended: MySQL's and (the last one) MariaDB's.
+INTERRUPTION_ERRORS = (ER.QUERY_INTERRUPTED, ER.SERVER_SHUTDOWN, 1927)
 
 TIMED_OUT = "Query execution was interrupted, maximum statement execution time exceeded"
 INTERRUPTED = "Query execution was interrupted"
 NOT_UTF8 = "The result cannot be read as UTF-8"
-TOO_LONG = f"A statement may have {STATEMENT_LENGTH:,} characters"
+TOO_LONG = f"A statement may have {MAX_STATEMENT_LENGTH:,} characters"
 REFUSED = "Access denied; this statement is not for agents"
 
-#: KILL would reach sessions of the same account, and what XA prepares outlives its session.
-_REFUSED = re.compile(r"(?:KILL|XA)\b", re.IGNORECASE)
-#: Comments, and the openings of those that a server reads.
+#: KILL can end other sessions of the same account, and a transaction prepared by XA outlives its session.
+_REFUSED_COMMAND = re.compile(r"(?:KILL|XA)\b", re.IGNORECASE)
+#: White space, comments, and the delimiters of comments whose content the server executes.
 _SKIPPED = re.compile(r"\s|/\*M?!\d*|/\*.*?\*/|\*/|--\s[^\n]*|#[^\n]*", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a statement met: its rows, or the server's message; neither if the statement has no result set."""
+class QueryResult:
+    """Result of a statement: its rows, or the server's error message; neither if it has no result set."""
 
     rows: list[tuple[Any, ...]] | None
     error: str = ""
 
 
-class Session:
-    """One agent at a time on `server`, through a connection that is new for each episode.
+class SqlSession:
+    """A session of one agent at a time on `server`, with a new connection for each episode.
 
-    Nothing of an episode is left in the next: variables, settings, prepared statements, locks and transactions end with
-    their connection, and the account can only read. A statement ends within the server's time limit; one that lifted
-    the limit, or that the limit does not cover, is killed at most `GRACE_SECONDS` (of silence, or of rows) later. A
-    result is cut at the server's limit of rows, whatever the statement says, and at `RESULT_LENGTH`. Whoever is
-    cut, killed or interrupted goes on with a new connection to the episode's database. Clocks, connection ids, named
-    locks and the process list are the server's, and can be seen by all.
+    Episodes are isolated: variables, settings, prepared statements, locks and transactions end with their connection,
+    and the account can only read. A statement ends within the server's time limit. If it raised that limit or is not
+    covered by it, it is killed at most `GRACE_SECONDS` later, without a response or while it sends rows. A result is
+    truncated at the configured number of rows and at `MAX_RESULT_LENGTH`. After a truncation, kill or interruption the
+    session continues with a new connection to the episode's database. Clocks, connection ids, named locks and the
+    process list belong to the server and are visible to all sessions.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: DatabaseServer) -> None:
         self._server = server
         self._limits = server.config
         self._connection: Connection | None = None
@@ -65,25 +65,25 @@ class Session:
         self._pid: int | None = None
 
     def use(self, database: str) -> None:
-        """Begin anew on `database`; `EnvError` if there is no server to be had, `UserError` for an unknown database."""
+        """Open a new connection to `database`; raises `EnvError` without a server, `UserError` if it is unknown."""
         self.close()
         self._database = database
         self._connection = self._connect()
         self._pid = self._server.pid
 
-    def ask(self, statement: str) -> Answer:
-        """What `statement` answers; `EnvError` if the server has ended, after which `use` begins on the next one."""
+    def execute(self, statement: str) -> QueryResult:
+        """Result of `statement`; raises `EnvError` if the server has ended, after which `use` connects to the next."""
         text = statement.encode("utf-8", "replace").decode()
-        if len(text) > STATEMENT_LENGTH:
-            return Answer(None, TOO_LONG)
+        if len(text) > MAX_STATEMENT_LENGTH:
+            return QueryResult(None, TOO_LONG)
         if _is_refused(text):
-            return Answer(None, REFUSED)
-        # Another session may have interrupted the first attempt, which cannot have changed anything.
-        answer = self._attempt(text) or self._attempt(text) or Answer(None, INTERRUPTED)
-        return answer if self._server.comparable else _as_mysql(text, answer)
+            return QueryResult(None, REFUSED)
+        # Another session may have interrupted the first attempt. A repetition is safe because nothing can be changed.
+        result = self._attempt(text) or self._attempt(text) or QueryResult(None, INTERRUPTED)
+        return result if self._server.comparable else _as_mysql(text, result)
 
     def close(self) -> None:
-        """End the connection; harmless when called twice."""
+        """End the connection; calling it again has no effect."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -94,40 +94,40 @@ class Session:
         return connection
 
     def _reconnect(self) -> Connection:
-        """Another connection to the server of this episode."""
+        """Another connection to the server process on which this episode began."""
         connection = self._connect()
         if self._server.pid != self._pid:
             connection.close()
             raise EnvError("the database server ended during an episode")
         return connection
 
-    def _attempt(self, text: str) -> Answer | None:
-        """The answer, None if the connection was interrupted."""
+    def _attempt(self, text: str) -> QueryResult | None:
+        """Result of a statement, None if the connection was interrupted."""
         connection = self._connection = self._connection or self._reconnect()
         cursor = connection.cursor(SSCursor)
         try:
             cursor.execute(text)
-            return Answer(self._rows(connection, cursor) if cursor.description else None)
+            return QueryResult(self._fetch_rows(connection, cursor) if cursor.description else None)
         except pymysql.MySQLError as error:
-            if connection.open and error.args[0] not in INTERRUPTIONS:
-                return Answer(None, error.args[-1])
+            if connection.open and error.args[0] not in INTERRUPTION_ERRORS:
+                return QueryResult(None, error.args[-1])
             self._abandon(connection)
-            return Answer(None, TIMED_OUT) if isinstance(error.__context__, TimeoutError) else None
+            return QueryResult(None, TIMED_OUT) if isinstance(error.__context__, TimeoutError) else None
         except TimeoutError:
             self._abandon(connection)
-            return Answer(None, TIMED_OUT)
+            return QueryResult(None, TIMED_OUT)
         except (ValueError, ArithmeticError):
-            # The agent chose another character set for its results.
+            # The agent has changed the character set of results.
             self._abandon(connection)
-            return Answer(None, NOT_UTF8)
+            return QueryResult(None, NOT_UTF8)
 
-    def _rows(self, connection: Connection, cursor: SSCursor) -> list[tuple[Any, ...]]:
+    def _fetch_rows(self, connection: Connection, cursor: SSCursor) -> list[tuple[Any, ...]]:
         rows, length = list[tuple[Any, ...]](), 0
         deadline = time.monotonic() + self._limits.statement_seconds + GRACE_SECONDS
         for row in iter(cursor.fetchone, None):
             if time.monotonic() > deadline:
                 raise TimeoutError
-            if len(rows) == self._limits.rows or length > RESULT_LENGTH:
+            if len(rows) == self._limits.rows or length > MAX_RESULT_LENGTH:
                 self._abandon(connection)
                 break
             rows.append(row)
@@ -135,24 +135,24 @@ class Session:
         return rows
 
     def _abandon(self, connection: Connection) -> None:
-        """Give `connection` up without reading what is still to come, and stop what it does."""
+        """Close `connection` without reading the remaining rows, and kill its statement on the server."""
         if connection._result is not None:  # type: ignore[attr-defined]
-            # PyMySQL would read the rest before it lets go.
+            # Otherwise PyMySQL reads the remaining rows before it closes.
             connection._result.unbuffered_active = False  # type: ignore[attr-defined]
         self.close()
         with contextlib.closing(self._reconnect()) as other, contextlib.suppress(pymysql.MySQLError):
-            # Fails where the connection has ended by itself.
+            # Fails if the connection has ended already.
             other.query(f"KILL {connection.thread_id()}")  # type: ignore[no-untyped-call]
 
 
-def _as_mysql(statement: str, answer: Answer) -> Answer:
-    """What MariaDB answered, in MySQL's words."""
-    rows = None if answer.rows is None else mariadb.rows(statement, answer.rows)
-    return Answer(rows, mariadb.error(answer.error))
+def _as_mysql(statement: str, result: QueryResult) -> QueryResult:
+    """MariaDB's result in MySQL's wording."""
+    rows = None if result.rows is None else mariadb.mysql_rows(statement, result.rows)
+    return QueryResult(rows, mariadb.mysql_error_message(result.error))
 
 
 def _valid(convert: Callable[[str], object], kind: type) -> Callable[[str], Any]:
-    """`convert`, with None for what is no `kind`, such as the month 0: so mysql-connector reads it."""
+    """`convert`, with None for an invalid value such as month 0, as in mysql-connector."""
 
     def decode(text: str) -> Any:
         value = convert(text)
@@ -161,7 +161,7 @@ def _valid(convert: Callable[[str], object], kind: type) -> Callable[[str], Any]
     return decode
 
 
-#: Where PyMySQL reads a column's type otherwise than mysql-connector, whose rows upstream prints.
+#: Decoders of column types that PyMySQL decodes otherwise than mysql-connector, whose rows upstream prints.
 DECODERS: dict[int, Callable[[Any], Any]] = {
     FIELD_TYPE.BIT: int.from_bytes,
     FIELD_TYPE.DATE: _valid(converters.convert_date, date),
@@ -171,8 +171,8 @@ DECODERS: dict[int, Callable[[Any], Any]] = {
 
 
 def _is_refused(statement: str) -> bool:
-    """Whether the first word of a statement is one that no agent may say."""
+    """Whether the first command in a statement is one that agents may not use."""
     start = 0
     while skipped := _SKIPPED.match(statement, start):
         start = skipped.end()
-    return _REFUSED.match(statement, start) is not None
+    return _REFUSED_COMMAND.match(statement, start) is not None

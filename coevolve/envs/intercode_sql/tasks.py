@@ -1,4 +1,4 @@
-"""Which questions a suite asks: made from the databases, Spider's development items, or IPR's lists."""
+"""The questions of a suite: template questions over the databases, Spider's development items, or IPR's lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from coevolve.config.sections import SourceFile
 from coevolve.envs import task_split
 from coevolve.envs.base import Selection
-from coevolve.envs.intercode_sql import templates
+from coevolve.envs.intercode_sql import question_templates
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
@@ -24,17 +24,17 @@ from coevolve.types import Drop, DropReason, Task
 
 DATA = Path(__file__).resolve().parents[3] / "data" / "intercode_sql"
 DEV_ITEMS = 1034
-#: How many of them have a gold statement that runs, and how many items IPR's test file has.
+#: Number of development items whose gold query runs, which is also the number of items in IPR's test file.
 USABLE = 1015
-#: What stands in a task's id, by the file it comes from.
-SOURCES = {"dev": "dev", "train": "ipr", "test": "ipr_test"}
-#: The most questions that are for evaluation where the development items are divided by database.
-DEV_EVALUATED = 200
+#: Source name in a task id, by the key of the file under `items`.
+SOURCE_NAMES = {"dev": "dev", "train": "ipr", "test": "ipr_test"}
+#: Most evaluation questions when the development items are split by database.
+MAX_DEV_EVALUATED = 200
 
 
 @dataclass(frozen=True)
-class Lists:
-    """The questions of a source, in its order: for training, for evaluation, and those that cannot be used."""
+class QuestionLists:
+    """Training and evaluation questions of a source, in its order, and those dropped because their gold query fails."""
 
     train: tuple[Task, ...]
     test: tuple[Task, ...]
@@ -42,8 +42,8 @@ class Lists:
 
 
 def select(config: InterCodeSqlConfig, overlap: Literal["keep", "remove"]) -> Selection:
-    """The tasks a suite uses; raises `UserError` for a file that is not what it should be, and for an empty list."""
-    lists = listed(config)
+    """The tasks of a suite; raises `UserError` for an unexpected file and for an empty list."""
+    lists = question_lists(config)
     kinds = dict.fromkeys(task.kind for task in (*lists.train, *lists.test))
     chosen = task_split.select(config.tasks, lists.train, {"test": lists.test}, config.splits, overlap, kinds)
     return dataclasses.replace(chosen, drops=(*lists.drops, *chosen.drops))
@@ -51,30 +51,30 @@ def select(config: InterCodeSqlConfig, overlap: Literal["keep", "remove"]) -> Se
 
 def items(config: InterCodeSqlConfig) -> tuple[Task, ...]:
     """Every usable question of the configured source, training first."""
-    lists = listed(config)
+    lists = question_lists(config)
     return (*lists.train, *lists.test)
 
 
-def listed(config: InterCodeSqlConfig) -> Lists:
-    """The questions of the configured source; the development items whose gold fails are dropped."""
+def question_lists(config: InterCodeSqlConfig) -> QuestionLists:
+    """The questions of the configured source; development items whose gold query fails are dropped."""
     source = config.items
     if source.source == "templates":
         dump = files.verified(Path(config.dump.path), config.dump.sha256, "dump")
-        return _divided(templates.tasks(dump, source.per_kind or 0, source.databases))
+        return _by_split(question_templates.template_tasks(dump, source.per_kind or 0, source.databases))
     if source.source == "ipr":
-        test = _of_size(_read(source.test, "test"), USABLE, "test", "the `ic_spider_test.json` of IPR's archive")
-        chosen = tuple(_for_evaluation(test[index]) for index in indices("ipr/test_indices.json"))
-        return Lists(_training(_read(source.train, "train")), chosen)
-    dev = _of_size(_read(source.dev, "dev"), DEV_ITEMS, "dev", "InterCode's `ic_spider_dev.json`")
+        test = _require_size(_read(source.test, "test"), USABLE, "test", "the `ic_spider_test.json` of IPR's archive")
+        evaluated = tuple(_as_test(test[index]) for index in indices("ipr/test_indices.json"))
+        return QuestionLists(_ipr_training(_read(source.train, "train")), evaluated)
+    dev = _require_size(_read(source.dev, "dev"), DEV_ITEMS, "dev", "InterCode's `ic_spider_dev.json`")
     failing = [dev[index] for index in indices("gold_fails.json")]
     drops = tuple(Drop(task_id=task.task_id, reason=DropReason.GOLD_FAILS) for task in failing)
-    lists = _divided(_by_database([task for task in dev if task not in failing]))
+    lists = _by_split(_split_by_database([task for task in dev if task not in failing]))
     return dataclasses.replace(lists, drops=drops)
 
 
 @functools.cache
 def indices(name: str) -> tuple[int, ...]:
-    """One of the index lists under `data/intercode_sql`."""
+    """An index list under `data/intercode_sql`."""
     return tuple(json.loads((DATA / name).read_text(encoding="utf-8")))
 
 
@@ -87,15 +87,15 @@ class _Item(BaseModel):
 
 def _read(file: SourceFile | None, name: Literal["dev", "train", "test"]) -> list[Task]:
     """All items of a file in InterCode's format, as training tasks; raises `UserError` naming the file and the key."""
-    assert file is not None, f"no configuration lacks a file that its source needs: {name}"
+    assert file is not None, f"the configuration was validated without the file `items.{name}`"
     path = files.verified(Path(file.path), file.sha256, f"items.{name}")
-    return [_task(SOURCES[name], number, item) for number, item in enumerate(jsonl.read_items(path, _Item))]
+    return [_task(SOURCE_NAMES[name], number, item) for number, item in enumerate(jsonl.read_items(path, _Item))]
 
 
-def _of_size(found: list[Task], size: int, name: str, wanted: str) -> list[Task]:
-    if len(found) != size:
-        raise UserError(f"key `items.{name}`: {len(found)} items, not {size}; give {wanted}.")
-    return found
+def _require_size(tasks: list[Task], size: int, name: str, wanted: str) -> list[Task]:
+    if len(tasks) != size:
+        raise UserError(f"key `items.{name}`: {len(tasks)} items, not {size}; give {wanted}.")
+    return tasks
 
 
 def _task(source: str, number: int, item: _Item) -> Task:
@@ -108,31 +108,31 @@ def _task(source: str, number: int, item: _Item) -> Task:
     )
 
 
-def _training(found: list[Task]) -> tuple[Task, ...]:
-    """The items that IPR trains on, in its order."""
+def _ipr_training(tasks: list[Task]) -> tuple[Task, ...]:
+    """The tasks that IPR trains on, in its order."""
     numbers = indices("ipr/train_indices.json")
-    if len(found) <= max(numbers):
+    if len(tasks) <= max(numbers):
         wanted = f"IPR's list reaches item {max(numbers)}; give the `ic_spider_train.json` of IPR's archive"
-        raise UserError(f"key `items.train`: {len(found)} items, but {wanted}.")
-    return tuple(found[index] for index in numbers)
+        raise UserError(f"key `items.train`: {len(tasks)} items, but {wanted}.")
+    return tuple(tasks[index] for index in numbers)
 
 
-def _by_database(tasks: Sequence[Task]) -> list[Task]:
-    """The tasks, those for evaluation marked: databases by name, each that still fits into 200 questions."""
+def _split_by_database(tasks: Sequence[Task]) -> list[Task]:
+    """The tasks, with `split` set: databases by name are for evaluation as long as these have at most 200 questions."""
     sizes = Counter(str(task.data["database"]) for task in tasks)
     evaluated: list[str] = []
     for database in sorted(sizes):
-        if sizes[database] + sum(sizes[other] for other in evaluated) <= DEV_EVALUATED:
+        if sizes[database] + sum(sizes[other] for other in evaluated) <= MAX_DEV_EVALUATED:
             evaluated.append(database)
-    return [_for_evaluation(task) if task.data["database"] in evaluated else task for task in tasks]
+    return [_as_test(task) if task.data["database"] in evaluated else task for task in tasks]
 
 
-def _divided(tasks: Iterable[Task]) -> Lists:
+def _by_split(tasks: Iterable[Task]) -> QuestionLists:
     parts: dict[str, list[Task]] = {"train": [], "test": []}
     for task in tasks:
         parts[task.split].append(task)
-    return Lists(tuple(parts["train"]), tuple(parts["test"]))
+    return QuestionLists(tuple(parts["train"]), tuple(parts["test"]))
 
 
-def _for_evaluation(task: Task) -> Task:
+def _as_test(task: Task) -> Task:
     return task.model_copy(update={"split": "test"})

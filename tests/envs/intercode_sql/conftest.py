@@ -10,7 +10,7 @@ import yaml
 from coevolve.assets import downloads
 from coevolve.config.sections import Source
 from coevolve.envs.intercode_sql.config import SqlServerConfig
-from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.server import DatabaseServer
 
 DEFAULTS = {
     "address": None,
@@ -44,19 +44,19 @@ def quick_config(sql_config: SqlServerConfig) -> SqlServerConfig:
 
 
 @pytest.fixture(scope="session")
-def server(sql_config: SqlServerConfig, dump: Path) -> Iterator[Server]:
+def server(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
     """A server for tests that leave it alive."""
-    with Server(sql_config, dump) as server:
+    with DatabaseServer(sql_config, dump) as server:
         yield server
 
 
 @pytest.fixture
-def own_server(dump: Path) -> Iterator[Callable[..., Server]]:
+def own_server(dump: Path) -> Iterator[Callable[..., DatabaseServer]]:
     """Makes servers that a test may break, with keys of the configuration replaced; they are closed at its end."""
-    made: list[Server] = []
+    made: list[DatabaseServer] = []
 
-    def make(**changes: object) -> Server:
-        made.append(Server(SqlServerConfig(**DEFAULTS | changes), dump))
+    def make(**changes: object) -> DatabaseServer:
+        made.append(DatabaseServer(SqlServerConfig(**DEFAULTS | changes), dump))
         return made[-1]
 
     yield make

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.envs.intercode_sql import engine
 from coevolve.envs.intercode_sql.config import SqlServerConfig
+from coevolve.envs.intercode_sql.server_program import ServerProgram, find_server_program, parse_version
 from coevolve.errors import UserError
 
 
@@ -19,10 +19,10 @@ def config(*flavours: str, binary: str | None = None) -> SqlServerConfig:
 
 
 @pytest.fixture
-def installed() -> dict[str, engine.Engine]:
+def installed() -> dict[str, ServerProgram]:
     """The servers of this machine by flavour; two are needed to see which is preferred."""
     try:
-        return {flavour: engine.find(config(flavour)) for flavour in ("mysql", "mariadb")}
+        return {flavour: find_server_program(config(flavour)) for flavour in ("mysql", "mariadb")}
     except UserError as error:
         pytest.skip(f"{error} Both are needed here.")
 
@@ -34,11 +34,11 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def wrap(found: engine.Engine, program: Path) -> str:
-    """Make `program` a command for a server that needs a loader of its own."""
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(found.command)} "$@"\n')
-    program.chmod(0o755)
-    return str(program)
+def wrap(program: ServerProgram, path: Path) -> str:
+    """Make `path` a command for a server that needs a loader of its own."""
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(program.command)} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def wrap(found: engine.Engine, program: Path) -> str:
     ],
 )
 def test_flavour_and_version_are_read(text: str, expected: tuple[str, str]) -> None:
-    assert engine.parse_version(text) == expected
+    assert parse_version(text) == expected
 
 
 def test_mysql_is_taken_before_mariadb_unless_the_config_says_otherwise(installed) -> None:
-    assert engine.find(config("mysql", "mariadb")) == installed["mysql"]
-    assert engine.find(config("mariadb", "mysql")) == installed["mariadb"]
-    assert engine.find(config("mariadb")).flavour == "mariadb"
+    assert find_server_program(config("mysql", "mariadb")) == installed["mysql"]
+    assert find_server_program(config("mariadb", "mysql")) == installed["mariadb"]
+    assert find_server_program(config("mariadb")).flavour == "mariadb"
 
 
 def test_results_on_mariadb_are_marked(installed) -> None:
@@ -66,28 +66,34 @@ def test_results_on_mariadb_are_marked(installed) -> None:
 
 def test_a_server_on_path_is_taken_before_the_cache(installed, bin_folder: Path) -> None:
     program = wrap(installed["mysql"], bin_folder / "mysqld")
-    found = engine.find(config("mysql", "mariadb"))
-    assert (found.command, found.version) == ((program,), installed["mysql"].version)
+    program_found = find_server_program(config("mysql", "mariadb"))
+    assert (program_found.command, program_found.version) == ((program,), installed["mysql"].version)
 
 
 def test_mysql_in_the_cache_is_taken_before_mariadb_on_path(installed, bin_folder: Path) -> None:
     wrap(installed["mariadb"], bin_folder / "mariadbd")
     wrap(installed["mariadb"], bin_folder / "mysqld")
-    assert engine.find(config("mysql", "mariadb")) == installed["mysql"]
+    assert find_server_program(config("mysql", "mariadb")) == installed["mysql"]
 
 
 def test_a_named_program_is_the_one_that_runs(installed, tmp_path: Path) -> None:
     program = wrap(installed["mariadb"], tmp_path / "mysql-9.9.9")
-    found = engine.find(config("mysql", "mariadb", binary=program))
-    assert (found.command, found.flavour, found.version) == ((program,), "mariadb", installed["mariadb"].version)
+    program_found = find_server_program(config("mysql", "mariadb", binary=program))
+    assert (program_found.command, program_found.flavour, program_found.version) == (
+        (program,),
+        "mariadb",
+        installed["mariadb"].version,
+    )
     with pytest.raises(UserError, match=r"server\.engine"):
-        engine.find(config("mysql", binary=program))
+        find_server_program(config("mysql", binary=program))
 
 
-@pytest.mark.parametrize(("binary", "words"), [("/no/such/mysqld", "is no program"), ("true", "no version")])
+@pytest.mark.parametrize(
+    ("binary", "words"), [("/no/such/mysqld", "is not an executable"), ("true", "is not a version")]
+)
 def test_a_named_program_that_is_no_server_is_the_users_error(binary: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        engine.find(config("mysql", binary=binary))
+        find_server_program(config("mysql", binary=binary))
 
 
 def test_no_server_at_all_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +101,7 @@ def test_no_server_at_all_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("COEVOLVE_SERVERS", raising=False)
     with pytest.raises(UserError, match=r"no MySQL or MariaDB on PATH .*envs_setup/mysql\.sh"):
-        engine.find(config("mysql", "mariadb"))
+        find_server_program(config("mysql", "mariadb"))
 
 
 @pytest.fixture

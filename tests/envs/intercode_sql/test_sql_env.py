@@ -17,8 +17,8 @@ from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, EnvError
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql, pool
-from coevolve.envs.intercode_sql.golds import Golds
-from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries
+from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.errors import UserError
 from coevolve.types import Task
 
@@ -49,13 +49,15 @@ def protocols(root: Path) -> dict[str, Quirks]:
 
 
 @pytest.fixture(scope="module")
-def golds(server: Server) -> Iterator[Golds]:
-    with contextlib.closing(Golds(server)) as golds:
+def golds(server: DatabaseServer) -> Iterator[GoldQueries]:
+    with contextlib.closing(GoldQueries(server)) as golds:
         yield golds
 
 
 @pytest.fixture
-def make(server: Server, golds: Golds, config: InterCodeSqlConfig, protocols: dict[str, Quirks]) -> Iterator[Callable]:
+def make(
+    server: DatabaseServer, golds: GoldQueries, config: InterCodeSqlConfig, protocols: dict[str, Quirks]
+) -> Iterator[Callable]:
     """Makes environments of a protocol, with keys of the configuration replaced."""
     with contextlib.ExitStack() as stack:
 
@@ -143,7 +145,9 @@ def test_no_action_is_not_understood_and_keeps_the_last_result(make: Callable, p
 
 
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_submitting_what_is_no_list_of_rows_earns_nothing(server: Server, make: Callable, protocol: str) -> None:
+def test_submitting_what_is_no_list_of_rows_earns_nothing(
+    server: DatabaseServer, make: Callable, protocol: str
+) -> None:
     env = make(protocol)
     assert played(env, ["submit"]) == [("None", 0.0, 0.0, True)]
     assert played(env, [sql(LANGUAGES), sql("SET @x = 1"), "submit"])[-1] == ("None", 0.0, 0.0, True)
@@ -215,7 +219,7 @@ def pooled(config: InterCodeSqlConfig, protocols: dict[str, Quirks]) -> Iterator
         yield envs
 
 
-def test_a_pool_shares_one_server_and_says_which(pooled: list[InterCodeSql], server: Server) -> None:
+def test_a_pool_shares_one_server_and_says_which(pooled: list[InterCodeSql], server: DatabaseServer) -> None:
     assert {env.identity for env in pooled} == {pooled[0].identity}
     assert pooled[0].identity.startswith(f"{server.identity} (rows ")
     pids = {env.step(sql("SELECT @@pid_file")).observation for env in pooled if env.start(task())}
@@ -263,7 +267,7 @@ def test_a_killed_server_fails_the_episode_and_start_brings_it_back(
     own_server: Callable, config: InterCodeSqlConfig, protocols: dict[str, Quirks]
 ) -> None:
     server = own_server()
-    with contextlib.closing(Golds(server)) as golds:
+    with contextlib.closing(GoldQueries(server)) as golds:
         env = InterCodeSql(server, golds, config, protocols["fixed"], "a server")
         env.start(task())
         os.kill(server.pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from coevolve.config.sections import Quirks
 from coevolve.envs.base import Setup
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConfig
 from coevolve.envs.intercode_sql.experts import INSTRUCTION, experts
-from coevolve.envs.intercode_sql.tasks import items, listed
+from coevolve.envs.intercode_sql.tasks import items, question_lists
 from coevolve.errors import UserError
 from coevolve.types import Drop, DropReason
 
@@ -74,7 +74,7 @@ def test_the_script_is_refused_for_questions_that_are_not_its_own(
 ) -> None:
     questions = {"source": "dev", "dev": development(tmp_path / "dev.json")}
     wanted = config(dump, sql_config, questions, {"format": "scripted"})
-    with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: .* templates only"):
+    with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: .* template questions only"):
         experts(Setup(wanted, KEY, "fixed", quirks["fixed"]), items(wanted))
 
 
@@ -134,7 +134,7 @@ def test_gpt_4s_recorded_runs_still_earn_one(
     runs = upstream / "recorded/ic_sql_multiturn_gpt-4_10_turns.json"
     questions = {"source": "dev", "dev": source(upstream / "ic_spider_dev.json")}
     wanted = config(dump, sql_config, questions, {"format": "recorded", "file": source(runs)})
-    lists = listed(wanted)
+    lists = question_lists(wanted)
     found = experts(Setup(wanted, KEY, "paper", quirks["paper"]), lists.train)
     if found.trajectories[0].environment.startswith("MySQL"):
         assert len(found.trajectories) >= 590
@@ -163,8 +163,8 @@ def test_iprs_published_experts_are_read_as_they_are(
     lists = {name: source(write(tmp_path / f"{name}.json", train[:size])) for name, size in SIZES.items()}
     file = write(tmp_path / "sft.json", [published(1287), published("438"), published(0), published(531, reward=0.4)])
     wanted = config(dump, sql_config, {"source": "ipr", **lists}, {"format": "eto", "file": source(file)})
-    found = experts(Setup(wanted, KEY, "paper", quirks["paper"]), listed(wanted).train[:4])
-    assert [trajectory.task for trajectory in found.trajectories] == list(listed(wanted).train[:2])
+    found = experts(Setup(wanted, KEY, "paper", quirks["paper"]), question_lists(wanted).train[:4])
+    assert [trajectory.task for trajectory in found.trajectories] == list(question_lists(wanted).train[:2])
     turns = found.trajectories[0].turns
     assert [turn.action for turn in turns] == ["```sql\nSELECT COUNT(*) FROM singer\n```", "submit."]
     assert [turn.observation for turn in turns] == ["[(6,)]", ""]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from coevolve.envs.intercode_sql import mariadb
-from coevolve.envs.intercode_sql.golds import Golds, fingerprint
-from coevolve.envs.intercode_sql.recorded import Report, check_golds, compare, read, read_items
-from coevolve.envs.intercode_sql.server import Server
-from coevolve.envs.intercode_sql.session import Session
-from coevolve.envs.intercode_sql.templates import tasks
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
+from coevolve.envs.intercode_sql.question_templates import template_tasks
+from coevolve.envs.intercode_sql.recorded_runs import SqlReplayReport, check_gold_queries, compare, read, read_items
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.errors import UserError
 from coevolve.types import Task
 
@@ -40,14 +40,14 @@ def upstream(shared: Path) -> Path:
 
 
 @pytest.fixture
-def mysql(server: Server) -> Server:
+def mysql(server: DatabaseServer) -> DatabaseServer:
     if not server.comparable:
         pytest.skip(f"{server.identity}: the record is MySQL's")
     return server
 
 
 @pytest.fixture
-def other(own_server) -> Server:
+def other(own_server) -> DatabaseServer:
     """A MariaDB, where one is installed."""
     server = own_server(engine=["mariadb"])
     try:
@@ -65,18 +65,18 @@ def dev_tasks(upstream: Path) -> list[Task]:
             env="intercode_sql",
             task_id=f"intercode_sql/dev/{number}",
             split="train",
-            data={"database": item.database, "gold": item.gold, "question": item.question},
+            data={"database": item.database, "gold": item.gold_query, "question": item.question},
         )
         for number, item in items
     ]
 
 
-def compared(server: Server, upstream: Path, name: str, limit: int | None = None) -> Report:
+def compared(server: DatabaseServer, upstream: Path, name: str, limit: int | None = None) -> SqlReplayReport:
     return compare(server, read(upstream / "recorded" / name)[:limit])
 
 
 @pytest.mark.parametrize("name", [GPT4, GPT35])
-def test_the_first_items_are_answered_as_in_2023(mysql: Server, upstream: Path, name: str) -> None:
+def test_the_first_items_are_answered_as_in_2023(mysql: DatabaseServer, upstream: Path, name: str) -> None:
     report = compared(mysql, upstream, name, SUBSET)
     assert report.episodes == SUBSET and report.statements > 3 * SUBSET
     assert report.stateless_share >= 0.99
@@ -85,7 +85,7 @@ def test_the_first_items_are_answered_as_in_2023(mysql: Server, upstream: Path, 
 
 
 @pytest.mark.slow
-def test_both_recorded_runs_are_answered_as_in_2023(mysql: Server, upstream: Path) -> None:
+def test_both_recorded_runs_are_answered_as_in_2023(mysql: DatabaseServer, upstream: Path) -> None:
     """Of GPT-3.5's statements one in twenty met tables that upstream's server had been left with, and no dump has.
 
     Rows of information_schema come in an order that MySQL draws when it starts (up to 21 of 31 such statements).
@@ -95,7 +95,7 @@ def test_both_recorded_runs_are_answered_as_in_2023(mysql: Server, upstream: Pat
     different = sum((report.by_class for report in reports.values()), Counter())
     assert different["catalogue"] <= 25
     assert different.total() - different["catalogue"] <= 0.03 * sum(STATEMENTS.values())
-    assert reports[GPT4].share >= 0.98 and reports[GPT35].share >= 0.95
+    assert reports[GPT4].identical_share >= 0.98 and reports[GPT35].identical_share >= 0.95
     for report in reports.values():
         assert report.stateless_share >= 0.99
         assert report.equal_overlaps >= 0.995 * report.rewards
@@ -103,71 +103,77 @@ def test_both_recorded_runs_are_answered_as_in_2023(mysql: Server, upstream: Pat
 
 
 @pytest.mark.slow
-def test_the_past_of_a_server_does_not_show(mysql: Server, upstream: Path) -> None:
+def test_the_past_of_a_server_does_not_show(mysql: DatabaseServer, upstream: Path) -> None:
     assert compared(mysql, upstream, GPT4) == compared(mysql, upstream, GPT4)
 
 
 @pytest.mark.slow
-def test_mariadb_is_measured_and_labelled(other: Server, upstream: Path) -> None:
+def test_mariadb_is_measured_and_labelled(other: DatabaseServer, upstream: Path) -> None:
     for name in STATEMENTS:
         report = compared(other, upstream, name)
-        assert not report.comparable and "non-comparable" in report.last_line()
-        assert 0.89 <= report.share < 0.97
+        assert not report.comparable and "non-comparable" in report.summary_line()
+        assert 0.89 <= report.identical_share < 0.97
         assert report.by_class["other"] == 0
 
 
-def test_mariadb_words_what_it_shares_with_mysql_alike(other: Server) -> None:
-    with closing(Session(other)) as session:
+def test_mariadb_words_what_it_shares_with_mysql_alike(other: DatabaseServer) -> None:
+    with closing(SqlSession(other)) as session:
         session.use("world_1")
-        assert [row[1] for row in session.ask("DESCRIBE city").rows or ()] == [
+        assert [row[1] for row in session.execute("DESCRIBE city").rows or ()] == [
             "int",
             "char(35)",
             "char(3)",
             "char(20)",
             "int",
         ]
-        assert session.ask("SELECT nothing FROM city").error == "Unknown column 'nothing' in 'field list'"
-        assert session.ask("SELECT 1 FROM city WHERE nothing").error == "Unknown column 'nothing' in 'where clause'"
-        assert session.ask("SELECT Name FROM city JOIN country").error == "Column 'Name' in field list is ambiguous"
-        assert "your MySQL server version" in session.ask("SELEC 1").error
-        assert session.ask("SELECT 'int(11)'").rows == [("int(11)",)]
-    assert mariadb.error("Unknown column 'x' in 'ON'") == "Unknown column 'x' in 'on clause'"
+        assert session.execute("SELECT nothing FROM city").error == "Unknown column 'nothing' in 'field list'"
+        assert session.execute("SELECT 1 FROM city WHERE nothing").error == "Unknown column 'nothing' in 'where clause'"
+        assert session.execute("SELECT Name FROM city JOIN country").error == "Column 'Name' in field list is ambiguous"
+        assert "your MySQL server version" in session.execute("SELEC 1").error
+        assert session.execute("SELECT 'int(11)'").rows == [("int(11)",)]
+    assert mariadb.mysql_error_message("Unknown column 'x' in 'ON'") == "Unknown column 'x' in 'on clause'"
 
 
-def test_all_golds_but_the_19_that_mysql_refuses_earn_one(mysql: Server, upstream: Path) -> None:
-    check = check_golds(mysql, upstream / "ic_spider_dev.json")
+def test_all_golds_but_the_19_that_mysql_refuses_earn_one(mysql: DatabaseServer, upstream: Path) -> None:
+    check = check_gold_queries(mysql, upstream / "ic_spider_dev.json")
     assert list(check.failing) == json.loads((upstream / "mysql8_failing_gold.json").read_text())
-    assert check.last_line() == f"{mysql.identity}: 1015 of 1034 golds earn 1.0 against themselves"
+    assert check.summary_line() == f"{mysql.identity}: 1015 of 1034 gold queries earn 1.0 against themselves"
 
 
-def rows_of(server: Server, asked: list[Task]) -> str:
-    with closing(Golds(server)) as golds:
+def rows_of(server: DatabaseServer, asked: list[Task]) -> str:
+    with closing(GoldQueries(server)) as golds:
         return fingerprint(golds, asked)
 
 
-def test_gold_rows_are_the_same_in_every_pass_and_server(mysql: Server, own_server, dev_tasks: list[Task]) -> None:
+def test_gold_rows_are_the_same_in_every_pass_and_server(
+    mysql: DatabaseServer, own_server, dev_tasks: list[Task]
+) -> None:
     first = rows_of(mysql, dev_tasks)
     assert rows_of(mysql, dev_tasks) == first
     assert rows_of(own_server(), dev_tasks) == first
 
 
-def test_gold_rows_are_the_same_after_500_hostile_statements(mysql: Server, own_server, dev_tasks: list[Task]) -> None:
+def test_gold_rows_are_the_same_after_500_hostile_statements(
+    mysql: DatabaseServer, own_server, dev_tasks: list[Task]
+) -> None:
     server = own_server()
     first = rows_of(server, dev_tasks)
     asked = 0
-    with closing(Session(server)) as session:
+    with closing(SqlSession(server)) as session:
         for database in server.databases():
             session.use(database)
-            tables = [name for (name,) in session.ask("SHOW TABLES").rows or ()]
+            tables = [name for (name,) in session.execute("SHOW TABLES").rows or ()]
             for table in (tables * 3)[:3]:
-                asked += sum(1 for statement in HOSTILE if session.ask(statement.format(table=table)))
+                asked += sum(1 for statement in HOSTILE if session.execute(statement.format(table=table)))
     assert asked >= 500
     assert rows_of(server, dev_tasks) == first
 
 
-def test_gold_rows_of_mariadb_are_not_taken_for_those_of_mysql(mysql: Server, other: Server, dump: Path) -> None:
+def test_gold_rows_of_mariadb_are_not_taken_for_those_of_mysql(
+    mysql: DatabaseServer, other: DatabaseServer, dump: Path
+) -> None:
     """On the template tasks, whose rows come in one order each time also on MariaDB."""
-    asked = list(tasks(dump, 90))
+    asked = list(template_tasks(dump, 90))
     mariadbs = rows_of(other, asked)
     assert rows_of(other, asked) == mariadbs
     assert rows_of(mysql, asked) != mariadbs

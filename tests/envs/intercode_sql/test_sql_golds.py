@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.golds import Golds, Item, fingerprint, item_of
-from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, fingerprint, item_of
+from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.errors import UserError
 from coevolve.types import Task
 
@@ -26,53 +26,55 @@ TASKS = [
 
 
 @pytest.fixture
-def golds(server: Server) -> Iterator[Golds]:
-    with contextlib.closing(Golds(server)) as golds:
+def golds(server: DatabaseServer) -> Iterator[GoldQueries]:
+    with contextlib.closing(GoldQueries(server)) as golds:
         yield golds
 
 
-def test_gold_rows_are_those_of_the_items_database(golds: Golds) -> None:
+def test_gold_rows_are_those_of_the_items_database(golds: GoldQueries) -> None:
     assert golds.rows(item_of(TASKS[0])) == [(4079,)]
     assert golds.rows(item_of(TASKS[1])) == [(1,), (2,), (3,), (4,), (5,)]
 
 
 @pytest.mark.parametrize("gold", ["SELECT * FROM towns", "", "SET @x = 1", "DELETE FROM city"])
-def test_a_gold_that_gives_no_rows_is_empty(golds: Golds, gold: str) -> None:
-    assert golds.rows(Item("world_1", gold, "?")) == []
+def test_a_gold_that_gives_no_rows_is_empty(golds: GoldQueries, gold: str) -> None:
+    assert golds.rows(SqlItem("world_1", gold, "?")) == []
 
 
 def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> None:
-    slow = Item("world_1", "SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID", "?")
+    slow = SqlItem("world_1", "SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID", "?")
     with (
-        contextlib.closing(Golds(own_server(statement_seconds=0.2))) as golds,
+        contextlib.closing(GoldQueries(own_server(statement_seconds=0.2))) as golds,
         pytest.raises(EnvError, match="cut short"),
     ):
         golds.rows(slow)
 
 
-def test_a_gold_is_asked_once(golds: Golds) -> None:
-    item = Item("world_1", "SELECT CONNECTION_ID(), UUID()", "?")
+def test_a_gold_is_asked_once(golds: GoldQueries) -> None:
+    item = SqlItem("world_1", "SELECT CONNECTION_ID(), UUID()", "?")
     first = golds.rows(item)
-    golds.rows(Item("car_1", "SELECT 1", "?"))
+    golds.rows(SqlItem("car_1", "SELECT 1", "?"))
     assert golds.rows(item) is first
 
 
-def test_golds_may_be_asked_from_many_threads(golds: Golds) -> None:
-    items = [Item(database, f"SELECT {n}, DATABASE()", "?") for n in range(40) for database in ("world_1", "car_1")] * 3
+def test_golds_may_be_asked_from_many_threads(golds: GoldQueries) -> None:
+    items = [
+        SqlItem(database, f"SELECT {n}, DATABASE()", "?") for n in range(40) for database in ("world_1", "car_1")
+    ] * 3
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(golds.rows, items))
     assert found == [[(number // 2 % 40, item.database)] for number, item in enumerate(items)]
 
 
-def test_the_fingerprint_is_of_rows_statements_databases_and_order(server: Server, golds: Golds) -> None:
+def test_the_fingerprint_is_of_rows_statements_databases_and_order(server: DatabaseServer, golds: GoldQueries) -> None:
     first = fingerprint(golds, TASKS)
     assert len(first) == 16
-    with contextlib.closing(Golds(server)) as others:
+    with contextlib.closing(GoldQueries(server)) as others:
         assert fingerprint(others, TASKS) == first
     changed = [TASKS[::-1], TASKS[:2], [*TASKS[:2], task("none")], [task("SELECT COUNT(*) FROM country"), *TASKS[1:]]]
     assert len({first, *(fingerprint(golds, tasks) for tasks in changed)}) == 5
 
 
-def test_a_task_of_another_environment_is_the_users_error(golds: Golds) -> None:
+def test_a_task_of_another_environment_is_the_users_error(golds: GoldQueries) -> None:
     with pytest.raises(UserError, match="sciworld/find-animal/0"):
         fingerprint(golds, [Task(env="sciworld", task_id="sciworld/find-animal/0", split="train", data={"task": "x"})])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from coevolve.envs.intercode_sql.config import SqlServerConfig
-from coevolve.envs.intercode_sql.server import GRACE_SECONDS, Server
-from coevolve.envs.intercode_sql.session import TIMED_OUT, Answer, Session
+from coevolve.envs.intercode_sql.server import GRACE_SECONDS, DatabaseServer
+from coevolve.envs.intercode_sql.session import TIMED_OUT, QueryResult, SqlSession
 
 STATEMENT_SECONDS = 1.0
 #: A statement the server bounds, with room for a busy machine; one that only the client bounds.
@@ -164,49 +164,53 @@ STALLS = (
 
 
 @pytest.fixture(scope="module")
-def strict(sql_config: SqlServerConfig, dump: Path) -> Iterator[Server]:
+def strict(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
     """A server that gives a statement one second."""
-    with Server(sql_config.model_copy(update={"statement_seconds": STATEMENT_SECONDS}), dump) as server:
+    with DatabaseServer(sql_config.model_copy(update={"statement_seconds": STATEMENT_SECONDS}), dump) as server:
         yield server
 
 
 @pytest.fixture
-def attacker(strict: Server) -> Iterator[Session]:
-    with contextlib.closing(Session(strict)) as session:
+def attacker(strict: DatabaseServer) -> Iterator[SqlSession]:
+    with contextlib.closing(SqlSession(strict)) as session:
         session.use("world_1")
         yield session
 
 
 @pytest.fixture(scope="module")
-def neighbour(strict: Server) -> Iterator[Session]:
+def neighbour(strict: DatabaseServer) -> Iterator[SqlSession]:
     """A session in an episode that lasts all the time, with a variable that only it knows."""
-    with contextlib.closing(Session(strict)) as session:
+    with contextlib.closing(SqlSession(strict)) as session:
         session.use("world_1")
-        session.ask("SET @mine = 42")
+        session.execute("SET @mine = 42")
         yield session
 
 
 @pytest.fixture(scope="module")
-def fresh(strict: Server) -> list[Answer]:
+def fresh(strict: DatabaseServer) -> list[QueryResult]:
     """What a session answers where nothing has happened yet."""
-    with contextlib.closing(Session(strict)) as session:
+    with contextlib.closing(SqlSession(strict)) as session:
         session.use("world_1")
         return probe(session)
 
 
 @pytest.fixture(scope="module")
-def untouched(strict: Server, fresh: list[Answer]) -> list[Answer]:
+def untouched(strict: DatabaseServer, fresh: list[QueryResult]) -> list[QueryResult]:
     return contents(strict)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_seen(
-    strict: Server, fresh: list[Answer], untouched: list[Answer], attacker: Session, neighbour: Session
+    strict: DatabaseServer,
+    fresh: list[QueryResult],
+    untouched: list[QueryResult],
+    attacker: SqlSession,
+    neighbour: SqlSession,
 ) -> Iterator[None]:
     """After each test the neighbour, the attacker's next episode and the databases are as they were."""
     pid = strict.pid
     yield
-    assert probe(neighbour) == [*fresh[:-1], Answer([(42,)])]
+    assert probe(neighbour) == [*fresh[:-1], QueryResult([(42,)])]
     attacker.use("world_1")
     assert probe(attacker) == fresh
     assert contents(strict) == untouched
@@ -214,61 +218,65 @@ def nothing_is_seen(
     assert not Path("/tmp/coevolve-hostile").exists()
 
 
-def probe(session: Session) -> list[Answer]:
-    return [session.ask(statement) for statement in PROBE]
+def probe(session: SqlSession) -> list[QueryResult]:
+    return [session.execute(statement) for statement in PROBE]
 
 
-def contents(server: Server) -> list[Answer]:
+def contents(server: DatabaseServer) -> list[QueryResult]:
     """Databases, tables, columns and checksums, as a session finds them."""
     ours = "table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1, 2, 3"
-    with contextlib.closing(Session(server)) as session:
+    with contextlib.closing(SqlSession(server)) as session:
         session.use("world_1")
-        tables = session.ask(f"SELECT table_schema, table_name, table_type FROM information_schema.tables WHERE {ours}")
+        tables = session.execute(
+            f"SELECT table_schema, table_name, table_type FROM information_schema.tables WHERE {ours}"
+        )
         names = ", ".join(f"`{schema}`.`{table}`" for schema, table, _ in tables.rows)
         columns = f"SELECT table_schema, table_name, column_name FROM information_schema.columns WHERE {ours}"
         accounts = "SELECT user, host FROM mysql.user ORDER BY 1, 2"
-        return [tables, *map(session.ask, (f"CHECKSUM TABLE {names}", columns, accounts, "SHOW DATABASES"))]
+        return [tables, *map(session.execute, (f"CHECKSUM TABLE {names}", columns, accounts, "SHOW DATABASES"))]
 
 
-def attempt(session: Session, statements: Sequence[str], bound: float) -> list[Answer]:
+def attempt(session: SqlSession, statements: Sequence[str], bound: float) -> list[QueryResult]:
     answers = []
     for statement in statements:
         started = time.monotonic()
-        answers.append(session.ask(statement))
+        answers.append(session.execute(statement))
         assert time.monotonic() - started < bound
         assert len(str(answers[-1].rows)) < 20_000_000
     return answers
 
 
-def test_there_is_something_to_lose(fresh: list[Answer], untouched: list[Answer]) -> None:
+def test_there_is_something_to_lose(fresh: list[QueryResult], untouched: list[QueryResult]) -> None:
     assert fresh[1].rows == [("city",), ("country",), ("countrylanguage",)]
-    assert fresh[-1] == Answer([(None,)])
+    assert fresh[-1] == QueryResult([(None,)])
     assert len(untouched[1].rows) == 81 and all(checksum for _, checksum in untouched[1].rows[:20])
 
 
 @pytest.mark.parametrize("statement", WRITES)
-def test_a_statement_that_would_change_something_is_an_error(attacker: Session, statement: str) -> None:
+def test_a_statement_that_would_change_something_is_an_error(attacker: SqlSession, statement: str) -> None:
     [answer] = attempt(attacker, [statement], BOUND_SECONDS)
     assert answer.rows is None and answer.error
 
 
 @pytest.mark.parametrize("statement", NONSENSE, ids=lambda text: repr(text[:30]))
-def test_nonsense_is_an_error(attacker: Session, statement: str) -> None:
+def test_nonsense_is_an_error(attacker: SqlSession, statement: str) -> None:
     [answer] = attempt(attacker, [statement], BOUND_SECONDS)
     assert answer.rows is None and answer.error
 
 
 @pytest.mark.parametrize("statements", ALLOWED, ids=lambda texts: repr(texts[0][:30]))
-def test_what_is_allowed_is_answered_and_leaves_nothing(attacker: Session, statements: Sequence[str]) -> None:
+def test_what_is_allowed_is_answered_and_leaves_nothing(attacker: SqlSession, statements: Sequence[str]) -> None:
     attempt(attacker, statements, BOUND_SECONDS)
 
 
-def test_stalls_are_ended_and_do_not_stop_others(strict: Server, neighbour: Session, fresh: list[Answer]) -> None:
-    def stall(statements: Sequence[str]) -> Answer:
-        with contextlib.closing(Session(strict)) as session:
+def test_stalls_are_ended_and_do_not_stop_others(
+    strict: DatabaseServer, neighbour: SqlSession, fresh: list[QueryResult]
+) -> None:
+    def stall(statements: Sequence[str]) -> QueryResult:
+        with contextlib.closing(SqlSession(strict)) as session:
             session.use("world_1")
             *_, last = attempt(session, statements, CLIENT_BOUND_SECONDS)
-            assert session.ask("SELECT DATABASE()") == Answer([("world_1",)])
+            assert session.execute("SELECT DATABASE()") == QueryResult([("world_1",)])
             return last
 
     with ThreadPoolExecutor(len(STALLS)) as threads:
@@ -278,20 +286,20 @@ def test_stalls_are_ended_and_do_not_stop_others(strict: Server, neighbour: Sess
             time.sleep(0.2)
         answers = [future.result() for future in stalled]
     # MariaDB's own limit ends the first, as if it were done.
-    assert answers[0] == Answer(None, TIMED_OUT if strict.comparable else "")
-    assert answers[1:] == [Answer(None, TIMED_OUT)] * (len(STALLS) - 1)
+    assert answers[0] == QueryResult(None, TIMED_OUT if strict.comparable else "")
+    assert answers[1:] == [QueryResult(None, TIMED_OUT)] * (len(STALLS) - 1)
     working = "SELECT COUNT(*) FROM information_schema.processlist WHERE command <> 'Sleep'"
     deadline = time.monotonic() + BOUND_SECONDS
-    while neighbour.ask(working) != Answer([(1,)]) and time.monotonic() < deadline:
+    while neighbour.execute(working) != QueryResult([(1,)]) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert neighbour.ask(working) == Answer([(1,)])
+    assert neighbour.execute(working) == QueryResult([(1,)])
 
 
-def test_an_agent_that_kills_all_others_stops_nobody(attacker: Session, neighbour: Session) -> None:
-    others = attacker.ask("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID()").rows
+def test_an_agent_that_kills_all_others_stops_nobody(attacker: SqlSession, neighbour: SqlSession) -> None:
+    others = attacker.execute("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID()").rows
     assert others
     for (number,) in others:
-        attacker.ask(f"PREPARE s FROM 'KILL {number}'")
-        attacker.ask("EXECUTE s")
-    assert neighbour.ask("SELECT COUNT(*) FROM city") == Answer([(4079,)])
-    neighbour.ask("SET @mine = 42")
+        attacker.execute(f"PREPARE s FROM 'KILL {number}'")
+        attacker.execute("EXECUTE s")
+    assert neighbour.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
+    neighbour.execute("SET @mine = 42")

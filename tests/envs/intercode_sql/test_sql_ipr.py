@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.envs.intercode_sql.ipr import EXPERTS, TEST, TRAIN, unpack
+from coevolve.envs.intercode_sql.ipr_archives import EXPERTS, TEST, TRAIN, unpack
 from coevolve.envs.intercode_sql.tasks import indices
 from coevolve.errors import UserError
 from coevolve.storage import files
@@ -45,7 +45,7 @@ def test_the_files_are_found_and_their_hashes_given(tmp_path: Path) -> None:
         ({TRAIN: [ITEM] * 4539}, f"{TRAIN}: it has no item 4539"),
         ({TEST: [ITEM] * 1034}, f"{TEST}: it does not have 1015 items"),
         ({EXPERTS: GOOD[EXPERTS][1:]}, f"{EXPERTS}: it lacks 1 of 1500 training items"),
-        ({TEST: {"items": []}}, f"{TEST}: it is no list of items"),
+        ({TEST: {"items": []}}, f"{TEST}: it is not a list of items"),
     ],
 )
 def test_what_is_not_iprs_is_refused_and_nothing_written(tmp_path: Path, changes: dict, words: str) -> None:

@@ -11,20 +11,20 @@ import psutil
 import pytest
 
 from coevolve.envs.intercode_sql.config import SqlServerConfig
-from coevolve.envs.intercode_sql.process import YOUNG_SECONDS, Directory
+from coevolve.envs.intercode_sql.server_process import MIN_STALE_SECONDS, ServerDirectory
 
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
-from coevolve.config import SqlServerConfig
-from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.config import SqlServerConfig
+from coevolve.envs.intercode_sql.server import DatabaseServer
 
 # The strictest mask a user may have must not hide files from the server.
 os.umask(0o077)
 # A test run in the background ignores Ctrl-C, and so would its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 config, dump, ending = sys.argv[1:]
-server = Server(SqlServerConfig.model_validate_json(config), Path(dump))
+server = DatabaseServer(SqlServerConfig.model_validate_json(config), Path(dump))
 server.connect()
 print(server.pid, flush=True)
 if ending == "close":
@@ -37,7 +37,7 @@ elif ending != "exit":
 
 
 class Kit:
-    """A process that has started a server, the server, and the watcher between them."""
+    """A process that has started a server, the server, and the supervisor between them."""
 
     def __init__(self, config: SqlServerConfig, dump: Path, ending: str) -> None:
         self.process = subprocess.Popen(
@@ -49,7 +49,7 @@ class Kit:
         self.pid = int(self.process.stdout.readline())
         if ending.startswith("SIG"):
             self.server = psutil.Process(self.pid)
-            self.watcher = self.server.parent()
+            self.supervisor = self.server.parent()
             self.directory = Path(self.server.cwd()).parent
             assert self.directory.name.startswith("coevolve-sql-")
 
@@ -82,34 +82,34 @@ def test_a_kit_that_is_ended_leaves_neither_server_nor_directory(kit, ending: st
     started = kit(ending)
     assert started.server.is_running()
     started.process.send_signal(getattr(signal, ending))
-    _, alive = psutil.wait_procs([started.server, started.watcher], timeout=10)
+    _, alive = psutil.wait_procs([started.server, started.supervisor], timeout=10)
     assert not alive and not started.directory.exists()
 
 
 def test_mysql_ends_with_a_killed_kit(kit, sql_config: SqlServerConfig) -> None:
     started = kit("SIGKILL", sql_config)
     started.process.kill()
-    _, alive = psutil.wait_procs([started.server, started.watcher], timeout=10)
+    _, alive = psutil.wait_procs([started.server, started.supervisor], timeout=10)
     assert not alive and not started.directory.exists()
 
 
-def test_signals_to_everybody_leave_the_watcher_to_clean_up(kit) -> None:
+def test_signals_to_everybody_leave_the_supervisor_to_clean_up(kit) -> None:
     started = kit("SIGTERM")
-    for process in (started.watcher, started.process):
+    for process in (started.supervisor, started.process):
         process.send_signal(signal.SIGTERM)
-    _, alive = psutil.wait_procs([started.server, started.watcher], timeout=10)
+    _, alive = psutil.wait_procs([started.server, started.supervisor], timeout=10)
     assert not alive and not started.directory.exists()
 
 
-def test_what_a_kit_killed_with_its_watcher_leaves_is_removed_by_the_next(kit) -> None:
+def test_what_a_kit_killed_with_its_supervisor_leaves_is_removed_by_the_next(kit) -> None:
     dead, living = kit("SIGKILL"), kit("SIGKILL")
-    for process in (dead.watcher, dead.process):
+    for process in (dead.supervisor, dead.process):
         process.kill()
     _, alive = psutil.wait_procs([dead.server], timeout=10)
     assert not alive
     for directory in (dead.directory, living.directory):
-        long_ago = directory.stat().st_mtime - 2 * YOUNG_SECONDS
+        long_ago = directory.stat().st_mtime - 2 * MIN_STALE_SECONDS
         os.utime(directory, (long_ago, long_ago))
-    Directory().remove()
+    ServerDirectory().remove()
     assert not dead.directory.exists()
     assert living.directory.exists() and living.server.is_running()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.envs.intercode_sql.differences import CLASSES, normal
-from coevolve.envs.intercode_sql.recorded import compare, read, replay
-from coevolve.envs.intercode_sql.server import Server
-from coevolve.envs.intercode_sql.session import Session
+from coevolve.envs.intercode_sql.difference_classes import CLASSES, without_bytes_prefix
+from coevolve.envs.intercode_sql.recorded_runs import compare, read, replay
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.errors import UserError
 
 ERROR = "Error executing query: "
@@ -40,15 +40,15 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def asked(server: Server, database: str, statement: str) -> str:
+def asked(server: DatabaseServer, database: str, statement: str) -> str:
     """What upstream's loop prints of the server's answer."""
-    with closing(Session(server)) as session:
+    with closing(SqlSession(server)) as session:
         session.use(database)
-        answer = session.ask(statement)
+        answer = session.execute(statement)
     return f"{ERROR}{answer.error}" if answer.error else str(answer.rows)
 
 
-def test_a_record_of_this_server_is_repeated_turn_by_turn(server: Server, write) -> None:
+def test_a_record_of_this_server_is_repeated_turn_by_turn(server: DatabaseServer, write) -> None:
     statements = ["SHOW TABLES", "DESCRIBE country", "SELECT nothing FROM country", COUNTRY["gold"]]
     turns = [
         (statement, asked(server, "world_1", statement), float(statement == COUNTRY["gold"]))
@@ -57,11 +57,11 @@ def test_a_record_of_this_server_is_repeated_turn_by_turn(server: Server, write)
     refused = ("no statement at all", "Please write a statement.", 0.0)
     report = compare(server, read(write([COUNTRY], [refused, *turns])))
     assert (report.episodes, report.statements, report.rewards) == (1, 4, 4)
-    assert (report.share, report.equal_rewards, report.equal_overlaps) == (1.0, 4, 4)
+    assert (report.identical_share, report.equal_rewards, report.equal_overlaps) == (1.0, 4, 4)
     assert report.identity == server.identity and report.comparable == server.comparable
 
 
-def test_a_react_record_is_read_as_its_loop_wrote_it(server: Server, write) -> None:
+def test_a_react_record_is_read_as_its_loop_wrote_it(server: DatabaseServer, write) -> None:
     rows = asked(server, "world_1", LONG).removeprefix("[").removesuffix("]").split(", (")
     turns = [
         (f"execute[{LONG}; SELECT 2]\nObservation: [and so on", "[" + ", (".join(rows[:25]) + "]", 0),
@@ -74,7 +74,7 @@ def test_a_react_record_is_read_as_its_loop_wrote_it(server: Server, write) -> N
     assert (report.statements, report.rewards, report.equal_rewards, report.differences) == (3, 1, 1, ())
 
 
-def test_items_that_upstream_asked_again_showed_other_numbers_of_rows(server: Server, write) -> None:
+def test_items_that_upstream_asked_again_showed_other_numbers_of_rows(server: DatabaseServer, write) -> None:
     rows = asked(server, "world_1", LONG).removeprefix("[").removesuffix("]").split(", (")
     shown = {
         n: compare(
@@ -82,7 +82,7 @@ def test_items_that_upstream_asked_again_showed_other_numbers_of_rows(server: Se
         )
         for n in (10, 12)
     }
-    assert (shown[10].share, shown[12].share) == (1.0, 0.0)
+    assert (shown[10].identical_share, shown[12].identical_share) == (1.0, 0.0)
 
 
 CATALOGUE = "SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_NAME = 'has_pet' ORDER BY ORDINAL_POSITION"
@@ -109,16 +109,18 @@ LEFT = [
 
 
 @pytest.mark.parametrize(("kind", "statement", "observation"), LEFT, ids=[f"{kind}: {text}" for kind, text, _ in LEFT])
-def test_each_class_of_difference_is_named(server: Server, write, kind: str, statement: str, observation: str) -> None:
+def test_each_class_of_difference_is_named(
+    server: DatabaseServer, write, kind: str, statement: str, observation: str
+) -> None:
     database = "world_1" if "country" in statement else "pets_1"
     report = compare(
         server, read(write([PETS | {"db": database, "gold": "SELECT 1"}], [(statement, observation, 0.0)]))
     )
     assert [(difference.turn, difference.kind) for difference in report.differences] == [(0, kind)], report.differences
-    assert report.by_class == {kind: 1} and len(report.first(kind, 5)) == 1
+    assert report.by_class == {kind: 1} and len(report.examples(kind, 5)) == 1
 
 
-def test_a_check_of_group_by_that_upstream_had_lost_is_its_setting(server: Server, write) -> None:
+def test_a_check_of_group_by_that_upstream_had_lost_is_its_setting(server: DatabaseServer, write) -> None:
     if not server.comparable:
         pytest.skip("MariaDB does not check GROUP BY as MySQL does")
     turns = [("SELECT PetType, COUNT(*) FROM pets", "[('cat', 3)]", 0.0)]
@@ -136,17 +138,17 @@ def test_every_class_is_tried_here() -> None:
     assert {kind for kind, _, _ in LEFT} | {"settings", "time-out"} == {*CLASSES, "other"}
 
 
-def test_state_of_upstreams_server_is_told_apart(server: Server, write) -> None:
+def test_state_of_upstreams_server_is_told_apart(server: DatabaseServer, write) -> None:
     turns = [("SELECT name FROM owners", "[]", 0.0), ("SELECT 1", "[(1,)]", 0.0), ("SELECT 2", "[(3,)]", 0.0)]
     report = compare(server, read(write([PETS], turns)))
-    assert (round(report.share, 3), report.stateless_share) == (0.333, 0.5)
-    assert report.last_line() == (
+    assert (round(report.identical_share, 3), report.stateless_share) == (0.333, 0.5)
+    assert report.summary_line() == (
         f"{server.identity}: observations 33.33% identical (1 of 3), 50.00% without upstream's shared state; "
         "rewards 100.00% (3 of 3), 100.00% in any order (3); differences: 1 leftover, 1 other"
     )
 
 
-def test_rewards_of_2023_did_not_look_at_the_order(server: Server, write) -> None:
+def test_rewards_of_2023_did_not_look_at_the_order(server: DatabaseServer, write) -> None:
     other_way = "SELECT Name FROM (SELECT Name FROM country ORDER BY Name LIMIT 3) a ORDER BY Name DESC"
     turns = [(other_way, asked(server, "world_1", other_way), 1.0)]
     report = compare(server, read(write([COUNTRY], turns)))
@@ -155,39 +157,42 @@ def test_rewards_of_2023_did_not_look_at_the_order(server: Server, write) -> Non
     assert (report.equal_rewards, report.equal_overlaps) == (0, 0)
 
 
-def test_episodes_do_not_see_each_other(server: Server, write) -> None:
+def test_episodes_do_not_see_each_other(server: DatabaseServer, write) -> None:
     items = [PETS, PETS]
     first = [("SET @seen = 1", "None", 0.0), ("SELECT @seen", "[(1,)]", 0.0)]
     report = compare(server, read(write(items, first, [("SELECT @seen", "[(None,)]", 0.0)])))
-    assert report.share == 1.0, report.differences
+    assert report.identical_share == 1.0, report.differences
 
 
 def test_a_file_is_replayed_on_a_server_of_its_own_also_in_part(sql_config, dump: Path, write) -> None:
     right, wrong = ("SELECT 1", "[(1,)]", 0.0), ("SELECT 1", "[(2,)]", 0.0)
     path = write([PETS, PETS], [right], [wrong])
-    assert replay(path, sql_config, dump, limit=1).share == 1.0
-    assert replay(path, sql_config, dump, dev=path.with_name("ic_spider_dev.json")).share == 0.5
+    assert replay(path, sql_config, dump, limit=1).identical_share == 1.0
+    assert replay(path, sql_config, dump, dev=path.with_name("ic_spider_dev.json")).identical_share == 0.5
 
 
-def test_a_record_in_which_nothing_was_sent_differs_nowhere(server: Server, write) -> None:
+def test_a_record_in_which_nothing_was_sent_differs_nowhere(server: DatabaseServer, write) -> None:
     report = compare(server, read(write([PETS], [("Which pets?", "Write a statement.", 0.0)])))
-    assert (report.statements, report.rewards, report.share, report.stateless_share) == (0, 0, 1.0, 1.0)
-    assert "(0 of 0)" in report.last_line()
+    assert (report.statements, report.rewards, report.identical_share, report.stateless_share) == (0, 0, 1.0, 1.0)
+    assert "(0 of 0)" in report.summary_line()
 
 
 def test_bytes_read_as_text() -> None:
-    assert normal("""[(b'int', b"it's", 'b', None), ('Bob',)]""") == """[('int', "it's", 'b', None), ('Bob',)]"""
+    assert (
+        without_bytes_prefix("""[(b'int', b"it's", 'b', None), ('Bob',)]""")
+        == """[('int', "it's", 'b', None), ('Bob',)]"""
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
         ("{", "not readable as JSON"),
-        ("[]", "holds no dict"),
-        ("{}", "holds no dict"),
+        ("[]", "does not hold a dict"),
+        ("{}", "does not hold a dict"),
         ('{"0": {"task_id": 0}}', "KeyError"),
         ('{"0": {"task_id": 7, "query": "Which?"}}', "IndexError"),
-        ('{"0": {"task_id": 0, "query": "Which?"}}', "item 0 asks something else"),
+        ('{"0": {"task_id": 0, "query": "Which?"}}', "item 0 has another question"),
         ('{"0": {"task_id": 0, "query": "Which kinds of pet are there?", "turn_history": {"actions": 1}}}', "KeyError"),
     ],
 )

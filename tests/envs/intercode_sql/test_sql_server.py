@@ -13,10 +13,11 @@ import pymysql
 import pytest
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql import datadir, engine, settings
+from coevolve.envs.intercode_sql import data_directory, server_options
 from coevolve.envs.intercode_sql.config import SqlServerConfig
-from coevolve.envs.intercode_sql.process import Directory, Process
-from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess
+from coevolve.envs.intercode_sql.server_program import find_server_program
 from coevolve.errors import UserError
 
 SESSIONS = 200
@@ -36,24 +37,24 @@ MYSQL_DEFAULTS = {
 }
 
 
-def ask(server: Server, statement: str, database: str = "") -> tuple[tuple[object, ...], ...]:
+def ask(server: DatabaseServer, statement: str, database: str = "") -> tuple[tuple[object, ...], ...]:
     with server.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchall()
 
 
-def folder(server: Server) -> Path:
+def folder(server: DatabaseServer) -> Path:
     """The private directory of a running server, which runs in its data directory."""
     return Path(psutil.Process(server.pid).cwd()).parent
 
 
-def test_the_server_names_itself(server: Server) -> None:
+def test_the_server_names_itself(server: DatabaseServer) -> None:
     name, version = server.identity.removesuffix(", non-comparable").split()
     assert ask(server, "SELECT VERSION()")[0][0].startswith(version)
     assert server.comparable == (name == "MySQL") == ("comparable" not in server.identity)
 
 
-def test_all_tables_are_there_and_their_statistics_stay(server: Server) -> None:
+def test_all_tables_are_there_and_their_statistics_stay(server: DatabaseServer) -> None:
     names = tuple(name.lower() for name in server.databases())
     present = {row[0] for row in ask(server, "SHOW DATABASES")}
     assert len(names) == 20 and set(names) <= present
@@ -62,11 +63,11 @@ def test_all_tables_are_there_and_their_statistics_stay(server: Server) -> None:
     assert ask(server, "SELECT @@innodb_stats_auto_recalc, @@lower_case_table_names") == ((0, 1),)
 
 
-def test_names_are_those_of_any_case(server: Server) -> None:
+def test_names_are_those_of_any_case(server: DatabaseServer) -> None:
     assert ask(server, "SELECT Name FROM CITY WHERE ID = 1", "World_1") == (("Kabul",),)
 
 
-def test_what_text_depends_on_is_as_in_mysql_8(server: Server) -> None:
+def test_what_text_depends_on_is_as_in_mysql_8(server: DatabaseServer) -> None:
     if not server.comparable:
         pytest.skip(f"{server.identity} has defaults of its own")
     names = ", ".join(f"@@{name}" for name in MYSQL_DEFAULTS)
@@ -81,7 +82,7 @@ def test_the_configured_limits_hold_for_every_session(own_server) -> None:
     assert raised.value.args[0] in TIME_LIMIT
 
 
-def test_the_server_is_unprivileged_private_and_on_no_port(server: Server) -> None:
+def test_the_server_is_unprivileged_private_and_on_no_port(server: DatabaseServer) -> None:
     server.connect().close()
     process = psutil.Process(server.pid)
     assert process.uids().real != 0
@@ -114,13 +115,13 @@ def test_the_server_is_unprivileged_private_and_on_no_port(server: Server) -> No
         "INSTALL PLUGIN x SONAME 'x.so'",
     ],
 )
-def test_the_account_can_change_nothing(server: Server, statement: str) -> None:
+def test_the_account_can_change_nothing(server: DatabaseServer, statement: str) -> None:
     with pytest.raises(pymysql.MySQLError):
         ask(server, statement, "world_1")
     assert ask(server, "SELECT COUNT(*) FROM city", "world_1") == ((4079,),)
 
 
-def test_there_is_no_other_account_to_come_in_by(server: Server) -> None:
+def test_there_is_no_other_account_to_come_in_by(server: DatabaseServer) -> None:
     server.connect().close()
     for user, password in (("root", ""), ("admin", "admin"), ("mariadb.sys", ""), ("stranger", "")):
         with pytest.raises(pymysql.OperationalError) as raised:
@@ -128,17 +129,17 @@ def test_there_is_no_other_account_to_come_in_by(server: Server) -> None:
         assert raised.value.args[0] in ACCESS_DENIED
 
 
-def test_a_database_that_is_not_there_is_the_users_error(server: Server) -> None:
+def test_a_database_that_is_not_there_is_the_users_error(server: DatabaseServer) -> None:
     with pytest.raises(UserError, match="no_such_database"):
         server.connect("no_such_database")
 
 
 def test_a_dump_that_is_not_there_is_the_users_error(sql_config: SqlServerConfig, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"absent\.sql"):
-        Server(sql_config, tmp_path / "absent.sql").connect()
+        DatabaseServer(sql_config, tmp_path / "absent.sql").connect()
 
 
-def test_two_hundred_sessions_at_once(server: Server) -> None:
+def test_two_hundred_sessions_at_once(server: DatabaseServer) -> None:
     together = threading.Barrier(SESSIONS, timeout=60)
 
     def session(number: int) -> int:
@@ -154,7 +155,7 @@ def test_two_hundred_sessions_at_once(server: Server) -> None:
     assert server.pid == before
 
 
-def test_a_full_server_is_not_started_again(server: Server) -> None:
+def test_a_full_server_is_not_started_again(server: DatabaseServer) -> None:
     connections = [server.connect()]
     before = server.pid
     (most,) = ask(server, "SELECT @@max_connections")[0]
@@ -169,7 +170,7 @@ def test_a_full_server_is_not_started_again(server: Server) -> None:
     assert ask(server, "SELECT 1") == ((1,),)
 
 
-def test_two_servers_are_independent_and_ready_in_three_seconds(own_server, server: Server) -> None:
+def test_two_servers_are_independent_and_ready_in_three_seconds(own_server, server: DatabaseServer) -> None:
     connection = server.connect()
     another, began = own_server(), time.monotonic()
     assert ask(another, "SELECT COUNT(*) FROM city", "world_1") == ((4079,),)
@@ -184,10 +185,10 @@ def test_two_servers_are_independent_and_ready_in_three_seconds(own_server, serv
 
 
 @pytest.fixture(scope="module")
-def place(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str]]:
-    """Addresses of a server that was not started by `Server`, by account: reader, remote, writer, narrow."""
-    found, directory = engine.find(sql_config), Directory()
-    datadir.Template(found, dump).copy(directory.data)
+def addresses(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str]]:
+    """Addresses of a server that was not started by `DatabaseServer`, by account: reader, remote, writer, narrow."""
+    program, directory = find_server_program(sql_config), ServerDirectory()
+    data_directory.DataDirectoryTemplate(program, dump).copy(directory.data)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -201,22 +202,27 @@ def place(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str]]:
         "CREATE USER 'narrow'@'localhost'",
         "GRANT SELECT ON world_1.* TO 'narrow'@'localhost'",
     )
-    directory.begin.write_text("".join(f"{statement};\n" for statement in statements))
-    directory.begin.chmod(0o644)
-    options = (f"--init-file={directory.begin}", "--skip-networking=OFF", f"--port={port}", "--bind-address=127.0.0.1")
-    process = Process(settings.command(found, directory, directory.data, *options), directory)
-    datadir.wait_until_ready(process, settings.ACCOUNT).close()
+    directory.init_file.write_text("".join(f"{statement};\n" for statement in statements))
+    directory.init_file.chmod(0o644)
+    options = (
+        f"--init-file={directory.init_file}",
+        "--skip-networking=OFF",
+        f"--port={port}",
+        "--bind-address=127.0.0.1",
+    )
+    process = ServerProcess(server_options.server_command(program, directory, directory.data, *options), directory)
+    data_directory.wait_until_ready(process, server_options.ACCOUNT).close()
     users = ("reader", "writer", "narrow")
     yield {user: f"{user}@{directory.socket}" for user in users} | {"remote": f"remote@127.0.0.1:{port}"}
-    process.end()
+    process.stop()
 
 
 @pytest.mark.parametrize("user", ["reader", "remote"])
 def test_a_server_at_an_address_is_used(
-    user: str, place: dict[str, str], server: Server, own_server, monkeypatch: pytest.MonkeyPatch
+    user: str, addresses: dict[str, str], server: DatabaseServer, own_server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", "secret" if user == "reader" else "")
-    given = own_server(address=place[user], rows=5)
+    given = own_server(address=addresses[user], rows=5)
     assert len(ask(given, "SELECT * FROM city", "world_1")) == 5
     assert (given.pid, given.identity) == (None, server.identity)
 
@@ -224,17 +230,19 @@ def test_a_server_at_an_address_is_used(
 @pytest.mark.parametrize(
     ("user", "words"), [("writer", r"may change data \(INSERT\)"), ("narrow", "no database battle_death, car_1")]
 )
-def test_an_unsuitable_server_at_an_address_is_refused(user: str, words: str, place, own_server) -> None:
-    given = own_server(address=place[user])
+def test_an_unsuitable_server_at_an_address_is_refused(user: str, words: str, addresses, own_server) -> None:
+    given = own_server(address=addresses[user])
     for _ in range(2):
         with pytest.raises(UserError, match=words):
             given.connect("world_1")
 
 
-def test_a_server_of_a_kind_that_is_not_listed_is_refused(place: dict[str, str], server: Server, own_server) -> None:
+def test_a_server_of_a_kind_that_is_not_listed_is_refused(
+    addresses: dict[str, str], server: DatabaseServer, own_server
+) -> None:
     other = "mariadb" if server.comparable else "mysql"
     with pytest.raises(UserError, match=r"answers there, which `server\.engine` does not list"):
-        own_server(address=place["remote"], engine=[other]).connect()
+        own_server(address=addresses["remote"], engine=[other]).connect()
 
 
 @pytest.mark.parametrize(
@@ -246,11 +254,11 @@ def test_an_address_that_is_none_is_the_users_error(address: str, own_server) ->
 
 
 def test_nobody_at_an_address_is_an_environment_error(own_server, tmp_path: Path) -> None:
-    with pytest.raises(EnvError, match="took no connection"):
+    with pytest.raises(EnvError, match="refused a connection"):
         own_server(address=f"user@{tmp_path}/no.sock").connect()
 
 
-def test_environment_variables_do_not_reach_the_server(server: Server) -> None:
+def test_environment_variables_do_not_reach_the_server(server: DatabaseServer) -> None:
     server.connect().close()
     environment = psutil.Process(server.pid).environ()
     assert environment["TZ"] == "UTC"

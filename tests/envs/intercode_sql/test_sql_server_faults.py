@@ -15,9 +15,9 @@ import pymysql
 import pytest
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql import engine
 from coevolve.envs.intercode_sql.config import SqlServerConfig
-from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import cache_directory, find_server_program
 from coevolve.errors import UserError
 
 SMALL_MB = 48
@@ -25,18 +25,18 @@ QUICK = ["mariadb", "mysql"]
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk or run as somebody else")
 
 
-def cities(server: Server) -> int:
+def cities(server: DatabaseServer) -> int:
     with server.connect("world_1") as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM city")
         return cursor.fetchall()[0][0]
 
 
-def folder(server: Server) -> Path:
+def folder(server: DatabaseServer) -> Path:
     """The private directory of a running server, which runs in its data directory."""
     return Path(psutil.Process(server.pid).cwd()).parent
 
 
-def watcher(server: Server) -> psutil.Process:
+def supervisor(server: DatabaseServer) -> psutil.Process:
     return psutil.Process(server.pid).parent()
 
 
@@ -44,11 +44,11 @@ def watcher(server: Server) -> psutil.Process:
     "breaks",
     [
         lambda server: (psutil.Process(server.pid).terminate(), psutil.Process(server.pid).wait(30)),
-        lambda server: watcher(server).kill(),
+        lambda server: supervisor(server).kill(),
         lambda server: (folder(server) / "mysqld.sock").unlink(),
         lambda server: shutil.rmtree(folder(server)),
     ],
-    ids=["shut down", "watcher killed", "socket removed", "directory removed"],
+    ids=["shut down", "supervisor killed", "socket removed", "directory removed"],
 )
 def test_a_broken_server_is_replaced_at_the_next_connection(own_server, breaks) -> None:
     server = own_server(engine=QUICK)
@@ -84,7 +84,7 @@ def test_a_hung_server_is_replaced_within_its_time_limit(own_server) -> None:
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache with this machine's servers and no template; open to the server's user, unlike pytest's own folders."""
-    servers = engine.cache() / "servers"
+    servers = cache_directory() / "servers"
     made = Path(tempfile.mkdtemp(prefix="coevolve-test-"))
     made.chmod(0o755)
     (made / "servers").symlink_to(servers)
@@ -126,21 +126,21 @@ def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache: Path, dump: Pa
     long = tmp_path / "long.sql"
     long.write_text(dump.read_text(encoding="utf-8") + f"-- {'x' * 1_000}\n" * 2_000, encoding="utf-8")
     config = SqlServerConfig(address=None, binary=None, engine=QUICK, statement_seconds=10, rows=20_000)
-    with Server(config, long) as server:
+    with DatabaseServer(config, long) as server:
         assert cities(server) == 4079
 
 
 PROGRAM = """
 import resource, sys
 from pathlib import Path
-from coevolve.config import SqlServerConfig
-from coevolve.envs.intercode_sql.server import Server
+from coevolve.envs.intercode_sql.config import SqlServerConfig
+from coevolve.envs.intercode_sql.server import DatabaseServer
 
 config, dump, largest_file = sys.argv[1:]
 if largest_file != "any":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest_file), int(largest_file)))
 try:
-    with Server(SqlServerConfig.model_validate_json(config), Path(dump)) as server:
+    with DatabaseServer(SqlServerConfig.model_validate_json(config), Path(dump)) as server:
         server.connect("world_1")
         print("ready")
 except Exception as error:
@@ -164,7 +164,7 @@ def test_of_two_kits_at_once_one_makes_the_template(quick_config: SqlServerConfi
 def test_a_disk_that_fills_up_leaves_nothing_behind(sql_config, dump: Path, cache: Path, flavour: str) -> None:
     config = sql_config.model_copy(update={"engine": [flavour]})
     try:
-        engine.find(config)
+        find_server_program(config)
     except UserError as error:
         pytest.skip(str(error))
     said = kit(config, dump, resource.getpagesize() << 11).communicate(timeout=120)[0]
@@ -204,14 +204,14 @@ def test_too_small_a_place_for_the_data_is_the_users_error(own_server, small_dis
 
 def test_no_place_for_temporary_files_is_the_users_error(own_server, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "removed"))
-    with pytest.raises(UserError, match=r"no place for a server .* set TMPDIR"):
+    with pytest.raises(UserError, match=r"no directory for a server .* set TMPDIR"):
         own_server(engine=QUICK).connect()
 
 
 @NEEDS_ROOT
 def test_a_cache_closed_to_the_server_is_the_users_error(own_server, cache: Path) -> None:
     cache.chmod(0o700)
-    with pytest.raises(UserError, match="closed to nobody"):
+    with pytest.raises(UserError, match="`nobody`, who cannot enter it"):
         own_server(engine=QUICK).connect()
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.server import Server
-from coevolve.envs.intercode_sql.session import INTERRUPTED, REFUSED, TOO_LONG, Answer, Session
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.session import INTERRUPTED, REFUSED, TOO_LONG, QueryResult, SqlSession
 from coevolve.errors import UserError
 
 
 @pytest.fixture
-def session(server: Server) -> Iterator[Session]:
-    with contextlib.closing(Session(server)) as session:
+def session(server: DatabaseServer) -> Iterator[SqlSession]:
+    with contextlib.closing(SqlSession(server)) as session:
         session.use("world_1")
         yield session
 
@@ -47,31 +47,31 @@ PRINTED = {
 
 
 @pytest.mark.parametrize(("statement", "printed"), PRINTED.items(), ids=range(len(PRINTED)))
-def test_rows_read_as_they_did(session: Session, statement: str, printed: str) -> None:
-    assert str(session.ask(statement).rows) == printed
+def test_rows_read_as_they_did(session: SqlSession, statement: str, printed: str) -> None:
+    assert str(session.execute(statement).rows) == printed
 
 
-def test_dates_without_a_day_are_none(session: Session) -> None:
-    session.ask("SET SESSION sql_mode = 'ALLOW_INVALID_DATES'")
+def test_dates_without_a_day_are_none(session: SqlSession) -> None:
+    session.execute("SET SESSION sql_mode = 'ALLOW_INVALID_DATES'")
     dates = "CAST('0000-00-00' AS DATE), CAST('2020-02-31' AS DATE), CAST('0000-00-00 00:00:00' AS DATETIME)"
-    assert session.ask(f"SELECT {dates}") == Answer([(None, None, None)])
+    assert session.execute(f"SELECT {dates}") == QueryResult([(None, None, None)])
 
 
-def test_columns_are_described_in_plain_text(session: Session) -> None:
-    assert session.ask("DESCRIBE city").rows[0] == ("ID", "int", "NO", "PRI", None, "auto_increment")
+def test_columns_are_described_in_plain_text(session: SqlSession) -> None:
+    assert session.execute("DESCRIBE city").rows[0] == ("ID", "int", "NO", "PRI", None, "auto_increment")
 
 
-def test_an_error_is_the_servers_message_alone(server: Server, session: Session) -> None:
+def test_an_error_is_the_servers_message_alone(server: DatabaseServer, session: SqlSession) -> None:
     if not server.comparable:
         pytest.skip("messages are MySQL's")
-    assert session.ask("SELECT * FROM towns") == Answer(None, "Table 'world_1.towns' doesn't exist")
-    assert session.ask("SELECT town FROM city") == Answer(None, "Unknown column 'town' in 'field list'")
-    assert session.ask("SELEC 1").error.startswith("You have an error in your SQL syntax; check the manual")
+    assert session.execute("SELECT * FROM towns") == QueryResult(None, "Table 'world_1.towns' doesn't exist")
+    assert session.execute("SELECT town FROM city") == QueryResult(None, "Unknown column 'town' in 'field list'")
+    assert session.execute("SELEC 1").error.startswith("You have an error in your SQL syntax; check the manual")
 
 
 @pytest.mark.parametrize("statement", ["SET @x = 1", "USE car_1", "DO 1", "BEGIN", "SELECT 1 INTO @x", "-- nothing"])
-def test_no_result_set_is_neither_rows_nor_an_error(session: Session, statement: str) -> None:
-    assert session.ask(statement) == Answer(None)
+def test_no_result_set_is_neither_rows_nor_an_error(session: SqlSession, statement: str) -> None:
+    assert session.execute(statement) == QueryResult(None)
 
 
 #: What an episode may leave behind, and what shows it in the next one.
@@ -96,31 +96,31 @@ LEFTOVERS = [
 
 
 @pytest.mark.parametrize(("left", "probe"), LEFTOVERS, ids=[left for left, _ in LEFTOVERS])
-def test_an_episode_sees_nothing_of_the_one_before(server: Server, left: str, probe: str) -> None:
-    with contextlib.closing(Session(server)) as session:
+def test_an_episode_sees_nothing_of_the_one_before(server: DatabaseServer, left: str, probe: str) -> None:
+    with contextlib.closing(SqlSession(server)) as session:
         session.use("world_1")
-        fresh = session.ask(probe)
+        fresh = session.execute(probe)
         session.use("world_1")
-        session.ask(left)
-        assert session.ask(probe) != fresh
+        session.execute(left)
+        assert session.execute(probe) != fresh
         session.use("world_1")
-        assert session.ask(probe) == fresh
+        assert session.execute(probe) == fresh
 
 
-def test_named_locks_are_freed_soon_after_their_episode(server: Server, session: Session) -> None:
-    with contextlib.closing(Session(server)) as other:
+def test_named_locks_are_freed_soon_after_their_episode(server: DatabaseServer, session: SqlSession) -> None:
+    with contextlib.closing(SqlSession(server)) as other:
         other.use("world_1")
-        assert session.ask("SELECT GET_LOCK('a', 0)") == Answer([(1,)])
+        assert session.execute("SELECT GET_LOCK('a', 0)") == QueryResult([(1,)])
         session.use("world_1")
-        assert other.ask("SELECT GET_LOCK('a', 5)") == Answer([(1,)])
+        assert other.execute("SELECT GET_LOCK('a', 5)") == QueryResult([(1,)])
 
 
-def test_two_sessions_share_no_variables(server: Server, session: Session) -> None:
-    with contextlib.closing(Session(server)) as other:
+def test_two_sessions_share_no_variables(server: DatabaseServer, session: SqlSession) -> None:
+    with contextlib.closing(SqlSession(server)) as other:
         other.use("car_1")
-        session.ask("SET @x = 7")
-        assert other.ask("SELECT @x") == Answer([(None,)])
-        assert session.ask("SELECT @x") == Answer([(7,)])
+        session.execute("SET @x = 7")
+        assert other.execute("SELECT @x") == QueryResult([(None,)])
+        assert session.execute("SELECT @x") == QueryResult([(7,)])
 
 
 @pytest.mark.parametrize(
@@ -131,98 +131,98 @@ def test_two_sessions_share_no_variables(server: Server, session: Session) -> No
         ("SET sql_select_limit = DEFAULT, sql_select_limit = 1000000", "SELECT a.ID FROM city a, city b"),
     ],
 )
-def test_rows_are_limited_whatever_the_statement_says(session: Session, statements: tuple[str, ...]) -> None:
+def test_rows_are_limited_whatever_the_statement_says(session: SqlSession, statements: tuple[str, ...]) -> None:
     *before, last = statements
     for statement in before:
-        session.ask(statement)
-    assert len(session.ask(last).rows) == 20_000
-    assert session.ask("SELECT 1") == Answer([(1,)])
+        session.execute(statement)
+    assert len(session.execute(last).rows) == 20_000
+    assert session.execute("SELECT 1") == QueryResult([(1,)])
 
 
-def test_a_result_of_exactly_the_limit_leaves_the_session_as_it_was(session: Session) -> None:
-    session.ask("SET @x = 7")
-    assert len(session.ask("SELECT a.ID FROM city a, city b LIMIT 20000").rows) == 20_000
-    assert session.ask("SELECT @x") == Answer([(7,)])
+def test_a_result_of_exactly_the_limit_leaves_the_session_as_it_was(session: SqlSession) -> None:
+    session.execute("SET @x = 7")
+    assert len(session.execute("SELECT a.ID FROM city a, city b LIMIT 20000").rows) == 20_000
+    assert session.execute("SELECT @x") == QueryResult([(7,)])
 
 
-def test_a_session_killed_between_statements_goes_on(server: Server, session: Session) -> None:
+def test_a_session_killed_between_statements_goes_on(server: DatabaseServer, session: SqlSession) -> None:
     kill(server, session)
-    assert session.ask("SELECT DATABASE()") == Answer([("world_1",)])
+    assert session.execute("SELECT DATABASE()") == QueryResult([("world_1",)])
 
 
-def test_a_session_killed_in_a_statement_answers_all_the_same(server: Server, session: Session) -> None:
+def test_a_session_killed_in_a_statement_answers_all_the_same(server: DatabaseServer, session: SqlSession) -> None:
     timer = threading.Timer(0.5, kill, (server, session))
     timer.start()
-    assert session.ask("SELECT SLEEP(1), DATABASE()") == Answer([(0, "world_1")])
+    assert session.execute("SELECT SLEEP(1), DATABASE()") == QueryResult([(0, "world_1")])
     timer.join()
 
 
-def test_a_statement_that_ends_itself_is_told_so(session: Session) -> None:
+def test_a_statement_that_ends_itself_is_told_so(session: SqlSession) -> None:
     message = "SIGNAL SQLSTATE '70100' SET MYSQL_ERRNO = 1317, MESSAGE_TEXT = 'over'"
-    assert session.ask(message) == Answer(None, INTERRUPTED)
-    assert session.ask("SELECT 1") == Answer([(1,)])
+    assert session.execute(message) == QueryResult(None, INTERRUPTED)
+    assert session.execute("SELECT 1") == QueryResult([(1,)])
 
 
 @pytest.mark.parametrize(
     "statement",
     ["KILL 1", "kill query 1", "/* a */ -- b\n# c\n KILL 1", "/*!50000 KILL 1 */", "/*! */KILL 1", "XA START 'a'"],
 )
-def test_kill_and_xa_are_refused(session: Session, statement: str) -> None:
-    assert session.ask(statement) == Answer(None, REFUSED)
+def test_kill_and_xa_are_refused(session: SqlSession, statement: str) -> None:
+    assert session.execute(statement) == QueryResult(None, REFUSED)
 
 
 @pytest.mark.parametrize("statement", ["/* KILL */ SELECT 1", "SELECT 1 -- KILL", "/**/" * 50_000 + "SELECT 1"])
-def test_the_word_kill_elsewhere_is_not(session: Session, statement: str) -> None:
-    assert session.ask(statement) == Answer([(1,)])
+def test_the_word_kill_elsewhere_is_not(session: SqlSession, statement: str) -> None:
+    assert session.execute(statement) == QueryResult([(1,)])
 
 
-def test_a_statement_of_the_greatest_length_is_sent(session: Session) -> None:
+def test_a_statement_of_the_greatest_length_is_sent(session: SqlSession) -> None:
     longest = "SELECT '" + "😀" * (250_000 - 9) + "'"
-    assert len(session.ask(longest).rows[0][0]) == 250_000 - 9
-    assert session.ask(longest + " ") == Answer(None, TOO_LONG)
+    assert len(session.execute(longest).rows[0][0]) == 250_000 - 9
+    assert session.execute(longest + " ") == QueryResult(None, TOO_LONG)
 
 
-def test_a_database_that_does_not_exist_is_the_users_error(session: Session) -> None:
+def test_a_database_that_does_not_exist_is_the_users_error(session: SqlSession) -> None:
     with pytest.raises(UserError, match="world_2"):
         session.use("world_2")
     session.use("car_1")
-    assert session.ask("SELECT DATABASE()") == Answer([("car_1",)])
+    assert session.execute("SELECT DATABASE()") == QueryResult([("car_1",)])
 
 
 def test_a_killed_server_fails_its_sessions_until_they_begin_anew(own_server) -> None:
     server = own_server()
-    session, neighbour = Session(server), Session(server)
+    session, neighbour = SqlSession(server), SqlSession(server)
     for each in (session, neighbour):
         each.use("world_1")
     killed = server.pid
     os.kill(killed, signal.SIGKILL)
     for each in (session, neighbour):
         with pytest.raises(EnvError):
-            each.ask("SELECT 1")
+            each.execute("SELECT 1")
     session.use("world_1")
-    assert session.ask("SELECT COUNT(*) FROM city") == Answer([(4079,)])
+    assert session.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
     assert server.pid != killed
 
 
 @pytest.mark.slow
 def test_a_server_stopped_in_a_statement_fails_it_in_bounded_time(own_server) -> None:
     server = own_server(statement_seconds=1.0)
-    session = Session(server)
+    session = SqlSession(server)
     session.use("world_1")
     os.kill(server.pid, signal.SIGSTOP)
     started = time.monotonic()
     with pytest.raises(EnvError):
-        session.ask("SELECT 1")
+        session.execute("SELECT 1")
     assert time.monotonic() - started < 30
     session.use("world_1")
-    assert session.ask("SELECT 1") == Answer([(1,)])
+    assert session.execute("SELECT 1") == QueryResult([(1,)])
 
 
-def test_closing_twice_is_harmless(session: Session) -> None:
+def test_closing_twice_is_harmless(session: SqlSession) -> None:
     session.close()
     session.close()
 
 
-def kill(server: Server, session: Session) -> None:
+def kill(server: DatabaseServer, session: SqlSession) -> None:
     with server.connect() as connection:
         connection.kill(session._connection.thread_id())

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from coevolve.envs.intercode_sql.dump import databases, tables
-from coevolve.envs.intercode_sql.server import Server
-from coevolve.envs.intercode_sql.session import Session
-from coevolve.envs.intercode_sql.templates import KINDS, solution, tasks
+from coevolve.envs.intercode_sql.question_templates import KINDS, expert_turns, template_tasks
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.errors import UserError
 from coevolve.types import Task
 
@@ -17,19 +17,19 @@ PER_KIND = 90
 
 @pytest.fixture(scope="module")
 def made(dump: Path) -> tuple[Task, ...]:
-    return tasks(dump, PER_KIND)
+    return template_tasks(dump, PER_KIND)
 
 
-def rows(session: Session, database: str, statement: str) -> list[tuple]:
+def rows(session: SqlSession, database: str, statement: str) -> list[tuple]:
     session.use(database)
-    answer = session.ask(statement)
+    answer = session.execute(statement)
     assert answer.rows is not None, answer.error
     return answer.rows
 
 
 @pytest.fixture(scope="module")
-def session(server: Server):
-    session = Session(server)
+def session(server: DatabaseServer):
+    session = SqlSession(server)
     yield session
     session.close()
 
@@ -41,7 +41,7 @@ def plain(value: object) -> object:
     return float(value) if isinstance(value, int | float | Decimal) else str(value)
 
 
-def test_the_dump_is_read_as_the_server_reads_it(dump: Path, session: Session) -> None:
+def test_the_dump_is_read_as_the_server_reads_it(dump: Path, session: SqlSession) -> None:
     found = tables(dump)
     assert (len(databases(dump)), len(found)) == (20, 77)
     assert {table.database for table in found} == {*databases(dump)} - {"wta_1"}
@@ -80,8 +80,8 @@ def test_training_and_test_ask_about_the_same_databases_in_the_same_ways(made: t
 
 
 def test_a_task_stays_what_it_is_when_more_are_asked_for(dump: Path, made: tuple[Task, ...]) -> None:
-    by_id = {task.task_id: task for task in tasks(dump, 1000)}
-    assert all(by_id[task.task_id] == task for task in (*made, *tasks(dump, 20)))
+    by_id = {task.task_id: task for task in template_tasks(dump, 1000)}
+    assert all(by_id[task.task_id] == task for task in (*made, *template_tasks(dump, 20)))
     assert made[0].task_id == "intercode_sql/templates/list/0"
     assert made[0].data == {
         "database": "battle_death",
@@ -91,15 +91,15 @@ def test_a_task_stays_what_it_is_when_more_are_asked_for(dump: Path, made: tuple
 
 
 def test_databases_can_be_chosen(dump: Path) -> None:
-    chosen = tasks(dump, 30, ["singer", "pets_1"])
+    chosen = template_tasks(dump, 30, ["singer", "pets_1"])
     assert {task.data["database"] for task in chosen} == {"singer", "pets_1"}
-    by_id = {task.task_id: task for task in tasks(dump, 1000)}
+    by_id = {task.task_id: task for task in template_tasks(dump, 1000)}
     assert all(by_id[task.task_id] == task for task in chosen)
     with pytest.raises(UserError, match=r"`items\.databases`: unknown database `pets_2`"):
-        tasks(dump, 30, ["pets_2"])
+        template_tasks(dump, 30, ["pets_2"])
 
 
-def test_every_gold_answers_and_most_answers_have_several_rows(made: tuple[Task, ...], session: Session) -> None:
+def test_every_gold_answers_and_most_answers_have_several_rows(made: tuple[Task, ...], session: SqlSession) -> None:
     sizes = [len(rows(session, str(task.data["database"]), str(task.data["gold"]))) for task in made]
     assert min(sizes) >= 1
     several = [task.kind for task, size in zip(made, sizes, strict=True) if size > 1]
@@ -107,15 +107,15 @@ def test_every_gold_answers_and_most_answers_have_several_rows(made: tuple[Task,
     assert len(several) > len(made) / 2
 
 
-def test_what_the_expert_sees_is_shown_whole(made: tuple[Task, ...], session: Session) -> None:
+def test_what_the_expert_sees_is_shown_whole(made: tuple[Task, ...], session: SqlSession) -> None:
     for task in made:
-        for text in solution(task)[:3]:
+        for text in expert_turns(task)[:3]:
             statement = text.split("```sql\n")[1].removesuffix("\n```")
             assert len(str(rows(session, str(task.data["database"]), statement))) <= 350, (task, statement)
 
 
 def test_the_expert_looks_before_it_asks(made: tuple[Task, ...]) -> None:
-    assert solution(made[0]) == (
+    assert expert_turns(made[0]) == (
         "Thought: I look at the tables.\nAction: \n```sql\nSHOW TABLES\n```",
         "Thought: I look at death.\nAction: \n```sql\nDESCRIBE death\n```",
         "Thought: I ask for the answer.\nAction: \n```sql\nSELECT injured FROM death\n```",

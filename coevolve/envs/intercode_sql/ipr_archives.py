@@ -1,4 +1,4 @@
-"""IPR's archives, which its `setup.sh` downloads from a drive, taken apart into the files that a config names."""
+"""Extraction of the archives that IPR's `setup.sh` downloads into the files that a config names."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ TRAIN, TEST, EXPERTS = "ic_spider_train.json", "ic_spider_test.json", "intercode
 
 
 def unpack(archives: Sequence[Path], out: Path) -> dict[str, str]:
-    """Write training items, test items, experts and dumps found in the zip files to `out`; sha256 by file name.
+    """Extract training items, test items, expert trajectories and dumps to `out`; returns sha256 by file name.
 
-    Raises `UserError` naming the archive for one that is no zip file, and the file for one that is missing or does not
-    fit IPR's lists.
+    Raises `UserError` naming an archive that is not a zip file, or a file that is missing or does not fit IPR's lists.
+    Nothing is written then.
     """
     members = {name: content for archive in archives for name, content in _members(archive)}
     for name in (TRAIN, TEST, EXPERTS):
         if name not in members:
             raise UserError(f"{', '.join(map(str, archives))}: no {name} inside; give both archives of IPR's setup.sh.")
     training = set(tasks.indices("ipr/train_indices.json"))
-    _expect(TRAIN, len(_items(members, TRAIN)) > max(training), f"has no item {max(training)}")
-    _expect(TEST, len(_items(members, TEST)) == tasks.USABLE, f"does not have {tasks.USABLE} items")
-    lacking = {str(number) for number in training} - {str(item.get("id")) for item in _items(members, EXPERTS)}
-    _expect(EXPERTS, not lacking, f"lacks {len(lacking)} of {len(training)} training items")
+    _require(TRAIN, len(_items(members, TRAIN)) > max(training), f"has no item {max(training)}")
+    _require(TEST, len(_items(members, TEST)) == tasks.USABLE, f"does not have {tasks.USABLE} items")
+    missing = {str(number) for number in training} - {str(item.get("id")) for item in _items(members, EXPERTS)}
+    _require(EXPERTS, not missing, f"lacks {len(missing)} of {len(training)} training items")
     for name, content in members.items():
         files.write_bytes(out / name, content)
     return {name: files.sha256(out / name) for name in sorted(members)}
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Names, without folders, and contents of the files that are wanted."""
+    """Names, without folders, and contents of the files to extract."""
     try:
         with zipfile.ZipFile(archive) as opened:
             for path in opened.namelist():
@@ -49,13 +49,13 @@ def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
 
 def _items(members: dict[str, bytes], name: str) -> list[dict[str, Any]]:
     try:
-        found = json.loads(members[name])
+        items = json.loads(members[name])
     except ValueError as error:
         raise UserError(f"{name}: not readable as JSON ({error}); download the archive again.") from None
-    _expect(name, isinstance(found, list) and all(isinstance(item, dict) for item in found), "is no list of items")
-    return list(found)
+    _require(name, isinstance(items, list) and all(isinstance(item, dict) for item in items), "is not a list of items")
+    return list(items)
 
 
-def _expect(name: str, fits: bool, problem: str) -> None:
-    if not fits:
+def _require(name: str, condition: bool, problem: str) -> None:
+    if not condition:
         raise UserError(f"{name}: it {problem}, so it is not IPR's; download the archive again.")

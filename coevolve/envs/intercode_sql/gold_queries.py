@@ -1,0 +1,68 @@
+"""Results of the questions' gold queries, each executed once and in a session that no episode uses."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from coevolve.envs.base import EnvError
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.session import INTERRUPTED, TIMED_OUT, SqlSession
+from coevolve.errors import UserError
+from coevolve.types import Task
+
+
+@dataclass(frozen=True)
+class SqlItem:
+    """An item of InterCode: a question over a database, and the gold query that answers it."""
+
+    database: str
+    gold_query: str
+    question: str
+
+
+class GoldQueries:
+    """Cached rows of gold queries; thread-safe."""
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self._session = SqlSession(server)
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+
+    def rows(self, item: SqlItem) -> list[tuple[Any, ...]]:
+        """Rows of the gold query of `item`; like upstream's, a query that fails has none.
+
+        Raises `EnvError` if the query was interrupted or timed out, as on an overloaded machine.
+        """
+        key = (item.database, item.gold_query)
+        with self._lock:
+            if key not in self._rows:
+                self._session.use(item.database)
+                result = self._session.execute(item.gold_query)
+                if result.error in (INTERRUPTED, TIMED_OUT):
+                    raise EnvError(f"the gold query `{item.gold_query}` was cut short: {result.error}")
+                self._rows[key] = result.rows or []
+            return self._rows[key]
+
+    def close(self) -> None:
+        """End the session; calling it again has no effect."""
+        self._session.close()
+
+
+def fingerprint(gold_queries: GoldQueries, tasks: Iterable[Task]) -> str:
+    """First 16 hex digits of the sha256 over database, gold query and gold rows of `tasks`, in their order."""
+    digest = hashlib.sha256()
+    for item in map(item_of, tasks):
+        digest.update(repr((item.database, item.gold_query, gold_queries.rows(item))).encode())
+    return digest.hexdigest()[:16]
+
+
+def item_of(task: Task) -> SqlItem:
+    """The item in `task.data`; raises `UserError` if a key is missing or not a text."""
+    values = [task.data.get(key) for key in ("database", "gold", "question")]
+    if not all(isinstance(value, str) for value in values):
+        raise UserError(f"task `{task.task_id}`: `data` must hold `database`, `gold` and `question`, all text.")
+    return SqlItem(*map(str, values))

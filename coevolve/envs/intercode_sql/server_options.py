@@ -1,0 +1,95 @@
+"""Command-line options, account and limits of the servers that the kit starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coevolve.envs.intercode_sql.config import Flavour, SqlServerConfig
+from coevolve.envs.intercode_sql.server_process import ServerDirectory
+from coevolve.envs.intercode_sql.server_program import ServerProgram
+
+#: The account of all sessions. It can only read, and has no password: only the kit can enter the socket's directory.
+ACCOUNT = "coevolve"
+#: Options of every server. Defaults that affect results are MySQL 8's of 2023, except table statistics, which must not
+#: change between runs. The other options keep servers small and isolated, and avoid syncing data that is discarded.
+COMMON_OPTIONS = (
+    "--lower-case-table-names=1",
+    "--innodb-stats-auto-recalc=OFF",
+    "--skip-networking",
+    "--skip-name-resolve",
+    "--skip-log-bin",
+    "--local-infile=OFF",
+    "--performance-schema=OFF",
+    "--max-connections=400",
+    "--back-log=400",
+    "--max-allowed-packet=1M",
+    "--innodb-buffer-pool-size=32M",
+    "--innodb-buffer-pool-dump-at-shutdown=OFF",
+    "--innodb-buffer-pool-load-at-startup=OFF",
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-doublewrite=OFF",
+    # The kernel's limit on native asynchronous I/O requests allows only about 25 servers.
+    "--innodb-use-native-aio=OFF",
+)
+FLAVOUR_OPTIONS: dict[Flavour, tuple[str, ...]] = {
+    "mysql": (
+        "--mysqlx=OFF",
+        "--event-scheduler=OFF",
+        "--secure-file-priv=NULL",
+        "--innodb-redo-log-capacity=8M",
+        "--innodb-flush-method=nosync",
+        "--temptable-max-ram=64M",
+        "--auto-generate-certs=OFF",
+        "--caching-sha2-password-auto-generate-rsa-keys=OFF",
+    ),
+    # Without a configuration file MariaDB's default character set is latin1.
+    "mariadb": (
+        "--character-set-server=utf8mb4",
+        "--collation-server=utf8mb4_general_ci",
+        "--innodb-log-file-size=8M",
+        "--debug-no-sync",
+    ),
+}
+READ_ONLY_OPTION: dict[Flavour, str] = {"mysql": "--super-read-only=ON", "mariadb": "--read-only=ON"}
+#: Executed after the dump, which creates an administrator account. Only the reading account remains usable.
+ACCOUNT_STATEMENTS = (
+    "DROP USER IF EXISTS 'admin'@'%'",
+    f"CREATE USER '{ACCOUNT}'@'localhost'",
+    f"GRANT SELECT, SHOW VIEW ON *.* TO '{ACCOUNT}'@'localhost'",
+    "ALTER USER 'root'@'localhost' ACCOUNT LOCK",
+)
+#: MySQL's cost model distinguishes pages in memory from pages on disk, so that earlier statements would affect query
+#: plans and with them the order of rows. Here both have the cost of a page in memory.
+COST_STATEMENTS: dict[Flavour, tuple[str, ...]] = {
+    "mysql": ("UPDATE mysql.engine_cost SET cost_value = 0.25 WHERE cost_name = 'io_block_read_cost'",),
+    "mariadb": (),
+}
+
+
+def common_options(flavour: Flavour) -> tuple[str, ...]:
+    """The options of every server of a flavour."""
+    return COMMON_OPTIONS + FLAVOUR_OPTIONS[flavour]
+
+
+def template_statements(flavour: Flavour) -> tuple[str, ...]:
+    """The statements that complete a data directory template after the dump is loaded."""
+    return COST_STATEMENTS[flavour] + ACCOUNT_STATEMENTS
+
+
+def server_command(program: ServerProgram, directory: ServerDirectory, data: Path, *options: str) -> list[str]:
+    """The command that starts `program` on the data directory `data`."""
+    paths = (
+        f"--datadir={data}",
+        f"--socket={directory.socket}",
+        f"--tmpdir={directory.path / 'tmp'}",
+        f"--pid-file={directory.path / 'pid'}",
+    )
+    common = common_options(program.flavour)
+    return [*program.command, "--no-defaults", *program.options, *common, *paths, *options]
+
+
+def statement_limits(flavour: Flavour, config: SqlServerConfig) -> dict[str, float]:
+    """Values of the server variables that limit a statement's time and rows, by name."""
+    if flavour == "mysql":
+        return {"max_execution_time": round(config.statement_seconds * 1000), "sql_select_limit": config.rows}
+    return {"max_statement_time": config.statement_seconds, "sql_select_limit": config.rows}

@@ -1,0 +1,155 @@
+"""A server process in a private directory; both are removed when this process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from coevolve.envs.intercode_sql import supervisor
+from coevolve.errors import UserError
+
+PREFIX = "coevolve-sql-"
+#: A socket's path holds at most 107 bytes, of which 40 follow the directory for temporary files.
+MAX_BASE_LENGTH = 67
+#: A younger directory may not be locked yet.
+MIN_STALE_SECONDS = 60.0
+
+
+class ServerDirectory:
+    """A private directory of a server; locked until the last process that uses it has ended.
+
+    It belongs to the user that the server runs as. Raises `UserError` if it cannot be created.
+    """
+
+    def __init__(self) -> None:
+        try:
+            _remove_stale_directories()
+            self._create()
+        except OSError as error:
+            base = tempfile.gettempdir()
+            raise UserError(
+                f"{base}: no directory for a server can be made ({error}); set TMPDIR elsewhere."
+            ) from error
+
+    def _create(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base_directory()))
+        self.lock_fd = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(self.lock_fd, fcntl.LOCK_EX)
+        self.socket = self.path / "mysqld.sock"
+        self.data = self.path / "data"
+        self.init_file = self.path / "begin.sql"
+        self.log = self.path / "log"
+        self.stdin = self.path / "stdin"
+        self.stdin.touch()
+        (self.path / "tmp").mkdir()
+        chown_to_server_user(self.path, self.path / "tmp")
+
+    def last_log_lines(self) -> str:
+        """The last errors in the server's log, or else its last lines, joined into one line."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        errors = [line for line in lines if "ERROR" in line]
+        return " | ".join((errors or lines)[-3:]) or "nothing was logged"
+
+    def remove(self) -> None:
+        """Remove the directory; calling it again has no effect."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.lock_fd >= 0:
+            os.close(self.lock_fd)
+        self.lock_fd = -1
+
+
+class ServerProcess:
+    """A running server under a supervisor process; `directory` is removed with it."""
+
+    def __init__(self, command: Sequence[str], directory: ServerDirectory) -> None:
+        self.directory = directory
+        uid, gid = server_user() or (-1, -1)
+        with directory.log.open("ab") as log:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__, directory.path, str(uid), str(gid), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(directory.lock_fd,),
+                bufsize=0,
+            )
+        assert self._supervisor.stdout is not None and self._supervisor.stdin is not None
+        self._output, self._input = self._supervisor.stdout, self._supervisor.stdin
+        self.pid = int(self._output.readline() or 0)
+
+    def has_ended(self, within: float = 0.0) -> bool:
+        """Whether the server has ended; waits at most `within` seconds for that."""
+        # Unlike `select.select`, `poll` works in a process with more than 1,024 open files.
+        poll = select.poll()
+        poll.register(self._output, select.POLLIN)
+        return bool(poll.poll(within * 1000))
+
+    def return_code(self) -> int | None:
+        """The return code of the server, which must have ended; None if the supervisor was killed too."""
+        line = self._output.readline()
+        return int(line) if line else None
+
+    def stop(self) -> None:
+        """Kill the server, which has no data to save, and remove its directory."""
+        self._input.close()
+        self._supervisor.wait()
+        self._output.close()
+        self.directory.remove()
+
+
+def server_user() -> tuple[int, int] | None:
+    """User and group id of the server: those of `nobody` if this process is root's, None (its own) otherwise."""
+    if os.geteuid() != 0:
+        return None
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def chown_to_server_user(*paths: Path) -> None:
+    """Make the server's user the owner of `paths`."""
+    if ids := server_user():
+        for path in paths:
+            os.chown(path, *ids)
+
+
+def is_inaccessible_to_server(folder: Path) -> bool:
+    """Whether the server runs as another user who cannot enter `folder`."""
+    return server_user() is not None and not all(step.stat().st_mode & 0o001 for step in (folder, *folder.parents))
+
+
+def _base_directory() -> Path:
+    """The directory for temporary files, or /tmp if its path is too long or the server cannot enter it."""
+    base = Path(tempfile.gettempdir())
+    too_long = len(os.fsencode(base)) > MAX_BASE_LENGTH
+    return Path("/tmp") if is_inaccessible_to_server(base) or too_long else base
+
+
+def _remove_stale_directories() -> None:
+    """Remove directories whose owner and supervisor were both killed."""
+    uids = (os.geteuid(), *(server_user() or ())[:1])
+    for path in _base_directory().glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError), _locked(path):
+            if path.stat().st_uid in uids and time.time() - path.stat().st_mtime > MIN_STALE_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock a directory; raises `OSError` if another process holds the lock."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
