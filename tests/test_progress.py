@@ -1,4 +1,4 @@
-"""What a long job tells."""
+"""The progress report of a long job."""
 
 import io
 import logging

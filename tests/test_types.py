@@ -68,10 +68,10 @@ drops = st.builds(Drop, task_id=text, reason=st.sampled_from(DropReason), ids=st
 def test_records_survive_a_file_unchanged(tmp_path_factory, records):
     for kind in {type(record) for record in records}:
         path = tmp_path_factory.mktemp("records") / "records.jsonl"
-        mine = [record for record in records if type(record) is kind]
-        jsonl.write(path, mine)
-        assert jsonl.read(path, kind) == mine
-        assert len(path.read_bytes().split(b"\n")) == len(mine) + 1, "one line a record, whatever the text holds"
+        of_kind = [record for record in records if type(record) is kind]
+        jsonl.write(path, of_kind)
+        assert jsonl.read(path, kind) == of_kind
+        assert len(path.read_bytes().split(b"\n")) == len(of_kind) + 1, "one line a record, whatever the text holds"
 
 
 def test_a_text_of_megabytes_survives():

@@ -169,9 +169,9 @@ def test_failure_pairs_may_be_asked_to_hold_a_hard_negative(threshold, pairs):
     rules = PLAIN.model_copy(update={"hard_negative": threshold})
     target = [episode("target", "t", 0.7, "a"), episode("target", "u", 0.2, "a")]
     failure = [episode("failure", "t", 0.1, "b"), episode("failure", "u", 0.5, "b")]
-    found = paired([BOTH], rules=rules, tasks=("t", "u"), target=target, failure=failure)
-    assert len(found.pairs) == pairs
-    assert [drop.reason for drop in found.drops] == [DropReason.NOT_HARD] * (2 - pairs)
+    result = paired([BOTH], rules=rules, tasks=("t", "u"), target=target, failure=failure)
+    assert len(result.pairs) == pairs
+    assert [drop.reason for drop in result.drops] == [DropReason.NOT_HARD] * (2 - pairs)
 
 
 def test_within_adds_pairs_inside_each_agents_failures():

@@ -1,4 +1,4 @@
-"""Which of an agent's own episodes join the experts, and that none is lost on the way."""
+"""Selected and dropped trajectories of rejection sampling; none is lost."""
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +29,7 @@ def expert(name="t", actions="ab", reward=1.0):
     return episode("expert", name, reward, actions)
 
 
-def own(name="t", actions="cd", reward=1.0, **more):
+def rollout(name="t", actions="cd", reward=1.0, **more):
     return episode("target", name, reward, actions, **more)
 
 
@@ -42,7 +42,10 @@ def reasons(result):
 
 
 def test_successes_join_the_experts_and_failures_do_not():
-    experts, rollouts = [expert("t"), expert("u")], [own("u", "x"), own("v", "y"), own("t", "z", reward=0.9)]
+    experts, rollouts = (
+        [expert("t"), expert("u")],
+        [rollout("u", "x"), rollout("v", "y"), rollout("t", "z", reward=0.9)],
+    )
     result = select(SUCCESSES, experts, rollouts)
     assert result.selected == (*experts, *rollouts[:2])
     assert reasons(result) == [DropReason.LOW_REWARD] and result.drops[0].ids == (rollouts[2].digest(),)
@@ -55,11 +58,13 @@ def test_successes_join_the_experts_and_failures_do_not():
 
 @pytest.mark.parametrize("with_experts", [True, False])
 def test_the_same_actions_in_the_same_task_count_once(with_experts):
-    """Other words for the same actions are no other way; the same actions in another task are."""
-    again = own("t", "ab", sample=1)
+    """Equal actions in another wording are duplicates; in another task they are not."""
+    again = rollout("t", "ab", sample=1)
     worded = tuple(turn.model_copy(update={"text": f"Hm. {turn.text}"}) for turn in again.turns)
     again = again.model_copy(update={"turns": worded})
-    result = select(rules(with_experts=with_experts), [expert("t", "ab")], [own("t", "ab"), again, own("u", "ab")])
+    result = select(
+        rules(with_experts=with_experts), [expert("t", "ab")], [rollout("t", "ab"), again, rollout("u", "ab")]
+    )
     kept = [(t.agent, t.task.task_id) for t in result.selected]
     if with_experts:
         assert kept == [("expert", "t"), ("target", "u")]
@@ -70,23 +75,23 @@ def test_the_same_actions_in_the_same_task_count_once(with_experts):
 
 
 def test_of_too_many_successes_the_best_and_then_the_first_stay():
-    rollouts = [own(actions=a, reward=r, sample=n) for n, (a, r) in enumerate([("p", 0.8), ("q", 1.0), ("r", 0.8)])]
+    rollouts = [rollout(actions=a, reward=r, sample=n) for n, (a, r) in enumerate([("p", 0.8), ("q", 1.0), ("r", 0.8)])]
     result = select(rules(per_task=2, min_reward=0.7), [expert()], rollouts)
     assert [t.sample for t in result.selected[1:]] == [0, 1]
     assert reasons(result) == [DropReason.SURPLUS] and result.drops[0].ids == (rollouts[2].digest(),)
     (best,) = select(rules(per_task=1, min_reward=0.7), [], rollouts).selected
     assert best.sample == 1
-    assert len(select(rules(per_task=1), [expert(), expert("u")], [own("t"), own("u")]).selected) == 4
+    assert len(select(rules(per_task=1), [expert(), expert("u")], [rollout("t"), rollout("u")]).selected) == 4
 
 
 def test_experts_stay_whatever_they_earned_and_broken_or_empty_episodes_go():
-    broken, empty = own("u", stop=StopReason.ENV_ERROR), own("v", "")
+    broken, empty = rollout("u", stop=StopReason.ENV_ERROR), rollout("v", "")
     result = select(SUCCESSES, [expert(reward=0.72)], [broken, empty])
     assert [t.reward for t in result.selected] == [0.72]
     assert reasons(result) == [DropReason.ENV_ERROR, DropReason.EMPTY]
 
 
-@pytest.mark.parametrize(("experts", "rollouts"), [([own()], []), ([], [expert()])])
+@pytest.mark.parametrize(("experts", "rollouts"), [([rollout()], []), ([], [expert()])])
 def test_files_given_in_each_others_place_are_refused(experts, rollouts):
     with pytest.raises(UserError, match=r"task t: a trajectory of the (target|expert) agent lies among the"):
         select(SUCCESSES, experts, rollouts)
@@ -94,7 +99,7 @@ def test_files_given_in_each_others_place_are_refused(experts, rollouts):
 
 EPISODES = st.lists(
     st.builds(
-        own,
+        rollout,
         st.sampled_from("tu"),
         st.text("ab", max_size=2),
         st.sampled_from([0.0, 0.5, 1.0]),
@@ -118,19 +123,19 @@ def test_everything_that_came_in_is_selected_or_dropped_once(rules, experts, rol
     result = select(rules, experts, rollouts)
     came_in = sorted(t.digest() for t in (*experts, *rollouts))
     assert came_in == sorted([t.digest() for t in result.selected] + [i for drop in result.drops for i in drop.ids])
-    ways = [(t.task.task_id, tuple(turn.action for turn in t.turns)) for t in result.selected]
-    assert len(ways) == len(set(ways))
-    mine = [t for t in result.selected if t.agent == "target"]
-    assert all(t.reward >= rules.min_reward and t.stop is not StopReason.ENV_ERROR for t in mine)
+    actions = [(t.task.task_id, tuple(turn.action for turn in t.turns)) for t in result.selected]
+    assert len(actions) == len(set(actions))
+    from_rollouts = [t for t in result.selected if t.agent == "target"]
+    assert all(t.reward >= rules.min_reward and t.stop is not StopReason.ENV_ERROR for t in from_rollouts)
     if rules.per_task:
-        assert all(sum(t.task.task_id == name for t in mine) <= rules.per_task for name in "tu")
+        assert all(sum(t.task.task_id == name for t in from_rollouts) <= rules.per_task for name in "tu")
 
 
 @settings(max_examples=100, deadline=None)
 @given(RULES, EXPERTS, EPISODES, st.randoms(use_true_random=False))
 def test_the_order_of_the_rollouts_changes_nothing(rules, experts, rollouts, random):
-    def numbered(own_rollouts):
-        return [t.model_copy(update={"sample": n}) for n, t in enumerate(own_rollouts)]
+    def numbered(episodes):
+        return [t.model_copy(update={"sample": n}) for n, t in enumerate(episodes)]
 
     ordered = numbered(rollouts)
     shuffled = random.sample(ordered, len(ordered))

@@ -1,4 +1,4 @@
-"""Episodes that open with given turns, and pairs of steps along an expert's trajectory, in a small real world."""
+"""Episodes that open with given turns, and pairs of steps along an expert's trajectory, in a small real environment."""
 
 import functools
 
@@ -56,17 +56,17 @@ def content(trajectories):
 
 
 def test_an_episode_goes_on_from_the_turns_it_is_given(tmp_path):
-    whole, heard = expert(tmp_path), []
+    whole, turns_seen = expert(tmp_path), []
 
     def script(conversation):
-        heard.append(len(conversation.turns))
+        turns_seen.append(len(conversation.turns))
         return gold(2)[len(conversation.turns)]
 
     starts = [0, 1, 3, 5]
     played = play(tmp_path, ScriptedPolicy(script), [task(2)] * 4, [whole.turns[:t] for t in starts])
     assert [t.turns for t in played] == [whole.turns] * 4
     assert [(t.sample, t.reward, t.stop) for t in played] == [(n, 1.0, StopReason.DONE) for n in range(4)]
-    assert sorted(heard) == sorted(turn for t in starts for turn in range(t, 5))
+    assert sorted(turns_seen) == sorted(turn for t in starts for turn in range(t, 5))
 
 
 def test_given_turns_count_towards_the_step_limit_and_keep_their_token_ids(tmp_path):
@@ -78,7 +78,7 @@ def test_given_turns_count_towards_the_step_limit_and_keep_their_token_ids(tmp_p
     assert {turn.observation for turn in played.turns} == {"That does not work here."}
 
 
-def test_a_world_that_breaks_on_the_given_turns_is_started_again(tmp_path):
+def test_an_environment_that_breaks_on_the_given_turns_is_started_again(tmp_path):
     broken = task(1).model_copy(update={"data": {"key": 1, "broken": 1}})
     prefix = expert(tmp_path, 1).turns[:4]
     rest = recorded({"door1": gold(1)})
@@ -126,7 +126,7 @@ def paired(folder, agent, scorer, experts, *, tasks=None, settings=SETTINGS, rul
     """`pair_steps` with scripted players."""
     explore = functools.partial(play, folder, ScriptedPolicy(agent, "agent"))
     resume = functools.partial(play, folder, ScriptedPolicy(scorer, "scorer"), samples=settings.samples)
-    tasks = tasks or [one.task for one in experts]
+    tasks = tasks or [episode.task for episode in experts]
     return pair_steps(settings, rules, WEIGHTS, tasks, experts, explore, resume)
 
 
@@ -136,9 +136,9 @@ def idle(conversation):
 
 def sometimes(conversation):
     """Opens the door of task 2 in one of four samples, if the key was taken."""
-    said = [turn.action for turn in conversation.turns]
+    actions = [turn.action for turn in conversation.turns]
     lucky = int(conversation.key.rpartition("#")[2]) % 4 == 0
-    onwards = "open door" if said.count("go right") == ROOMS - 1 else "go right"
+    onwards = "open door" if actions.count("go right") == ROOMS - 1 else "go right"
     return write_action(onwards if lucky else "wait")
 
 
@@ -199,7 +199,7 @@ def test_an_agent_that_does_better_is_dropped_or_preferred_as_in_pairing(tmp_pat
         return write_action("open door")
 
     result = paired(tmp_path, agent, door, [poor], rules=RULES.model_copy(update={"expert_beaten": rule}))
-    assert poor.reward == 0.5 and {one.reward for one in result.explored[:3]} == {1.0}
+    assert poor.reward == 0.5 and {episode.reward for episode in result.explored[:3]} == {1.0}
     if rule == "drop":
         assert not result.pairs and DropReason.EXPERT_BEATEN in reasons(result)
         return
@@ -217,7 +217,7 @@ def test_the_rejected_side_is_cut_to_the_experts_length_as_in_pairing(tmp_path, 
 
 
 def test_every_reason_why_a_place_gives_no_pair_is_counted(tmp_path):
-    """Nine places of four experts and a task without one; what no pair can come of is not scored."""
+    """Nine branch points of four experts and a task without one; what cannot give a pair is not scored."""
     changed, short, right = expert(tmp_path, 0), expert(tmp_path, 1), expert(tmp_path, 3)
     other = changed.turns[0].model_copy(update={"observation": "You see nothing."})
     changed = changed.model_copy(update={"turns": (other, *changed.turns[1:])})
@@ -245,10 +245,10 @@ def test_outcomes_alike_are_not_scored(tmp_path):
     texts = gold(1)
 
     def agent(conversation):
-        said = [turn.action for turn in conversation.turns]
-        if "go left" not in said:
+        actions = [turn.action for turn in conversation.turns]
+        if "go left" not in actions:
             return write_action("go left")
-        walked = said.count("go right") - said.count("go left")
+        walked = actions.count("go right") - actions.count("go left")
         return write_action("open door" if walked == ROOMS - 1 else "go right")
 
     result = paired(tmp_path, agent, idle, [expert(tmp_path, 1)], settings=SETTINGS.model_copy(update={"every": 2}))
@@ -258,7 +258,7 @@ def test_outcomes_alike_are_not_scored(tmp_path):
 
 
 def test_continuations_that_broke_are_no_reward(tmp_path):
-    """This world breaks at the first action after the key is taken, however often it is started."""
+    """This environment breaks at the first action after the key is taken, however often it is started."""
     demonstration = expert(tmp_path)
     broken = demonstration.model_copy(update={"task": task(2).model_copy(update={"data": {"key": 2, "broken": 99}})})
     result = paired(tmp_path, idle, idle, [broken])

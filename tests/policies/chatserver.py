@@ -1,4 +1,4 @@
-"""A chat-completions server over any policy of the kit, on a real socket; it can be told to fail."""
+"""A chat-completions server over any policy of the kit, on a real socket; it can inject faults."""
 
 import contextlib
 import json
@@ -64,7 +64,7 @@ class Chat(BaseHTTPRequestHandler):
         self.send(status, {"error": {"message": message, "type": "error", "code": code}}, **headers)
 
     def log_message(self, *_):
-        """Nothing is said."""
+        """Log nothing."""
 
     def _chat(self, body):
         if self.path != "/v1/chat/completions" or body["model"] != MODEL:
@@ -79,14 +79,14 @@ class Chat(BaseHTTPRequestHandler):
         )
         with self.server.acting:  # neither a policy nor a tokenizer is made for several threads
             tokens = self.server.count(messages)
-            said = self.server.policy.complete([Conversation("", body.get("seed", 0), messages, ())], sampling)[0]
-        if not said.fits:
+            completion = self.server.policy.complete([Conversation("", body.get("seed", 0), messages, ())], sampling)[0]
+        if not completion.fits:
             return self.error(400, "This model's maximum context length is shorter.", "context_length_exceeded")
-        usage = {"prompt_tokens": tokens, "completion_tokens": len(said.token_ids)}
+        usage = {"prompt_tokens": tokens, "completion_tokens": len(completion.token_ids)}
         choice = {
             "index": 0,
-            "message": {"role": "assistant", "content": said.text},
-            "finish_reason": "length" if said.truncated else "stop",
+            "message": {"role": "assistant", "content": completion.text},
+            "finish_reason": "length" if completion.truncated else "stop",
         }
         return self.send(
             200,
@@ -115,7 +115,7 @@ def closing(chat):
 
 
 def stalling(seconds):
-    """A fault: the answer comes too late for whoever asked."""
+    """A fault: the response comes after the time-out."""
 
     def stall(chat):
         time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Episodes behind a door that one policy plays wherever it is."""
+"""Episodes of one policy in the key-door environment."""
 
 from rollout.keydoor import KeyDoor, tasks
 
@@ -8,7 +8,7 @@ from coevolve.types import Sampling, Trajectory
 
 
 def play(policy, path, max_new_tokens):
-    """Six episodes, four at a time, greedily; without what differs between places."""
+    """Six episodes, four at a time, greedily; without the fields that depend on where the policy runs."""
     episodes = jsonl.Journal(path, Trajectory)
     played = rollout(
         tasks(6),

@@ -39,8 +39,8 @@ def qwen3() -> Qwen3ForCausalLM:
 MODELS = {"tiny": llama(num_attention_heads=2), "llama2": llama(seed=1, num_attention_heads=2), "qwen3": qwen3()}
 
 
-class Place:
-    """One model under one engine; `policy` gives it another context, or another way with long prompts."""
+class EngineUnderTest:
+    """One model in one engine; `policy` changes its context or its rule for long prompts."""
 
     def __init__(self, engine, name, path):
         self.name, self.renderer = name, Renderer(tokenizer(name))
@@ -70,14 +70,14 @@ class Place:
     def _load(self, **window):
         if self._engine == "transformers":
             return TransformersPolicy.load(self._path, slots=8, device="cpu", **window)
-        room = {"gpu_memory_utilization": 0.1, "max_num_seqs": 16, "tensor_parallel_size": 1}
-        return VllmPolicy.load(self._path, **window, **room)
+        limit = {"gpu_memory_utilization": 0.1, "max_num_seqs": 16, "tensor_parallel_size": 1}
+        return VllmPolicy.load(self._path, **window, **limit)
 
 
 @pytest.fixture(
     scope="module", params=[(engine, name) for engine in ("transformers", "vllm") for name in MODELS], ids="-".join
 )
-def place(request, tmp_path_factory):
+def engine(request, tmp_path_factory):
     engine, name = request.param
     if engine == "vllm":
         try:
@@ -85,13 +85,13 @@ def place(request, tmp_path_factory):
         except ImportError as error:
             pytest.skip(f"vLLM cannot be imported here: {error}")
         if not platform.is_cpu():
-            pytest.skip("equal tokens are asked of float32, which only a vLLM made for CPUs is told to use")
+            pytest.skip("equal tokens are required in float32, which the kit uses only with a vLLM built for CPUs")
     path = tmp_path_factory.mktemp(name)
     MODELS[name].save_pretrained(path)
     tokenizer(name).save_pretrained(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-        yield Place(engine, name, path)
+        yield EngineUnderTest(engine, name, path)
     gc.collect()
 
 
@@ -106,30 +106,30 @@ def after(conversation, completion, observation):
 
 
 def play(policy, conversations, sampling, turns=3):
-    """What each conversation says over several turns side by side, by its key."""
-    said = {conversation.key: [] for conversation in conversations}
+    """The completions of each conversation over several turns of a batch, by its key."""
+    histories = {conversation.key: [] for conversation in conversations}
     for turn in range(turns):
         completions = policy.complete(conversations, sampling)
         for conversation, completion in zip(conversations, completions, strict=True):
-            said[conversation.key].append(completion)
+            histories[conversation.key].append(completion)
         conversations = [
             after(c, completion, SEEN[turn]) for c, completion in zip(conversations, completions, strict=True)
         ]
-    return said
+    return histories
 
 
-def test_it_carries_the_name_and_hash_of_its_directory(place):
-    assert place.policy().ref == policy_dir.describe(place._path)
+def test_it_carries_the_name_and_hash_of_its_directory(engine):
+    assert engine.policy().ref == policy_dir.describe(engine._path)
 
 
-def test_greedy_tokens_are_those_of_generate_on_the_whole_history(place):
-    policy, conversations, lengths = place.policy(), [opening(number) for number in range(8)], []
+def test_greedy_tokens_are_those_of_generate_on_the_whole_history(engine):
+    policy, conversations, lengths = engine.policy(), [opening(number) for number in range(8)], []
     for turn in range(3):
         completions = policy.complete(conversations, GREEDY)
         for conversation, completion in zip(conversations, completions, strict=True):
-            ids = place.renderer.conversation_ids(conversation.prompt, conversation.turns)
-            assert completion.token_ids == place.generated(ids)
-            assert completion.text == place.renderer.decode(completion.token_ids)
+            ids = engine.renderer.conversation_ids(conversation.prompt, conversation.turns)
+            assert completion.token_ids == engine.generated(ids)
+            assert completion.text == engine.renderer.decode(completion.token_ids)
             lengths.append(len(completion.token_ids))
         conversations = [
             after(c, completion, SEEN[turn]) for c, completion in zip(conversations, completions, strict=True)
@@ -137,9 +137,9 @@ def test_greedy_tokens_are_those_of_generate_on_the_whole_history(place):
     assert max(lengths) == GREEDY.max_new_tokens
 
 
-def test_a_turn_ends_with_its_token_or_is_cut_off(place):
-    conversations, end = [opening(number) for number in range(60)], place.renderer.end_of_turn
-    completions = [c for said in play(place.policy(), conversations, WILD, turns=2).values() for c in said]
+def test_a_turn_ends_with_its_token_or_is_cut_off(engine):
+    conversations, end = [opening(number) for number in range(60)], engine.renderer.end_of_turn
+    completions = [c for group in play(engine.policy(), conversations, WILD, turns=2).values() for c in group]
     for completion in completions:
         assert completion.truncated == (completion.token_ids[-1] != end)
         assert end not in completion.token_ids[:-1]
@@ -148,66 +148,68 @@ def test_a_turn_ends_with_its_token_or_is_cut_off(place):
     assert {completion.truncated for completion in completions} == {True, False}
 
 
-def test_the_seed_decides_what_is_sampled(place):
-    policy, one = place.policy(), opening(1)
-    first, again, other = (policy.complete([asked], SAMPLED)[0] for asked in (one, one, replace(one, seed=5)))
+def test_the_seed_decides_what_is_sampled(engine):
+    policy, conversation = engine.policy(), opening(1)
+    first, again, other = (
+        policy.complete([c], SAMPLED)[0] for c in (conversation, conversation, replace(conversation, seed=5))
+    )
     assert first == again != other
 
 
-def test_every_turn_draws_anew(place):
+def test_every_turn_draws_anew(engine):
     """The same ids, read at turn 4 and at turn 8 of an episode, are continued in two ways."""
-    seen = Turn(text="", action=None, observation="Nothing.", token_ids=(5, place.renderer.end_of_turn))
+    seen = Turn(text="", action=None, observation="Nothing.", token_ids=(5, engine.renderer.end_of_turn))
     earlier, later = (replace(opening(1), turns=(seen,) * turns) for turns in (4, 8))
-    room = 20
-    policy = place.policy(context=room + SAMPLED.max_new_tokens, long_prompt="cut_left")
-    assert len({place.renderer.conversation_ids(c.prompt, c.turns)[-room:] for c in (earlier, later)}) == 1
-    one, other = policy.complete([earlier, later], SAMPLED)
-    assert one != other
+    limit = 20
+    policy = engine.policy(context=limit + SAMPLED.max_new_tokens, long_prompt="cut_left")
+    assert len({engine.renderer.conversation_ids(c.prompt, c.turns)[-limit:] for c in (earlier, later)}) == 1
+    first, second = policy.complete([earlier, later], SAMPLED)
+    assert first != second
 
 
-def test_neither_order_nor_company_nor_what_was_said_before_matters(place):
+def test_neither_order_nor_batch_nor_earlier_calls_matter(engine):
     conversations = [opening(number) for number in range(8)]
-    forwards = play(place.policy(), conversations, SAMPLED)
-    assert play(place.policy(), conversations[::-1], SAMPLED) == forwards
-    assert play(place.policy(), [opening(3)], SAMPLED)["task3#0"] == forwards["task3#0"]
+    forwards = play(engine.policy(), conversations, SAMPLED)
+    assert play(engine.policy(), conversations[::-1], SAMPLED) == forwards
+    assert play(engine.policy(), [opening(3)], SAMPLED)["task3#0"] == forwards["task3#0"]
 
 
-def test_what_is_forgotten_can_be_said_again(place):
-    policy, conversation = place.policy(), opening(2)
-    said = play(policy, [conversation], SAMPLED)
+def test_after_forget_completions_are_the_same(engine):
+    policy, conversation = engine.policy(), opening(2)
+    completions = play(policy, [conversation], SAMPLED)
     policy.forget(conversation.key)
-    policy.forget("never heard of")
-    assert play(policy, [conversation], SAMPLED) == said
+    policy.forget("unknown")
+    assert play(policy, [conversation], SAMPLED) == completions
 
 
 @pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
-def test_a_conversation_fits_up_to_the_last_token(place, spare, fits):
-    length = len(place.renderer.prompt_ids(opening(3).prompt))
-    tight = place.policy(context=length + GREEDY.max_new_tokens + spare)
-    roomy = place.policy().complete([opening(3)], GREEDY)[0]
-    found = tight.complete([opening(3), opening(0)], GREEDY)
-    assert [completion.fits for completion in found] == [fits, True]
-    assert found[0] == (roomy if fits else replace(roomy, text="", token_ids=(), truncated=False, fits=False))
-    assert tight.complete([opening(3)] * (not fits), GREEDY) == [found[0]] * (not fits)
+def test_a_conversation_fits_up_to_the_last_token(engine, spare, fits):
+    length = len(engine.renderer.prompt_ids(opening(3).prompt))
+    tight = engine.policy(context=length + GREEDY.max_new_tokens + spare)
+    roomy = engine.policy().complete([opening(3)], GREEDY)[0]
+    completions = tight.complete([opening(3), opening(0)], GREEDY)
+    assert [completion.fits for completion in completions] == [fits, True]
+    assert completions[0] == (roomy if fits else replace(roomy, text="", token_ids=(), truncated=False, fits=False))
+    assert tight.complete([opening(3)] * (not fits), GREEDY) == [completions[0]] * (not fits)
 
 
-def test_a_long_prompt_may_lose_its_beginning(place):
-    context = len(place.renderer.prompt_ids(opening(4).prompt)) + GREEDY.max_new_tokens
-    policy, conversation, lost = place.policy(context=context, long_prompt="cut_left"), opening(4), []
+def test_a_long_prompt_may_lose_its_beginning(engine):
+    context = len(engine.renderer.prompt_ids(opening(4).prompt)) + GREEDY.max_new_tokens
+    policy, conversation, lost = engine.policy(context=context, long_prompt="cut_left"), opening(4), []
     for turn in range(3):
-        ids = place.renderer.conversation_ids(conversation.prompt, conversation.turns)
+        ids = engine.renderer.conversation_ids(conversation.prompt, conversation.turns)
         kept = ids[-(context - GREEDY.max_new_tokens) :]
         completion = policy.complete([conversation], GREEDY)[0]
-        assert completion.token_ids == place.generated(kept)
+        assert completion.token_ids == engine.generated(kept)
         conversation = after(conversation, completion, SEEN[turn])
         lost.append(len(ids) - len(kept))
     assert lost[0] == 0 < lost[1] < lost[2]
 
 
-def test_nobody_asks_and_nothing_is_answered(place):
-    assert place.policy().complete([], GREEDY) == []
+def test_no_conversations_give_no_completions(engine):
+    assert engine.policy().complete([], GREEDY) == []
 
 
-def test_more_new_tokens_than_context_are_refused(place):
+def test_more_new_tokens_than_context_are_refused(engine):
     with pytest.raises(UserError, match="max_new_tokens"):
-        place.policy(context=12).complete([opening(0)], GREEDY)
+        engine.policy(context=12).complete([opening(0)], GREEDY)

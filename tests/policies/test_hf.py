@@ -1,4 +1,4 @@
-"""The built-in policy against transformers' own generation, and against itself in other company."""
+"""The built-in policy against transformers' own generation, and in different batches."""
 
 from dataclasses import replace
 
@@ -38,16 +38,16 @@ def after(conversation, completion, observation):
 
 def play(acting, conversations, sampling, turns=3):
     """The completions of each of some conversations, over several turns, side by side."""
-    said = [[] for _ in conversations]
+    histories = [[] for _ in conversations]
     for turn in range(turns):
         completions = acting.complete(conversations, sampling)
-        for own, completion in zip(said, completions, strict=True):
-            own.append(completion)
+        for history, completion in zip(histories, completions, strict=True):
+            history.append(completion)
         conversations = [
             after(c, completion, SEEN[(turn + len(c.key)) % 3])
             for c, completion in zip(conversations, completions, strict=True)
         ]
-    return said
+    return histories
 
 
 def generated(name, ids):
@@ -79,7 +79,7 @@ def test_greedy_tokens_are_those_of_generate_on_the_whole_history(name):
 
 @pytest.fixture(scope="module")
 def alone():
-    """What each of eight conversations says on its own, by sampling and number."""
+    """The completions of each of eight conversations in a batch of its own, by sampling and number."""
     return {
         (sampling, number): play(policy(slots=8), [opening(number)], sampling)[0]
         for sampling in (GREEDY, SAMPLED)
@@ -92,7 +92,7 @@ def alone():
     numbers=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True),
     sampling=st.sampled_from([GREEDY, SAMPLED]),
 )
-def test_company_changes_nothing(alone, numbers, sampling):
+def test_the_batch_changes_nothing(alone, numbers, sampling):
     together = play(policy(slots=8), [opening(number) for number in numbers], sampling)
     assert together == [alone[sampling, number] for number in numbers]
 
@@ -118,7 +118,7 @@ def test_a_cold_cache_changes_nothing(alone):
         conversation = after(conversation, completion, SEEN[(len(conversation.turns) + len(conversation.key)) % 3])
 
 
-def test_asked_again_it_answers_the_same():
+def test_equal_calls_give_equal_completions():
     acting = policy()
     assert acting.complete([opening(1)], SAMPLED) == acting.complete([opening(1)], SAMPLED)
 
@@ -139,13 +139,13 @@ def test_the_cache_is_used_across_turns(monkeypatch):
 
 def test_seeds_and_turns_decide_what_is_sampled():
     first, second = opening(1), replace(opening(1), seed=5)
-    one, other = policy().complete([first], SAMPLED)[0], policy().complete([second], SAMPLED)[0]
-    assert one != other
-    assert policy().complete([first], SAMPLED)[0] == one
+    completions = [policy().complete([conversation], SAMPLED)[0] for conversation in (first, second, first)]
+    assert completions[0] != completions[1]
+    assert completions[0] == completions[2]
 
 
 def test_a_turn_ends_with_its_token_or_is_cut_off(alone):
-    completions = [completion for said in alone.values() for completion in said]
+    completions = [completion for group in alone.values() for completion in group]
     end = Renderer(tokenizer("tiny")).end_of_turn
     for completion in completions:
         assert completion.truncated == (completion.token_ids[-1] != end)
@@ -159,9 +159,10 @@ def test_a_conversation_fits_up_to_the_last_token(spare, fits):
     length = len(Renderer(tokenizer("tiny")).prompt_ids(opening(3).prompt))
     tight = policy(context=length + GREEDY.max_new_tokens + spare)
     roomy = policy().complete([opening(3)], GREEDY)[0]
-    found = tight.complete([opening(3), opening(0)], GREEDY)
-    assert [completion.fits for completion in found] == [fits, True]
-    assert found[0] == (roomy if fits else replace(found[0], text="", token_ids=(), truncated=False, fits=False))
+    completions = tight.complete([opening(3), opening(0)], GREEDY)
+    assert [completion.fits for completion in completions] == [fits, True]
+    unfit = replace(roomy, text="", token_ids=(), truncated=False, fits=False)
+    assert completions[0] == (roomy if fits else unfit)
 
 
 def test_a_long_prompt_may_lose_its_beginning():

@@ -1,4 +1,4 @@
-"""The policy behind an endpoint, against a server on a real socket that answers with the kit's own policies."""
+"""The policy behind an endpoint, against a server on a real socket with policies of the kit."""
 
 import time
 import traceback
@@ -26,7 +26,7 @@ CONTEXT = 160  # some of the episodes do not fit
 
 
 class Local(TransformersPolicy):
-    """A policy whose turns are read again as text, as an endpoint's are."""
+    """A policy whose turns are tokenised again from text, as an endpoint's are."""
 
     def __init__(self, context=CONTEXT):
         ref = PolicyRef(name="random", sha256="0" * 64)
@@ -37,7 +37,7 @@ class Local(TransformersPolicy):
 
 
 def reads(conversation):
-    """Opens any door: goes by what the conversation says."""
+    """Opens any door: reads the conversation."""
     seen = [message.content for message in conversation.prompt if message.role == "user"]
     has_key = any("You have the key" in text for text in seen)
     here = next(text for text in reversed(seen) if "You are in room" in text)
@@ -112,7 +112,7 @@ def test_a_player_that_reads_opens_every_door_and_leaves_no_key(server, tmp_path
         (stalling(0.5), 0.6),
     ],
 )
-def test_what_passes_is_asked_again(server, journal, fault, pause):
+def test_transient_errors_are_retried(server, journal, fault, pause):
     server.faults.append(fault)
     began = time.monotonic()
     (completion,) = connect(journal, timeout=0.3).complete([conversation()], SAMPLING)
@@ -140,7 +140,7 @@ def test_what_passes_is_asked_again(server, journal, fault, pause):
         (lambda chat: chat.send(200, "{torn") or True, "not a chat completion"),
     ],
 )
-def test_what_stays_is_one_sentence_without_the_key(server, journal, fault, sentence):
+def test_persistent_errors_are_a_sentence_without_the_key(server, journal, fault, sentence):
     server.faults.extend([fault] * 2)
     with pytest.raises(UserError, match=sentence) as raised:
         connect(journal, retries=1, timeout=0.2).complete([conversation()], SAMPLING)
@@ -148,7 +148,7 @@ def test_what_stays_is_one_sentence_without_the_key(server, journal, fault, sent
     assert f"127.0.0.1:{server.server_port}" in str(raised.value)
 
 
-def test_an_unknown_model_and_a_wrong_key_are_told(server, journal, monkeypatch):
+def test_an_unknown_model_and_a_wrong_key_are_errors(server, journal, monkeypatch):
     with pytest.raises(UserError, match="model `gigantic` was not found"):
         connect(journal, model="gigantic").complete([conversation()], SAMPLING)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
@@ -157,7 +157,7 @@ def test_an_unknown_model_and_a_wrong_key_are_told(server, journal, monkeypatch)
     assert "sk-wrong" not in str(raised.value)
 
 
-def test_no_key_and_no_server_are_told(server, journal, monkeypatch):
+def test_no_key_and_no_server_are_errors(server, journal, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://someone:secret@127.0.0.1:9/v1")
     with pytest.raises(UserError, match=r"127\.0\.0\.1:9: no response") as raised:
         connect(journal, retries=0).complete([conversation()], SAMPLING)
@@ -194,7 +194,7 @@ def test_as_many_requests_at_once_as_allowed_answered_in_order(server, journal):
     assert {usage.key for usage in journal.records} == {f"door{number}#0" for number in range(12)}
 
 
-def test_a_request_says_what_was_asked_for(server, journal, tmp_path):
+def test_a_request_holds_the_sampling_parameters(server, journal, tmp_path):
     play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
     seeds = [body["seed"] for body in server.bodies]
     assert len(set(seeds)) == len(seeds)
@@ -217,7 +217,7 @@ def test_a_policy_is_named_by_its_model_and_endpoint(server, tmp_path, monkeypat
     assert openai.endpoint_ref(MODEL) == ref
     assert openai.endpoint_ref("other") != ref
     with pytest.raises(UserError, match="rerun"):
-        openai.check_ref(tmp_path / "nowhere", MODEL)
+        openai.check_ref(tmp_path / "missing", MODEL)
     monkeypatch.delenv("OPENAI_BASE_URL")
     with pytest.raises(UserError, match=r"another endpoint than api\.openai\.com"):
         openai.check_ref(tmp_path, MODEL)

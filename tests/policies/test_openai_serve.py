@@ -28,7 +28,7 @@ SETTINGS = EndpointSettings(concurrency=2, timeout=60.0, retries=2, seeds=True, 
 
 
 class Local(TransformersPolicy):
-    """A policy whose turns are read again as text, as an endpoint's are."""
+    """A policy whose turns are tokenised again from text, as an endpoint's are."""
 
     def complete(self, conversations, sampling):
         return [replace(completion, token_ids=()) for completion in super().complete(conversations, sampling)]

@@ -1,4 +1,4 @@
-"""vLLM as the sampler: what it decides in a digest, what it says where it is missing, and, where it runs, its cache."""
+"""vLLM as the sampler: its digest, the error if it is missing, and its cache."""
 
 import gc
 import importlib
@@ -89,8 +89,8 @@ def test_turns_and_episodes_share_what_was_read(here, saved, monkeypatch):
     answers, generate = [], policy._llm.generate
 
     def watched(*arguments, **settings):
-        answers.extend(found := generate(*arguments, **settings))
-        return found
+        answers.extend(outputs := generate(*arguments, **settings))
+        return outputs
 
     monkeypatch.setattr(policy._llm, "generate", watched)
     first = policy.complete([conversation(0)], SAMPLED)[0]
@@ -112,11 +112,11 @@ def test_hundreds_in_one_call_wait_for_each_other(here, saved):
 
 def test_an_engine_that_is_let_go_makes_room_for_the_next(here, saved):
     first = VllmPolicy.load(saved, context=384, long_prompt="end", **ROOM)
-    said, engine = first.complete([conversation(0)], SAMPLED), weakref.ref(first._llm)
+    completions, engine = first.complete([conversation(0)], SAMPLED), weakref.ref(first._llm)
     del first
     second = VllmPolicy.load(saved, context=384, long_prompt="end", **ROOM)
     assert engine() is None
-    assert second.complete([conversation(0)], SAMPLED) == said
+    assert second.complete([conversation(0)], SAMPLED) == completions
     del second
     gc.collect()
 

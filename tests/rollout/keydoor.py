@@ -1,4 +1,4 @@
-"""A small deterministic text world: a corridor of rooms, a key in one of them, a locked door at its end."""
+"""A small deterministic text environment: a corridor of rooms, a key in one of them, a locked door at its end."""
 
 import contextlib
 import os
@@ -87,12 +87,12 @@ class KeyDoor:
 
 @contextlib.contextmanager
 def pool(n):
-    """`n` such worlds."""
+    """`n` such environments."""
     yield [KeyDoor() for _ in range(n)]
 
 
 class TrapDoor(KeyDoor):
-    """The same world over a trapdoor: some actions harm the process that it lives in, or ask for it."""
+    """The same environment with actions that harm its process."""
 
     def step(self, action):
         if action == "look around":
@@ -110,14 +110,14 @@ class TrapDoor(KeyDoor):
 
 @contextlib.contextmanager
 def trapdoors(n, slow=0.0):
-    """`n` worlds that are open after `slow` seconds."""
+    """`n` environments that are open after `slow` seconds."""
     time.sleep(slow)
     yield [TrapDoor() for _ in range(n)]
 
 
 @contextlib.contextmanager
 def walled_up(n):
-    """No world at all."""
+    """An environment that cannot start."""
     raise UserError("the corridor is walled up.")
     yield
 
@@ -132,5 +132,5 @@ class HalfSaid(KeyDoor):
 
 @contextlib.contextmanager
 def half_said(n):
-    """`n` worlds of that kind, as a worker process opens them."""
+    """`n` environments of that kind, as a worker process opens them."""
     yield [HalfSaid() for _ in range(n)]

@@ -1,4 +1,4 @@
-"""Episodes side by side in a small real world."""
+"""Many episodes at once in a small real environment."""
 
 import json
 
@@ -17,14 +17,14 @@ from coevolve.types import PolicyRef, Sampling, StopReason, Task, Trajectory
 GREEDY = Sampling(temperature=0.0)
 
 
-def play(policy, wanted, tmp_path, *, envs=3, samples=1, retries=0, worlds=None):
-    worlds = worlds or [KeyDoor() for _ in range(envs)]
+def play(policy, tasks_to_play, tmp_path, *, envs=3, samples=1, retries=0, environments=None):
+    environments = environments or [KeyDoor() for _ in range(envs)]
     journal = jsonl.Journal(tmp_path / "episodes.jsonl", Trajectory)
     try:
         return rollout(
-            wanted,
+            tasks_to_play,
             policy,
-            worlds,
+            environments,
             samples=samples,
             sampling=GREEDY,
             seed=1,
@@ -80,7 +80,7 @@ def broken(number, times):
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
-def test_a_broken_world_is_tried_again_and_then_counted(tmp_path, retries):
+def test_a_broken_environment_is_tried_again_and_then_counted(tmp_path, retries):
     trajectories = play(expert(3), [task(0), broken(1, 2), task(2)], tmp_path, envs=1, retries=retries)
     assert [t.reward for t in trajectories] == [1.0, 1.0 if retries == 2 else 0.0, 1.0]
     failed = trajectories[1]
@@ -98,7 +98,7 @@ def test_any_other_error_stops_the_run_and_keeps_what_was_finished(tmp_path):
             return super().step(action)
 
     with pytest.raises(IndexError, match="a bug"):
-        play(expert(4), tasks(4), tmp_path, worlds=[Crashing()])
+        play(expert(4), tasks(4), tmp_path, environments=[Crashing()])
     assert [t.task.task_id for t in jsonl.read(tmp_path / "episodes.jsonl", Trajectory)] == ["door0", "door1", "door2"]
 
 
@@ -111,10 +111,10 @@ def test_a_task_listed_twice_is_played_twice_as_often(tmp_path):
 
 def test_what_the_journal_holds_is_not_played_again(tmp_path):
     first = play(expert(6), tasks(4), tmp_path)
-    worlds = [KeyDoor(), KeyDoor()]
-    both = play(expert(6), tasks(6), tmp_path, worlds=worlds)
+    environments = [KeyDoor(), KeyDoor()]
+    both = play(expert(6), tasks(6), tmp_path, environments=environments)
     assert both[:4] == first
-    assert sorted(name for world in worlds for name in world.started) == ["door4", "door5"]
+    assert sorted(name for environment in environments for name in environment.started) == ["door4", "door5"]
     assert len(jsonl.read(tmp_path / "episodes.jsonl", Trajectory)) == 6
 
 
@@ -149,11 +149,11 @@ def test_concurrency_changes_nothing(uninterrupted, tmp_path):
 
 
 def test_samples_seeds_and_agents_differ(uninterrupted, tmp_path):
-    said = {tuple(turn.token_ids for turn in t.turns) for t in uninterrupted}
-    assert len(said) == len(uninterrupted) == SAMPLES * len(TASKS)
+    sampled = {tuple(turn.token_ids for turn in t.turns) for t in uninterrupted}
+    assert len(sampled) == len(uninterrupted) == SAMPLES * len(TASKS)
     for name, change in {"seed": {"seed": 8}, "agent": {"agent": "failure"}}.items():
         others = run(tmp_path / f"{name}.jsonl", **change)
-        assert not said & {tuple(turn.token_ids for turn in t.turns) for t in others}
+        assert not sampled & {tuple(turn.token_ids for turn in t.turns) for t in others}
 
 
 @pytest.mark.parametrize(
