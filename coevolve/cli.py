@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
 )
-GOLD = Path("data/sciworld/gold.jsonl")
-DUMP = Path("data/mirror/spider/spider_dev.sql")
 CLAIMS = Path("configs/claims.yaml")
 IPR = Path("data/mirror/ipr")
 
@@ -273,91 +271,15 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _replays() -> dict[str, dict[str, Command]]:
+    from coevolve.config.environments import known_kinds
+    from coevolve.envs.registry import Replay, optional
+
+    replays: dict[str, Replay] = {kind: replay for kind in known_kinds() if (replay := optional(kind, "replay"))}
     commands = {
-        "sciworld": Command(
-            "Replay the kit's own trajectories, or other recorded episodes.", _sciworld_arguments, _replay_sciworld
-        ),
-        "intercode_sql": Command("Replay a run that InterCode recorded in 2023.", _sql_arguments, _replay_sql),
-        "webshop": Command(
-            "Replay upstream's recorded answers, or run a checkout of upstream too.",
-            _webshop_arguments,
-            _replay_webshop,
-        ),
+        kind: Command(replay.HELP, replay.add_arguments, partial(replay.run, write=print))
+        for kind, replay in replays.items()
     }
     return {"environments": commands}
-
-
-def _sciworld_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, nargs="?", default=GOLD, help="recorded episodes (default: %(default)s)")
-    parser.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
-
-
-def _sql_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--recorded", type=Path, required=True, metavar="FILE", help="the recorded run")
-    parser.add_argument(
-        "--items", type=Path, metavar="FILE", help="ic_spider_dev.json (default: near the recorded run)"
-    )
-    parser.add_argument("--dump", type=Path, default=DUMP, metavar="FILE", help="the databases (default: %(default)s)")
-    parser.add_argument("--engine", choices=["mysql", "mariadb"], help="default: MySQL, else MariaDB")
-    parser.add_argument("--server", metavar="ADDRESS", help="user@host:port of a server that holds the databases")
-    parser.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
-
-
-def _webshop_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--catalogue", type=Path, metavar="DIR", help="folder with upstream's product files")
-    parser.add_argument("--traces", type=Path, metavar="FILE", help="upstream's recorded answers on them")
-    parser.add_argument("--goals", type=Path, metavar="FILE", help="upstream's human_goals.json, instead of traces")
-    parser.add_argument("--tagger", choices=["stand_in", "spacy", "approximate"], default="stand_in")
-    parser.add_argument("--upstream", type=Path, metavar="PATH", help="a WebShop checkout, instead of traces")
-    parser.add_argument("--python", type=Path, default=Path("python3"), help="the interpreter the checkout runs in")
-    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="random episodes to run in the checkout")
-    parser.add_argument("--synthetic", action="store_true", help="synthetic goals, in the checkout")
-
-
-def _replay_sciworld(options: argparse.Namespace) -> int:
-    from coevolve.envs.replay import replay_recorded_sciworld
-
-    summary = replay_recorded_sciworld(options.file, limit=options.limit)
-    if summary.first:
-        first = summary.first
-        print(f"first difference: {first.task_id}, turn {first.turn}, {first.what}")
-        print(f"recorded: {first.expected}\nreplayed: {first.found}")
-    print(f"{summary.episodes} episodes, {summary.turns} turns compared; {summary.different} episodes differ")
-    return 1 if summary.different else 0
-
-
-def _replay_sql(options: argparse.Namespace) -> int:
-    from coevolve.envs.intercode_sql import recorded_runs
-    from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
-
-    engines = [options.engine] if options.engine else DEFAULT_CONFIG.engine
-    server = DEFAULT_CONFIG.model_copy(update={"engine": engines, "address": options.server})
-    report = recorded_runs.replay(options.recorded, server, options.dump, options.items, options.limit)
-    for kind in report.by_class:
-        for difference in report.examples(kind, 1):
-            print(f"{kind}, item {difference.item}, turn {difference.turn}: {difference.pair.statement}")
-            print(f"recorded: {difference.pair.recorded}\nanswered: {difference.pair.current}")
-    print(report.summary_line())
-    return 0
-
-
-def _replay_webshop(options: argparse.Namespace) -> int:
-    from coevolve.envs.webshop import conformance, upstream
-    from coevolve.envs.webshop.tagger import tagger
-
-    if options.upstream:
-        human = not options.synthetic
-        report = upstream.compare_checkout(options.upstream, options.python, options.episodes, human=human)
-    elif options.catalogue and options.traces:
-        report = conformance.replay(options.catalogue, options.traces, tagger(options.tagger))
-    elif options.catalogue and options.goals:
-        count, different = conformance.replay_goals(options.catalogue, options.goals)
-        print(f"{count} human goals compared, {len(different)} different; the first: {different[:1] or 'none'}")
-        return 1 if different else 0
-    else:
-        raise UserError("replay webshop: give --catalogue DIR and --traces or --goals FILE, or --upstream PATH.")
-    print(report.text())
-    return 0 if report.agrees else 1
 
 
 def _import_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,9 @@ covers the sections of its own environments and no others.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
@@ -115,6 +117,12 @@ class EnvSection(Strict):
 def module_name(kind: str, name: str) -> str:
     """The full name of a module in an environment's package."""
     return f"{ENVIRONMENTS}.{kind}.{name}"
+
+
+@functools.cache
+def has_module(kind: str, name: str) -> bool:
+    """Whether an environment's package has the module; False for a kind without a package."""
+    return kind in known_kinds() and importlib.util.find_spec(module_name(kind, name)) is not None
 
 
 def known_kinds() -> list[str]:

@@ -1,47 +1,104 @@
-"""Which module stands behind each kind of environment.
+"""The contracts of an environment's package, and the lookup of its modules by name.
 
-A module is loaded by name, never imported by a stage: a job's code digest then covers its own environment and no
-other, and an edit of one environment reruns nothing of another.
+The package of kind `K` is `coevolve.envs.K`. Every package has the modules `config` (the section, see
+`coevolve.config.environments`) and `domain` (`Domain`). The others are optional: `observations`, `replay`, `doctor`,
+`gold`. No stage imports a package: a job's code digest covers its own environment and no other.
 """
 
 from __future__ import annotations
 
+import argparse
+import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from coevolve.config.environments import EnvConfig
+from coevolve.assets.checks import Check
+from coevolve.config.environments import EnvConfig, has_module, module_name
 from coevolve.envs.base import Env, Selection, Setup
 from coevolve.envs.experts import Experts
-from coevolve.types import Task
+from coevolve.types import Task, Turn
 
 
 class Domain(Protocol):
-    """What the stages ask of an environment's package; `setup.config` is the section of its own kind."""
+    """The module `domain`; `setup.config` is the section of its own kind."""
 
     def select(self, setup: Setup) -> Selection:
-        """The tasks a suite uses; raises `UserError` naming the key that leaves a list empty."""
+        """The tasks that a suite uses; raises `UserError` naming the key that leaves a list empty."""
         ...
 
     def experts(self, setup: Setup, wanted: Sequence[Task]) -> Experts:
-        """One expert trajectory per wanted task at most, and why others have none."""
+        """At most one expert trajectory per wanted task, and a drop with its reason for each other task."""
         ...
 
     def pool(self, setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
-        """`n` environments for as many threads; servers and files behind them end with the block."""
+        """`n` environments for as many threads; their servers and files end with the block."""
         ...
 
 
 class Preparing(Protocol):
-    """What the stage `prepare` asks of the packages whose section says `prepared`."""
+    """The module `domain` of an environment whose section is `prepared`."""
 
     def prepare(self, setup: Setup, out: Path) -> dict[str, Any]:
-        """Make in the folder `out` what all jobs of the environment share; counts for the provenance."""
+        """Writes the files that all jobs of the environment share to the folder `out`; notes for the provenance."""
+        ...
+
+
+class Observations(Protocol):
+    """The module `observations`; without it, no action of the environment counts as refused."""
+
+    def is_refused(self, before: str, turn: Turn) -> bool:
+        """Whether the environment did not execute the turn's action; `before` is the observation before the turn."""
+        ...
+
+
+class Replay(Protocol):
+    """The module `replay`: the command `coevolve replay <kind>`."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the arguments of `run`."""
+        ...
+
+    def run(self, options: argparse.Namespace, write: Callable[[str], None]) -> int:
+        """Replays, writes the result line by line with `write`, and returns the exit status."""
+        ...
+
+
+class Doctor(Protocol):
+    """The module `doctor`."""
+
+    def check(self, config: Any) -> Check:
+        """Whether this machine can run the environment; `config` is a section of its kind, None without a suite."""
+        ...
+
+
+class Gold(Protocol):
+    """The module `gold`."""
+
+    def generate(self, setup: Setup, work: Path, out: Path) -> dict[str, Any]:
+        """Writes expert trajectories of the training tasks to the folder `out`; notes for the provenance.
+
+        `work` keeps the trajectories made so far when the job is killed.
+        """
         ...
 
 
 def domain(config: EnvConfig) -> Domain:
-    """The package of an environment's kind."""
+    """The domain of an environment."""
     return cast(Domain, importlib.import_module(config.module))
+
+
+@functools.cache
+def optional(kind: str, name: str) -> Any:
+    """An optional module of an environment's package; None if the package, or the module, does not exist."""
+    return importlib.import_module(module_name(kind, name)) if has_module(kind, name) else None
+
+
+def is_refused(kind: str, before: str, turn: Turn) -> bool:
+    """Whether an environment did not execute the turn's action; False for a kind without `observations`."""
+    observations: Observations | None = optional(kind, "observations")
+    return observations is not None and observations.is_refused(before, turn)

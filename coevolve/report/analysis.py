@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tabulate import tabulate
 
+from coevolve.envs.registry import is_refused
 from coevolve.report.exploration import Exploration, is_outcome
-from coevolve.types import Agent, Record, Trajectory, Turn
+from coevolve.types import Agent, Record, Trajectory
 
 OUTCOMES = ("success", "hard_negative", "failure")
 
@@ -143,26 +144,6 @@ def refusals(episode: Trajectory) -> list[bool]:
         found.append(turn.action is None or is_refused(episode.task.env, before, turn))
         before = turn.observation
     return found
-
-
-def is_refused(env: str, before: str, turn: Turn) -> bool:
-    """Whether an action was not taken. Known for ScienceWorld ("No known action"), InterCodeSQL (the server's errors)
-    and WebShop (the page stays and what was clicked could not be seen on it); False elsewhere.
-    """
-    refused = _REFUSED.get(env)
-    return refused is not None and refused(before, turn)
-
-
-def _stays(before: str, turn: Turn) -> bool:
-    clicked = (turn.action or "").partition("[")[2].rstrip("]").strip().lower()
-    return turn.observation == before and (not clicked or clicked not in before.lower())
-
-
-_REFUSED: Mapping[str, Callable[[str, Turn], bool]] = {
-    "sciworld": lambda _, turn: turn.observation.startswith("No known action"),
-    "intercode_sql": lambda _, turn: turn.observation.startswith("Error executing query"),
-    "webshop": _stays,
-}
 
 
 def entropy(counts: Iterable[int]) -> float:

@@ -15,17 +15,16 @@ import yaml
 
 from coevolve.assets import images
 from coevolve.assets.checks import Check, run_check
+from coevolve.config.environments import known_kinds
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite, load_suite
-from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConfig
-from coevolve.envs.sciworld.config import SciWorldConfig
+from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
 from coevolve.workflow import costs, required_files, slurm, stage_table
 from coevolve.workflow.layout import MIRROR
 from coevolve.workflow.plan import Plan
 
 LOCK = Path("requirements.lock")
-GOLD = Path("data/sciworld/gold.jsonl")
 RESULTS = Path("results")
 #: Below this a run ends before it has begun.
 LEAST_GB = 1.0
@@ -95,12 +94,7 @@ def examine(patient: Patient) -> Iterator[Check]:
         yield from required_files.verify(patient.suite, thorough=False)
         if patient.suite.sampler.engine == "vllm" and not patient.containers:
             yield run_check("vLLM", _vllm)
-    sections = patient.suite.envs.values() if patient.suite else []
-    servers = [section.server for section in sections if isinstance(section, InterCodeSqlConfig)]
-    if servers or not patient.suite:
-        yield run_check("database server", lambda: _server(servers[0] if servers else None))
-    if not patient.suite or any(isinstance(section, SciWorldConfig) for section in sections):
-        yield run_check("ScienceWorld", _sciworld)
+    yield from _environments(patient.suite)
 
 
 def packages(lock: Path = LOCK) -> Check:
@@ -181,27 +175,13 @@ def _apptainer() -> str:
     return found
 
 
-def _server(section: SqlServerConfig | None) -> str:
-    from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
-
-    if section and section.address:
-        return f"{section.address}, asked when a job first connects"
-    return find_server_program(section or DEFAULT_CONFIG).identity()
-
-
-def _sciworld() -> str:
-    try:
-        from coevolve.envs.base import EnvError
-        from coevolve.envs.replay import replay_recorded_sciworld
-    except ImportError as error:
-        raise UserError(f"{error}; run `make setup`.") from None
-    try:
-        summary = replay_recorded_sciworld(GOLD, limit=2)
-    except (EnvError, OSError) as error:
-        raise UserError(f"no episode can be played ({' '.join(str(error).split())}); run `make setup`.") from None
-    if summary.different:
-        raise UserError(f"{summary.different} of {summary.episodes} recorded episodes differ; run `make setup`.")
-    return f"{summary.episodes} recorded episodes replayed, none differs"
+def _environments(suite: Suite | None) -> Iterator[Check]:
+    """The checks of the suite's environments, without a suite of all environments, in the order of their kinds."""
+    sections = list(suite.envs.values()) if suite else []
+    for kind in sorted({section.kind for section in sections}) if suite else known_kinds():
+        doctor: Doctor | None = optional(kind, "doctor")
+        if doctor:
+            yield doctor.check(next((section for section in sections if section.kind == kind), None))
 
 
 def _vllm() -> str:

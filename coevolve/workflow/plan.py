@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coevolve.config.environments import module_name
+from coevolve.config.environments import has_module, module_name
 from coevolve.config.suite import Suite, as_dict, digest, restrict
 from coevolve.storage.provenance import code_digest
 from coevolve.types import Workload
@@ -71,14 +71,15 @@ class Plan(Layout):
     def code(self, stage: str, wildcards: Wildcards) -> str:
         """Digest of the code a job can reach: its stage's, and of the environments whose sections it reads.
 
-        A stage that enters an environment reaches its whole package. Others reach the package's config section.
+        A stage that enters an environment reaches the package's modules `config` and `domain`, all that these import,
+        and the module named like the stage. A product of all environments reaches their `config` and `observations`.
         """
         declared = STAGES[stage]
-        if declared.enters_environment:
-            section = self.suite.envs[wildcards["env"]]
-            return code_digest(declared.module, section.module, module_name(section.kind, "config"))
-        kinds = [section.kind for section in self.suite.envs.values()] if "envs" in declared.reads else []
-        return code_digest(declared.module, *(module_name(kind, "config") for kind in kinds))
+        sections = [self.suite.envs[wildcards["env"]]] if declared.enters_environment else self.suite.envs.values()
+        names = ("config", "domain", stage) if declared.enters_environment else ("config", "observations")
+        kinds = [section.kind for section in sections if "envs" in declared.reads]
+        reached = [module_name(kind, name) for kind in kinds for name in names if has_module(kind, name)]
+        return code_digest(declared.module, *reached)
 
     def restricted(self, stage: str, wildcards: Wildcards) -> Suite:
         """The part of the suite a job may read."""

@@ -8,6 +8,7 @@ from report.explored import episode, explored
 
 from coevolve.config.machine import load_machine
 from coevolve.config.suite import load_suite
+from coevolve.envs.registry import is_refused
 from coevolve.report import analysis, examples, pair_counts
 from coevolve.report import claims as paper
 from coevolve.report.exploration import Exploration
@@ -75,7 +76,7 @@ def turn(action, observation):
     ],
 )
 def test_refused_actions(env, before, action, after, refused):
-    assert analysis.is_refused(env, before, turn(action, after)) is refused
+    assert is_refused(env, before, turn(action, after)) is refused
 
 
 def test_a_turn_without_an_action_is_invalid_anywhere():

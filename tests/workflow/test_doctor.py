@@ -12,6 +12,8 @@ import yaml
 from coevolve.assets import images
 from coevolve.assets.checks import Check
 from coevolve.config.machine import Machine
+from coevolve.envs.sciworld import doctor as sciworld
+from coevolve.envs.sciworld import replay
 from coevolve.errors import UserError
 from coevolve.storage import files
 from coevolve.workflow import doctor, required_files, slurm
@@ -179,12 +181,13 @@ def on_small_disk(folder: Path, command: str) -> "subprocess.CompletedProcess[st
 
 
 def test_a_simulator_that_answers_otherwise(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = doctor.GOLD.read_text().splitlines()[0]
+    first = replay.GOLD.read_text().splitlines()[0]
     changed = tmp_path / "gold.jsonl"
     changed.write_text(first.replace("you", "ewe") + "\n")
-    monkeypatch.setattr(doctor, "GOLD", changed)
-    with pytest.raises(UserError, match="1 of 1 recorded episodes differ"):
-        doctor._sciworld()
+    monkeypatch.setattr(replay, "GOLD", changed)
+    check = sciworld.check(None)
+    assert (check.name, check.status) == ("ScienceWorld", "wrong")
+    assert "1 of 1 recorded episodes differ" in check.text
 
 
 def test_a_profile_brings_its_suite_and_machine(repo: Path) -> None:

@@ -1,4 +1,4 @@
-"""Expert trajectories made by the simulator itself: its gold paths, shortened, named plainly, and replayed to 1.0.
+"""Expert trajectories from the simulator's own gold paths: shortened, renamed, and replayed to reward 1.
 
 A gold path walks door by door and names things as the simulator's parser does ("egg turtle"). Here a walk becomes one
 teleport, a thing is called what the simulator calls it when it is focused on, and the agent looks around in a room
@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from coevolve.chat.prompts import prompt_messages, write_action
-from coevolve.envs.base import StepResult
+from coevolve.envs.base import Setup, StepResult
+from coevolve.envs.sciworld.config import SciWorldConfig
 from coevolve.envs.sciworld.env import IDENTITY, SciWorld, one_line
 from coevolve.envs.sciworld.jvm import Simulator, simplifications_for
-from coevolve.envs.sciworld.tasks import kinds
+from coevolve.envs.sciworld.tasks import kinds, select
+from coevolve.errors import UserError
+from coevolve.storage import files, jsonl
 from coevolve.storage.jsonl import Journal
 from coevolve.types import Drop, DropReason, StopReason, Task, Trajectory, Turn
 
@@ -36,26 +41,42 @@ _REASONS: dict[str, tuple[str, ...]] = {
 _OTHER_REASON = ("The task is about the {}.",)
 
 
-def generate(
-    tasks: Sequence[Task], journal: Journal[Trajectory], *, simplification: str, memory_mb: int, read_timeout: float
+def generate(setup: Setup, work: Path, out: Path) -> dict[str, Any]:
+    """Writes `gold.jsonl` for the suite's training tasks to `out`; see `coevolve.envs.registry.Gold`.
+
+    Raises `UserError` if the suite's experts are gold trajectories and `experts.sha256` is that of another file.
+    """
+    config: SciWorldConfig = setup.config
+    tasks = select(config.tasks, config.splits, setup.quirks.overlap).training
+    journal = Journal(work / "gold.jsonl", Trajectory)
+    trajectories, drops = trajectories_of(tasks, journal, config)
+    jsonl.write(out / "gold.jsonl", trajectories)
+    sha256 = files.sha256(out / "gold.jsonl")
+    if config.experts.format == "gold" and sha256 != config.experts.sha256:
+        raise UserError(f"the gold trajectories have sha256 {sha256}, not `{setup.key}.experts.sha256`.")
+    return {"trajectories": len(trajectories), "drops": len(drops), "sha256": sha256}
+
+
+def trajectories_of(
+    tasks: Sequence[Task], journal: Journal[Trajectory], config: SciWorldConfig
 ) -> tuple[list[Trajectory], list[Drop]]:
     """One trajectory of reward 1 per task, and a drop for each task whose gold path does not reach it.
 
-    Both come in the order of the official lists, so that the same set of tasks gives the same bytes. What `journal`
-    holds already is not made again.
+    Both are in the order of the official lists, so the same set of tasks gives the same bytes. Trajectories that the
+    `journal` holds are not made again.
     """
     tasks = sorted(tasks, key=lambda task: (kinds().index(task.kind), task.data["variation"]))
     made = {trajectory.task.task_id: trajectory for trajectory in journal.records}
-    guide, stage = Simulator(memory_mb, read_timeout), Simulator(memory_mb, read_timeout)
-    env = SciWorld(stage, simplification)
+    solver, player = (Simulator(config.memory_mb, config.read_timeout) for _ in range(2))
+    env = SciWorld(player, config.simplification)
     try:
         for task in tasks:
-            if task.task_id not in made and (trajectory := expert(guide, env, task, simplification)):
+            if task.task_id not in made and (trajectory := expert(solver, env, task, config.simplification)):
                 journal.append(trajectory)
                 made[task.task_id] = trajectory
     finally:
-        guide.close()
-        stage.close()
+        solver.close()
+        player.close()
     drops = [
         Drop(task_id=task.task_id, reason=DropReason.MISSING_EXPERT, detail="no gold path reaches 1.0")
         for task in tasks
@@ -64,12 +85,12 @@ def generate(
     return [made[task.task_id] for task in tasks if task.task_id in made], drops
 
 
-def expert(guide: Simulator, env: SciWorld, task: Task, simplification: str) -> Trajectory | None:
+def expert(solver: Simulator, env: SciWorld, task: Task, simplification: str) -> Trajectory | None:
     """The trajectory of `task` that replays in `env` to reward 1, if there is one.
 
     Three wordings of the gold path are tried, plainest first: with canonical names, with teleports only, as it is.
     """
-    path = gold_path(guide, task, simplification)
+    path = gold_path(solver, task, simplification)
     short = with_looks(shortened(path))
     _, results = play(env, task, short)
     plain = canonical(short, [result.observation for result in results])
@@ -80,16 +101,16 @@ def expert(guide: Simulator, env: SciWorld, task: Task, simplification: str) -> 
     return None
 
 
-def gold_path(guide: Simulator, task: Task, simplification: str) -> list[str]:
-    """The simulator's own solution, asked of a fresh world in `guide`.
+def gold_path(solver: Simulator, task: Task, simplification: str) -> list[str]:
+    """The simulator's own solution, asked of a fresh world in `solver`.
 
-    Making one leaves traces in the JVM, so `guide` must not be a simulator that episodes run in.
+    Making one leaves traces in the JVM, so `solver` must not be a simulator that episodes run in.
     """
-    world = guide.new_world()
+    world = solver.new_world()
     kind, variation = str(task.data["task"]), int(task.data["variation"] or 0)
-    guide.load(world, kind, variation, simplifications_for(kind, simplification), gold=True)
-    path = guide.gold_path(world)
-    guide.drop(world)
+    solver.load(world, kind, variation, simplifications_for(kind, simplification), gold=True)
+    path = solver.gold_path(world)
+    solver.drop(world)
     return path
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from coevolve.chat.prompts import parse_action
-from coevolve.envs.sciworld.gold import canonical, generate, shortened, thoughts, with_looks
+from coevolve.config.suite import load_suite
+from coevolve.envs.sciworld.gold import canonical, shortened, thoughts, trajectories_of, with_looks
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.storage import files, jsonl
 from coevolve.types import Trajectory
@@ -29,7 +30,8 @@ def committed() -> list[Trajectory]:
 
 def make(tasks, path: Path):
     journal = jsonl.Journal(path, Trajectory)
-    made = generate(tasks, journal, simplification="easy", memory_mb=256, read_timeout=60.0)
+    config = load_suite(DATA.parents[1] / "configs/gold.yaml").envs["sciworld"]
+    made = trajectories_of(tasks, journal, config)
     journal.close()
     return made
 

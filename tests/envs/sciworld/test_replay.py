@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.envs.replay import replay, replay_all, replay_recorded_sciworld
+from coevolve.envs.replay import replay, replay_all
 from coevolve.envs.sciworld.env import SciWorld
+from coevolve.envs.sciworld.replay import replay_file
 from coevolve.envs.sciworld.tasks import DATA
 from coevolve.errors import UserError
 from coevolve.storage import jsonl
@@ -31,13 +32,13 @@ def test_committed_gold_replays_exactly(env: SciWorld, committed: list[Trajector
 
 
 def test_a_file_can_be_replayed_in_part() -> None:
-    summary = replay_recorded_sciworld(DATA / "gold.jsonl", limit=2)
+    summary = replay_file(DATA / "gold.jsonl", limit=2)
     assert (summary.episodes, summary.different) == (2, 0)
 
 
 @pytest.mark.slow
 def test_all_committed_gold_replays_exactly() -> None:
-    summary = replay_recorded_sciworld(DATA / "gold.jsonl")
+    summary = replay_file(DATA / "gold.jsonl")
     assert (summary.episodes, summary.different) == (486, 0)
 
 
@@ -60,24 +61,24 @@ def test_recorded_gold_paths_of_others_replay_exactly(shared: Path, tmp_path: Pa
     recorded = json.loads((shared / "upstream/sciworld/micro_gold.json").read_text(encoding="utf-8"))
     sample = tmp_path / "sample.json"
     sample.write_text(json.dumps(recorded[::25]), encoding="utf-8")
-    summary = replay_recorded_sciworld(sample)
+    summary = replay_file(sample)
     assert (summary.episodes, summary.differences) == (32, ())
 
 
 @pytest.mark.slow
 def test_all_recorded_gold_paths_of_others_replay_exactly(shared: Path) -> None:
-    summary = replay_recorded_sciworld(shared / "upstream/sciworld/micro_gold.json")
+    summary = replay_file(shared / "upstream/sciworld/micro_gold.json")
     assert (summary.episodes, summary.differences) == (786, ())
 
 
 @pytest.mark.slow
 def test_paths_recorded_without_fixed_hash_codes_start_alike_up_to_order(shared: Path) -> None:
     """These were recorded under Java's default flags, where the order of things in a list is chance."""
-    summary = replay_recorded_sciworld(shared / "upstream/sciworld/gold_218.json")
+    summary = replay_file(shared / "upstream/sciworld/gold_218.json")
     starts = [difference for difference in summary.differences if difference.what == "start"]
     assert summary.episodes == 2 * 218
     assert summary.different < 0.4 * summary.episodes
-    assert all(sorted(one.expected) == sorted(one.found) for one in starts)
+    assert all(sorted(one.expected) == sorted(one.actual) for one in starts)
 
 
 def test_a_file_without_recordings_is_the_users_error(tmp_path: Path) -> None:
@@ -85,4 +86,4 @@ def test_a_file_without_recordings_is_the_users_error(tmp_path: Path) -> None:
         path = tmp_path / "other.json"
         path.write_text(content, encoding="utf-8")
         with pytest.raises(UserError, match=r"other\.json"):
-            replay_recorded_sciworld(path)
+            replay_file(path)

@@ -1,0 +1,18 @@
+"""Checks that a database server is installed here."""
+
+from __future__ import annotations
+
+from coevolve.assets.checks import Check, run_check
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConfig
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
+
+
+def check(config: InterCodeSqlConfig | None) -> Check:
+    """Looks for the server that the section configures, without a section for any; it is not started."""
+    return run_check("database server", lambda: _server(config.server if config else DEFAULT_CONFIG))
+
+
+def _server(config: SqlServerConfig) -> str:
+    if config.address:
+        return f"{config.address}, asked when a job first connects"
+    return find_server_program(config).identity()

@@ -1,0 +1,10 @@
+"""How InterCodeSQL's observations are read."""
+
+from __future__ import annotations
+
+from coevolve.types import Turn
+
+
+def is_refused(before: str, turn: Turn) -> bool:
+    """Whether the server answered the turn's statement with an error."""
+    return turn.observation.startswith("Error executing query")

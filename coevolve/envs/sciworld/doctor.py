@@ -1,0 +1,26 @@
+"""Checks that the ScienceWorld simulator runs here and answers as it was recorded."""
+
+from __future__ import annotations
+
+from coevolve.assets.checks import Check, run_check
+from coevolve.envs.base import EnvError
+from coevolve.envs.sciworld import replay
+from coevolve.envs.sciworld.config import SciWorldConfig
+from coevolve.errors import UserError
+
+
+def check(config: SciWorldConfig | None) -> Check:
+    """Replays two recorded episodes."""
+    return run_check("ScienceWorld", _replayed)
+
+
+def _replayed() -> str:
+    try:
+        summary = replay.replay_file(replay.GOLD, limit=2)
+    except ImportError as error:
+        raise UserError(f"{error}; run `make setup`.") from None
+    except (EnvError, OSError) as error:
+        raise UserError(f"no episode can be played ({' '.join(str(error).split())}); run `make setup`.") from None
+    if summary.different:
+        raise UserError(f"{summary.different} of {summary.episodes} recorded episodes differ; run `make setup`.")
+    return f"{summary.episodes} recorded episodes replayed, none differs"

@@ -1,0 +1,10 @@
+"""How ScienceWorld's observations are read."""
+
+from __future__ import annotations
+
+from coevolve.types import Turn
+
+
+def is_refused(before: str, turn: Turn) -> bool:
+    """Whether the simulator did not understand the turn's action."""
+    return turn.observation.startswith("No known action")
