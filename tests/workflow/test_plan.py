@@ -83,7 +83,7 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
 
 
 def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan):
-    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "dpo.nll=sum"]))
+    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "dpo.nll=mean"]))
     changed = {
         stage
         for stage, wildcards in plan.jobs()
