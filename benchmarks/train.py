@@ -32,11 +32,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer
 from trl import DPOConfig as TrlConfig
 from trl import DPOTrainer
 
-from coevolve.chat.chat_template import Renderer
+from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.sections import DpoConfig
 from coevolve.storage import jsonl
 from coevolve.train import dpo, reference_logps, tiny_model
-from coevolve.train.rows import PairRow, Row
+from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PairKind, Trajectory
 
 GOLD = Path(__file__).parents[1] / "data" / "sciworld" / "gold.jsonl"
@@ -162,7 +162,7 @@ def measure_row(name: str, setting: Setting) -> Measured:
 
 
 def of_trl(
-    name: str, setting: Setting, model: Any, tokenizer: Any, pairs: Sequence[PairRow], clock: Clock, work: Path
+    name: str, setting: Setting, model: Any, tokenizer: Any, pairs: Sequence[TokenizedPair], clock: Clock, work: Path
 ) -> tuple[float, tuple[float, ...]]:
     """Seconds of scoring and losses of TRL's trainer."""
     defaults = name == ROWS[0]
@@ -187,21 +187,20 @@ def of_trl(
 
 
 def of_kit(
-    name: str, setting: Setting, model: Any, tokenizer: Any, pairs: Sequence[PairRow], clock: Clock, work: Path
+    name: str, setting: Setting, model: Any, tokenizer: Any, pairs: Sequence[TokenizedPair], clock: Clock, work: Path
 ) -> tuple[float, tuple[float, ...]]:
     """The same of the kit's."""
     if name != ROWS[-1]:
         pairs = [as_trl_scores(pair) for pair in pairs]
     began = time.perf_counter()
-    rows = reference_logps.distinct(side.input_ids for pair in pairs for side in (pair.chosen, pair.rejected))
+    rows = reference_logps.without_prefixes(side.input_ids for pair in pairs for side in (pair.chosen, pair.rejected))
     reference_logps.write(work / "scores", rows, reference_logps.score(model, rows, lambda *_: None))
     scoring = time.perf_counter() - began
-    trainer = dpo.pair_trainer(
+    trainer = dpo.PreferenceTrainer(
         knowing(pairs, reference_logps.read(work / "scores")),
         list(range(len(pairs))),
         model=model,
         reference=None,
-        tokenizer=tokenizer,
         config=kit_config(name.split(",")[0], setting),
         iteration=1,
         lora=None,
@@ -255,17 +254,17 @@ def losses_of(trainer: Any) -> tuple[float, ...]:
     return tuple(entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
 
 
-def knowing(pairs: Sequence[PairRow], scores: reference_logps.Scores) -> list[PairRow]:
+def knowing(pairs: Sequence[TokenizedPair], scores: reference_logps.Scores) -> list[TokenizedPair]:
     """The pairs with what the reference says of them."""
     found = []
     for pair in pairs:
         chosen, rejected = scores.of(pair.chosen.input_ids), scores.of(pair.rejected.input_ids)
         assert chosen is not None and rejected is not None
-        found.append(PairRow(pair.kind, pair.chosen, pair.rejected, 1.0, 0.0, (chosen, rejected)))
+        found.append(TokenizedPair(pair.kind, pair.chosen, pair.rejected, 1.0, 0.0, (chosen, rejected)))
     return found
 
 
-def as_trl(pair: PairRow) -> dict[str, list[int]]:
+def as_trl(pair: TokenizedPair) -> dict[str, list[int]]:
     """The pair as TRL's collator wants it: what is not the prompt is the completion."""
     prompt = prompt_length(pair)
     ids = {"chosen": pair.chosen.input_ids, "rejected": pair.rejected.input_ids}
@@ -273,22 +272,22 @@ def as_trl(pair: PairRow) -> dict[str, list[int]]:
     return {"prompt_ids": list(pair.chosen.input_ids[:prompt]), **sides}
 
 
-def as_trl_scores(pair: PairRow) -> PairRow:
+def as_trl_scores(pair: TokenizedPair) -> TokenizedPair:
     """The pair with every token after the prompt taken for an action."""
     prompt = prompt_length(pair)
     chosen, rejected = (
-        Row(tuple(side.input_ids), (0,) * prompt + (1,) * (len(side.input_ids) - prompt))
+        TokenizedTrajectory(tuple(side.input_ids), (0,) * prompt + (1,) * (len(side.input_ids) - prompt))
         for side in (pair.chosen, pair.rejected)
     )
-    return PairRow(pair.kind, chosen, rejected, 1.0, 0.0)
+    return TokenizedPair(pair.kind, chosen, rejected, 1.0, 0.0)
 
 
-def prompt_length(pair: PairRow) -> int:
+def prompt_length(pair: TokenizedPair) -> int:
     """Tokens before the first action."""
     return list(pair.chosen.action_mask).index(1)
 
 
-def gold_pairs(golden: Sequence[Trajectory], tokenizer: Any, count: int) -> list[PairRow]:
+def gold_pairs(golden: Sequence[Trajectory], tokenizer: Any, count: int) -> list[TokenizedPair]:
     """Gold trajectories, and rejected beside each the same with another one's end."""
     renderer, rng = Renderer(tokenizer), np.random.default_rng(0)
     picked = rng.permutation(len(golden))[: 2 * count]
@@ -297,11 +296,11 @@ def gold_pairs(golden: Sequence[Trajectory], tokenizer: Any, count: int) -> list
         turns = 2 * int(rng.integers(1, max(2, min(len(one.turns), len(other.turns)))))
         failed = (*one.completion[:turns], *other.completion[turns:])
         chosen, rejected = (renderer.render(one.prompt, completion) for completion in (one.completion, failed))
-        pairs.append(PairRow(PairKind.EXPERT_TARGET, chosen, rejected, 1.0, 0.0))
+        pairs.append(TokenizedPair(PairKind.EXPERT_TARGET, chosen, rejected, 1.0, 0.0))
     return pairs
 
 
-def random_pairs(setting: Setting) -> list[PairRow]:
+def random_pairs(setting: Setting) -> list[TokenizedPair]:
     """Random tokens: half of what both sides begin with is the prompt, a quarter of the rest are actions."""
     rng, length = np.random.default_rng(0), setting.length or 0
     alike, vocabulary = int(setting.alike * length), setting.shape[-1]
@@ -309,8 +308,8 @@ def random_pairs(setting: Setting) -> list[PairRow]:
     pairs = []
     for _ in range(setting.pairs):
         begin, *ends = (rng.integers(5, vocabulary, n).tolist() for n in (alike, length - alike, length - alike))
-        chosen, rejected = (Row((*begin, *end), mask) for end in ends)
-        pairs.append(PairRow(PairKind.EXPERT_TARGET, chosen, rejected, 1.0, 0.0))
+        chosen, rejected = (TokenizedTrajectory((*begin, *end), mask) for end in ends)
+        pairs.append(TokenizedPair(PairKind.EXPERT_TARGET, chosen, rejected, 1.0, 0.0))
     return pairs
 
 

@@ -25,11 +25,28 @@ Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """A conversation as ids; `action_mask` is 1 on what the agent says, its end-of-turn token included, 0 elsewhere."""
+class TokenizedTrajectory:
+    """A conversation as token ids.
+
+    `action_mask` has one entry per token: 1 on the tokens that the agent produced (its actions, each with its
+    end-of-turn token), 0 on all others.
+    """
 
     input_ids: Ids
     action_mask: Ids
+
+    def __len__(self) -> int:
+        """Its number of tokens."""
+        return len(self.input_ids)
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether there is an action token to predict; no position predicts the first token."""
+        return any(self.action_mask[1:])
+
+    def truncate(self, context: int) -> TokenizedTrajectory:
+        """Its first `context` tokens."""
+        return TokenizedTrajectory(self.input_ids[:context], self.action_mask[:context])
 
 
 @dataclass(frozen=True)
@@ -77,7 +94,7 @@ class Renderer:
 
     def render(
         self, prompt: Sequence[Message], completion: Sequence[Message], token_ids: Sequence[Ids] = ()
-    ) -> Rendered:
+    ) -> TokenizedTrajectory:
         """`prompt` and `completion` (action, observation, ..., action) with the mask of the completion's actions.
 
         `token_ids` holds the sampled ids of each action, used as they are; where there are none, the action's text is
@@ -93,7 +110,7 @@ class Renderer:
             else:
                 pieces += [(ids, 0) for ids in self._observation(message.content, sampled)]
         mask = tuple(flag for ids, flag in pieces for _ in ids)
-        return Rendered(_join([ids for ids, _ in pieces]), mask)
+        return TokenizedTrajectory(_join([ids for ids, _ in pieces]), mask)
 
     def decode(self, action_ids: Sequence[int]) -> str:
         """The text of an action's ids, stripped, without its end-of-turn token."""

@@ -1,4 +1,4 @@
-"""Language modelling on all tokens: what a downloaded checkpoint brings along, a tiny model learns here."""
+"""Language modelling on all tokens, for tiny models: their replacement for the pre-training of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.policies import loading
 from coevolve.train import sft
 from coevolve.types import Trajectory
-from coevolve.workflow.corpus import rows
+from coevolve.workflow.corpus import tokenize
 from coevolve.workflow.job import Job
 from coevolve.workflow.training import notes, prepare
 
@@ -18,7 +18,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Train from `start` on the corpus and write a policy directory."""
     prepare(job)
     start = job.policy("start")
-    corpus = rows(job.records("corpus", Trajectory), Renderer(loading.load_tokenizer(start)))
+    corpus = tokenize(job.records("corpus", Trajectory), Renderer(loading.load_tokenizer(start)))
     config = job.model.pretrain
     assert config is not None, "the plan asks for pre-training of tiny models only"
     report = sft.run_pretrain(

@@ -1,4 +1,4 @@
-"""Log-probs of the policy that a training is held to, once for all trainings that share it and what it scores."""
+"""Reference log-probs, computed once for all trainings that share the reference policy and the trajectories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coevolve.progress import Progress
 from coevolve.train import policy_io, reference_logps
 from coevolve.types import PreferencePair, Trajectory
 from coevolve.workflow.branch import SOURCES
-from coevolve.workflow.corpus import rows
+from coevolve.workflow.corpus import tokenize
 from coevolve.workflow.job import Job
 from coevolve.workflow.task_prompts import example
 from coevolve.workflow.training import prepare
@@ -23,35 +23,36 @@ from coevolve.workflow.training import prepare
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Score all trajectories that can be paired (or all pairs), cut to the context, and write `scores.safetensors`.
 
-    One process on one device. Weights are those a training starts from, float32 or quantised alike, and on a GPU it
-    computes in bfloat16 as the trainers do, so that the first step's loss is ln 2.
+    One process on one device. It loads the weights as a training does, float32 or quantised, and computes on a GPU in
+    bfloat16 as the trainers do, so that the loss of the first step is ln 2.
     """
     prepare(job)
     policy = job.policy("policy")
     renderer = Renderer(loading.load_tokenizer(policy))
-    wanted = reference_logps.distinct(row[: job.model.context] for row in _rows(job, renderer))
+    sequences = reference_logps.without_prefixes(ids[: job.model.context] for ids in _sequences(job, renderer))
     model = policy_io.load(policy, job.model.lora)
-    logps = reference_logps.score(model, wanted, Progress("rows").report)
-    reference_logps.write(out / "scores.safetensors", wanted, logps)
-    return {"rows": len(wanted), "tokens": sum(map(len, wanted))}
+    logps = reference_logps.score(model, sequences, Progress("rows").report)
+    reference_logps.write(out / "scores.safetensors", sequences, logps)
+    return {"rows": len(sequences), "tokens": sum(map(len, sequences))}
 
 
-def _rows(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
-    """Token ids of what pairs are made of; prompts lack the example that pairs lack."""
+def _sequences(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
+    """Token ids of the trajectories that pairs are made of; prompts without the few-shot example, as in pairs."""
     if "pairs" in job.inputs:
         for pair in job.records("pairs", PreferencePair):
             yield renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids).input_ids
             yield renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids).input_ids
     unlearned = example(job, "unlearned")
-    found = _comparable([t for name in job.inputs.keys() & SOURCES.values() for t in job.records(name, Trajectory)])
-    shown = [t.model_copy(update={"prompt": without_example(t.prompt, unlearned)}) for t in found]
-    yield from (row.input_ids for row in rows(shown, renderer))
+    sources = job.inputs.keys() & SOURCES.values()
+    trajectories = _comparable([trajectory for name in sources for trajectory in job.records(name, Trajectory)])
+    trimmed = [t.model_copy(update={"prompt": without_example(t.prompt, unlearned)}) for t in trajectories]
+    yield from (sequence.input_ids for sequence in tokenize(trimmed, renderer))
 
 
 def _comparable(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    """Those that acted, on tasks where not all earned the same: no rule makes a pair of others."""
-    acted = [trajectory for trajectory in trajectories if trajectory.turns]
-    earned = defaultdict[str, set[float]](set)
-    for trajectory in acted:
-        earned[trajectory.task.task_id].add(trajectory.reward)
-    return [trajectory for trajectory in acted if len(earned[trajectory.task.task_id]) > 1]
+    """The trajectories with an action, of tasks with more than one reward: no rule makes pairs of others."""
+    acting = [trajectory for trajectory in trajectories if trajectory.turns]
+    rewards = defaultdict[str, set[float]](set)
+    for trajectory in acting:
+        rewards[trajectory.task.task_id].add(trajectory.reward)
+    return [trajectory for trajectory in acting if len(rewards[trajectory.task.task_id]) > 1]

@@ -9,28 +9,28 @@ from typing import Any
 
 from torch import Tensor
 
-from coevolve.chat.chat_template import Renderer
+from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.sections import DpoConfig
 from coevolve.policies import loading
 from coevolve.train import dpo, reference_logps
-from coevolve.train.rows import PairRow, TokenRow
+from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PreferencePair
 from coevolve.workflow.job import Job
 from coevolve.workflow.training import notes, prepare
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Train from `start` on the pairs, held to `scores` of a reference policy or to the `reference` itself."""
+    """Train from `start` on the pairs, with the reference log-probs in `scores` or with the policy `reference`."""
     prepare(job)
     start = job.policy("start")
     renderer = Renderer(loading.load_tokenizer(start))
     pairs = job.records("pairs", PreferencePair)
-    rows = [_row(pair, renderer) for pair in pairs]
+    tokenized = [_tokenize(pair, renderer) for pair in pairs]
     report = dpo.run_dpo(
-        _scored(job, pairs, rows) if "scores" in job.inputs else rows,
+        _with_reference_logps(job, pairs, tokenized) if "scores" in job.inputs else tokenized,
         start=start,
         reference=job.policy("reference") if "reference" in job.inputs else None,
-        config=_as_many_steps(job),
+        config=_compute_matched(job),
         iteration=job.branch.iteration,
         lora=job.model.lora,
         context=job.model.context,
@@ -41,38 +41,39 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     return notes(report)
 
 
-def _as_many_steps(job: Job) -> DpoConfig:
-    """The suite's settings; of a compute-matched control, epochs until it saw as many pairs as another method did."""
-    dpo = job.suite.dpo
+def _compute_matched(job: Job) -> DpoConfig:
+    """The suite's settings; a compute-matched control trains for the epochs that give the other method's pair count."""
+    config = job.suite.dpo
     if "steps_like" not in job.inputs:
-        return dpo
-    own, others = (sum(_count(path) for path in job.inputs[name]) for name in ("pairs", "steps_like"))
-    # Without pairs on one of the sides there is nothing to match.
-    return dpo.model_copy(update={"epochs": dpo.epochs * others / own}) if own and others else dpo
+        return config
+    pairs, other_pairs = (
+        sum(path.read_bytes().count(b"\n") for path in job.inputs[name]) for name in ("pairs", "steps_like")
+    )
+    if not pairs or not other_pairs:
+        return config  # nothing to match
+    return config.model_copy(update={"epochs": config.epochs * other_pairs / pairs})
 
 
-def _count(path: Path) -> int:
-    return path.read_bytes().count(b"\n")
-
-
-def _scored(job: Job, pairs: Sequence[PreferencePair], rows: Sequence[PairRow]) -> list[PairRow]:
-    """The rows with the reference policy's log-probs of both sides, as far as the context reaches."""
+def _with_reference_logps(
+    job: Job, pairs: Sequence[PreferencePair], tokenized: Sequence[TokenizedPair]
+) -> list[TokenizedPair]:
+    """The tokenized pairs with the reference log-probs of both sides, up to the context."""
     scores = reference_logps.read(job.file("scores"))
 
-    def of(side: TokenRow, trajectory_id: str) -> Tensor:
-        found = scores.of(side.input_ids[: job.model.context])
-        if found is None:
-            raise RuntimeError(f"{job.file('scores')}: no row begins as trajectory {trajectory_id} does")
-        return found
+    def logps(side: TokenizedTrajectory, trajectory_id: str) -> Tensor:
+        values = scores.lookup(side.input_ids[: job.model.context])
+        if values is None:
+            raise RuntimeError(f"{job.file('scores')}: no sequence starts with the tokens of {trajectory_id}")
+        return values
 
     return [
-        replace(row, reference=(of(row.chosen, pair.chosen_id), of(row.rejected, pair.rejected_id)))
-        for pair, row in zip(pairs, rows, strict=True)
+        replace(tokens, reference_logps=(logps(tokens.chosen, p.chosen_id), logps(tokens.rejected, p.rejected_id)))
+        for p, tokens in zip(pairs, tokenized, strict=True)
     ]
 
 
-def _row(pair: PreferencePair, renderer: Renderer) -> PairRow:
-    return PairRow(
+def _tokenize(pair: PreferencePair, renderer: Renderer) -> TokenizedPair:
+    return TokenizedPair(
         chosen=renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids),
         rejected=renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids),
         kind=pair.kind,

@@ -1,7 +1,7 @@
-"""Rows of tokens as tensors: padded side by side, or end to end without padding; and their log-probs.
+"""Micro-batches: token sequences as tensors, padded or packed, and the log-probs that a model gives their tokens.
 
-R rows are laid out as B rows of T places; at a place the next token is predicted. The last token of a row is predicted
-nowhere but in front of itself, so a row of n tokens has n - 1 predictions, and W is the longest row's number of them.
+R sequences fill B rows of T positions. A position predicts the next token of its sequence, so a sequence of n tokens
+has n - 1 predictions; W is the largest number of predictions of a sequence.
 """
 
 from __future__ import annotations
@@ -16,166 +16,180 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from coevolve.train.rows import EMPTY, PairRow, Row, TokenRow
+from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair
 
-#: Target of a place that predicts nothing to learn from; torch's and transformers' own convention.
+#: Label of a position that predicts no action token; the convention of torch and transformers.
 IGNORED = -100
-#: `padded`: one row of places per row. `flat`: all in one. `shared`: as flat, what a pair begins with alike only once.
+#: `padded`: one row per sequence. `flat`: all sequences packed into one row. `shared`: as flat, with the common prefix
+#: of a pair stored once.
 Layout = Literal["padded", "flat", "shared"]
-Batch = dict[str, Any]
+MicroBatch = dict[str, Any]
 
-_NOTHING = Row(input_ids=(0, 0), action_mask=(0, 0))
+#: What a rank computes when all slots of its micro-batch are empty: no target, so no gradient.
+_DUMMY = TokenizedTrajectory(input_ids=(0, 0), action_mask=(0, 0))
 
 
 @dataclass(frozen=True)
-class RowCollator:
-    """Slots of a micro-batch to tensors; one with no row at all becomes a row without a single target."""
+class TrajectoryCollator:
+    """Turns slots (indices of `trajectories`, or `EMPTY_SLOT`) into a micro-batch."""
 
-    rows: Sequence[Row]
+    trajectories: Sequence[TokenizedTrajectory]
     layout: Layout
 
-    def __call__(self, slots: Sequence[dict[str, int]]) -> Batch:
-        """What `lay` gives of the slots' rows."""
-        return lay([[self.rows[slot["row"]]] for slot in slots if slot["row"] != EMPTY] or [[_NOTHING]], self.layout)
+    def __call__(self, slots: Sequence[int]) -> MicroBatch:
+        """The trajectories of the slots as `collate` gives them; without any, one row without targets."""
+        return collate([[self.trajectories[slot]] for slot in slots if slot != EMPTY_SLOT] or [[_DUMMY]], self.layout)
 
 
 @dataclass(frozen=True)
 class PairCollator:
-    """Slots of a micro-batch to tensors: P chosen trajectories, P rejected ones, and what each pair carries along."""
+    """Turns slots (indices of `pairs`, or `EMPTY_SLOT`) into a micro-batch of P chosen and P rejected trajectories."""
 
-    pairs: Sequence[PairRow]
+    pairs: Sequence[TokenizedPair]
     layout: Layout
 
-    def __call__(self, slots: Sequence[dict[str, int]]) -> Batch:
-        """What `lay` gives of 2P rows; `lambda_dpo`, `lambda_sft`: [P]; `kinds`: P strings; `reference`, [2P, W], where
-        the pairs know it. Where no slot has a row, P is 1, both lambdas are 0 and `kinds` is empty.
+    def __call__(self, slots: Sequence[int]) -> MicroBatch:
+        """The tensors of `collate` for 2P sequences, chosen ones first, and the weights and kinds of the pairs.
+
+        `lambda_dpo`, `lambda_sft`: [P]; `kinds`: P strings; `reference_logps`: [2P, W], if the pairs have them. If all
+        slots are empty, P is 1, both weights are 0 and `kinds` is empty.
         """
-        pairs = [self.pairs[slot["row"]] for slot in slots if slot["row"] != EMPTY]
-        batch = lay([[pair.chosen, pair.rejected] for pair in pairs] or [[_NOTHING, _NOTHING]], self.layout)
+        pairs = [self.pairs[slot] for slot in slots if slot != EMPTY_SLOT]
+        batch = collate([[pair.chosen, pair.rejected] for pair in pairs] or [[_DUMMY, _DUMMY]], self.layout)
         batch |= {
             "lambda_dpo": torch.tensor([pair.lambda_dpo for pair in pairs] or [0.0], dtype=torch.float64),
             "lambda_sft": torch.tensor([pair.lambda_sft for pair in pairs] or [0.0], dtype=torch.float64),
             "kinds": [pair.kind.value for pair in pairs],
         }
-        # Also of a micro-batch without a pair: all devices must ask a reference model, or none.
-        if self.pairs[0].reference is not None:
-            known = [pair.reference for pair in pairs if pair.reference] or [(torch.zeros(1), torch.zeros(1))]
-            sides = [side for half in zip(*known, strict=True) for side in half]
-            batch["reference"] = pad_sequence(sides, batch_first=True)
+        # Also for an empty micro-batch: either all ranks run a reference model in a step, or none does.
+        if self.pairs[0].reference_logps is not None:
+            scored = [pair.reference_logps for pair in pairs if pair.reference_logps] or [(torch.zeros(1),) * 2]
+            batch["reference_logps"] = pad_sequence(
+                [logps for side in zip(*scored, strict=True) for logps in side], batch_first=True
+            )
         return batch
 
 
-def lay(groups: Sequence[Sequence[TokenRow]], layout: Layout) -> Batch:
-    """Rows as tensors: `input_ids` and `targets`, [B, T]; `index`, [R, W]: the place of each of a row's predictions.
+def collate(groups: Sequence[Sequence[TokenizedTrajectory]], layout: Layout) -> MicroBatch:
+    """Sequences as tensors, the first ones of all groups first, then the second ones.
 
-    `learned`, [R, W], is True where the predicted token is the row's own action. Rows of a group may share places; the
-    first of all groups come first, then the second ones. Laid end to end they also have `position_ids`, [1, T], and
-    their `stretches` for `coevolve.train.varlen_attention`.
+    `input_ids` and `shift_labels`, [B, T]: at each position the id of the action token it predicts, else `IGNORED`.
+    `prediction_index`, [R, W]: the flattened position of each prediction of a sequence. `action_mask`, [R, W]: True
+    where the predicted token is an action token. Packed layouts add `position_ids`, [1, T], and `segments`, the
+    keyword arguments of `coevolve.train.varlen_attention`. Sequences of a group may share positions.
     """
-    rows = [row for side in zip(*groups, strict=True) for row in side]
-    learned = [torch.tensor(row.action_mask[1:], dtype=torch.bool) for row in rows]
+    sequences = [sequence for side in zip(*groups, strict=True) for sequence in side]
+    masks = [torch.tensor(sequence.action_mask[1:], dtype=torch.bool) for sequence in sequences]
     if layout == "padded":
-        batch, places = _side_by_side(rows)
+        batch, positions = _pad(sequences)
     else:
-        batch, places = _end_to_end(groups, layout == "shared")
-    targets = torch.full_like(batch["input_ids"], IGNORED)
-    for row, own, at in zip(rows, learned, places, strict=True):
-        targets.view(-1)[at[own]] = torch.tensor(row.input_ids[1:])[own]
-    index, chosen = (pad_sequence(parts, batch_first=True) for parts in (places, learned))
-    return {**batch, "targets": targets, "index": index, "learned": chosen}
+        batch, positions = _pack(groups, share=layout == "shared")
+    labels = torch.full_like(batch["input_ids"], IGNORED)
+    for sequence, mask, predicting in zip(sequences, masks, positions, strict=True):
+        labels.view(-1)[predicting[mask]] = torch.tensor(sequence.input_ids[1:])[mask]
+    index, action_mask = (pad_sequence(parts, batch_first=True) for parts in (positions, masks))
+    return {**batch, "shift_labels": labels, "prediction_index": index, "action_mask": action_mask}
 
 
-def token_logps(model: torch.nn.Module, batch: Mapping[str, Any], *, fused: bool) -> Tensor:
-    """Log pi(t_k | t_<k) in nats of each row's learned tokens, [R, W]; 0 elsewhere.
+def token_logps(model: torch.nn.Module, batch: Mapping[str, Any], *, tiled: bool) -> Tensor:
+    """Log pi(t_k | t_<k) in nats of the action tokens of each sequence, [R, W]; 0 elsewhere.
 
-    `fused`: TRL's tiled head, which never holds all logits but computes in float32; the plain head is exact in any
-    precision and faster on a CPU. Both see the places of learned tokens alone.
+    `tiled`: the head of `add_tiled_head`, which never holds all logits and computes in float32. The plain head is exact
+    in any precision and faster on a CPU. Both compute logits at the positions that predict action tokens alone.
     """
-    inputs = {"input_ids": batch["input_ids"], **batch.get("stretches", {})}
+    inputs = {"input_ids": batch["input_ids"], **batch.get("segments", {})}
     if "position_ids" in batch:
         inputs["position_ids"] = batch["position_ids"]
-    targets = batch["targets"]
-    if fused:
-        placed: Tensor = model(**inputs, shift_labels=targets, fused_lm_head=True).log_probs
+    labels = batch["shift_labels"]
+    if tiled:
+        logps: Tensor = model(**inputs, shift_labels=labels, fused_lm_head=True).log_probs
     else:
-        placed = _plain_head(model, inputs, targets)
-    return placed.flatten()[batch["index"]].masked_fill(~batch["learned"], 0.0)
+        logps = _plain_head(model, inputs, labels)
+    return logps.flatten()[batch["prediction_index"]].masked_fill(~batch["action_mask"], 0.0)
 
 
-def _plain_head(model: torch.nn.Module, inputs: Mapping[str, Any], targets: Tensor) -> Tensor:
-    wanted = targets != IGNORED
-    kept = wanted.any(dim=0).nonzero().squeeze(1)
-    logits: Tensor = model(**inputs, logits_to_keep=kept, use_cache=False).logits[wanted[:, kept]]
-    logps = -cross_entropy(logits, targets[wanted], reduction="none")
-    return logps.new_zeros(targets.shape).masked_scatter(wanted, logps)
+def add_tiled_head(model: torch.nn.Module) -> None:
+    """Give the model TRL's fused head, which `token_logps` uses with `tiled`; before adapters are added."""
+    from trl.trainer.utils import add_fused_lm_head  # on GPUs only: a CPU job need not import TRL
+
+    add_fused_lm_head(model)
 
 
-def _side_by_side(rows: Sequence[TokenRow]) -> tuple[Batch, list[Tensor]]:
-    """Rows padded on the right, and the places of their predictions.
+def _plain_head(model: torch.nn.Module, inputs: Mapping[str, Any], labels: Tensor) -> Tensor:
+    predicting = labels != IGNORED
+    kept = predicting.any(dim=0).nonzero().squeeze(1)
+    logits: Tensor = model(**inputs, logits_to_keep=kept, use_cache=False).logits[predicting[:, kept]]
+    logps = -cross_entropy(logits, labels[predicting], reduction="none")
+    return logps.new_zeros(labels.shape).masked_scatter(predicting, logps)
 
-    There is no attention mask: attention is causal and padding comes last, so no real token ever sees it.
+
+def _pad(sequences: Sequence[TokenizedTrajectory]) -> tuple[MicroBatch, list[Tensor]]:
+    """Sequences padded on the right, and the positions of their predictions.
+
+    There is no attention mask: attention is causal and padding comes last, so no real token attends to it.
     """
-    ids = pad_sequence([torch.tensor(row.input_ids) for row in rows], batch_first=True)
+    ids = pad_sequence([torch.tensor(sequence.input_ids) for sequence in sequences], batch_first=True)
     width = ids.shape[1]
-    places = [torch.arange(len(row.input_ids) - 1) + number * width for number, row in enumerate(rows)]
-    return {"input_ids": ids}, places
+    positions = [torch.arange(len(sequence) - 1) + number * width for number, sequence in enumerate(sequences)]
+    return {"input_ids": ids}, positions
 
 
-def _end_to_end(groups: Sequence[Sequence[TokenRow]], share: bool) -> tuple[Batch, list[Tensor]]:
-    """Rows in one, and the places of their predictions, the first rows of all groups first."""
-    line = _Line()
-    found = []
+def _pack(groups: Sequence[Sequence[TokenizedTrajectory]], *, share: bool) -> tuple[MicroBatch, list[Tensor]]:
+    """All sequences in one row, and the positions of their predictions, the first ones of all groups first."""
+    pack = _Pack()
+    positions = []
     for first, *others in groups:
-        begin = line.length
-        own = line.add(first)
-        found.append([own, *(line.add(row, _alike(first, row) if share else 0, begin) for row in others)])
-    return line.batch(), [places for side in zip(*found, strict=True) for places in side]
+        start = pack.length
+        ranges = [pack.append(first)]
+        ranges += [pack.append(other, _common_prefix(first, other) if share else 0, start) for other in others]
+        positions.append(ranges)
+    return pack.batch(), [predicting for side in zip(*positions, strict=True) for predicting in side]
 
 
 @dataclass
-class _Line:
-    """Rows laid end to end: their ids, each one's position in its row, and for each row the places of its tokens."""
+class _Pack:
+    """Segments of one row: their ids, their position ids, and the positions of all tokens of their sequences."""
 
     ids: list[Tensor] = field(default_factory=list)
-    positions: list[Tensor] = field(default_factory=list)
-    places: list[Tensor] = field(default_factory=list)
+    position_ids: list[Tensor] = field(default_factory=list)
+    keys: list[Tensor] = field(default_factory=list)
 
     @property
     def length(self) -> int:
         return sum(map(len, self.ids))
 
-    def add(self, row: TokenRow, alike: int = 0, begin: int = 0) -> Tensor:
-        """Lay down a row but for `alike` first tokens, which lie from `begin` on; returns its predictions' places."""
-        ids = torch.tensor(row.input_ids)
-        own = torch.arange(len(ids) - alike) + self.length
-        places = torch.cat([torch.arange(begin, begin + alike), own])
-        self.ids.append(ids[alike:])
-        self.positions.append(torch.arange(alike, len(ids)))
-        self.places.append(places)
-        return places[:-1]
+    def append(self, sequence: TokenizedTrajectory, shared: int = 0, start: int = 0) -> Tensor:
+        """Append all but the first `shared` tokens, which are at `start` already; returns predicting positions."""
+        ids = torch.tensor(sequence.input_ids)
+        positions = torch.cat([torch.arange(start, start + shared), torch.arange(len(ids) - shared) + self.length])
+        self.ids.append(ids[shared:])
+        self.position_ids.append(torch.arange(shared, len(ids)))
+        self.keys.append(positions)
+        return positions[:-1]
 
-    def batch(self) -> Batch:
-        queries, keys = (list(map(len, parts)) for parts in (self.ids, self.places))
-        stretches: dict[str, Any] = {
+    def batch(self) -> MicroBatch:
+        queries, keys = (list(map(len, parts)) for parts in (self.ids, self.keys))
+        segments: dict[str, Any] = {
             "cu_seq_lens_q": _ends(queries),
             "cu_seq_lens_k": _ends(keys),
             "max_length_q": max(queries),
             "max_length_k": max(keys),
         }
         if queries != keys:
-            stretches["key_index"] = torch.cat(self.places)
-        ids, positions = (torch.cat(parts).unsqueeze(0) for parts in (self.ids, self.positions))
-        return {"input_ids": ids, "position_ids": positions, "stretches": stretches}
+            segments["key_index"] = torch.cat(self.keys)
+        ids, position_ids = (torch.cat(parts).unsqueeze(0) for parts in (self.ids, self.position_ids))
+        return {"input_ids": ids, "position_ids": position_ids, "segments": segments}
 
 
-def _alike(first: TokenRow, row: TokenRow) -> int:
-    """How many of a row's first tokens need not be laid down again.
+def _common_prefix(first: TokenizedTrajectory, other: TokenizedTrajectory) -> int:
+    """The number of tokens that `other` can share with `first`: their common prefix without its last token.
 
-    Of those that are as in `first` the last is: what comes after it is not the same for both.
+    The last common token predicts another token in each sequence, so each needs a position of its own.
     """
-    common = zip(first.input_ids, row.input_ids, strict=False)
+    common = zip(first.input_ids, other.input_ids, strict=False)
     differing = (k for k, (a, b) in enumerate(common) if a != b)
-    return max(0, next(differing, min(len(first.input_ids), len(row.input_ids))) - 1)
+    return max(0, next(differing, min(len(first), len(other))) - 1)
 
 
 def _ends(lengths: Sequence[int]) -> Tensor:

@@ -1,16 +1,16 @@
 """GRPO (Shao et al. 2024) on TRL's GRPOTrainer, over the kit's environments.
 
-A step plays a group of episodes of each of its tasks with the policy as it is. TRL's `rollout_func` hook hands the
-episodes over: the ids the policy sampled, as they were sampled, and in `env_mask` which of the ids that follow the
-prompt are its own, so that the environment's are read and not learned. TRL scores each episode by its reward less the
-group's mean, divided by the group's deviation. An episode whose environment failed, or without an action, has no
-reward: TRL leaves it out of its group's mean and learns nothing from it.
+A step samples a group of episodes for each of its tasks with the current policy. TRL's `rollout_func` hook returns the
+episodes: the token ids as they were sampled, and in `env_mask` 1 for the sampled ids and 0 for those of observations,
+which have no loss. The advantage of an episode is its reward minus the mean of its group, divided by the standard
+deviation of the group. An episode whose environment failed, or without an action, has no reward: TRL excludes it from
+the mean of its group and from the loss.
 
-Of TRL 1.16's defaults these are kept, and decide what is learned: `loss_type` "dapo" (the mean over all action tokens
-of the step, not first over each episode, which shorter episodes would dominate), `scale_rewards` "group",
-`num_iterations` 1 (one gradient step per step of play, so the ratio of eq. 3 is 1 and clipping idle), importance
-sampling per token, no entropy bonus, `use_bias_correction_kl`. Not kept: sampling and order of tasks are the kit's,
-`beta` and clipping the config's, and the batch settings those of all the kit's trainings.
+These defaults of TRL 1.16 are kept and affect the result: `loss_type` "dapo" (the mean over all action tokens of the
+step, not first over each episode, which would favour short episodes), `scale_rewards` "group", `num_iterations` 1 (one
+gradient step per rollout, so the ratio of eq. 3 is 1 and nothing is clipped), importance sampling per token, no entropy
+bonus, `use_bias_correction_kl`. Sampling and the order of tasks are the kit's; `beta` and clipping come from the
+config; batch settings are those of the other trainings.
 """
 
 from __future__ import annotations
@@ -21,32 +21,31 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from trl import GRPOConfig as TrlConfig
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
 from coevolve.config.baselines import GrpoConfig
 from coevolve.config.sections import LoraConfig
 from coevolve.policies import loading
 from coevolve.storage import policy_dir
-from coevolve.train import loop, online, policy_io
-from coevolve.train.online import Experience, Explorer, World
+from coevolve.train import online, policy_io, trainer
+from coevolve.train.online import Experience, Explorer, OnlineSetup
 from coevolve.train.train_report import TrainReport
 from coevolve.types import Task
 
 
 class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer whose episodes an `Explorer` plays; `plan` holds the tasks of each step."""
+    """GRPOTrainer with the episodes of an `Explorer`; `schedule` holds the tasks of each step."""
 
-    def __init__(self, *, explorer: Explorer, plan: Sequence[Sequence[Task]], **trl: Any) -> None:
-        self._explorer, self._plan = explorer, plan
-        super().__init__(rollout_func=self._play, reward_funcs=[episode_reward], **trl)
+    def __init__(self, *, explorer: Explorer, schedule: Sequence[Sequence[Task]], **trl: Any) -> None:
+        self._explorer, self._schedule = explorer, schedule
+        super().__init__(rollout_func=self._rollout, reward_funcs=[episode_reward], **trl)
 
-    def _play(self, prompts: Sequence[str], _: Any) -> dict[str, Any]:
-        """The step's episodes as TRL wants them; `prompts` only says how many."""
+    def _rollout(self, prompts: Sequence[str], _: Any) -> dict[str, Any]:
+        """The step's episodes in TRL's format; only the number of `prompts` is used."""
         step = self.state.global_step
-        tasks = [task for task in self._plan[step] for _ in range(self.num_generations)]
+        tasks = [task for task in self._schedule[step] for _ in range(self.num_generations)]
         if len(tasks) != len(prompts):
-            raise RuntimeError(f"step {step}: {len(tasks)} episodes are planned, TRL asks for {len(prompts)}")
+            raise RuntimeError(f"step {step}: {len(tasks)} episodes are scheduled, TRL expects {len(prompts)}")
         episodes = self._explorer.play(self.accelerator.unwrap_model(self.model), step, tasks)
         return completions([self._explorer.experience(episode) for episode in episodes], self._explorer.end_of_turn)
 
@@ -54,29 +53,29 @@ class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
         pass
 
 
-def completions(rows: Sequence[Experience | None], end_of_turn: int) -> dict[str, Any]:
-    """Rows as what a `rollout_func` returns; where there is none, a completion without an action or a reward.
+def completions(experiences: Sequence[Experience | None], end_of_turn: int) -> dict[str, Any]:
+    """The return value of a `rollout_func`; None becomes a completion without an action or a reward.
 
-    There are no `logprobs`: with one gradient step per step of play the policy's own are those of the play.
+    `logprobs` is None: with one gradient step per rollout the log-probs of sampling are those of the policy.
     """
-    nothing = Experience((end_of_turn,) * 2, (0, 0), prompt=1, reward=0.0, truncated=False)
-    given = [row or nothing for row in rows]
+    dummy = Experience((end_of_turn,) * 2, (0, 0), prompt=1, reward=0.0, truncated=False)
+    sequences = [experience or dummy for experience in experiences]
     return {
-        "prompt_ids": [list(row.input_ids[: row.prompt]) for row in given],
-        "completion_ids": [list(row.input_ids[row.prompt :]) for row in given],
-        "env_mask": [list(row.action_mask[row.prompt :]) for row in given],
+        "prompt_ids": [list(sequence.input_ids[: sequence.prompt]) for sequence in sequences],
+        "completion_ids": [list(sequence.input_ids[sequence.prompt :]) for sequence in sequences],
+        "env_mask": [list(sequence.action_mask[sequence.prompt :]) for sequence in sequences],
         "logprobs": None,
-        "reward": [row.reward if row else None for row in rows],
+        "reward": [experience.reward if experience else None for experience in experiences],
     }
 
 
 def episode_reward(reward: Sequence[float | None], **_: Any) -> list[float | None]:
-    """What the environment gave: the extra field `reward` of `completions`."""
+    """The rewards of the environment: the extra field `reward` of `completions`."""
     return list(reward)
 
 
 def run_grpo(
-    world: World,
+    setup: OnlineSetup,
     *,
     start: Path,
     config: GrpoConfig,
@@ -86,25 +85,25 @@ def run_grpo(
     work: Path,
     context: int | None = None,
 ) -> TrainReport:
-    """Train the policy in `start` by GRPO on the episodes that it plays in `world`; write the policy directory `out`.
+    """Train the policy in `start` by GRPO on its own episodes in `setup`; write the policy directory `out`.
 
-    `context` None is the model's own. `work` keeps checkpoints and episodes: a killed training that is started again
-    ends in the same bytes. Raises `UserError` as `run_sft` does, and under more than one process.
+    `context` None is the context of the model. `work` holds checkpoints and episodes: a killed training that is started
+    again ends in the same bytes. Raises `UserError` as `run_sft` does, and under more than one process.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     online.require_one_device("GRPO")
     before = policy_dir.describe(start)
-    explorer = Explorer(world, start, context=context, seed=seed, work=work)
-    plan = online.visits(world.tasks, config.batch_size // config.group, config.epochs, seed)
-    trainer = group_trainer(explorer, plan, start=start, config=config, lora=lora, seed=seed, work=work)
-    history = loop.run(trainer, work)
-    policy_io.write(trainer, start, before, out, "grpo")
-    return explorer.report(history, out, steps=len(plan), passes=1, seconds=time.monotonic() - began)
+    explorer = Explorer(setup, start, context=context, seed=seed, work=work)
+    schedule = online.task_schedule(setup.tasks, config.batch_size // config.group, config.epochs, seed)
+    group = group_trainer(explorer, schedule, start=start, config=config, lora=lora, seed=seed, work=work)
+    history = trainer.train(group, work)
+    policy_io.write(group, start, before, out, "grpo")
+    return explorer.report(history, out, steps=len(schedule), passes=1, seconds=time.monotonic() - started)
 
 
 def group_trainer(
     explorer: Explorer,
-    plan: Sequence[Sequence[Task]],
+    schedule: Sequence[Sequence[Task]],
     *,
     start: Path,
     config: GrpoConfig,
@@ -112,25 +111,25 @@ def group_trainer(
     seed: int,
     work: Path,
 ) -> GroupTrainer:
-    """A trainer that is about to play the steps of `plan` and to learn from each."""
+    """A trainer for the steps of `schedule`."""
     model = policy_io.load(start)
-    slots = len(plan) * config.batch_size
-    settings = loop.settings(config, config.learning_rate, slots=slots, model=model, seed=seed, work=work)
-    del settings["max_length"]  # the explorer keeps to the context
-    own = {
+    slots = len(schedule) * config.batch_size
+    settings = trainer.training_settings(
+        config, config.learning_rate, slots=slots, model=model, seed=seed, work=work
+    ) | {
         "num_generations": config.group,
         "beta": config.beta,
         "epsilon": config.clip,
-        "max_completion_length": explorer.context,
+        "max_completion_length": explorer.context,  # the explorer truncates
         "shuffle_dataset": False,
     }
     return GroupTrainer(
         explorer=explorer,
-        plan=plan,
+        schedule=schedule,
         model=model,
-        args=TrlConfig(**settings, **own),
-        train_dataset=Dataset.from_dict({"prompt": [task.task_id for step in plan for task in step]}),
+        args=GRPOConfig(**settings),
+        train_dataset=Dataset.from_dict({"prompt": [task.task_id for step in schedule for task in step]}),
         processing_class=loading.load_tokenizer(start),
-        callbacks=[loop.Progress()],
-        peft_config=loop.peft_config(lora),
+        callbacks=[trainer.TrainingProgress()],
+        peft_config=policy_io.adapter_config(lora) if lora else None,
     )

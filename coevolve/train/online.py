@@ -1,4 +1,4 @@
-"""What PPO and GRPO share: a policy that plays while it is trained, and its episodes as rows of tokens."""
+"""What PPO and GRPO share: rollouts of the policy in training, and its episodes as token sequences."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import peft
 import torch
 from accelerate.utils import is_peft_model  # type: ignore[import-untyped]
 
 from coevolve import seeds
-from coevolve.chat.chat_template import Renderer
+from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.sections import LoraConfig
 from coevolve.envs.base import Env
 from coevolve.errors import UserError
@@ -25,18 +24,17 @@ from coevolve.policies.context import LongPrompt
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
-from coevolve.train import loop, policy_io
-from coevolve.train.rows import Row
+from coevolve.train import policy_io
 from coevolve.train.train_report import TrainReport
 from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, Trajectory
 
 
 @dataclass(frozen=True)
-class World:
-    """Where a policy is trained online: the tasks, the environments that play them side by side, and the rules.
+class OnlineSetup:
+    """The setting of online training: tasks, the environments that run in parallel, and the rules of an episode.
 
-    The policy samples at temperature 1 from all of its tokens: choice, for only then are the probabilities that the
-    objectives reckon with those of the tokens' making.
+    The policy samples at temperature 1 from all tokens (choice): only then are the probabilities in the objectives
+    those that the tokens were sampled with.
     """
 
     tasks: Sequence[Task]
@@ -49,14 +47,16 @@ class World:
 
     @property
     def sampling(self) -> Sampling:
-        """How the policy explores."""
+        """The sampling parameters of exploration."""
         return Sampling(temperature=1.0, top_p=1.0, max_new_tokens=self.max_new_tokens)
 
 
 @dataclass(frozen=True)
-class Experience(Row):
-    """A played episode as tokens: those the policy sampled are those it learns from. `prompt` counts tokens before the
-    first action; `reward` is r(u, e). `truncated`: it was longer than the context, and its end is missing.
+class Experience(TokenizedTrajectory):
+    """An episode of the policy in training as token ids; the action tokens are those that the policy sampled.
+
+    `prompt` is the number of tokens before the first action; `reward` is r(u, e). `truncated`: the episode was longer
+    than the context, and its end is missing.
     """
 
     prompt: int
@@ -65,74 +65,76 @@ class Experience(Row):
 
 
 class Explorer:
-    """Plays tasks with a model as it is at the moment. `context` None: as many tokens as the model can read.
+    """Collects episodes of the model with its current weights. `context` None is the context of the model.
 
-    Each step's episodes have a journal in `work`: a killed training takes those of the step it was in from there.
+    The episodes of each step have a journal in `work`, from which a killed training resumes in the middle of a step.
     """
 
-    def __init__(self, world: World, start: Path, *, context: int | None, seed: int, work: Path) -> None:
+    def __init__(self, setup: OnlineSetup, start: Path, *, context: int | None, seed: int, work: Path) -> None:
         self.context = context or policy_io.context_of(start)
-        self._world, self._seed, self._work = world, seed, work
+        self._setup, self._seed, self._work = setup, seed, work
         self._before, self._tokenizer = policy_dir.describe(start), loading.load_tokenizer(start)
         self._renderer = Renderer(self._tokenizer)
 
     def play(self, model: Any, step: int, tasks: Sequence[Task]) -> list[Trajectory]:
-        """One episode of each of `tasks`, in their order; a task that stands there twice is played twice."""
-        world = self._world
+        """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition."""
+        setup = self._setup
         ref = PolicyRef(name=f"{self._before.name}@{step}", sha256=_digest(model), base=self._before.base)
         journal = jsonl.Journal(self._journal(step), Trajectory)
         with evaluating(model), contextlib.closing(journal):
             policy = TransformersPolicy(
-                causal(model),
+                causal_lm(model),
                 self._tokenizer,
                 ref,
-                slots=len(world.envs),
+                slots=len(setup.envs),
                 context=self.context,
-                long_prompt=world.long_prompt,
+                long_prompt=setup.long_prompt,
             )
             return rollout(
                 tasks,
                 policy,
-                world.envs[: policy.slots],
+                setup.envs[: policy.slots],
                 samples=1,
-                sampling=world.sampling,
+                sampling=setup.sampling,
                 seed=seeds.derive(self._seed, "explore", step),
                 agent="target",
-                protocol=world.protocol,
-                retries=world.retries,
+                protocol=setup.protocol,
+                retries=setup.retries,
                 journal=journal,
-                prompt=world.prompt,
+                prompt=setup.prompt,
             )
 
     def experience(self, episode: Trajectory) -> Experience | None:
-        """The episode as a row of at most `context` tokens; None if no action is in it, or its environment failed."""
+        """The episode as at most `context` tokens; None if it has no action in them, or if its environment failed."""
         if episode.stop is StopReason.ENV_ERROR or not episode.turns:
             return None
         ids = [turn.token_ids for turn in episode.turns]
-        rendered = self._renderer.render(episode.prompt, episode.completion, ids)
-        row = Experience(
-            rendered.input_ids[: self.context],
-            rendered.action_mask[: self.context],
+        whole = self._renderer.render(episode.prompt, episode.completion, ids)
+        cut = whole.truncate(self.context)
+        if not cut.has_targets:
+            return None
+        return Experience(
+            cut.input_ids,
+            cut.action_mask,
             prompt=len(self._renderer.prompt_ids(episode.prompt)),
             reward=episode.reward,
-            truncated=len(rendered.input_ids) > self.context,
+            truncated=len(whole) > self.context,
         )
-        return row if row.learnable else None
 
     def report(
         self, history: Sequence[dict[str, float]], out: Path, *, steps: int, passes: int, seconds: float
     ) -> TrainReport:
-        """What the training's episodes, now written to `out`, and its `history` come to."""
-        episodes = [episode for step in range(steps) for episode in self._played(step)]
+        """The report of a training with this `history`; writes the episodes of all steps to `out`."""
+        episodes = [episode for step in range(steps) for episode in self._episodes(step)]
         jsonl.write(out / "episodes.jsonl", episodes)
-        rows = [self.experience(episode) for episode in episodes]
-        learned = [row for row in rows if row is not None]
+        experiences = [self.experience(episode) for episode in episodes]
+        trained = [experience for experience in experiences if experience is not None]
         return TrainReport(
-            rows=len(learned),
-            truncated=sum(row.truncated for row in learned),
-            dropped=len(rows) - len(learned),
+            rows=len(trained),
+            truncated=sum(experience.truncated for experience in trained),
+            dropped=len(experiences) - len(trained),
             steps=len(history),
-            tokens=passes * sum(row.tokens for row in learned),
+            tokens=passes * sum(map(len, trained)),
             first_loss=history[0]["loss"] if history else None,
             last_loss=history[-1]["loss"] if history else None,
             history=tuple(history),
@@ -149,15 +151,15 @@ class Explorer:
     def _journal(self, step: int) -> Path:
         return self._work / f"episodes-{step}.jsonl"
 
-    def _played(self, step: int) -> list[Trajectory]:
-        """A step's episodes, by task and sample; its journal has them in the order in which they ended."""
+    def _episodes(self, step: int) -> list[Trajectory]:
+        """The episodes of a step, sorted by task and sample; its journal has them in the order of completion."""
         return sorted(jsonl.read(self._journal(step), Trajectory), key=lambda e: (e.task.task_id, e.sample))
 
 
-def visits(tasks: Sequence[Task], per_step: int, epochs: float, seed: int) -> list[list[Task]]:
-    """The tasks of each step, `per_step` a step: permutation after permutation, until all had at least `epochs` visits.
+def task_schedule(tasks: Sequence[Task], per_step: int, epochs: float, seed: int) -> list[list[Task]]:
+    """The tasks of each step, `per_step` a step: permutation after permutation, at least `epochs` visits to each task.
 
-    The last step is filled up from one more permutation. Raises `UserError` without a task.
+    The last step is filled up from one more permutation. Raises `UserError` if there is no task.
     """
     if not tasks:
         raise UserError("there is no task to explore; raise `explore` in the environment's `tasks`.")
@@ -169,22 +171,22 @@ def visits(tasks: Sequence[Task], per_step: int, epochs: float, seed: int) -> li
 
 
 def load(start: Path, lora: LoraConfig | None, seed: int) -> Any:
-    """The policy in `start`, ready to be trained: in float32, with fresh adapters if there are to be any."""
+    """The policy in `start` in float32, with new adapters if `lora` is given."""
     model = policy_io.load(start)
     if lora is None:
         return model
     with seeded(seed, "adapters"):
-        return peft.get_peft_model(model, loop.peft_config(lora))
+        return policy_io.add_adapters(model, lora)
 
 
-def causal(model: Any) -> Any:
-    """The causal language model itself, which holds its adapters if there are any."""
+def causal_lm(model: Any) -> Any:
+    """The causal language model, without the wrapper of its adapters if it has any."""
     return model.get_base_model() if is_peft_model(model) else model
 
 
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """The model without dropout for as long as the block runs."""
+    """Switch the model's dropout off inside the block."""
     before = model.training
     model.eval()
     try:
@@ -195,7 +197,7 @@ def evaluating(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeded(seed: int, *names: str | int) -> Iterator[None]:
-    """Torch's own randomness (dropout, fresh adapters) derived from `seed`, and untouched outside the block."""
+    """Derive torch's random numbers (dropout, new adapters) from `seed` inside the block; restore its state after."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seeds.derive(seed, *names))
@@ -203,13 +205,13 @@ def seeded(seed: int, *names: str | int) -> Iterator[None]:
 
 
 def require_one_device(method: str) -> None:
-    """Raises `UserError` under a launcher of several processes: the built-in policy plays with whole weights."""
+    """Raises `UserError` under a launcher of several processes: episodes are sampled with unsharded weights."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError(f"{method} trains on one device; give its job one GPU, and `lora` for a model that fills it.")
 
 
 def _digest(model: Any) -> str:
-    """sha256 over the weights: the name of a policy that is in no directory."""
+    """sha256 over the weights, which names the policy at this step."""
     digest = hashlib.sha256()
     for name, weight in model.state_dict().items():
         digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())

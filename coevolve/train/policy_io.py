@@ -1,4 +1,4 @@
-"""Policies in and out of training: read in float32, written whole, their history in the name."""
+"""Policies in and out of training: read in float32, written whole, with the stages of training in their name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import DistributedType, PartialState  # type: ignore[import-untyped]
-from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, GenerationConfig
-from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 from transformers.utils import logging as transformers_logging
 
 from coevolve.config.sections import LoraConfig
@@ -26,13 +23,12 @@ from coevolve.types import PolicyRef
 def load(path: Path, lora: LoraConfig | None = None) -> Any:
     """The model of a policy directory with float32 weights, whatever its files hold.
 
-    With `lora.quantize` its matrices are in 4 bits. A reference is loaded with the same `lora`: quantised alike, a
-    training begins at a margin of 0 and measures its adapters alone. Raises `UserError` where quantised weights cannot
-    be had.
+    With `lora.quantize` its matrices are in 4 bits. A reference policy is loaded with the same `lora`: both are then
+    quantised alike, and a training starts at a margin of 0. Raises `UserError` if the weights cannot be quantised.
     """
     transformers_logging.disable_progress_bar()
     model = _quantized(path) if lora and lora.quantize else loading.load_model(path, dtype=torch.float32)
-    # Some published ones contradict themselves, and a checkpoint with such a one cannot be saved.
+    # Some published generation configs contradict themselves, and transformers refuses to save those.
     model.generation_config = GenerationConfig()
     return model
 
@@ -43,6 +39,8 @@ def _quantized(path: Path) -> Any:
         raise UserError("`lora.quantize` needs the package bitsandbytes; install the extra `qlora` or set it to null.")
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
         raise UserError("`lora.quantize`: FSDP cannot divide 4-bit weights; launch with configs/accelerate/ddp.yaml.")
+    from accelerate import PartialState  # type: ignore[import-untyped]  # slow to import, for quantised policies only
+
     device = PartialState().device
     quantization = BitsAndBytesConfig(
         load_in_4bit=True,
@@ -66,23 +64,35 @@ def _quantized(path: Path) -> Any:
 
 
 def context_of(path: Path) -> int:
-    """How many tokens the model in a policy directory can read at once."""
+    """The context of the model in a policy directory, in tokens."""
     return int(AutoConfig.from_pretrained(path, local_files_only=True).max_position_embeddings)
 
 
-def widen_adapters(model: Any) -> None:
-    """Hold the adapters of a quantised model in float32; TRL rounds them to bfloat16 when it makes its trainer."""
-    if getattr(model, "is_loaded_in_4bit", False):
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.data = parameter.data.float()
+def adapter_config(lora: LoraConfig) -> Any:
+    """The adapters as peft's `LoraConfig`."""
+    import peft  # slow to import, for adapters only
+
+    return peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def add_adapters(model: Any, lora: LoraConfig) -> Any:
+    """The model with new adapters in float32, the only weights that are trained."""
+    import peft
+
+    return peft.get_peft_model(model, adapter_config(lora))
 
 
 def require_full_precision(model: torch.nn.Module) -> None:
-    """Raises `UserError` if any weight is narrower than float32, but for quantised ones, which stay as they are.
+    """Raises `UserError` if any weight is narrower than float32, except for quantised weights, which do not change.
 
-    At the paper's learning rates a step is shorter than the distance from one bfloat16 number to the next: 0.6 % of the
-    weights moved in 20 steps, against 89 % in float32.
+    At the paper's learning rates a step is smaller than the spacing of bfloat16 numbers: 0.6 % of the weights changed
+    in 20 steps, against 89 % in float32.
     """
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and parameter.dtype not in (torch.float32, torch.float64):
@@ -92,20 +102,25 @@ def require_full_precision(model: torch.nn.Module) -> None:
 def write(trainer: Any, start: Path, before: PolicyRef, out: Path, stage: str) -> None:
     """Write the trained policy, adapters merged into its float32 weights, as the policy directory `out`.
 
-    That goes for adapters that were trained beside quantised weights too. What training does not change is the start
-    policy's own: its config, and byte for byte its tokenizer and generation config. `stage` is added to the name of the
-    policy it was (`before`).
+    Adapters that were trained on quantised weights are merged into the float32 weights too. The config stays that of
+    the start policy; its tokenizer and generation config are copied byte for byte. `stage` is appended to the name of
+    the start policy (`before`).
     """
+    import accelerate
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
+
     accelerator = trainer.accelerator
-    divided = is_deepspeed_zero3_enabled() or accelerator.distributed_type == DistributedType.FSDP
-    # Gathering what lies divided over the devices is everybody's work, all the rest is the first process's.
-    state = accelerator.get_state_dict(trainer.model_wrapped) if divided or accelerator.is_main_process else {}
+    sharded = is_deepspeed_zero3_enabled() or accelerator.distributed_type == accelerate.DistributedType.FSDP
+    # All ranks take part in gathering sharded weights; the rest is done by rank 0.
+    state = accelerator.get_state_dict(trainer.model_wrapped) if sharded or accelerator.is_main_process else {}
     if not accelerator.is_main_process:
         return
-    unset_hf_deepspeed_config()  # under ZeRO-3 a model is divided as it is read, which would take all processes
+    unset_hf_deepspeed_config()  # under ZeRO-3 transformers would shard the model over all ranks as it loads it
     model, trained = load(start), accelerator.unwrap_model(trainer.model)
     adapters = getattr(trained, "peft_config", None)
     if adapters:
+        from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+
         model = get_peft_model(model, adapters["default"])
         set_peft_model_state_dict(model, get_peft_model_state_dict(trained, state, save_embedding_layers=False))
         model = model.merge_and_unload()
@@ -118,7 +133,7 @@ def write(trainer: Any, start: Path, before: PolicyRef, out: Path, stage: str) -
 
 
 def copy(start: Path, out: Path) -> None:
-    """The policy in `start` once more, as `out`; of several processes the first copies."""
+    """Copy the policy in `start` to `out`; of several ranks the first does."""
     if os.environ.get("RANK", "0") != "0":
         return
     shutil.copytree(start, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("provenance.json"))

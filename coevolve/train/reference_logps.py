@@ -1,7 +1,7 @@
-"""What a reference policy says of rows of tokens: computed once, kept in a file, found again by the tokens themselves.
+"""Reference log-probs: computed once per token sequence, kept in a file, looked up by the token ids.
 
-Attention is causal, so a row's log-probs are those of everything that begins with it: a trajectory that is cut short,
-or stands in several pairs, needs no row of its own.
+Attention is causal, so the log-probs of a sequence include those of all its prefixes: a trajectory that was truncated,
+or that is part of several pairs, needs no entry of its own.
 """
 
 from __future__ import annotations
@@ -15,79 +15,78 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import PartialState  # type: ignore[import-untyped]
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from trl.trainer.utils import add_fused_lm_head
 
-from coevolve.train.collate import lay, token_logps
-from coevolve.train.rows import Row
+from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.train.collate import add_tiled_head, collate, token_logps
 
 Ids = Sequence[int]
 
 
 @dataclass(frozen=True)
-class Scores:
-    """Rows in the order of their tokens, and of each log pi(t_k | t_<k) in nats of all its tokens but the first."""
+class ReferenceLogps:
+    """Sequences as sorted bytes, and log pi(t_k | t_<k) in nats of all tokens of each but the first."""
 
-    rows: Sequence[bytes]
+    keys: Sequence[bytes]
     logps: Sequence[Tensor]
 
-    def of(self, input_ids: Ids) -> Tensor | None:
-        """Those of a row's tokens, float32 [len - 1]; None where no row begins so."""
-        wanted = _key(input_ids)
-        place = bisect_left(self.rows, wanted)
-        if place == len(self.rows) or not self.rows[place].startswith(wanted):
+    def lookup(self, input_ids: Ids) -> Tensor | None:
+        """Log-probs of the tokens from the second one on, float32 [len - 1]; None if no sequence starts with them."""
+        key = _key(input_ids)
+        index = bisect_left(self.keys, key)
+        if index == len(self.keys) or not self.keys[index].startswith(key):
             return None
-        return self.logps[place][: len(input_ids) - 1]
+        return self.logps[index][: len(input_ids) - 1]
 
 
-def distinct(rows: Iterable[Ids]) -> list[tuple[int, ...]]:
-    """The rows in the order of their tokens, without those that another one begins with."""
-    found = sorted({tuple(row) for row in rows})
-    return [row for row, after in pairwise([*found, ()]) if after[: len(row)] != row]
+def without_prefixes(sequences: Iterable[Ids]) -> list[tuple[int, ...]]:
+    """The sequences in lexicographic order, without duplicates and without prefixes of others."""
+    unique = sorted({tuple(sequence) for sequence in sequences})
+    return [sequence for sequence, after in pairwise([*unique, ()]) if after[: len(sequence)] != sequence]
 
 
-def score(model: Any, rows: Sequence[Ids], tell: Callable[[int, int], None]) -> list[Tensor]:
-    """Log pi(t_k | t_<k) in nats of all tokens of each row but the first, float32 [len - 1], computed as trainers do.
+def score(model: Any, sequences: Sequence[Ids], progress: Callable[[int, int], None]) -> list[Tensor]:
+    """Log pi(t_k | t_<k) in nats of all tokens of each sequence but the first, float32 [len - 1].
 
-    Each row stands alone: no other can change a bit of it. `tell` hears how many of all are done.
+    Computed as the trainers do, one sequence at a time, so that no sequence changes the bits of another. Calls
+    `progress(done, total)` after each.
     """
-    device = PartialState().device
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cuda = device.type == "cuda"
     if cuda:
-        if model.device.type != "cuda":  # where a quantised model is already, and from where it cannot be moved
+        if model.device.type != "cuda":  # a quantised model was loaded to the GPU and cannot be moved
             model.to(device)
-        add_fused_lm_head(model)
-    found = []
+        add_tiled_head(model)
+    scored = []
     with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=cuda):
-        for done, row in enumerate(rows, start=1):
-            batch = lay([[Row(tuple(row), (1,) * len(row))]], "padded")
+        for done, ids in enumerate(sequences, start=1):
+            batch = collate([[TokenizedTrajectory(tuple(ids), (1,) * len(ids))]], "padded")
             on_device = {name: tensor.to(device) for name, tensor in batch.items()}
-            found.append(token_logps(model, on_device, fused=cuda)[0].float().cpu())
-            tell(done, len(rows))
-    return found
+            scored.append(token_logps(model, on_device, tiled=cuda)[0].float().cpu())
+            progress(done, len(sequences))
+    return scored
 
 
-def write(path: Path, rows: Sequence[Ids], logps: Sequence[Tensor]) -> None:
-    """Leave distinct `rows`, as :func:`distinct` orders them, and their log-probs, end to end, with their `lengths`."""
+def write(path: Path, sequences: Sequence[Ids], logps: Sequence[Tensor]) -> None:
+    """Write the sequences of :func:`without_prefixes` and their log-probs, concatenated, and their `lengths`."""
     tensors = {
-        "token_ids": torch.tensor([token for row in rows for token in row], dtype=torch.int32),
+        "token_ids": torch.tensor([token for ids in sequences for token in ids], dtype=torch.int32),
         "logps": torch.cat([torch.zeros(0), *logps]),
-        "lengths": torch.tensor([len(row) for row in rows], dtype=torch.int64),
+        "lengths": torch.tensor([len(ids) for ids in sequences], dtype=torch.int64),
     }
     save_file(tensors, path)
 
 
-def read(path: Path) -> Scores:
-    """What :func:`write` left."""
+def read(path: Path) -> ReferenceLogps:
+    """The content of a file that :func:`write` wrote."""
     tensors = load_file(path)
     lengths = tensors["lengths"].tolist()
-    rows = np.split(tensors["token_ids"].numpy(), np.cumsum(lengths)[:-1]) if lengths else []
+    sequences = np.split(tensors["token_ids"].numpy(), np.cumsum(lengths)[:-1]) if lengths else []
     logps = tensors["logps"].split_with_sizes([length - 1 for length in lengths])
-    return Scores([_key(row) for row in rows], logps)
+    return ReferenceLogps([_key(ids) for ids in sequences], logps)
 
 
 def _key(input_ids: Ids | np.ndarray[Any, Any]) -> bytes:
-    """Token ids as bytes in the same order, and beginning alike where they do."""
+    """Token ids as bytes that sort in the same order and have the same prefixes."""
     return np.asarray(input_ids, dtype=">u4").tobytes()

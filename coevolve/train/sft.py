@@ -1,53 +1,54 @@
-"""Eq. 5 on TRL's SFTTrainer, for fine-tuning on action tokens and for pre-training on all of them."""
+"""Supervised training by eq. 5: fine-tuning on action tokens, pre-training on all tokens."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
-from trl import SFTConfig as TrlConfig
-from trl import SFTTrainer
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import LoraConfig, PretrainConfig, SftConfig, Supervised
 from coevolve.errors import UserError
-from coevolve.policies import loading
 from coevolve.storage import policy_dir
-from coevolve.train import loop, policy_io
-from coevolve.train.collate import Batch, RowCollator, token_logps
+from coevolve.train import policy_io, trainer
+from coevolve.train.collate import MicroBatch, TrajectoryCollator
+from coevolve.train.dataset import fit_trajectories, slot_order
 from coevolve.train.losses import sft_losses
-from coevolve.train.rows import Row, TokenRow, everywhere, fit_rows, step_order
 from coevolve.train.train_report import TrainReport, report
 
 
-class RowTrainer(SFTTrainer):  # type: ignore[misc]
-    """SFTTrainer with eq. 5 of `coevolve.train.losses` and batches from a `RowCollator`."""
+class SupervisedTrainer(trainer.MaskedTrainer):
+    """Minimises eq. 5, averaged over the action tokens of the global batch; visits the trajectories in `order`."""
 
-    #: `compute_loss` divides by the number of action tokens of the whole batch, so the trainer must not divide again.
-    loss_is_scaled_for_ga = True
+    def __init__(
+        self,
+        trajectories: Sequence[TokenizedTrajectory],
+        order: list[int],
+        *,
+        model: Any,
+        config: Supervised,
+        lora: LoraConfig | None,
+        seed: int,
+        work: Path,
+    ) -> None:
+        collator, rate = TrajectoryCollator(trajectories, config.layout), config.learning_rate
+        super().__init__(model, collator, order, config=config, learning_rate=rate, lora=lora, seed=seed, work=work)
 
-    def compute_loss(
-        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Tensor:
-        """The micro-batch's share of the mean of eq. 5 over all action tokens of the batch."""
-        logps = token_logps(model, inputs, fused=inputs["input_ids"].is_cuda)
-        losses = sft_losses(logps, inputs["learned"])
-        # The gradients of the devices are averaged, and num_items_in_batch counts the action tokens of all of them.
-        loss: Tensor = losses.sum() * self.accelerator.num_processes / num_items_in_batch
-        return loss
+    def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
+        """Eq. 5 of the micro-batch in nats, summed over its trajectories."""
+        return sft_losses(self.token_logps(model, batch), batch["action_mask"]).sum()
 
-    def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor:
-        return loop.total(self, sum(int(batch["learned"].sum()) for batch in batch_samples), device)
-
-    def _send_telemetry(self) -> None:
-        pass
+    def count_items(self, batch: MicroBatch) -> int:
+        """The action tokens of the micro-batch."""
+        return int(batch["action_mask"].sum())
 
 
 def run_pretrain(
-    rows: Sequence[TokenRow],
+    trajectories: Sequence[TokenizedTrajectory],
     *,
     start: Path,
     config: PretrainConfig,
@@ -56,22 +57,15 @@ def run_pretrain(
     work: Path,
     context: int | None = None,
 ) -> TrainReport:
-    """Language modelling on all tokens of the rows; the rest is as in `run_sft`."""
+    """Language modelling on all tokens of the trajectories; otherwise as `run_sft`."""
+    unmasked = [replace(trajectory, action_mask=(1,) * len(trajectory)) for trajectory in trajectories]
     return _train(
-        everywhere(rows),
-        "pretrain",
-        context=context,
-        start=start,
-        config=config,
-        lora=None,
-        seed=seed,
-        out=out,
-        work=work,
+        unmasked, "pretrain", context=context, start=start, config=config, lora=None, seed=seed, out=out, work=work
     )
 
 
 def run_sft(
-    rows: Sequence[TokenRow],
+    trajectories: Sequence[TokenizedTrajectory],
     *,
     start: Path,
     config: SftConfig,
@@ -81,42 +75,19 @@ def run_sft(
     work: Path,
     context: int | None = None,
 ) -> TrainReport:
-    """Train the policy in `start` on the rows' action tokens (eq. 3 to 5) and write the policy directory `out`.
+    """Train the policy in `start` on the action tokens (eq. 3 to 5) and write the policy directory `out`.
 
-    `context` None is the model's own. `work` keeps checkpoints: a killed training that is started again goes on from
-    there. Raises `UserError` if there is nothing to learn from, if `start` holds no policy, or if the loss is no number
-    any more.
+    `context` None is the context of the model. `work` holds checkpoints: a killed training that is started again
+    resumes there. Raises `UserError` if no trajectory has an action token inside the context, if `start` holds no
+    policy, or if the loss is not finite.
     """
-    return _train(rows, "sft", context=context, start=start, config=config, lora=lora, seed=seed, out=out, work=work)
-
-
-def row_trainer(
-    rows: Sequence[Row],
-    order: list[int],
-    *,
-    model: Any,
-    tokenizer: Any,
-    config: Supervised,
-    lora: LoraConfig | None,
-    seed: int,
-    work: Path,
-) -> RowTrainer:
-    """A trainer that is about to learn the rows in the order given."""
-    layout = config.layout
-    settings = loop.settings(config, config.learning_rate, slots=len(order), model=model, seed=seed, work=work)
-    return RowTrainer(
-        model=loop.reading(model, layout),
-        args=loop.full_precision(TrlConfig(**settings, dataset_kwargs={"skip_prepare_dataset": True})),
-        data_collator=RowCollator(rows, layout),
-        train_dataset=loop.slots_dataset(order),
-        processing_class=tokenizer,
-        callbacks=[loop.Progress()],
-        peft_config=loop.peft_config(lora),
+    return _train(
+        trajectories, "sft", context=context, start=start, config=config, lora=lora, seed=seed, out=out, work=work
     )
 
 
 def _train(
-    rows: Sequence[TokenRow],
+    trajectories: Sequence[TokenizedTrajectory],
     stage: str,
     *,
     context: int | None,
@@ -127,16 +98,14 @@ def _train(
     out: Path,
     work: Path,
 ) -> TrainReport:
-    began = time.monotonic()
+    started = time.monotonic()
     before = policy_dir.describe(start)
-    fitted = fit_rows(rows, context or policy_io.context_of(start))
-    if not fitted.rows:
-        raise UserError(f"{start}: {stage} got no row with an action token inside the context; give it trajectories.")
-    order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed)
-    model, tokenizer = policy_io.load(start, lora), loading.load_tokenizer(start)
-    trainer = row_trainer(
-        fitted.rows, order, model=model, tokenizer=tokenizer, config=config, lora=lora, seed=seed, work=work
-    )
-    history = loop.run(trainer, work)
-    policy_io.write(trainer, start, before, out, stage)
-    return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - began)
+    fitted = fit_trajectories(trajectories, context or policy_io.context_of(start))
+    if not fitted.examples:
+        raise UserError(f"{start}: {stage} got no trajectory with an action token inside the context; give it some.")
+    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, seed)
+    model = policy_io.load(start, lora)
+    supervised = SupervisedTrainer(fitted.examples, order, model=model, config=config, lora=lora, seed=seed, work=work)
+    history = trainer.train(supervised, work)
+    policy_io.write(supervised, start, before, out, stage)
+    return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - started)

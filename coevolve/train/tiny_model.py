@@ -1,4 +1,4 @@
-"""Policies from nothing: a byte-level BPE trained on the text at hand, and a small random Llama."""
+"""Tiny policies: a byte-level BPE trained on given texts, and a small Llama with random weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coevolve.types import PolicyRef
 PAD, END = "<|pad|>", "<|end|>"
 SPECIAL_TOKENS = [PAD, END, "<|system|>", "<|user|>", "<|assistant|>"]
 
-#: The kit's own: a role's token, the message, the end token.
+#: Each message is the token of its role, its text and the end token.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
     "{{ '<|' + message['role'] + '|>' + message['content'] | trim + '<|end|>' }}"
@@ -31,10 +31,10 @@ CHAT_TEMPLATE = (
 def build(
     architecture: TinyArchitecture, *, context: int, texts: Sequence[str], seed: int, out: Path, name: str
 ) -> PolicyRef:
-    """Write a randomly initialised policy that reads `context` tokens as the policy directory `out`.
+    """Write a randomly initialised policy with a context of `context` tokens as the policy directory `out`.
 
-    The tokenizer depends on `texts` alone, the weights on `seed` alone. Raises `UserError` if the texts do not give as
-    many tokens as `architecture` asks for.
+    The tokenizer depends on `texts` alone, the weights on `seed` alone. Raises `UserError` if the texts yield fewer
+    tokens than `architecture.vocab_size`.
     """
     tokenizer = train_tokenizer(texts, architecture.vocab_size)
     transformers_logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""What a training says of itself."""
+"""The report of a training: counts, loss curve, and means per pair kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coevolve.train.rows import EMPTY, Fitted
+from coevolve.train.dataset import EMPTY_SLOT, TrainingSet
 from coevolve.types import PairKind
 
 #: Means over the pairs of one kind that a step reports, under `<kind>/<name>`; `<kind>/pairs` is their number.
@@ -17,8 +17,9 @@ KIND_METRICS = ("loss", "chosen", "rejected", "margin", "accuracy")
 
 @dataclass(frozen=True)
 class KindReport:
-    """Means over the pairs of one kind in the last epoch: loss, log pi(e | u) of either side in nats, margin, and the
-    share of pairs with a positive margin. The policy moves meanwhile, as it does under any training curve.
+    """Means over the pairs of one kind in the last epoch, each pair measured when it was trained on.
+
+    `chosen` and `rejected` are log pi(e | u) in nats; `accuracy` is the share of pairs with a positive margin.
     """
 
     pairs: int
@@ -31,11 +32,11 @@ class KindReport:
 
 @dataclass(frozen=True)
 class TrainReport:
-    """One training: `rows` were learned from in `steps` steps; `tokens` counts real tokens of all epochs, not padding.
+    """One training on `rows` examples in `steps` steps; `tokens` counts the tokens of all epochs without padding.
 
-    `history` has one entry a step: `step`, `loss` (of the whole batch, before the step), `grad_norm` (before clipping),
-    `learning_rate`, and for pairs `<kind>/<metric>`. `note` says in words what is not as usual. `seconds` is wall time
-    since the start or the last resumption.
+    `history` has one entry per step: `step`, `loss` (of the global batch, before the step), `grad_norm` (before
+    clipping), `learning_rate`, and for pairs `<kind>/<metric>`. `note` describes what is unusual. `seconds` is wall
+    time since the start or the last resumption.
     """
 
     rows: int
@@ -52,7 +53,7 @@ class TrainReport:
 
 
 def report(
-    fitted: Fitted[Any],
+    fitted: TrainingSet[Any],
     order: Sequence[int],
     batch_size: int,
     history: Sequence[dict[str, float]],
@@ -60,14 +61,14 @@ def report(
     seconds: float,
     note: str = "",
 ) -> TrainReport:
-    """The report of a training that took the rows in `order`, `batch_size` slots a step."""
-    epoch = math.ceil(len(fitted.rows) / batch_size)
+    """The report of a training that visited the examples in `order`, `batch_size` slots a step."""
+    epoch = math.ceil(len(fitted.examples) / batch_size)
     return TrainReport(
-        rows=len(fitted.rows),
+        rows=len(fitted.examples),
         truncated=fitted.truncated,
         dropped=fitted.dropped,
         steps=len(history),
-        tokens=sum(fitted.rows[index].tokens for index in order if index != EMPTY),
+        tokens=sum(len(fitted.examples[slot]) for slot in order if slot != EMPTY_SLOT),
         first_loss=history[0]["loss"] if history else None,
         last_loss=history[-1]["loss"] if history else None,
         history=tuple(history),
@@ -89,10 +90,10 @@ def kind_reports(history: Sequence[dict[str, float]]) -> dict[PairKind, KindRepo
     return reports
 
 
-def kind_means(seen: Sequence[tuple[str, tuple[float, ...]]]) -> dict[str, float]:
-    """`<kind>/pairs` and `<kind>/<metric>` of one step, from (kind, values of `KIND_METRICS`) of each of its pairs."""
+def kind_means(pairs: Sequence[tuple[str, tuple[float, ...]]]) -> dict[str, float]:
+    """`<kind>/pairs` and `<kind>/<metric>` of one step, from the kind and the `KIND_METRICS` of each of its pairs."""
     metrics: dict[str, float] = {}
-    for kind, group in itertools.groupby(sorted(seen), key=lambda pair: pair[0]):
+    for kind, group in itertools.groupby(sorted(pairs), key=lambda pair: pair[0]):
         values = [pair[1] for pair in group]
         metrics[f"{kind}/pairs"] = float(len(values))
         for name, column in zip(KIND_METRICS, zip(*values, strict=True), strict=True):

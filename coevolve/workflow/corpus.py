@@ -1,10 +1,10 @@
-"""Trajectories as rows and texts for training."""
+"""Trajectories as token ids and as texts for training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coevolve.chat.chat_template import Rendered, Renderer
+from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.types import Trajectory
 
 
@@ -13,8 +13,8 @@ def texts(trajectories: Sequence[Trajectory]) -> list[str]:
     return [message.content for trajectory in trajectories for message in (*trajectory.prompt, *trajectory.completion)]
 
 
-def rows(trajectories: Sequence[Trajectory], renderer: Renderer) -> list[Rendered]:
-    """The trajectories as token ids with their action masks."""
+def tokenize(trajectories: Sequence[Trajectory], renderer: Renderer) -> list[TokenizedTrajectory]:
+    """The trajectories as token ids with their action masks; sampled token ids are kept."""
     return [
         renderer.render(trajectory.prompt, trajectory.completion, [turn.token_ids for turn in trajectory.turns])
         for trajectory in trajectories

@@ -1,4 +1,4 @@
-"""A policy that plays while it is trained: what PPO and GRPO share."""
+"""Online training as a stage: what PPO and GRPO share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.envs.workers import environments
-from coevolve.train.online import World
+from coevolve.train.online import OnlineSetup
 from coevolve.train.train_report import TrainReport
 from coevolve.types import Task
 from coevolve.workflow.job import Job
@@ -17,11 +17,11 @@ from coevolve.workflow.training import notes, prepare
 
 
 def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int) -> dict[str, Any]:
-    """Train the `policy` on the `tasks`, `episodes` a step; write a policy directory, its episodes beside it."""
+    """Train the `policy` on the `tasks`, `episodes` a step; write a policy directory and the episodes."""
     prepare(job)
-    with _world(job, episodes) as where:
+    with _online_setup(job, episodes) as setup:
         report = train(
-            where,
+            setup,
             start=job.policy("policy"),
             lora=job.model.lora,
             context=job.model.context,
@@ -33,11 +33,11 @@ def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int)
 
 
 @contextlib.contextmanager
-def _world(job: Job, episodes: int) -> Iterator[World]:
-    """The job's tasks, and environments for as many of the `episodes` of a step as the environment has workers."""
+def _online_setup(job: Job, episodes: int) -> Iterator[OnlineSetup]:
+    """The job's tasks, and environments for up to `episodes` episodes in parallel."""
     config = job.suite.rollout
     with environments(job.setup, min(job.env.workers, episodes)) as envs:
-        yield World(
+        yield OnlineSetup(
             tasks=job.records("tasks", Task),
             envs=envs,
             prompt=asking(job),

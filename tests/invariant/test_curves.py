@@ -12,9 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
-from coevolve.train import collate, dpo, loop, policy_io, reference_logps, sft
-from coevolve.train.rows import PairRow, Row
+from coevolve.train import collate, dpo, policy_io, reference_logps, sft
+from coevolve.train import trainer as training
+from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PairKind
 
 TOLERANCE, WEIGHTS = 2e-5, 2e-5
@@ -44,9 +46,9 @@ def some_pairs(count=10):
         sides = []
         for _ in range(2):
             ids = (*alike, *rng.integers(5, 300, int(rng.integers(6, 24))).tolist())
-            sides.append(Row(ids, tuple(int(k > 3 and k % 5 > 1) for k in range(len(ids)))))
+            sides.append(TokenizedTrajectory(ids, tuple(int(k > 3 and k % 5 > 1) for k in range(len(ids)))))
         kind, lambda_dpo, lambda_sft = kinds[number % 2]
-        pairs.append(PairRow(kind, *sides, lambda_dpo, lambda_sft))
+        pairs.append(TokenizedPair(kind, *sides, lambda_dpo, lambda_sft))
     return pairs
 
 
@@ -55,7 +57,7 @@ PAIRS = some_pairs()
 
 def scored(path, folder):
     """The pairs with what the stage `reference` finds."""
-    rows = reference_logps.distinct(side.input_ids for pair in PAIRS for side in (pair.chosen, pair.rejected))
+    rows = reference_logps.without_prefixes(side.input_ids for pair in PAIRS for side in (pair.chosen, pair.rejected))
     reference_logps.write(folder / "scores", rows, reference_logps.score(policy_io.load(path), rows, lambda *_: None))
     scores = reference_logps.read(folder / "scores")
     known = ((scores.of(pair.chosen.input_ids), scores.of(pair.rejected.input_ids)) for pair in PAIRS)
@@ -68,11 +70,9 @@ def machinery(monkeypatch):
 
     def turn_on(names):
         if "recomputed" in names:
-            monkeypatch.setattr(loop, "RECOMPUTE_ABOVE", 0)
+            monkeypatch.setattr(training, "RECOMPUTE_ABOVE", 0)
         if "tiled" in names:
-            plain = collate.token_logps
-            for module in (dpo, sft):
-                monkeypatch.setattr(module, "token_logps", lambda model, batch, fused: plain(model, batch, fused=True))
+            monkeypatch.setattr(training, "uses_tiled_head", lambda: True)
 
     return turn_on
 
@@ -165,10 +165,8 @@ def test_what_is_another_training_is_seen(change, llama, tmp_path):
 
 def test_nothing_is_computed_for_what_is_not_there(llama, tmp_path):
     """Both sides' common beginning, padding and prompts cost nothing in the head, and the beginning is read once."""
-    collated = {
-        layout: collate.PairCollator(PAIRS, layout)([{"row": 0}, {"row": 1}]) for layout in ("padded", "shared")
-    }
+    collated = {layout: collate.PairCollator(PAIRS, layout)([0, 1]) for layout in ("padded", "shared")}
     sides = [side for pair in PAIRS[:2] for side in (pair.chosen, pair.rejected)]
     assert collated["padded"]["input_ids"].numel() == 4 * max(len(side.input_ids) for side in sides)
     assert collated["shared"]["input_ids"].numel() < sum(len(side.input_ids) for side in sides)
-    assert torch.equal(collated["padded"]["learned"], collated["shared"]["learned"])
+    assert torch.equal(collated["padded"]["action_mask"], collated["shared"]["action_mask"])

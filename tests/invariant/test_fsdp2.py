@@ -11,31 +11,32 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from trl.trainer.utils import add_fused_lm_head
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import PairCollator, token_logps
-from coevolve.train.rows import PairRow, Row
+from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PairKind
 
 PROCESSES = 2
 #: The second process has no pair: it must take part all the same.
-SLOTS = ([{"row": 0}, {"row": 1}], [{"row": -1}])
+SLOTS = ([0, 1], [-1])
 
 
 def some_pairs():
     alike = tuple(range(20, 32))
-    rows = [Row((*alike, *range(40 + k, 52 + 2 * k)), (0,) * 8 + (1,) * (16 + k)) for k in range(4)]
-    return [PairRow(PairKind.EXPERT_TARGET, rows[k], rows[k + 1], 0.5, 0.5) for k in (0, 2)]
+    rows = [TokenizedTrajectory((*alike, *range(40 + k, 52 + 2 * k)), (0,) * 8 + (1,) * (16 + k)) for k in range(4)]
+    return [TokenizedPair(PairKind.EXPERT_TARGET, rows[k], rows[k + 1], 0.5, 0.5) for k in (0, 2)]
 
 
 def loss_of(model, rank, fused):
     batch = PairCollator(some_pairs(), "shared")(SLOTS[rank])
-    return token_logps(model, batch, fused=fused).square().sum()
+    return token_logps(model, batch, tiled=fused).square().sum()
 
 
 def work(rank, path, port, fused, folder):
     torch.set_num_threads(1)
     init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=PROCESSES)
-    model = varlen_attention.use(policy_io.load(path))
+    model = varlen_attention.enable(policy_io.load(path))
     if fused:
         add_fused_lm_head(model)
     mesh = init_device_mesh("cpu", (PROCESSES,))
@@ -59,7 +60,7 @@ def test_gradients_are_those_of_one_process(policy, fused, request, tmp_path):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     multiprocessing.spawn(work, (path, port, fused, tmp_path), nprocs=PROCESSES)
-    model = varlen_attention.use(policy_io.load(path))
+    model = varlen_attention.enable(policy_io.load(path))
     (loss_of(model, 0, fused=False) / PROCESSES).backward()
     found = torch.load(tmp_path / "gradients")
     for name, weight in model.named_parameters():

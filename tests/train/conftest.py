@@ -1,5 +1,5 @@
 """The tiny policies of the training tests."""
 
-from train.tiny_policies import llama, one_thread, other, qwen
+from train.tiny_policies import exact_norms, llama, one_thread, other, qwen
 
-__all__ = ["llama", "one_thread", "other", "qwen"]
+__all__ = ["exact_norms", "llama", "one_thread", "other", "qwen"]

@@ -15,7 +15,7 @@ from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
 from coevolve.train import sft, tiny_model
-from coevolve.train.online import World
+from coevolve.train.online import OnlineSetup
 from coevolve.types import Sampling, Trajectory
 
 CONTEXT = 320
@@ -31,7 +31,7 @@ RULES = {"agent": "target", "protocol": "fixed", "retries": 0}
 
 
 def world(envs=16, tasks=TASKS):
-    return World(
+    return OnlineSetup(
         tasks=tasks,
         envs=[KeyDoor() for _ in range(envs)],
         prompt=prompt_messages,

@@ -6,87 +6,89 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.train import varlen_attention
-from coevolve.train.collate import IGNORED, PairCollator, RowCollator, lay, token_logps
-from coevolve.train.rows import EMPTY, PairRow, Row
+from coevolve.train.collate import IGNORED, PairCollator, TrajectoryCollator, collate, token_logps
+from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair
 from coevolve.types import PairKind
 
-LONG, SHORT = Row((5, 6, 7, 8), (0, 1, 0, 1)), Row((9, 8), (0, 1))
-PAIR = PairRow(PairKind.EXPERT_TARGET, LONG, SHORT, 0.5, 0.25)
+LONG, SHORT = TokenizedTrajectory((5, 6, 7, 8), (0, 1, 0, 1)), TokenizedTrajectory((9, 8), (0, 1))
+PAIR = TokenizedPair(PairKind.EXPERT_TARGET, LONG, SHORT, 0.5, 0.25)
 LAYOUTS = ("padded", "flat", "shared")
 
 
 def test_masks_must_match_ids():
     with pytest.raises(IndexError):
-        RowCollator([Row((1, 2), (0, 1, 1))], "flat")([{"row": 0}])
+        TrajectoryCollator([TokenizedTrajectory((1, 2), (0, 1, 1))], "flat")([0])
 
 
 def test_padded_rows():
-    batch = RowCollator([LONG, SHORT], "padded")([{"row": 1}, {"row": EMPTY}, {"row": 0}])
+    batch = TrajectoryCollator([LONG, SHORT], "padded")([1, EMPTY_SLOT, 0])
     assert batch["input_ids"].tolist() == [[9, 8, 0, 0], [5, 6, 7, 8]]
-    assert batch["targets"].tolist() == [[8, IGNORED, IGNORED, IGNORED], [6, IGNORED, 8, IGNORED]]
-    assert batch["index"].tolist() == [[0, 0, 0], [4, 5, 6]]
-    assert batch["learned"].tolist() == [[True, False, False], [True, False, True]]
-    assert "stretches" not in batch
+    assert batch["shift_labels"].tolist() == [[8, IGNORED, IGNORED, IGNORED], [6, IGNORED, 8, IGNORED]]
+    assert batch["prediction_index"].tolist() == [[0, 0, 0], [4, 5, 6]]
+    assert batch["action_mask"].tolist() == [[True, False, False], [True, False, True]]
+    assert "segments" not in batch
 
 
 def test_flat_rows():
-    batch = RowCollator([LONG, SHORT], "flat")([{"row": 1}, {"row": EMPTY}, {"row": 0}])
+    batch = TrajectoryCollator([LONG, SHORT], "flat")([1, EMPTY_SLOT, 0])
     assert batch["input_ids"].tolist() == [[9, 8, 5, 6, 7, 8]]
     assert batch["position_ids"].tolist() == [[0, 1, 0, 1, 2, 3]]
-    assert batch["targets"].tolist() == [[8, IGNORED, 6, IGNORED, 8, IGNORED]]
-    assert batch["index"].tolist() == [[0, 0, 0], [2, 3, 4]]
-    ends = {name: value.tolist() for name, value in batch["stretches"].items() if name.startswith("cu_")}
+    assert batch["shift_labels"].tolist() == [[8, IGNORED, 6, IGNORED, 8, IGNORED]]
+    assert batch["prediction_index"].tolist() == [[0, 0, 0], [2, 3, 4]]
+    ends = {name: value.tolist() for name, value in batch["segments"].items() if name.startswith("cu_")}
     assert ends == {"cu_seq_lens_q": [0, 2, 6], "cu_seq_lens_k": [0, 2, 6]}
-    assert "key_index" not in batch["stretches"]
+    assert "key_index" not in batch["segments"]
 
 
 def test_what_a_pair_begins_with_alike_lies_there_once():
     """All but its last token, which is followed by something else."""
-    chosen, rejected = Row((5, 6, 7, 8, 1), (0, 0, 1, 0, 1)), Row((5, 6, 7, 9), (0, 1, 0, 1))
-    pair = PairRow(PairKind.EXPERT_TARGET, chosen, rejected, 0.5, 0.5)
-    batch = PairCollator([pair], "shared")([{"row": 0}])
+    chosen = TokenizedTrajectory((5, 6, 7, 8, 1), (0, 0, 1, 0, 1))
+    rejected = TokenizedTrajectory((5, 6, 7, 9), (0, 1, 0, 1))
+    pair = TokenizedPair(PairKind.EXPERT_TARGET, chosen, rejected, 0.5, 0.5)
+    batch = PairCollator([pair], "shared")([0])
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 1, 7, 9]]
     assert batch["position_ids"].tolist() == [[0, 1, 2, 3, 4, 2, 3]]
-    assert batch["targets"].tolist() == [[6, 7, IGNORED, 1, IGNORED, 9, IGNORED]]
-    assert batch["index"].tolist() == [[0, 1, 2, 3], [0, 1, 5, 0]]
-    assert batch["learned"].tolist() == [[False, True, False, True], [True, False, True, False]]
-    assert batch["stretches"]["cu_seq_lens_q"].tolist() == [0, 5, 7]
-    assert batch["stretches"]["cu_seq_lens_k"].tolist() == [0, 5, 9]
-    assert batch["stretches"]["key_index"].tolist() == [0, 1, 2, 3, 4, 0, 1, 5, 6]
+    assert batch["shift_labels"].tolist() == [[6, 7, IGNORED, 1, IGNORED, 9, IGNORED]]
+    assert batch["prediction_index"].tolist() == [[0, 1, 2, 3], [0, 1, 5, 0]]
+    assert batch["action_mask"].tolist() == [[False, True, False, True], [True, False, True, False]]
+    assert batch["segments"]["cu_seq_lens_q"].tolist() == [0, 5, 7]
+    assert batch["segments"]["cu_seq_lens_k"].tolist() == [0, 5, 9]
+    assert batch["segments"]["key_index"].tolist() == [0, 1, 2, 3, 4, 0, 1, 5, 6]
 
 
 def test_pairs_carry_weights_kinds_and_references():
-    known = PairRow(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.ones(3), torch.full((1,), 2.0)))
-    batch = PairCollator([known], "padded")([{"row": 0}, {"row": EMPTY}])
+    known = TokenizedPair(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.ones(3), torch.full((1,), 2.0)))
+    batch = PairCollator([known], "padded")([0, EMPTY_SLOT])
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8], [9, 8, 0, 0]]
     assert (batch["lambda_dpo"].tolist(), batch["lambda_sft"].tolist()) == ([0.5], [0.25])
     assert batch["kinds"] == ["expert_target"]
-    assert batch["reference"].tolist() == [[1, 1, 1], [2, 0, 0]]
-    assert "reference" in PairCollator([known], "shared")([{"row": EMPTY}])
+    assert batch["reference_logps"].tolist() == [[1, 1, 1], [2, 0, 0]]
+    assert "reference_logps" in PairCollator([known], "shared")([EMPTY_SLOT])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_empty_micro_batch_has_no_target_and_no_weight(layout, llama):
-    batch = PairCollator([PAIR], layout)([{"row": EMPTY}])
-    assert (batch["targets"] == IGNORED).all() and not batch["learned"].any()
+    batch = PairCollator([PAIR], layout)([EMPTY_SLOT])
+    assert (batch["shift_labels"] == IGNORED).all() and not batch["action_mask"].any()
     assert batch["kinds"] == [] and batch["lambda_dpo"].tolist() == [0.0]
     model = reading(llama, layout, torch.float32)
-    token_logps(model, batch, fused=False).sum().backward()
+    token_logps(model, batch, tiled=False).sum().backward()
     assert all(weight.grad is not None and not weight.grad.any() for weight in model.parameters())
 
 
 def reading(path, layout, dtype=torch.float64):
     model = loading.load_model(path, dtype=dtype)
-    return model if layout == "padded" else varlen_attention.use(model)
+    return model if layout == "padded" else varlen_attention.enable(model)
 
 
 def some_row(rng, beginning=()):
     own = rng.integers(5, 300, int(rng.integers(2, 20)))
     ids = (*beginning, *own.tolist())
-    return Row(ids, tuple(rng.integers(0, 2, len(ids)).tolist()))
+    return TokenizedTrajectory(ids, tuple(rng.integers(0, 2, len(ids)).tolist()))
 
 
 @pytest.mark.usefixtures("exact_norms")
@@ -114,7 +116,7 @@ def test_log_probs_do_not_depend_on_the_layout(policy, request, seed):
     gradients = of_sum(plain, expected, weigh)
     for layout in LAYOUTS:
         model = reading(path, layout)
-        found = token_logps(model, lay(groups, layout), fused=False)
+        found = token_logps(model, collate(groups, layout), tiled=False)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
         for ours, theirs in zip(of_sum(model, found, weigh), gradients, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
@@ -129,7 +131,7 @@ def of_sum(model, logps, weigh):
 def test_the_head_sees_learned_places_alone(llama):
     model, seen = reading(llama, "shared"), []
     model.lm_head.register_forward_hook(lambda module, args, out: seen.append(out.shape))
-    token_logps(model, lay([[LONG, SHORT]], "shared"), fused=False)
+    token_logps(model, collate([[LONG, SHORT]], "shared"), tiled=False)
     assert [shape[:2] for shape in seen] == [(1, 3)]
 
 
@@ -137,12 +139,12 @@ def test_what_cannot_be_read_end_to_end_is_refused(qwen, llama):
     model = loading.load_model(qwen)
     model.config.layer_types = ["full_attention", "sliding_attention"]
     with pytest.raises(UserError, match="layout: padded"):
-        varlen_attention.use(model)
+        varlen_attention.enable(model)
     model = loading.load_model(llama)
     model.config.sliding_window = 8  # as Mistral has it, without a list of layers
     with pytest.raises(UserError, match="layout: padded"):
-        varlen_attention.use(model)
+        varlen_attention.enable(model)
     model = loading.load_model(llama)
     model.config.attention_dropout = 0.1
     with pytest.raises(UserError, match="attention_dropout"):
-        varlen_attention.use(model)
+        varlen_attention.enable(model)

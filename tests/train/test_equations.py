@@ -11,11 +11,13 @@ import torch
 from transformers import TrainerCallback
 from trl.trainer.utils import add_fused_lm_head
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.policies import loading
-from coevolve.train import dpo, loop, sft, varlen_attention
-from coevolve.train.collate import lay, token_logps
-from coevolve.train.rows import EMPTY, PairRow, Row, fit_pairs, fit_rows, step_order
+from coevolve.train import dpo, policy_io, sft, varlen_attention
+from coevolve.train import trainer as training
+from coevolve.train.collate import collate, token_logps
+from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, fit_pairs, fit_trajectories, slot_order
 from coevolve.types import PairKind
 
 pytestmark = pytest.mark.usefixtures("exact_norms")
@@ -90,12 +92,12 @@ class Witness(TrainerCallback):
 
 def load(path, lora=None):
     model = loading.load_model(path, dtype=torch.float64)
-    return peft.get_peft_model(model, loop.peft_config(lora)) if lora else model
+    return peft.get_peft_model(model, policy_io.adapter_config(lora)) if lora else model
 
 
 def observe(trainer, work):
     witness = Witness(trainer)
-    loop.run(trainer, work)
+    training.train(trainer, work)
     return witness.steps
 
 
@@ -143,7 +145,7 @@ def random_row(rng, low, high):
         : length - 4
     ]
     mask[5:7] = [1, 1]
-    return Row(tuple(rng.integers(5, 300, len(mask)).tolist()), tuple(mask))
+    return TokenizedTrajectory(tuple(rng.integers(5, 300, len(mask)).tolist()), tuple(mask))
 
 
 def random_pairs(n=7, seed=0):
@@ -159,8 +161,8 @@ def random_pairs(n=7, seed=0):
         kind, lambda_dpo, lambda_sft = kinds[index % 3]
         chosen, rejected = random_row(rng, 10, 40), random_row(rng, 10, 40)
         alike = int(rng.integers(0, 10))
-        rejected = Row(chosen.input_ids[:alike] + rejected.input_ids[alike:], rejected.action_mask)
-        pairs.append(PairRow(kind, chosen, rejected, lambda_dpo, lambda_sft))
+        rejected = TokenizedTrajectory(chosen.input_ids[:alike] + rejected.input_ids[alike:], rejected.action_mask)
+        pairs.append(TokenizedPair(kind, chosen, rejected, lambda_dpo, lambda_sft))
     return pairs
 
 
@@ -179,26 +181,25 @@ def all_logps(model, row):
 
 def batches_of(rows, order, size):
     steps = [order[start : start + size] for start in range(0, len(order), size)]
-    return [[rows[index] for index in step if index != EMPTY] for step in steps]
+    return [[rows[index] for index in step if index != EMPTY_SLOT] for step in steps]
 
 
 def observe_dpo(path, reference, pairs, config, lora, iteration, work):
     fitted = fit_pairs(pairs, CONTEXT)
-    assert 0 < fitted.truncated < len(fitted.rows)
-    order = step_order(len(fitted.rows), config.batch_size, config.epochs, seed=5)
-    trainer = dpo.pair_trainer(
-        fitted.rows,
+    assert 0 < fitted.truncated < len(fitted.examples)
+    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, seed=5)
+    trainer = dpo.PreferenceTrainer(
+        fitted.examples,
         order,
         model=load(path),
         reference=load(reference) if reference else None,
-        tokenizer=loading.load_tokenizer(path),
         config=config,
         iteration=iteration,
         lora=lora,
         seed=5,
         work=work,
     )
-    return observe(trainer, work), batches_of(fitted.rows, order, config.batch_size)
+    return observe(trainer, work), batches_of(fitted.examples, order, config.batch_size)
 
 
 CASES = {
@@ -245,16 +246,16 @@ def test_preference_training_is_equation_9(case, request, tmp_path):
 def test_supervised_training_is_equation_5(model, lora, micro, layout, request, tmp_path):
     path = request.getfixturevalue(model)
     rng = np.random.default_rng(1)
-    fitted = fit_rows([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
+    fitted = fit_trajectories([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
     assert fitted.truncated > 0
     config = SftConfig(**optimiser(micro, layout=layout), learning_rate=1e-2)
-    order = step_order(7, 4, 1.0, seed=5)
+    order = slot_order(7, 4, 1.0, seed=5)
     tokenizer = loading.load_tokenizer(path)
-    trainer = sft.row_trainer(
-        fitted.rows, order, model=load(path), tokenizer=tokenizer, config=config, lora=lora, seed=5, work=tmp_path
+    trainer = sft.SupervisedTrainer(
+        fitted.examples, order, model=load(path), tokenizer=tokenizer, config=config, lora=lora, seed=5, work=tmp_path
     )
     steps = observe(trainer, tmp_path)
-    assert_equal_gradients(steps, batches_of(fitted.rows, order, 4), load(path, lora), equation_5)
+    assert_equal_gradients(steps, batches_of(fitted.examples, order, 4), load(path, lora), equation_5)
 
 
 def turns_of(row):
@@ -320,7 +321,7 @@ def test_preference_training_with_another_objective(section, weigh, precompute, 
 
 
 def test_step_0_loss_is_ln_2(llama, tmp_path):
-    pairs = [PairRow(p.kind, p.chosen, p.rejected, 1.0, 0.0) for p in random_pairs()]
+    pairs = [TokenizedPair(p.kind, p.chosen, p.rejected, 1.0, 0.0) for p in random_pairs()]
     for precompute in (True, False):
         given = (knowing(pairs, llama), None) if precompute else (pairs, llama)
         steps, _ = observe_dpo(llama, given[1], given[0], dpo_config(2), None, 1, tmp_path / str(precompute))
@@ -329,7 +330,7 @@ def test_step_0_loss_is_ln_2(llama, tmp_path):
 
 def test_changing_lambda_changes_the_gradient(llama, tmp_path):
     def gradient(lambda_dpo, lambda_sft):
-        pairs = [PairRow(p.kind, p.chosen, p.rejected, lambda_dpo, lambda_sft) for p in random_pairs()]
+        pairs = [TokenizedPair(p.kind, p.chosen, p.rejected, lambda_dpo, lambda_sft) for p in random_pairs()]
         work = tmp_path / f"{lambda_dpo}-{lambda_sft}"
         steps, _ = observe_dpo(llama, None, knowing(pairs, llama), dpo_config(), None, 1, work)
         return torch.cat([g.flatten() for g in steps[0].gradients.values()])
@@ -344,12 +345,11 @@ def test_only_action_tokens_are_learned(llama, tmp_path):
     row = random_row(np.random.default_rng(2), 20, 24)
 
     def gradients(last, acted):
-        changed = Row((*row.input_ids[:-1], last), (*row.action_mask[:-1], acted))
-        trainer = sft.row_trainer(
+        changed = TokenizedTrajectory((*row.input_ids[:-1], last), (*row.action_mask[:-1], acted))
+        trainer = sft.SupervisedTrainer(
             [changed],
             [0],
             model=load(llama),
-            tokenizer=loading.load_tokenizer(llama),
             config=SftConfig(**optimiser(1, batch=1), learning_rate=1e-2),
             lora=None,
             seed=5,
@@ -364,11 +364,11 @@ def test_only_action_tokens_are_learned(llama, tmp_path):
 @pytest.mark.parametrize("layout", ["padded", "shared"])
 def test_the_tiled_head_agrees_with_the_plain_one(qwen, layout):
     model = loading.load_model(qwen, dtype=torch.float32)
-    batch = lay([[pair.chosen, pair.rejected] for pair in random_pairs()], layout)
+    batch = collate([[pair.chosen, pair.rejected] for pair in random_pairs()], layout)
     if layout == "shared":
-        varlen_attention.use(model)
-    plain = token_logps(model, batch, fused=False)
+        varlen_attention.enable(model)
+    plain = token_logps(model, batch, tiled=False)
     add_fused_lm_head(model)
-    tiled = token_logps(model, batch, fused=True)
+    tiled = token_logps(model, batch, tiled=True)
     torch.testing.assert_close(tiled, plain, rtol=1e-5, atol=1e-5)
-    assert torch.equal(plain != 0, batch["learned"])
+    assert torch.equal(plain != 0, batch["action_mask"])

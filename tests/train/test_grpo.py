@@ -14,7 +14,8 @@ from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.storage import jsonl, policy_dir
-from coevolve.train import grpo, loop, online
+from coevolve.train import grpo, online
+from coevolve.train import trainer as training
 from coevolve.types import StopReason, Trajectory
 
 ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
@@ -67,7 +68,7 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
     trainer = grpo.group_trainer(explorer, plan, start=half, config=config, lora=None, seed=3, work=tmp_path)
     witness = Witness(trainer.model)
     trainer.add_callback(witness)
-    loop.run(trainer, tmp_path)
+    training.train(trainer, tmp_path)
 
     with closing(jsonl.Journal(tmp_path / "episodes-0.jsonl", Trajectory)) as journal:
         rows = [(episode.task.task_id, explorer.experience(episode)) for episode in journal.records]
@@ -108,7 +109,7 @@ def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, lora):
     whole, straight = train(half, tmp_path, "whole", lora=lora)
     with pytest.raises(CutOffError):
         train(half, tmp_path, "torn", lora=lora, where=interrupt(world(), 120))
-    assert loop.last_complete(tmp_path / "work-torn") is not None
+    assert training.last_checkpoint(tmp_path / "work-torn") is not None
     resumed, out = train(half, tmp_path, "torn", lora=lora)
     assert policy_dir.describe(out).sha256 == policy_dir.describe(straight).sha256 != policy_dir.describe(half).sha256
     assert [step["loss"] for step in resumed.history] == [step["loss"] for step in whole.history]

@@ -21,7 +21,8 @@ from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.storage import files, jsonl
-from coevolve.train import loop, policy_io, reference_logps, tiny_model
+from coevolve.train import policy_io, reference_logps, tiny_model
+from coevolve.train import trainer as training
 from coevolve.types import Message, PairKind, PreferencePair, StopReason, Task, Trajectory, Turn
 from coevolve.workflow import launch
 from coevolve.workflow.launch import Launch
@@ -84,7 +85,7 @@ def inputs(tmp_path_factory):
     jsonl.write(home / "pairs.jsonl", [pair(number) for number in range(9)])
     renderer = Renderer(loading.load_tokenizer(home / "policy"))
     sides = [(one.prompt, side) for one in map(pair, range(9)) for side in (one.chosen, one.rejected)]
-    rows = reference_logps.distinct(renderer.render(*side).input_ids for side in sides)
+    rows = reference_logps.without_prefixes(renderer.render(*side).input_ids for side in sides)
     scores = reference_logps.score(policy_io.load(home / "policy"), rows, lambda done, total: None)
     reference_logps.write(home / "scores.safetensors", rows, scores)
     policy = home / "policy/policy.json"
@@ -266,6 +267,6 @@ def test_a_checkpoint_takes_the_word_of_all_processes(tmp_path):
         for rank in range(2):
             (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"")
         if word:
-            (checkpoint / loop.WHOLE).touch()
-    assert loop.last_complete(tmp_path).name == "checkpoint-5"
+            (checkpoint / training.COMPLETE).touch()
+    assert training.last_checkpoint(tmp_path).name == "checkpoint-5"
     assert not (tmp_path / "checkpoint-10").exists()

@@ -9,12 +9,14 @@ from peft import get_peft_model
 from safetensors.torch import load_file
 from train.test_models import OPTIMISER
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.storage import files, policy_dir
-from coevolve.train import dpo, loop, policy_io, sft
-from coevolve.train.rows import PairRow, Row
+from coevolve.train import dpo, policy_io, sft
+from coevolve.train import trainer as training
+from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PairKind
 
 SFT = SftConfig(**OPTIMISER, learning_rate=1e-2)
@@ -34,10 +36,10 @@ needs_bitsandbytes = pytest.mark.skipif(not find_spec("bitsandbytes"), reason="t
 
 def row(seed):
     ids = torch.randint(5, 300, (20,), generator=torch.Generator().manual_seed(seed))
-    return Row(tuple(ids.tolist()), (0,) * 8 + (1,) * 12)
+    return TokenizedTrajectory(tuple(ids.tolist()), (0,) * 8 + (1,) * 12)
 
 
-PAIRS = [PairRow(PairKind.EXPERT_TARGET, row(i), row(100 + i), 1.0, 0.0) for i in range(8)]
+PAIRS = [TokenizedPair(PairKind.EXPERT_TARGET, row(i), row(100 + i), 1.0, 0.0) for i in range(8)]
 IDS = torch.tensor([row(0).input_ids, row(1).input_ids])
 
 
@@ -56,7 +58,7 @@ def run_dpo(start, folder):
 
 def adapted(model):
     torch.manual_seed(0)
-    model = get_peft_model(model, loop.peft_config(ADAPTERS))
+    model = get_peft_model(model, policy_io.adapter_config(ADAPTERS))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:  # which begin as zeros, and would leave the others without a gradient
             parameter.data.normal_(std=0.1)
@@ -78,7 +80,7 @@ def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
     exact = policy_io.load(llama)(input_ids=IDS).logits
     off = (model(input_ids=IDS).logits - exact).abs().max() / exact.abs().max()
     assert 1e-3 < off < 0.5
-    trainer = sft.row_trainer(
+    trainer = sft.SupervisedTrainer(
         [row(0)] * 4, [0, 1, 2, 3], model=model, tokenizer=loading.load_tokenizer(llama), config=SFT, lora=ADAPTERS,
         seed=1, work=llama,
     )  # fmt: skip
@@ -124,7 +126,7 @@ def test_the_reference_is_quantised_alike_and_adapters_go_into_the_float32_weigh
 def test_a_training_that_was_cut_off_ends_in_the_same_bytes(llama, tmp_path):
     whole = run_sft(llama, tmp_path, "whole")
     run_sft(llama, tmp_path, "half", epochs=2.0)
-    checkpoint = loop.last_complete(tmp_path / "work-whole")
+    checkpoint = training.last_checkpoint(tmp_path / "work-whole")
     shutil.copytree(checkpoint, tmp_path / "work-again" / checkpoint.name)
     again = run_sft(llama, tmp_path, "again")
     assert files.sha256(again / "model.safetensors") == files.sha256(whole / "model.safetensors")

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from coevolve.train.losses import Side, pair_losses, sft_losses
+from coevolve.train.losses import TokenLogps, pair_losses, sft_losses
 
 ACTIONS = torch.tensor([[True, False, True], [False, True, False]])
 OFF = math.nan  # what stands off the mask must not matter, whatever it is
-CHOSEN = Side(
+CHOSEN = TokenLogps(
     torch.tensor([[-1.0, OFF, -2.0], [OFF, -4.0, OFF]]), torch.tensor([[-2.0, OFF, -2.0], [OFF, -4.0, OFF]]), ACTIONS
 )
-REJECTED = Side(
+REJECTED = TokenLogps(
     torch.tensor([[-5.0, OFF, -1.0], [OFF, -3.0, OFF]]), torch.tensor([[-4.0, OFF, -1.0], [OFF, -5.0, OFF]]), ACTIONS
 )
 
@@ -38,6 +38,6 @@ def test_sft_losses():
 
 
 def test_a_side_without_actions_stays_finite():
-    nobody = Side(CHOSEN.policy, CHOSEN.reference, torch.zeros_like(ACTIONS))
+    nobody = TokenLogps(CHOSEN.policy, CHOSEN.reference, torch.zeros_like(ACTIONS))
     losses = pair_losses(nobody, nobody, torch.ones(2), torch.ones(2), beta=0.1, nll="mean")
     assert torch.isfinite(losses.loss).all()

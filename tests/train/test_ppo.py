@@ -103,7 +103,10 @@ def test_losses_and_gradients_are_the_equations():
     returns = random_batch(2)[1]
     moved = [(tensor + 0.3 * random_batch(3)[0]).requires_grad_() for tensor in (logps, values)]
     losses = ppo.ppo_losses(
-        *moved, ppo.Batch(logps, values, advantages, returns, actions), clip=CONFIG.clip, value_clip=CONFIG.value_clip
+        *moved,
+        ppo.PpoBatch(logps, values, advantages, returns, actions),
+        clip=CONFIG.clip,
+        value_clip=CONFIG.value_clip,
     )
     total = (losses.policy + CONFIG.value_weight * losses.value).sum()
     expected = sum(
@@ -260,13 +263,13 @@ def test_an_experience_is_what_was_sampled(half, tmp_path):
 
 
 def test_every_task_is_visited_before_any_is_visited_again():
-    steps = online.visits(range(5), 3, 2.0, seed=1)
+    steps = online.task_schedule(range(5), 3, 2.0, seed=1)
     assert [len(step) for step in steps] == [3, 3, 3, 3]
     stream = [task for step in steps for task in step]
     assert sorted(stream[:5]) == sorted(stream[5:10]) == list(range(5))
-    assert stream != [task for step in online.visits(range(5), 3, 2.0, seed=2) for task in step]
+    assert stream != [task for step in online.task_schedule(range(5), 3, 2.0, seed=2) for task in step]
     with pytest.raises(UserError, match="no task to explore"):
-        online.visits([], 3, 2.0, seed=1)
+        online.task_schedule([], 3, 2.0, seed=1)
 
 
 def test_a_loss_that_is_no_number_ends_the_training(half, tmp_path):

@@ -18,7 +18,7 @@ from coevolve.stages import train
 from coevolve.storage import jsonl
 from coevolve.train import policy_io, reference_logps
 from coevolve.types import Message, PairKind, PairWeights, PreferencePair, StopReason, Trajectory, Turn
-from coevolve.workflow.corpus import rows
+from coevolve.workflow.corpus import tokenize
 
 ROWS = st.lists(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), min_size=2, max_size=6), max_size=12)
 CUT = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)
@@ -90,21 +90,21 @@ def sources(base):
 
 @given(ROWS)
 def test_every_beginning_of_a_row_is_found_and_nothing_else(rows):
-    kept = reference_logps.distinct(rows)
+    kept = reference_logps.without_prefixes(rows)
     logps = [torch.tensor(row[1:]) for row in kept]
     scores = reference_logps.Scores([reference_logps._key(row) for row in kept], logps)
     begins = {tuple(row[:length]) for row in rows for length in range(2, len(row) + 1)}
     for row in begins:
-        assert scores.of(row).tolist() == list(row[1:])
+        assert scores.lookup(row).tolist() == list(row[1:])
     assert not any(other[: len(row)] == row for row in kept for other in kept if other is not row)
     for row in {(*row, 7) for row in begins} | {(7, 7)}:
-        assert scores.of(row) is None
+        assert scores.lookup(row) is None
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen"])
 def test_a_row_is_scored_as_a_plain_forward_pass_says(family, request, tmp_path):
     model = policy_io.load(request.getfixturevalue(family)).double()
-    rows = reference_logps.distinct([[5, 9, 280, 17, 6], [5, 9, 280], [8, 7, 6, 5, 4, 3, 2]])
+    rows = reference_logps.without_prefixes([[5, 9, 280, 17, 6], [5, 9, 280], [8, 7, 6, 5, 4, 3, 2]])
     told = []
     found = reference_logps.score(model, rows, lambda done, total: told.append((done, total)))
     for row, logps in zip(rows, found, strict=True):
@@ -192,4 +192,6 @@ def test_what_can_be_paired_is_scored_once_and_cut_to_the_context(base, quirks, 
     notes = stage.run(corridor.job("reference", tmp_path / "job", sections, **inputs), tmp_path)
     assert notes == {"rows": 2, "tokens": 2 * context}
     scores = reference_logps.read(tmp_path / "scores.safetensors")
-    assert all(scores.of(row.input_ids[:context]) is not None for row in rows([experts[0], target[0]], renderer))
+    assert all(
+        scores.lookup(row.input_ids[:context]) is not None for row in tokenize([experts[0], target[0]], renderer)
+    )

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig
 from coevolve.storage import files
-from coevolve.train import dpo, loop
-from coevolve.train.rows import PairRow, Row
+from coevolve.train import dpo
+from coevolve.train import trainer as training
+from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PairKind
 
 CONFIG = DpoConfig(
@@ -41,8 +43,10 @@ ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
 def train(start: Path, out: Path, work: Path, lora: LoraConfig | None):
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
-    rows = [Row(tuple(ids), (0,) * 20 + (1,) * 20) for ids in rng.integers(5, 300, (44, 40)).tolist()]
-    pairs = [PairRow(PairKind.EXPERT_TARGET, *sides, 0.5, 0.5) for sides in zip(rows[::2], rows[1::2], strict=True)]
+    rows = [TokenizedTrajectory(tuple(ids), (0,) * 20 + (1,) * 20) for ids in rng.integers(5, 300, (44, 40)).tolist()]
+    pairs = [
+        TokenizedPair(PairKind.EXPERT_TARGET, *sides, 0.5, 0.5) for sides in zip(rows[::2], rows[1::2], strict=True)
+    ]
     places = {"start": start, "reference": None, "out": out, "work": work}
     return dpo.run_dpo(pairs, config=CONFIG, iteration=1, lora=lora, seed=7, **places)
 
@@ -65,7 +69,7 @@ def test_killed_trainings_end_in_the_same_bytes(llama, tmp_path, lora):
     out, work = tmp_path / "out", tmp_path / "work"
     train_until(work / "checkpoint-20", llama, out, work, lora)
     assert not (out / "policy.json").exists()
-    last = loop.last_complete(work)
+    last = training.last_checkpoint(work)
     assert last.name in ("checkpoint-15", "checkpoint-20")
     # Another that was killed while it was written, and lies in the way.
     shutil.copytree(last, work / "checkpoint-25", ignore=shutil.ignore_patterns("trainer_state.json"))
@@ -88,10 +92,10 @@ def test_half_written_checkpoints_are_skipped_and_removed(tmp_path):
     checkpoint(tmp_path, 5, json.dumps({"global_step": 5}))
     whole = checkpoint(tmp_path, 10, json.dumps({"global_step": 10}))
     torn = [checkpoint(tmp_path, 15, '{"global_step": 1'), checkpoint(tmp_path, 20, None)]
-    assert loop.last_complete(tmp_path) == whole
+    assert training.last_checkpoint(tmp_path) == whole
     assert not any(path.exists() for path in torn)
 
 
 def test_no_checkpoint_at_all(tmp_path):
-    assert loop.last_complete(tmp_path) is None
-    assert loop.last_complete(tmp_path / "absent") is None
+    assert training.last_checkpoint(tmp_path) is None
+    assert training.last_checkpoint(tmp_path / "absent") is None

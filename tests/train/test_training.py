@@ -11,12 +11,14 @@ import torch
 import trl.trainer.base_trainer
 from safetensors.torch import load_file, save_file
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig, PretrainConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.storage import files, policy_dir
-from coevolve.train import dpo, loop, policy_io, sft
-from coevolve.train.rows import PairRow, Row
+from coevolve.train import dpo, policy_io, sft
+from coevolve.train import trainer as training
+from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PairKind
 
 OPTIMISER = {
@@ -45,13 +47,15 @@ ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.0, target_modules="all-linear")
 
 def row(seed, length=20):
     ids = np.random.default_rng(seed).integers(5, 300, length)
-    return Row(tuple(ids.tolist()), tuple(int(k >= 5 and k % 5 > 1) for k in range(length)))
+    return TokenizedTrajectory(tuple(ids.tolist()), tuple(int(k >= 5 and k % 5 > 1) for k in range(length)))
 
 
 ROWS = [row(seed) for seed in range(10)]
 PAPERS = (PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE, PairKind.FAILURE_FAILURE)
 KINDS = [*PAPERS, PairKind.FAILURE_FAILURE]
-PAIRS = [PairRow(KINDS[i % 4], row(i), row(100 + i), *((1.0, 0.0) if i % 4 > 1 else (0.5, 0.5))) for i in range(10)]
+PAIRS = [
+    TokenizedPair(KINDS[i % 4], row(i), row(100 + i), *((1.0, 0.0) if i % 4 > 1 else (0.5, 0.5))) for i in range(10)
+]
 
 
 def run_sft(tmp_path, llama, name="sft", rows=ROWS, config=SFT, lora=None, seed=7, **more):
@@ -89,7 +93,7 @@ def test_what_training_does_not_change_stays(tmp_path, llama):
 
 
 def test_pretraining_learns_every_token(tmp_path, llama):
-    rows = [Row(row.input_ids, (0,) * 20) for row in ROWS]
+    rows = [TokenizedTrajectory(row.input_ids, (0,) * 20) for row in ROWS]
     config = PretrainConfig(**OPTIMISER, learning_rate=1e-2)
     places = {"start": llama, "out": tmp_path / "out", "work": tmp_path / "work"}
     report = sft.run_pretrain(rows, config=config, seed=7, **places)
@@ -112,7 +116,7 @@ def test_dpo_widens_the_margin_and_reports_each_kind(tmp_path, llama, lora):
 
 
 def test_weights_of_a_kind_that_do_not_learn_do_not_move(tmp_path, llama):
-    silent = [PairRow(pair.kind, pair.chosen, pair.rejected, 0.0, 0.0) for pair in PAIRS]
+    silent = [TokenizedPair(pair.kind, pair.chosen, pair.rejected, 0.0, 0.0) for pair in PAIRS]
     _, out = run_dpo(tmp_path, llama, pairs=silent, config=DPO.model_copy(update={"weight_decay": 0.0}))
     assert all(torch.equal(tensor, tensors(llama)[name]) for name, tensor in tensors(out).items())
 
@@ -144,15 +148,15 @@ def test_the_base_policy_as_reference(tmp_path, llama, other):
 
 
 def test_without_pairs_the_policy_is_the_one_it_started_from(tmp_path, llama):
-    nothing = Row(tuple(range(10)), (0,) * 10)
-    report, out = run_dpo(tmp_path, llama, pairs=[PairRow(PairKind.FAILURE_FAILURE, row(1), nothing, 1.0, 0.0)])
+    nothing = TokenizedTrajectory(tuple(range(10)), (0,) * 10)
+    report, out = run_dpo(tmp_path, llama, pairs=[TokenizedPair(PairKind.FAILURE_FAILURE, row(1), nothing, 1.0, 0.0)])
     assert policy_dir.describe(out) == policy_dir.describe(llama)
     assert (report.steps, report.dropped, report.first_loss) == (0, 1, None)
     assert "no pair to train on (1 of 1 dropped)" in report.note
 
 
 def test_long_rows_are_cut_and_counted(tmp_path, llama):
-    late = Row(tuple(range(5, 45)), (0,) * 35 + (1,) * 5)
+    late = TokenizedTrajectory(tuple(range(5, 45)), (0,) * 35 + (1,) * 5)
     report, _ = run_sft(tmp_path, llama, rows=[*ROWS[:3], row(50, 40), late], context=30)
     assert (report.rows, report.truncated, report.dropped) == (4, 1, 1)
     assert report.tokens == 2 * (3 * 20 + 30)
@@ -189,18 +193,17 @@ def test_bfloat16_files_are_trained_in_float32(tmp_path, llama):
 
 
 def test_narrow_weights_are_refused(tmp_path, llama):
-    trainer = sft.row_trainer(
+    trainer = sft.SupervisedTrainer(
         ROWS,
         [0, 1, 2, 3],
         model=loading.load_model(llama, dtype=torch.bfloat16),
-        tokenizer=loading.load_tokenizer(llama),
         config=SFT,
         lora=None,
         seed=7,
         work=tmp_path,
     )
     with pytest.raises(UserError, match="bfloat16; load the policy in float32"):
-        loop.run(trainer, tmp_path)
+        training.train(trainer, tmp_path)
     with pytest.raises(UserError, match="float32"):
         policy_io.require_full_precision(loading.load_model(llama, dtype=torch.float16))
 

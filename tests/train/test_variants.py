@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 
 from coevolve.config.sections import ObjectiveConfig
-from coevolve.train.losses import OBJECTIVES, Side, objective, pair_losses, turns
+from coevolve.train.losses import OBJECTIVES, TokenLogps, objective, pair_losses, turns
 
 PAIRS, TOKENS = 5, 23
 PARAMETERS = {
@@ -33,7 +33,7 @@ def sigma(x):
 def split(side, pair):
     """The turns of one trajectory."""
     found, before = [], False
-    for policy, reference, acted in zip(side.policy[pair], side.reference[pair], side.actions[pair], strict=True):
+    for policy, reference, acted in zip(side.policy[pair], side.reference[pair], side.action_mask[pair], strict=True):
         if acted and not before:
             found.append([])
         if acted:
@@ -106,7 +106,7 @@ def random_side(seed, shift=0.0):
     policy, reference = -torch.rand((2, PAIRS, TOKENS), generator=generator, dtype=torch.float64) * 3
     actions = torch.rand((PAIRS, TOKENS), generator=generator) < 0.5
     actions[:, 3] = True
-    return Side((policy + shift).requires_grad_(), reference, actions)
+    return TokenLogps((policy + shift).requires_grad_(), reference, actions)
 
 
 def losses_of(name, chosen, rejected, beta, parameters):
@@ -133,7 +133,7 @@ def test_objectives_are_their_equations(name, parameters, beta, shift):
 
 def at_step_0(seed):
     side = random_side(seed)
-    return Side(side.reference.clone().requires_grad_(), side.reference, side.actions)
+    return TokenLogps(side.reference.clone().requires_grad_(), side.reference, side.action_mask)
 
 
 @pytest.mark.parametrize(
@@ -156,15 +156,17 @@ def test_at_step_0_the_loss_is_known(name, value):
 def test_the_chosen_side_is_pulled_up_and_the_rejected_one_down(name):
     chosen, rejected = at_step_0(1), at_step_0(2)
     losses_of(name, chosen, rejected, 0.1, PARAMETERS[name]).loss.sum().backward()
-    assert (chosen.policy.grad[chosen.actions] < 0).all() and (rejected.policy.grad[rejected.actions] > 0).all()
-    assert (chosen.policy.grad[~chosen.actions] == 0).all() and (rejected.policy.grad[~rejected.actions] == 0).all()
+    assert (chosen.policy.grad[chosen.action_mask] < 0).all() and (rejected.policy.grad[rejected.action_mask] > 0).all()
+    assert (chosen.policy.grad[~chosen.action_mask] == 0).all() and (
+        rejected.policy.grad[~rejected.action_mask] == 0
+    ).all()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "ipo"])
 def test_a_wider_margin_is_a_smaller_loss(name):
     def loss(up):
         sides = [random_side(seed) for seed in (1, 2)]
-        chosen = Side(sides[0].policy + up, sides[0].reference, sides[0].actions)
+        chosen = TokenLogps(sides[0].policy + up, sides[0].reference, sides[0].action_mask)
         return losses_of(name, chosen, sides[1], 0.1, {**PARAMETERS[name]}).loss
 
     assert name == "kto" or (loss(0.2) < loss(0.1)).all()
@@ -173,7 +175,7 @@ def test_a_wider_margin_is_a_smaller_loss(name):
 
 def test_ipo_stops_at_its_target():
     sides = [at_step_0(1), at_step_0(2)]
-    chosen = Side(sides[0].policy + 1 / (2 * 0.1), sides[0].reference, sides[0].actions)
+    chosen = TokenLogps(sides[0].policy + 1 / (2 * 0.1), sides[0].reference, sides[0].action_mask)
     assert losses_of("ipo", chosen, sides[1], 0.1, {}).loss.tolist() == pytest.approx([0.0] * PAIRS, abs=1e-18)
 
 
@@ -181,7 +183,7 @@ def test_ipo_stops_at_its_target():
 def test_only_simpo_ignores_the_reference(name):
     def loss(shift):
         chosen, rejected = random_side(1), random_side(2)
-        shifted = Side(chosen.policy, chosen.reference + shift, chosen.actions)
+        shifted = TokenLogps(chosen.policy, chosen.reference + shift, chosen.action_mask)
         return losses_of(name, shifted, rejected, 0.1, PARAMETERS[name]).loss
 
     assert torch.equal(loss(0.0), loss(0.3)) == ObjectiveConfig(name=name, **PARAMETERS[name]).reference_free
@@ -191,7 +193,11 @@ def test_only_simpo_ignores_the_reference(name):
 def test_what_stands_off_the_mask_does_not_matter(name):
     chosen, rejected = random_side(1), random_side(2)
     hidden = [
-        Side(s.policy.masked_fill(~s.actions, math.nan), s.reference.masked_fill(~s.actions, math.nan), s.actions)
+        TokenLogps(
+            s.policy.masked_fill(~s.action_mask, math.nan),
+            s.reference.masked_fill(~s.action_mask, math.nan),
+            s.action_mask,
+        )
         for s in (chosen, rejected)
     ]
     assert torch.equal(
@@ -203,7 +209,9 @@ def test_what_stands_off_the_mask_does_not_matter(name):
 @pytest.mark.parametrize("name", ["dpo_length", "simpo", "ipo"])
 def test_length_normalised_objectives_do_not_see_a_trajectory_said_twice(name):
     chosen, rejected = random_side(1), random_side(2)
-    twice = Side(*(torch.cat([tensor, tensor], dim=1) for tensor in (chosen.policy, chosen.reference, chosen.actions)))
+    twice = TokenLogps(
+        *(torch.cat([tensor, tensor], dim=1) for tensor in (chosen.policy, chosen.reference, chosen.action_mask))
+    )
     once = losses_of(name, chosen, rejected, 0.5, PARAMETERS[name]).loss
     torch.testing.assert_close(losses_of(name, twice, rejected, 0.5, PARAMETERS[name]).loss, once)
 
@@ -218,7 +226,7 @@ def test_turns_are_runs_of_action_tokens():
 def test_dmpo_is_dpo_on_a_single_turn():
     mask = torch.zeros(PAIRS, TOKENS, dtype=torch.bool)
     mask[:, 4:9] = True
-    sides = [Side(side.policy, side.reference, mask) for side in (random_side(1), random_side(2))]
+    sides = [TokenLogps(side.policy, side.reference, mask) for side in (random_side(1), random_side(2))]
     dmpo = losses_of("dmpo", *sides, 0.1, {"discount": 0.5}).loss
     torch.testing.assert_close(dmpo, losses_of("dpo", *sides, 0.1, {}).loss)
 
@@ -227,9 +235,9 @@ def test_dmpo_weighs_early_turns_more():
     chosen, rejected = at_step_0(1), at_step_0(2)
     losses_of("dmpo", chosen, rejected, 0.1, {"discount": 0.7}).loss.sum().backward()
     for pair in range(PAIRS):
-        acted = chosen.actions[pair]
+        acted = chosen.action_mask[pair]
         pull = -chosen.policy.grad[pair][acted]
-        later = turns(chosen.actions)[pair][acted].diff() > 0
+        later = turns(chosen.action_mask)[pair][acted].diff() > 0
         assert (pull.diff()[later] < 0).all() and (pull.diff()[~later].abs() < 1e-15).all()
 
 

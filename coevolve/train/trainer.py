@@ -1,0 +1,248 @@
+"""What supervised and preference training share: the trainer, its settings, progress lines and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import shutil
+import time
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState  # type: ignore[import-untyped]
+from torch import Tensor
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import set_seed
+
+from coevolve import seeds
+from coevolve.config.sections import LoraConfig, Optimiser
+from coevolve.errors import UserError
+from coevolve.train import policy_io, varlen_attention
+from coevolve.train.collate import MicroBatch, PairCollator, TrajectoryCollator, add_tiled_head, token_logps
+
+logger = logging.getLogger(__name__)
+
+SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
+#: Above this many parameters the backward pass recomputes activations: slower, less memory, the same numbers.
+RECOMPUTE_ABOVE = 1_000_000_000
+#: Progress lines per training.
+PROGRESS_LINES = 20
+#: A file in a checkpoint of several processes, written when each has saved its part.
+COMPLETE = "whole"
+
+
+class MaskedTrainer(Trainer):  # type: ignore[misc]
+    """transformers' Trainer over slots, with a loss that is a mean over the global batch.
+
+    `order` is the index of the example in each slot (:func:`coevolve.train.dataset.slot_order`), which `collator`
+    turns into micro-batches. The split into micro-batches and ranks does not change the loss.
+    """
+
+    #: `compute_loss` divides by the items of the global batch; the base class must not divide by micro-batches again.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        model: Any,
+        collator: TrajectoryCollator | PairCollator,
+        order: list[int],
+        *,
+        config: Optimiser,
+        learning_rate: float,
+        lora: LoraConfig | None,
+        seed: int,
+        work: Path,
+    ) -> None:
+        settings = training_settings(config, learning_rate, slots=len(order), model=model, seed=seed, work=work)
+        arguments = full_precision(TrainingArguments(**settings))
+        set_seed(arguments.seed)  # adapters start from random numbers
+        self.tiled_head = uses_tiled_head()
+        self._layout = collator.layout
+        model = self.prepare_forward(model)
+        if lora:
+            model = policy_io.add_adapters(model, lora)
+            if arguments.activation_checkpointing:
+                model.enable_input_require_grads()
+        super().__init__(
+            model=model,
+            args=arguments,
+            data_collator=collator,
+            train_dataset=order,
+            callbacks=[TrainingProgress()],
+        )
+
+    @abstractmethod
+    def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
+        """The sum of the losses of the items in a micro-batch."""
+
+    @abstractmethod
+    def count_items(self, batch: MicroBatch) -> int:
+        """The number of items in a micro-batch, over which the loss is averaged."""
+
+    def prepare_forward(self, model: Any) -> Any:
+        """The model with the attention and the head that `token_logps` needs; `UserError` if it cannot have them."""
+        if self._layout != "padded":
+            varlen_attention.enable(model)
+        if self.tiled_head:
+            add_tiled_head(model)
+        return model
+
+    def token_logps(self, model: Any, batch: MicroBatch) -> Tensor:
+        """Log-probs in nats of the action tokens, [R, W] (:func:`coevolve.train.collate.token_logps`)."""
+        return token_logps(model, batch, tiled=self.tiled_head)
+
+    def compute_loss(
+        self, model: Any, inputs: MicroBatch, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor:
+        """The micro-batch's share of the mean loss over all items of the global batch."""
+        # Gradients are averaged over ranks, and num_items_in_batch counts the items of all of them.
+        loss: Tensor = self.loss_sum(model, inputs) * self.accelerator.num_processes / num_items_in_batch
+        return loss
+
+    def _get_num_items_in_batch(self, batch_samples: list[MicroBatch], device: torch.device) -> Tensor:
+        items = torch.tensor(sum(map(self.count_items, batch_samples)), device=device)
+        total: Tensor = self.accelerator.gather(items).sum()
+        return total
+
+
+class TrainingProgress(TrainerCallback):  # type: ignore[misc]
+    """Logs the progress of a training, and ends it when the loss is not finite."""
+
+    def __init__(self) -> None:
+        self._start: tuple[float, int] = (time.monotonic(), 0)
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Start the clock; a resumed training starts at the step of its checkpoint."""
+        self._start = (time.monotonic(), state.global_step)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Save no checkpoint after the last step: the policy itself is written next."""
+        if state.global_step >= state.max_steps:
+            control.should_save = False
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Mark a checkpoint of several processes as complete once each has saved its part."""
+        if args.world_size > 1:
+            PartialState().wait_for_everyone()
+            if state.is_world_process_zero:
+                (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any) -> None:
+        """Raises `UserError` for a loss or gradient that is not finite, before the step can be saved."""
+        if "loss" not in logs:
+            return
+        step, last = state.global_step, state.max_steps
+        if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
+            raise UserError(
+                f"step {step} of {last}: loss {logs['loss']}, gradient norm {logs.get('grad_norm')};"
+                " lower `learning_rate` or look at the training examples."
+            )
+        if state.is_world_process_zero and (step == last or step % max(1, last // PROGRESS_LINES) == 0):
+            started, first = self._start
+            left = (time.monotonic() - started) / (step - first) * (last - step)
+            logger.info("step %d of %d, loss %.4f, %.0f s left", step, last, logs["loss"], left)
+
+
+def uses_tiled_head() -> bool:
+    """Whether log-probs come from the tiled head: on a GPU, where the logits of long sequences fill the memory."""
+    return torch.cuda.is_available()
+
+
+def training_settings(
+    config: Optimiser, learning_rate: float, *, slots: int, model: Any, seed: int, work: Path
+) -> dict[str, Any]:
+    """Keyword arguments of `TrainingArguments` for one pass over `slots` slots in their order.
+
+    Raises `UserError` if micro-batches over all ranks do not divide the batch.
+    """
+    # The variable that every launcher sets; accelerate reads it only when the arguments exist.
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    micro = min(config.micro_batch, config.batch_size)
+    if config.batch_size % (micro * ranks):
+        product = f"`micro_batch` {micro} times {ranks} devices"
+        raise UserError(f"`batch_size` {config.batch_size} is no multiple of {product}; change one of the two.")
+    steps = slots // config.batch_size
+    cuda = torch.cuda.is_available()
+    return {
+        "output_dir": str(work),
+        "max_steps": steps,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": config.batch_size // (micro * ranks),
+        "train_sampling_strategy": "sequential",
+        "learning_rate": learning_rate,
+        "lr_scheduler_type": SCHEDULES[config.schedule],
+        "warmup_steps": math.ceil(config.warmup * steps),
+        "weight_decay": config.weight_decay,
+        "max_grad_norm": config.max_grad_norm,
+        "optim": "adamw_torch_fused",
+        "bf16": cuda,  # autocast only: weights and optimizer state stay float32
+        "activation_checkpointing": model.num_parameters() > RECOMPUTE_ABOVE,
+        "seed": seeds.derive(seed, "trainer") % 2**32,
+        "save_strategy": "steps",
+        "save_steps": config.save_steps,
+        # With several processes the last may still be saving when the first removes older checkpoints.
+        "save_total_limit": 1 if ranks == 1 else 2,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": cuda,
+        "ddp_find_unused_parameters": False,
+        "ddp_backend": None if cuda or ranks == 1 else "gloo",
+    }
+
+
+def full_precision(args: Any) -> Any:
+    """The arguments, with DeepSpeed and FSDP set to compute in bfloat16 by autocast over float32 weights.
+
+    DeepSpeed's own bfloat16 mode keeps float32 weights internally and returns a rounded model. FSDP's mode rounds what
+    the model returns, log-probs among it.
+    """
+    if args.deepspeed_plugin:
+        autocast = {"enabled": args.bf16, "dtype": "bfloat16"}
+        args.deepspeed_plugin.deepspeed_config |= {"bf16": {"enabled": False}, "torch_autocast": autocast}
+        args.bf16 = False  # transformers refuses arguments that differ from DeepSpeed's configuration
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        float32 = dict.fromkeys(("param_dtype", "reduce_dtype", "output_dtype"), torch.float32)
+        args.fsdp_plugin_args = (args.fsdp_plugin_args or {}) | {"mixed_precision_policy": float32}
+    return args
+
+
+def train(trainer: Trainer, work: Path) -> list[dict[str, float]]:
+    """Train to the last step, from the last complete checkpoint in `work` if there is one; one log entry per step.
+
+    Raises `UserError` for weights narrower than float32, and for a loss that is not finite.
+    """
+    policy_io.require_full_precision(trainer.model)
+    trainer.remove_callback(PrinterCallback)
+    with PartialState().main_process_first():
+        checkpoint = last_checkpoint(work)
+    if checkpoint is not None:
+        logger.info("resuming from %s", checkpoint.name)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    # `epoch` counts passes over the slots, of which there is always one.
+    steps = [entry for entry in trainer.state.log_history if "loss" in entry]
+    return [{name: value for name, value in step.items() if name != "epoch"} for step in steps]
+
+
+def last_checkpoint(work: Path) -> Path | None:
+    """The newest complete checkpoint; removes incomplete ones.
+
+    The trainer writes `trainer_state.json` last, so a checkpoint of one process is complete if that file is whole. A
+    checkpoint of several processes (whose random state files are numbered) must contain the file `COMPLETE`.
+    """
+    complete: dict[int, Path] = {}
+    for checkpoint in work.glob("checkpoint-*"):
+        if (checkpoint / "rng_state_0.pth").exists() and not (checkpoint / COMPLETE).exists():
+            shutil.rmtree(checkpoint)
+            continue
+        try:
+            complete[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+        except (FileNotFoundError, json.JSONDecodeError):
+            shutil.rmtree(checkpoint)
+    return complete[max(complete)] if complete else None

@@ -1,0 +1,56 @@
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, fit_pairs, fit_trajectories, slot_order
+from coevolve.types import PairKind
+
+LONG, SHORT = TokenizedTrajectory((5, 6, 7, 8), (0, 1, 0, 1)), TokenizedTrajectory((9, 8), (0, 1))
+PAIR = TokenizedPair(PairKind.EXPERT_TARGET, LONG, SHORT, 0.5, 0.25)
+
+
+@given(n=st.integers(1, 40), batch=st.integers(1, 10), epochs=st.integers(1, 3), seed=st.integers(0, 9))
+def test_every_epoch_takes_every_row_once(n, batch, epochs, seed):
+    order = slot_order(n, batch, epochs, seed)
+    assert len(order) % batch == 0
+    size = len(order) // epochs
+    passes = [order[start : start + size] for start in range(0, len(order), size)]
+    for one in passes:
+        assert Counter(index for index in one if index != EMPTY_SLOT) == Counter(range(n))
+        assert EMPTY_SLOT not in one[:n]
+    assert order == slot_order(n, batch, epochs, seed)
+
+
+def test_epochs_and_seeds_differ_in_order():
+    order = slot_order(20, 4, 2, seed=1)
+    assert order[:20] != order[20:] and order != slot_order(20, 4, 2, seed=2)
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(0.5, 2), (1, 3), (1.5, 5)])
+def test_fractions_of_epochs(epochs, steps):
+    assert len(slot_order(11, 4, epochs, seed=1)) == steps * 4
+
+
+def test_cutting_is_counted():
+    fitted = fit_trajectories(
+        [LONG, SHORT, TokenizedTrajectory((1, 2, 3, 4), (0, 0, 0, 1)), TokenizedTrajectory((1,), (1,))], context=3
+    )
+    assert fitted.examples == (TokenizedTrajectory((5, 6, 7), (0, 1, 0)), SHORT)
+    assert (fitted.truncated, fitted.dropped) == (1, 2)
+
+
+def test_a_pair_goes_when_one_side_does():
+    silent = TokenizedTrajectory((1, 2, 3, 4), (0, 0, 0, 1))
+    fitted = fit_pairs([PAIR, TokenizedPair(PAIR.kind, SHORT, silent, 1.0, 0.0)], context=3)
+    assert [pair.chosen for pair in fitted.examples] == [TokenizedTrajectory((5, 6, 7), (0, 1, 0))]
+    assert (fitted.truncated, fitted.dropped) == (1, 1)
+
+
+def test_a_cut_pair_knows_the_reference_of_what_is_left():
+    known = TokenizedPair(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-4.0])))
+    (pair,) = fit_pairs([known], context=3).rows
+    assert [side.tolist() for side in pair.reference] == [[-1.0, -2.0], [-4.0]]
