@@ -154,8 +154,8 @@ def measure_row(name: str, setting: Setting) -> Measured:
         scoring, losses = train(name, setting, model, tokenizer, pairs, clock, Path(folder))
     if len(clock.ends) < 2:
         raise SystemExit("benchmarks/train.py: --pairs: give more than one batch.")
-    tokens = sum(pair.tokens for pair in pairs[setting.batch :])  # the first step warms up
-    share = tokens / sum(pair.tokens for pair in pairs)
+    tokens = sum(len(pair) for pair in pairs[setting.batch :])  # the first step warms up
+    share = tokens / sum(len(pair) for pair in pairs)
     on_gpu = torch.cuda.is_available()
     memory = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Measured(name, clock.ends[-1] - clock.ends[0], scoring * share, tokens, losses, memory, parameters)
@@ -258,7 +258,7 @@ def knowing(pairs: Sequence[TokenizedPair], scores: reference_logps.Scores) -> l
     """The pairs with what the reference says of them."""
     found = []
     for pair in pairs:
-        chosen, rejected = scores.of(pair.chosen.input_ids), scores.of(pair.rejected.input_ids)
+        chosen, rejected = scores.lookup(pair.chosen.input_ids), scores.lookup(pair.rejected.input_ids)
         assert chosen is not None and rejected is not None
         found.append(TokenizedPair(pair.kind, pair.chosen, pair.rejected, 1.0, 0.0, (chosen, rejected)))
     return found

@@ -60,8 +60,8 @@ def scored(path, folder):
     rows = reference_logps.without_prefixes(side.input_ids for pair in PAIRS for side in (pair.chosen, pair.rejected))
     reference_logps.write(folder / "scores", rows, reference_logps.score(policy_io.load(path), rows, lambda *_: None))
     scores = reference_logps.read(folder / "scores")
-    known = ((scores.of(pair.chosen.input_ids), scores.of(pair.rejected.input_ids)) for pair in PAIRS)
-    return [replace(pair, reference=sides) for pair, sides in zip(PAIRS, known, strict=True)]
+    known = ((scores.lookup(pair.chosen.input_ids), scores.lookup(pair.rejected.input_ids)) for pair in PAIRS)
+    return [replace(pair, reference_logps=sides) for pair, sides in zip(PAIRS, known, strict=True)]
 
 
 @pytest.fixture

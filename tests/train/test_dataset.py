@@ -52,5 +52,5 @@ def test_a_pair_goes_when_one_side_does():
 
 def test_a_cut_pair_knows_the_reference_of_what_is_left():
     known = TokenizedPair(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-4.0])))
-    (pair,) = fit_pairs([known], context=3).rows
-    assert [side.tolist() for side in pair.reference] == [[-1.0, -2.0], [-4.0]]
+    (pair,) = fit_pairs([known], context=3).examples
+    assert [side.tolist() for side in pair.reference_logps] == [[-1.0, -2.0], [-4.0]]

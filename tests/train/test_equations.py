@@ -169,7 +169,10 @@ def random_pairs(n=7, seed=0):
 def knowing(pairs, path):
     """The pairs with the log-probs of their sides under the policy in `path`."""
     model = load(path)
-    return [replace(pair, reference=(all_logps(model, pair.chosen), all_logps(model, pair.rejected))) for pair in pairs]
+    return [
+        replace(pair, reference_logps=(all_logps(model, pair.chosen), all_logps(model, pair.rejected)))
+        for pair in pairs
+    ]
 
 
 def all_logps(model, row):
@@ -250,9 +253,8 @@ def test_supervised_training_is_equation_5(model, lora, micro, layout, request, 
     assert fitted.truncated > 0
     config = SftConfig(**optimiser(micro, layout=layout), learning_rate=1e-2)
     order = slot_order(7, 4, 1.0, seed=5)
-    tokenizer = loading.load_tokenizer(path)
     trainer = sft.SupervisedTrainer(
-        fitted.examples, order, model=load(path), tokenizer=tokenizer, config=config, lora=lora, seed=5, work=tmp_path
+        fitted.examples, order, model=load(path), config=config, lora=lora, seed=5, work=tmp_path
     )
     steps = observe(trainer, tmp_path)
     assert_equal_gradients(steps, batches_of(fitted.examples, order, 4), load(path, lora), equation_5)

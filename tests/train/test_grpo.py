@@ -78,7 +78,7 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
         rewards = torch.tensor([other.reward for name, other in rows if name == task], dtype=torch.float64)
         advantage = (row.reward - rewards.mean()) / (rewards.std() + 1e-4)
         logits = model(input_ids=torch.tensor([row.input_ids])).logits[0]
-        for k in range(1, row.tokens):
+        for k in range(1, len(row)):
             if row.action_mask[k]:
                 logp = torch.log_softmax(logits[k - 1], dim=-1)[row.input_ids[k]]
                 total, tokens = total - advantage * logp, tokens + 1  # the KL's gradient is 0 at the reference

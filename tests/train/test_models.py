@@ -179,7 +179,7 @@ def share_moved(model, start, folder):
     matrices = {name: tensor for name, tensor in model.state_dict().items() if ".layers." in name and tensor.ndim > 1}
     before = {name: tensor.clone() for name, tensor in matrices.items()}
     trainer = sft.SupervisedTrainer(
-        rows(start), list(range(8)) * 10, model=model, tokenizer=tokenizer("llama2"), lora=None, seed=1, work=folder,
+        rows(start), list(range(8)) * 10, model=model, lora=None, seed=1, work=folder,
         config=SFT.model_copy(update={"learning_rate": 1e-6}),
     )  # fmt: skip
     trainer.train()

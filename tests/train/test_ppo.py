@@ -132,7 +132,7 @@ def plain(model, head, row):
     """(log-prob, value) of each action token of one row, by the model's own full output."""
     output = model(input_ids=torch.tensor([row.input_ids]), output_hidden_states=True)
     found = []
-    for k in range(1, row.tokens):
+    for k in range(1, len(row)):
         if row.action_mask[k]:
             logp = torch.log_softmax(output.logits[0, k - 1], dim=-1)[row.input_ids[k]]
             found.append((logp, head(output.hidden_states[-1][0, k - 1])[0]))
@@ -213,7 +213,7 @@ def test_the_episodes_lie_beside_the_policy(half, tmp_path):
     assert len(episodes) == report.rows == 32
     assert len({episode.policy.sha256 for episode in episodes}) == 2, "one policy an iteration"
     explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
-    assert report.tokens == 3 * sum(explorer.experience(episode).tokens for episode in episodes)
+    assert report.tokens == 3 * sum(len(explorer.experience(episode)) for episode in episodes)
 
 
 @pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
@@ -257,7 +257,7 @@ def test_an_experience_is_what_was_sampled(half, tmp_path):
     assert explorer.experience(episode.model_copy(update={"stop": StopReason.ENV_ERROR})) is None
     assert explorer.experience(episode.model_copy(update={"turns": ()})) is None
     explorer.context = row.prompt + 3
-    assert explorer.experience(episode).tokens == row.prompt + 3 and explorer.experience(episode).truncated
+    assert len(explorer.experience(episode)) == row.prompt + 3 and explorer.experience(episode).truncated
     explorer.context = row.prompt
     assert explorer.experience(episode) is None
 

@@ -92,7 +92,7 @@ def sources(base):
 def test_every_beginning_of_a_row_is_found_and_nothing_else(rows):
     kept = reference_logps.without_prefixes(rows)
     logps = [torch.tensor(row[1:]) for row in kept]
-    scores = reference_logps.Scores([reference_logps._key(row) for row in kept], logps)
+    scores = reference_logps.ReferenceLogps([reference_logps._key(row) for row in kept], logps)
     begins = {tuple(row[:length]) for row in rows for length in range(2, len(row) + 1)}
     for row in begins:
         assert scores.lookup(row).tolist() == list(row[1:])
@@ -113,13 +113,13 @@ def test_a_row_is_scored_as_a_plain_forward_pass_says(family, request, tmp_path)
     assert len(rows) == 2 and told == [(1, 2), (2, 2)]
     reference_logps.write(tmp_path / "scores.safetensors", rows, found)
     read = reference_logps.read(tmp_path / "scores.safetensors")
-    torch.testing.assert_close(read.of([5, 9, 280]), found[0][:2], rtol=0, atol=0)
+    torch.testing.assert_close(read.lookup([5, 9, 280]), found[0][:2], rtol=0, atol=0)
 
 
 def test_no_row_is_a_file_too(tmp_path, llama):
     assert reference_logps.score(policy_io.load(llama), [], print) == []
     reference_logps.write(tmp_path / "scores.safetensors", [], [])
-    assert reference_logps.read(tmp_path / "scores.safetensors").of([1, 2]) is None
+    assert reference_logps.read(tmp_path / "scores.safetensors").lookup([1, 2]) is None
 
 
 @pytest.mark.parametrize("held_to", ["policy", "other"])
@@ -152,7 +152,7 @@ def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_
     pairs, policy = tmp_path / "steps.jsonl", base / "policy/policy.json"
     jsonl.write(pairs, step)
     whole = scored(tmp_path, quirks, policy, "whole", **sources(base))
-    with pytest.raises(RuntimeError, match=f"no row begins as trajectory {step[0].chosen_id} does"):
+    with pytest.raises(RuntimeError, match=f"no sequence starts with the tokens of {step[0].chosen_id}"):
         trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=whole)
     scores = scored(tmp_path, quirks, policy, pairs=pairs)
     notes = trained(tmp_path, quirks, base, "steps", pairs=pairs, scores=scores)
@@ -175,7 +175,7 @@ def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, t
     scores = scored(tmp_path, quirks, **inputs, unlearned=tmp_path / "example.json")
     notes = trained(tmp_path, quirks, base, "trained", pairs=pairs, scores=scores)
     assert notes["first_loss"] == pytest.approx(math.log(2), rel=1e-6)
-    with pytest.raises(RuntimeError, match="no row begins as trajectory"):
+    with pytest.raises(RuntimeError, match="no sequence starts with the tokens of"):
         trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=scored(tmp_path, quirks, name="with", **inputs))
 
 

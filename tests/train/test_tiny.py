@@ -88,10 +88,10 @@ def test_any_text_survives(tmp_path, text):
 
 def test_more_tokens_than_the_text_gives(tmp_path):
     greedy = ARCHITECTURE.model_copy(update={"vocab_size": 2000})
-    with pytest.raises(UserError, match=r"`tiny_model.vocab_size` is 2000, but the text gives only \d+ tokens"):
+    with pytest.raises(UserError, match=r"`tiny.vocab_size` is 2000, but the text gives only \d+ tokens"):
         build(tmp_path, architecture=greedy)
 
 
 def test_fewer_tokens_than_bytes(tmp_path):
-    with pytest.raises(UserError, match=r"`tiny_model.vocab_size` is 100; .* are 261"):
+    with pytest.raises(UserError, match=r"`tiny.vocab_size` is 100; .* are 261"):
         build(tmp_path, architecture=ARCHITECTURE.model_copy(update={"vocab_size": 100}))

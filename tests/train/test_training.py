@@ -163,7 +163,7 @@ def test_long_rows_are_cut_and_counted(tmp_path, llama):
 
 
 def test_nothing_to_learn_from(tmp_path, llama):
-    with pytest.raises(UserError, match="no row with an action token"):
+    with pytest.raises(UserError, match="no trajectory with an action token"):
         run_sft(tmp_path, llama, rows=[])
 
 
