@@ -1,11 +1,12 @@
-"""Messages to token ids and action mask, decided here and nowhere else.
+"""Messages to token ids and action mask. No other module tokenizes conversations.
 
-A chat template is read once, by rendering a conversation of unique marks and cutting the result at them. What stands
-between two marks is a wrapper that is the same in every conversation, so the ids of a conversation are wrapper ids and
-content ids laid end to end, each tokenised on its own, and which of them are the agent's is known by construction.
+A chat template is parsed once: a conversation of unique markers is rendered and split at the markers. The text between
+two markers is a wrapper, which is the same in every conversation. The token ids of a conversation are the concatenated
+ids of wrappers and contents, each tokenized separately, so the action mask is known by construction.
 
-Contents are stripped, as the templates of Llama 2 and others do, and take the form the template gives them in the
-*history*: a turn keeps its ids whatever follows, so the ids of a conversation begin with those of its shorter self.
+Contents are stripped, as the templates of Llama 2 and others do. A turn is always rendered as the template renders
+turns of the history, so its ids do not depend on later turns: the ids of a conversation start with those of each of its
+prefixes.
 """
 
 from __future__ import annotations
@@ -53,14 +54,15 @@ class TokenizedTrajectory:
 class Wrappers:
     """The fixed text of a chat template around its contents.
 
-    A conversation reads `head` user (`ask` `lead` action `end` `end_token` `after` user)* `ask`; with a system message
-    its two wrappers `system` stand around that message in place of `head` (None: the template takes no such message).
-    `ask` is the generation prompt, `lead` what it leaves the policy to say before its action.
+    A conversation is `head` user (`generation_prompt` `lead` action `end` `end_token` `after` user)*
+    `generation_prompt`. If it starts with a system message, the two wrappers `system` around that message replace
+    `head` (None: the template supports no system message). `lead` is text of an assistant turn that is not part of the
+    generation prompt; the policy generates it before its action.
     """
 
     head: str
     system: tuple[str, str] | None
-    ask: str
+    generation_prompt: str
     lead: str
     end: str
     end_token: str
@@ -76,17 +78,20 @@ class Renderer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._text = read_template(tokenizer)
+        self._wrappers = read_template(tokenizer)
         self._content_ids = functools.lru_cache(maxsize=1 << 16)(_encoder(tokenizer, special=False))
         self._wrapper_ids = functools.lru_cache(maxsize=16)(_encoder(tokenizer, special=True))
-        self.end_of_turn: int = tokenizer.convert_tokens_to_ids(self._text.end_token)
+        self.end_of_turn: int = tokenizer.convert_tokens_to_ids(self._wrappers.end_token)
 
     def prompt_ids(self, prompt: Sequence[Message]) -> Ids:
-        """The ids of `prompt` up to where the policy's first action begins."""
+        """The ids of `prompt`, with the generation prompt of the first action."""
         return self.conversation_ids(prompt, ())
 
     def conversation_ids(self, prompt: Sequence[Message], turns: Sequence[Turn]) -> Ids:
-        """The ids of `prompt` and `turns` up to where the next action begins; `turns[:t]` gives a prefix of `turns`."""
+        """The ids of `prompt` and `turns`, with the generation prompt of the next action.
+
+        The result for `turns[:t]` is a prefix of the result for `turns`.
+        """
         pieces = [*self._prompt(prompt)]
         for turn in turns:
             pieces += [self._action(turn.text, turn.token_ids), *self._observation(turn.observation, turn.token_ids)]
@@ -95,10 +100,10 @@ class Renderer:
     def render(
         self, prompt: Sequence[Message], completion: Sequence[Message], token_ids: Sequence[Ids] = ()
     ) -> TokenizedTrajectory:
-        """`prompt` and `completion` (action, observation, ..., action) with the mask of the completion's actions.
+        """`prompt` and `completion` (action, observation, ..., action) as token ids, with the mask of its actions.
 
-        `token_ids` holds the sampled ids of each action, used as they are; where there are none, the action's text is
-        tokenised. A sampled turn that was cut off before its end is closed without loss.
+        `token_ids` holds the sampled ids of each action, which are kept; an action without them is tokenized from its
+        text. If a sampled action was cut off, the end of its turn is added with mask 0.
         """
         _check_roles(completion, first="assistant")
         pieces = [(ids, 0) for ids in self._prompt(prompt)]
@@ -120,71 +125,76 @@ class Renderer:
         return text.strip()
 
     def _prompt(self, prompt: Sequence[Message]) -> Iterator[Ids]:
-        """Segments of the prompt, ending with the first generation prompt."""
+        """Ids of the prompt in pieces, the last of them the first generation prompt."""
         has_system = bool(prompt) and prompt[0].role == "system"
-        head, talk = self._text.head, prompt[has_system:]
+        head, talk = self._wrappers.head, prompt[has_system:]
         _check_roles(talk, first="user")
         if has_system:
-            if self._text.system is None:
-                raise UserError(f"{_name(self._tokenizer)}: its chat template takes no system message; leave it out.")
-            yield from self._segment(self._text.system[0], prompt[0].content)
-            head = self._text.system[1]
+            if self._wrappers.system is None:
+                raise UserError(
+                    f"{_name(self._tokenizer)}: its chat template supports no system message; leave it out."
+                )
+            yield from self._segment(self._wrappers.system[0], prompt[0].content)
+            head = self._wrappers.system[1]
         yield from self._segment(head, talk[0].content)
         for answer, message in zip(talk[1::2], talk[2::2], strict=True):
-            yield self._wrapper_ids(self._text.ask)
+            yield self._wrapper_ids(self._wrappers.generation_prompt)
             yield self._action(answer.content, ())
-            yield from self._segment(self._text.after, message.content)
-        yield self._wrapper_ids(self._text.ask)
+            yield from self._segment(self._wrappers.after, message.content)
+        yield self._wrapper_ids(self._wrappers.generation_prompt)
 
     def _action(self, text: str, sampled: Ids) -> Ids:
-        """An action's ids: those that were sampled, or its text and end of turn tokenised."""
+        """The sampled ids of an action, or the ids of its text and its end-of-turn token."""
         if sampled:
             return sampled
-        return (*self._content_ids(self._text.lead + text.strip() + self._text.end), self.end_of_turn)
+        return (*self._content_ids(self._wrappers.lead + text.strip() + self._wrappers.end), self.end_of_turn)
 
     def _observation(self, text: str, sampled: Ids) -> Iterator[Ids]:
-        """Segments from the end of an action to where the next one begins."""
+        """Ids from the end of an action to the next generation prompt, in pieces."""
         if sampled and sampled[-1] != self.end_of_turn:
-            yield (*self._content_ids(self._text.end), self.end_of_turn)
-        yield from self._segment(self._text.after, text)
-        yield self._wrapper_ids(self._text.ask)
+            yield (*self._content_ids(self._wrappers.end), self.end_of_turn)
+        yield from self._segment(self._wrappers.after, text)
+        yield self._wrapper_ids(self._wrappers.generation_prompt)
 
     def _segment(self, wrapper: str, content: str) -> Iterator[Ids]:
-        """A wrapper and a content; a wrapper's last blanks go with the content, where tokenizers expect them."""
+        """Ids of a wrapper and of a content; trailing spaces of the wrapper are tokenized with the content."""
         fixed = wrapper.rstrip(" ")
         yield self._wrapper_ids(fixed)
         yield self._content_ids(wrapper[len(fixed) :] + content.strip())
 
 
 def read_template(tokenizer: Any) -> Wrappers:
-    """The wrappers of a tokenizer's chat template; raises `UserError` if they are not the same in every turn."""
+    """The wrappers of a tokenizer's chat template; raises `UserError` if they differ between turns."""
     if not tokenizer.chat_template:
-        raise UserError(f"{_name(tokenizer)}: the tokenizer has no chat template; add chat_template.jinja beside it.")
-    try:
-        head, *turns = _cut(tokenizer, system=False)
-    except jinja2.TemplateError as error:
-        raise UserError(f"{_name(tokenizer)}: its chat template refuses a plain conversation ({error}).") from None
-    ask, between, later_ask, later_between, tail = turns
-    if (ask, between) != (later_ask, later_between) or not ask.startswith(tail):
         raise UserError(
-            f"{_name(tokenizer)}: its chat template writes a turn of the history differently from a new one; "
-            "give another chat_template.jinja."
+            f"{_name(tokenizer)}: the tokenizer has no chat template; add a chat_template.jinja to its folder."
         )
-    end, end_token, after = _split_at_end(tokenizer, between)
-    return Wrappers(head, _system_wrappers(tokenizer, turns), tail, ask[len(tail) :], end, end_token, after)
+    try:
+        head, *turns = _split_template(tokenizer, system=False)
+    except jinja2.TemplateError as error:
+        raise UserError(f"{_name(tokenizer)}: its chat template rejects a plain conversation ({error}).") from None
+    before, after, later_before, later_after, generation_prompt = turns
+    if (before, after) != (later_before, later_after) or not before.startswith(generation_prompt):
+        raise UserError(
+            f"{_name(tokenizer)}: its chat template renders a turn of the history differently from a new one; "
+            "use another chat_template.jinja."
+        )
+    lead = before[len(generation_prompt) :]
+    end, end_token, next_turn = _split_at_end(tokenizer, after)
+    return Wrappers(head, _system_wrappers(tokenizer, turns), generation_prompt, lead, end, end_token, next_turn)
 
 
 def _system_wrappers(tokenizer: Any, turns: list[str]) -> tuple[str, str] | None:
-    """What stands before and after a system message; None if the template refuses one, drops it or moves it."""
+    """The text before and after a system message; None if the template rejects, drops or moves it."""
     try:
-        before, after, *rest = _cut(tokenizer, system=True)
+        before, after, *rest = _split_template(tokenizer, system=True)
     except (jinja2.TemplateError, UserError):
         return None
     return (before, after) if rest == turns else None
 
 
-def _cut(tokenizer: Any, *, system: bool) -> list[str]:
-    """The template's text before, between and after the contents of a conversation of three user messages."""
+def _split_template(tokenizer: Any, *, system: bool) -> list[str]:
+    """The text before, between and after the contents of a rendered conversation with three user messages."""
     roles = ["system"] * system + ["user", "assistant", "user", "assistant", "user"]
     marks = [f"mark{index}of{len(roles)}" for index in range(len(roles))]
     messages = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
@@ -192,21 +202,21 @@ def _cut(tokenizer: Any, *, system: bool) -> list[str]:
     pieces = []
     for mark in marks:
         if rest.count(mark) != 1:
-            raise UserError(f"{_name(tokenizer)}: its chat template drops, repeats or reorders messages; give another.")
+            raise UserError(f"{_name(tokenizer)}: its chat template drops, repeats or reorders messages; use another.")
         piece, _, rest = rest.partition(mark)
         pieces.append(piece)
     return [*pieces, rest]
 
 
 def _split_at_end(tokenizer: Any, between: str) -> tuple[str, str, str]:
-    """What follows an action, split around the first special token in it."""
-    found = [token for token in _special_tokens(tokenizer) if token in between]
-    if not found:
+    """The text between two contents before, at and after its first special token, which ends a turn."""
+    special = [token for token in _special_tokens(tokenizer) if token in between]
+    if not special:
         raise UserError(
             f"{_name(tokenizer)}: its chat template ends a turn without a special token; "
-            "give another chat_template.jinja."
+            "use another chat_template.jinja."
         )
-    token = min(found, key=between.index)
+    token = min(special, key=between.index)
     end, _, after = between.partition(token)
     return end, token, after
 
@@ -217,10 +227,10 @@ def _special_tokens(tokenizer: Any) -> list[str]:
 
 
 def _encoder(tokenizer: Any, *, special: bool) -> Callable[[str], Ids]:
-    """Tokenises a piece of text as it is inside a conversation; only with `special` do special tokens in it count.
+    """A function that tokenizes text inside a conversation; it parses special tokens only if `special` is True.
 
-    SentencePiece-like tokenizers put a blank before the text they are given: such text is given behind a line break,
-    which no token of theirs spans, and the line break is cut off again.
+    SentencePiece-like tokenizers prepend a space to their input. Their input gets a line break in front, which none of
+    their tokens spans, and the ids of the line break are removed.
     """
     settings = {"add_special_tokens": False, "split_special_tokens": not special}
     first_piece = tokenizer.convert_ids_to_tokens(tokenizer("a", **settings)["input_ids"])[0]

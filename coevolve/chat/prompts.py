@@ -12,9 +12,10 @@ _MARKER = "Action:"
 def prompt_messages(
     text: str, *, system: str = "", instruction: str = "", example: Sequence[Message] = ()
 ) -> tuple[Message, ...]:
-    """The messages before the first action, the task's `text` last.
+    """The messages before the first action, with the task's `text` as the last one.
 
-    Before it, where they are given: an instruction, acknowledged with `OK`, and an `example` (:func:`demonstration`).
+    Optional messages come before it, in this order: `system`, `instruction` (acknowledged with `OK`), and the few-shot
+    `example` (:func:`demonstration`).
     """
     messages = [*example, Message(role="user", content=text)]
     if instruction:
@@ -26,12 +27,12 @@ def prompt_messages(
 
 
 def demonstration(episode: Trajectory) -> tuple[Message, ...]:
-    """An episode as an example for others: its task, then what was done and what was seen, up to the last action."""
+    """An episode as a few-shot example: its task, then actions and observations up to the last action."""
     return (episode.prompt[-1], *episode.completion)
 
 
 def without_example(prompt: Sequence[Message], example: Sequence[Message]) -> tuple[Message, ...]:
-    """`prompt` without the `example` before its task; as it is where that is not there."""
+    """`prompt` without the few-shot `example` before its task; unchanged if it does not contain the example."""
     start = len(prompt) - 1 - len(example)
     if start < 0 or tuple(prompt[start:-1]) != tuple(example):
         return tuple(prompt)
@@ -39,7 +40,7 @@ def without_example(prompt: Sequence[Message], example: Sequence[Message]) -> tu
 
 
 def write_action(action: str, thought: str = "") -> str:
-    """What a policy says to do `action`; :func:`parse_action` reads it back."""
+    """The text of a turn with `action`, and with `thought` if given; the inverse of :func:`parse_action`."""
     return f"Thought: {thought}\n{_MARKER} {action}" if thought else f"{_MARKER} {action}"
 
 

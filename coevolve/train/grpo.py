@@ -91,7 +91,7 @@ def run_grpo(
     again ends in the same bytes. Raises `UserError` as `run_sft` does, and under more than one process.
     """
     started = time.monotonic()
-    online.require_one_device("GRPO")
+    online.require_single_process("GRPO")
     before = policy_dir.describe(start)
     explorer = Explorer(setup, start, context=context, seed=seed, work=work)
     schedule = online.task_schedule(setup.tasks, config.batch_size // config.group, config.epochs, seed)

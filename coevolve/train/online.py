@@ -204,7 +204,7 @@ def seeded(seed: int, *names: str | int) -> Iterator[None]:
         yield
 
 
-def require_one_device(method: str) -> None:
+def require_single_process(method: str) -> None:
     """Raises `UserError` under a launcher of several processes: episodes are sampled with unsharded weights."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError(f"{method} trains on one device; give its job one GPU, and `lora` for a model that fills it.")

@@ -264,7 +264,7 @@ def run_ppo(
     iteration without any other is skipped. Raises `UserError` as `run_sft` does, and under more than one process.
     """
     started = time.monotonic()
-    online.require_one_device("PPO")
+    online.require_single_process("PPO")
     before = policy_dir.describe(start)
     explorer = Explorer(setup, start, context=context, seed=seed, work=work)
     reference = None if lora else policy_io.load(start)
