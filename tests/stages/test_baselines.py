@@ -13,7 +13,7 @@ from coevolve.policies import loading
 from coevolve.stages import rft_train, rollout, select, sft, steps, train
 from coevolve.storage import jsonl, policy_dir
 from coevolve.types import Drop, PairKind, PreferencePair, Trajectory
-from coevolve.workflow.corpus import rows
+from coevolve.workflow.corpus import tokenize
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_select_writes_experts_and_own_episodes_with_the_ids_that_were_sampled(s
     counts = json.loads((selected / "summary.json").read_text())
     assert counts["own"]["selected"] == len(kept) - len(experts) > 0
     renderer = Renderer(loading.load_tokenizer(files["policy"].parent))
-    for trajectory, row in zip(kept, rows(kept, renderer), strict=True):
+    for trajectory, row in zip(kept, tokenize(kept, renderer), strict=True):
         learned = [token for token, acted in zip(row.input_ids, row.action_mask, strict=True) if acted]
         sampled = [token for turn in trajectory.turns for token in turn.token_ids]
         assert trajectory.agent == "expert" or [t for t in learned if t != renderer.end_of_turn] == [
