@@ -1,7 +1,7 @@
-"""One stage in several processes: the same command once per device, under accelerate, on one node or on many.
+"""A stage on several processes, one per device, started by accelerate's launcher on one node or on several.
 
 With `--processes 8 --launch configs/accelerate/zero3.yaml` the command does not run its stage: it starts itself 8 times
-and waits. The first process writes the result, the others help to compute it.
+and waits. All processes compute the result and rank 0 writes it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from coevolve.errors import UserError
 from coevolve.storage import files
 from coevolve.workflow.stage_table import STAGES
 
-#: What the parent tells its processes, and the command that starts one parent per node tells those parents.
-_FILE, _TOKEN = "COEVOLVE_LAUNCH_FILE", "COEVOLVE_LAUNCH_TOKEN"
-_NODES, _MAIN = "COEVOLVE_LAUNCH_NODES", "COEVOLVE_LAUNCH_MAIN"
-_ON_CPU = "ACCELERATE_USE_CPU"
+#: Set by the launching process for the processes of its node: sha256 of the launch file, identifier of the launch.
+_FILE, _LAUNCH_ID = "COEVOLVE_LAUNCH_FILE", "COEVOLVE_LAUNCH_ID"
+#: Set for the launching process of each node: names of all nodes, and the main node's address.
+_NODES, _MAIN_ADDRESS = "COEVOLVE_LAUNCH_NODES", "COEVOLVE_LAUNCH_MAIN"
+_USE_CPU = "ACCELERATE_USE_CPU"
+_RESUMES = "the same command continues from the last checkpoint"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """`processes` in all, evenly over `nodes`, run as the accelerate config `file` says."""
+    """How to launch: `processes` in all, distributed evenly over `nodes`, with the accelerate config `file`."""
 
     file: Path
     processes: int
@@ -41,42 +43,42 @@ class Launch:
 
     @property
     def per_node(self) -> int:
-        """Processes, and so devices, of one node."""
+        """Processes per node, which is also the number of devices needed there."""
         return self.processes // self.nodes
 
 
 @dataclass(frozen=True)
-class Place:
-    """A process among those that run one stage together: `rank` of `processes`, of which the first writes.
+class LaunchedProcess:
+    """A process of those that run the stage together; rank 0 writes the result.
 
-    `file` is the sha256 of the launch file and `token` the launch's own name; both are empty for a process alone.
+    `file` is the sha256 of the launch file and `launch_id` identifies the launch; both are empty in a single process.
     """
 
     rank: int
-    processes: int
+    world_size: int
     nodes: int
     file: str
-    token: str
+    launch_id: str
 
     @classmethod
-    def here(cls) -> Place:
-        """The place that the launcher gave this process."""
-        given = (("RANK", "0"), ("WORLD_SIZE", "1"), ("GROUP_WORLD_SIZE", "1"))
-        rank, processes, nodes = (int(os.environ.get(name, alone)) for name, alone in given)
-        return cls(rank, processes, nodes, os.environ.get(_FILE, ""), os.environ.get(_TOKEN, ""))
+    def current(cls) -> LaunchedProcess:
+        """Return the current process, from the launcher's environment variables."""
+        variables = (("RANK", "0"), ("WORLD_SIZE", "1"), ("GROUP_WORLD_SIZE", "1"))
+        rank, world_size, nodes = (int(os.environ.get(name, default)) for name, default in variables)
+        return cls(rank, world_size, nodes, os.environ.get(_FILE, ""), os.environ.get(_LAUNCH_ID, ""))
 
     @property
     def note(self) -> dict[str, Any]:
-        """What may move a float; nothing for a process alone."""
-        launched = {"processes": self.processes, "nodes": self.nodes, "file": self.file}
-        return {"launch": launched} if self.processes > 1 else {}
+        """The launch settings that change the order of floating-point sums; empty for a single process."""
+        settings = {"processes": self.world_size, "nodes": self.nodes, "file": self.file}
+        return {"launch": settings} if self.world_size > 1 else {}
 
 
 @contextlib.contextmanager
-def reported() -> Iterator[None]:
-    """Leave an error where the parent finds it, so that what all processes meet is said once, by the parent.
+def errors_to_launcher() -> Iterator[None]:
+    """Write an error to the launcher's error file, so that only the launching process prints it.
 
-    In a process that nothing launched an error is just raised.
+    Without a launcher the error is raised.
     """
     if "TORCHELASTIC_ERROR_FILE" not in os.environ:
         yield
@@ -93,82 +95,80 @@ def reported() -> Iterator[None]:
         raise
 
 
-def launch(asked: Launch, stage: str, arguments: list[str], threads: int) -> None:
-    """Run `coevolve stage <stage> <arguments>` in all processes, to their end; `threads` are a node's.
+def launch(wanted: Launch, stage: str, arguments: list[str], threads: int) -> None:
+    """Run `coevolve stage <stage> <arguments>` in all processes and wait for them; `threads` is the number per node.
 
-    Raises `UserError` with the sentence of the process that failed first, and before anything starts if the launch
-    file, the nodes or the devices are not what was asked for.
+    Raises `UserError` if the launch file, the nodes or the devices do not fit `wanted`, or with the error of the
+    process that failed first.
     """
-    kind = _kind(asked, stage)
+    kind = _kind(wanted, stage)
     command = ["-m", "coevolve", "stage", stage, *arguments]
-    if asked.nodes > 1 and _MAIN not in os.environ:
-        _over_nodes(asked, command)
+    if wanted.nodes > 1 and _MAIN_ADDRESS not in os.environ:
+        _over_nodes(wanted, command)
         return
-    _require_devices(asked, kind)
-    os.environ[_FILE] = files.sha256(asked.file)
-    os.environ.setdefault(_TOKEN, uuid.uuid4().hex)
-    # What argparse reads last counts: each process runs the stage itself, on its share of the threads.
-    own = ["--processes", "1", "--nodes", "1", "--threads", str(max(1, threads // asked.per_node))]
-    _on_this_node(asked, ["--config_file", str(asked.file), *_rendezvous(asked), *command, *own])
+    _require_devices(wanted, kind)
+    os.environ[_FILE] = files.sha256(wanted.file)
+    os.environ.setdefault(_LAUNCH_ID, uuid.uuid4().hex)
+    # argparse takes the last value of an option, so each process runs the stage itself, on its share of the threads.
+    overrides = ["--processes", "1", "--nodes", "1", "--threads", str(max(1, threads // wanted.per_node))]
+    _on_this_node(wanted, ["--config_file", str(wanted.file), *_rendezvous(wanted), *command, *overrides])
 
 
-def _kind(asked: Launch, stage: str) -> str:
-    """How the launch file distributes: MULTI_GPU, DEEPSPEED or FSDP."""
+def _kind(wanted: Launch, stage: str) -> str:
+    """The launch file's distributed type, such as MULTI_GPU, DEEPSPEED or FSDP; raises `UserError` if it cannot run."""
     from accelerate.commands.config.config_args import load_config_from_file  # type: ignore[import-untyped]
 
     if stage not in STAGES or not STAGES[stage].launchable:
-        able = ", ".join(name for name, declared in STAGES.items() if declared.launchable)
-        raise UserError(f"--processes {asked.processes}: `{stage}` runs in one; only {able} divide work.")
-    if not asked.file.is_file():
-        raise UserError(f"--launch {asked.file}: no such file; name one of configs/accelerate/*.yaml.")
-    if asked.processes % asked.nodes:
-        raise UserError(
-            f"--processes {asked.processes} is no multiple of --nodes {asked.nodes}; change one of the two."
-        )
+        launchable = ", ".join(name for name, declared in STAGES.items() if declared.launchable)
+        raise UserError(f"--processes: `{stage}` runs in one process; only {launchable} run in several.")
+    if not wanted.file.is_file():
+        raise UserError(f"--launch {wanted.file}: no such file; name one of configs/accelerate/*.yaml.")
+    if wanted.processes % wanted.nodes:
+        raise UserError(f"--processes {wanted.processes} is not a multiple of --nodes {wanted.nodes}; change one.")
     try:
-        kind = str(load_config_from_file(str(asked.file)).distributed_type.value)
+        kind = str(load_config_from_file(str(wanted.file)).distributed_type.value)
     except (ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise UserError(f"{asked.file}: no config of accelerate ({error}); correct it.") from None
+        raise UserError(f"{wanted.file}: not a config of accelerate ({error}); correct it.") from None
     if kind == "DEEPSPEED" and importlib.util.find_spec("deepspeed") is None:
-        raise UserError(f"{asked.file}: DeepSpeed is not installed; install `coevolve[deepspeed]` or take fsdp.yaml.")
+        raise UserError(f"{wanted.file}: DeepSpeed is not installed; install `coevolve[deepspeed]` or use fsdp.yaml.")
     return kind
 
 
-def _require_devices(asked: Launch, kind: str) -> None:
-    """Raises `UserError` unless each process of this node has a device; on CPUs only if that was asked for."""
+def _require_devices(wanted: Launch, kind: str) -> None:
+    """Raise `UserError` unless this node has a device for each of its processes. ACCELERATE_USE_CPU=1 selects CPUs."""
     import torch
 
     if _on_cpus():
         if kind == "FSDP":
-            raise UserError(f"{asked.file}: FSDP would be DDP without a GPU; take ddp.yaml or zero3.yaml.")
-        if kind == "DEEPSPEED":  # which would stay out of accelerate's CPU mode: hidden GPUs have the same effect
-            del os.environ[_ON_CPU]
+            raise UserError(f"{wanted.file}: FSDP would be DDP without a GPU; use ddp.yaml or zero3.yaml.")
+        if kind == "DEEPSPEED":  # accelerate's CPU mode would switch DeepSpeed off; hidden GPUs have the same effect
+            del os.environ[_USE_CPU]
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         return
-    seen = torch.cuda.device_count()
-    if seen < asked.per_node:
-        where, wanted = os.environ.get("SLURMD_NODENAME", socket.gethostname()), asked.per_node
+    devices = torch.cuda.device_count()
+    if devices < wanted.per_node:
+        node, required = os.environ.get("SLURMD_NODENAME", socket.gethostname()), wanted.per_node
         raise UserError(
-            f"--processes {asked.processes}: {wanted} devices wanted on {where}, {seen} seen; ask the scheduler for"
-            f" {wanted}, or set {_ON_CPU}=1 to run on CPUs."
+            f"--processes {wanted.processes}: {required} devices required on {node}, {devices} visible; request"
+            f" {required} from the scheduler, or set {_USE_CPU}=1 to run on CPUs."
         )
 
 
 def _on_cpus() -> bool:
-    return os.environ.get(_ON_CPU, "").lower() in ("1", "true", "yes")
+    return os.environ.get(_USE_CPU, "").lower() in ("1", "true", "yes")
 
 
-def _rendezvous(asked: Launch) -> list[str]:
-    """Where the processes meet: a free port of this machine, or the main node's address."""
-    processes = ["--num_processes", str(asked.processes), "--num_machines", str(asked.nodes)]
-    if asked.nodes == 1:
+def _rendezvous(wanted: Launch) -> list[str]:
+    """Launcher options for the rendezvous: a free port of this machine, or the main node's address and port."""
+    processes = ["--num_processes", str(wanted.processes), "--num_machines", str(wanted.nodes)]
+    if wanted.nodes == 1:
         return [*processes, "--main_process_port", "0"]
-    host, _, port = os.environ[_MAIN].rpartition(":")
+    host, _, port = os.environ[_MAIN_ADDRESS].rpartition(":")
     rank = os.environ[_NODES].split(",").index(os.environ["SLURMD_NODENAME"])
     return [*processes, "--machine_rank", str(rank), "--main_process_ip", host, "--main_process_port", port]
 
 
-def _on_this_node(asked: Launch, options: list[str]) -> None:
+def _on_this_node(wanted: Launch, options: list[str]) -> None:
     from accelerate.commands.launch import launch_command, launch_command_parser  # type: ignore[import-untyped]
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -176,31 +176,30 @@ def _on_this_node(asked: Launch, options: list[str]) -> None:
     try:
         launch_command(launch_command_parser().parse_args(options))
     except ChildFailedError as error:
-        raise UserError(_sentence(error.failures, asked)) from None
+        raise UserError(_sentence(error.failures, wanted)) from None
     except SignalException as error:
-        raise UserError(f"ended by {error.sigval.name}; the same command goes on from the last checkpoint.") from None
+        raise UserError(f"ended by {error.sigval.name}; {_RESUMES}.") from None
 
 
-def _sentence(failures: Mapping[int, Any], asked: Launch) -> str:
-    """What went wrong first: a sentence for the user, else a killed process, else an exception.
+def _sentence(failures: Mapping[int, Any], wanted: Launch) -> str:
+    """The cause: a `UserError` if there is one, else a killed process, else the earliest exception.
 
-    The processes that lose their partner fail too, within the same second, and some of them by a signal of their own.
+    The other processes fail within the same second because of the first, some of them by a signal.
     """
     rank, failure = min(failures.items(), key=lambda item: (_order(item[1]), item[1].timestamp))
-    text = _text(failure)
-    who = f"process {rank} of {asked.processes}"
+    text, process = _text(failure), f"process {rank} of {wanted.processes}"
     if text.startswith("UserError: "):
         return text.removeprefix("UserError: ")
     if failure.exitcode < 0:
-        again = "the same command goes on from the last checkpoint"
-        return f"{who} was killed by {failure.signal_name()} (out of memory?) and the others ended with it; {again}."
-    return f"{who} failed: {text}; its traceback is above."
+        return f"{process} was killed by {failure.signal_name()} (out of memory?), which ended the others; {_RESUMES}."
+    return f"{process} failed: {text}; its traceback is above."
 
 
 def _order(failure: Any) -> int:
+    """Rank of a failure as the probable cause; 0 is the most probable."""
     if _text(failure).startswith("UserError: "):
         return 0
-    signals = {"SIGKILL": 1, "SIGTERM": 3}  # what nothing does to itself; what the launcher sends to those left over
+    signals = {"SIGKILL": 1, "SIGTERM": 3}  # no process sends itself the first; the launcher sends the second
     return signals.get(failure.signal_name(), 2) if failure.exitcode < 0 else 3
 
 
@@ -208,38 +207,38 @@ def _text(failure: Any) -> str:
     return str(failure.message if isinstance(failure.message, str) else failure.message["message"])
 
 
-def _over_nodes(asked: Launch, arguments: list[str]) -> None:
-    """Start this command once on each node of the Slurm job; the node this process runs on is the main one."""
+def _over_nodes(wanted: Launch, arguments: list[str]) -> None:
+    """Start this command once on each node of the Slurm job; the node of this process is the main node."""
     job, main = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURMD_NODENAME")
     if job is None or main is None or shutil.which("srun") is None:
-        raise UserError(f"--nodes {asked.nodes}: no Slurm job here; start it with sbatch or srun on that many nodes.")
+        raise UserError(f"--nodes {wanted.nodes}: no Slurm job; start it with sbatch or srun on that many nodes.")
     names = _nodes_of(job)
-    if len(names) < asked.nodes:
-        raise UserError(f"--nodes {asked.nodes}: job {job} has {len(names)} ({', '.join(names)}); ask for more nodes.")
-    chosen = [main, *(name for name in names if name != main)][: asked.nodes]
-    own = {_NODES: ",".join(chosen), _MAIN: f"{socket.gethostname()}:{_free_port()}", _TOKEN: uuid.uuid4().hex}
-    command = [*_step(asked, job, chosen), sys.executable, *arguments]
-    status = subprocess.run(command, env={**_outside_steps(), **own}, check=False).returncode
-    if status:
-        sys.exit(2)  # the node that failed has said why
+    if len(names) < wanted.nodes:
+        raise UserError(f"--nodes {wanted.nodes}: job {job} has {len(names)} ({', '.join(names)}); request more.")
+    chosen = [main, *(name for name in names if name != main)][: wanted.nodes]
+    address = f"{socket.gethostname()}:{_free_port()}"
+    variables = {_NODES: ",".join(chosen), _MAIN_ADDRESS: address, _LAUNCH_ID: uuid.uuid4().hex}
+    command = [*_srun(wanted, job, chosen), sys.executable, *arguments]
+    if subprocess.run(command, env={**_job_environment(), **variables}, check=False).returncode:
+        sys.exit(2)  # the failed node has printed the reason
 
 
-def _step(asked: Launch, job: str, nodes: list[str]) -> list[str]:
-    """Srun with one task on each of the nodes, beside whatever step this process is in."""
-    size = [f"--nodes={asked.nodes}", f"--ntasks={asked.nodes}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
-    # Left to itself Slurm gives one node of a step all of its devices and the other a single one.
-    devices = [] if _on_cpus() else [f"--gpus-per-node={asked.per_node}"]
+def _srun(wanted: Launch, job: str, nodes: list[str]) -> list[str]:
+    """The srun command for one task on each node, which shares the nodes with the step of this process."""
+    size = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
+    # Without the option Slurm gives one node of a step all of its devices and the other a single one.
+    devices = [] if _on_cpus() else [f"--gpus-per-node={wanted.per_node}"]
     return ["srun", f"--jobid={job}", "--overlap", "--kill-on-bad-exit=1", *size, *devices]
 
 
-def _outside_steps() -> dict[str, str]:
-    """The environment without what describes this step: its tasks, CPUs and devices are not the next one's."""
+def _job_environment() -> dict[str, str]:
+    """The environment without Slurm's variables of this step: the new step has other tasks, CPUs and devices."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
     return kept | {name: os.environ[name] for name in ("SLURM_JOB_ID", "SLURM_CONF") if name in os.environ}
 
 
 def _nodes_of(job: str) -> list[str]:
-    """Names of the job's nodes, in Slurm's order; asked of Slurm, since a step of one node knows only its own."""
+    """Names of the job's nodes in Slurm's order; the environment variables of a step have the step's nodes only."""
     listed = _slurm("squeue", "--job", job, "--noheader", "--format", "%N")
     return _slurm("scontrol", "show", "hostnames", listed).split()
 
@@ -247,7 +246,7 @@ def _nodes_of(job: str) -> list[str]:
 def _slurm(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UserError(f"{command[0]}: {done.stderr.strip()}; is this a job of that Slurm?")
+        raise UserError(f"{command[0]}: {done.stderr.strip()}; check that the job belongs to this Slurm.")
     return done.stdout.strip()
 
 

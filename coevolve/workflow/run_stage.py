@@ -20,7 +20,7 @@ from coevolve.errors import UserError
 from coevolve.storage import files, provenance
 from coevolve.types import Provenance
 from coevolve.workflow.job import Job
-from coevolve.workflow.launch import Place, reported
+from coevolve.workflow.launch import LaunchedProcess, errors_to_launcher
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES
 
@@ -35,22 +35,22 @@ def execute(
     Work that a killed run left behind under the same fingerprint (config, code, inputs, launch) is taken up again. Of
     several processes the first writes, and it alone; the others take part in what the stage computes together.
     """
-    plan, place = Plan(suite), Place.here()
-    with reported():
+    plan, process = Plan(suite), LaunchedProcess.current()
+    with errors_to_launcher():
         _require(stage, wildcards, inputs)
         hashes = {name: [files.sha256(path) for path in paths] for name, paths in inputs.items()}
         # Checkpoints of one launch are of no use to another: they lie in as many pieces as there were processes.
-        fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, place.note])
+        fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, process.note])
         scratch = out.parent / f".work-{out.name}"
         job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch / fingerprint, threads)
-        if place.rank:
-            _help(job, place)
+        if process.rank:
+            _help(job, process)
             return
         code = plan.code(stage, wildcards)
         with _alone(scratch) as waited:
             # Several processes have begun together, and must end together.
-            if not (waited and place.processes == 1 and _is_made(job, code, hashes, out)):
-                _make(job, place, suite, code, hashes, out)
+            if not (waited and process.world_size == 1 and _is_made(job, code, hashes, out)):
+                _make(job, process, suite, code, hashes, out)
             shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -72,21 +72,21 @@ def _named(job: Job, hashes: dict[str, list[str]]) -> dict[str, str]:
     return {str(path): sha for name in hashes for path, sha in zip(job.inputs[name], hashes[name], strict=True)}
 
 
-def _make(job: Job, place: Place, suite: Suite, code: str, hashes: dict[str, list[str]], out: Path) -> None:
+def _make(job: Job, process: LaunchedProcess, suite: Suite, code: str, hashes: dict[str, list[str]], out: Path) -> None:
     """Run the job's stage and put its result in place."""
     job.work.mkdir(parents=True, exist_ok=True)
-    if place.token:
-        (job.work / place.token).touch()
+    if process.launch_id:
+        (job.work / process.launch_id).touch()
     started, clock = datetime.now(UTC), time.monotonic()
     with files.directory(out) as folder:
-        notes = _run(job, folder) | place.note
+        notes = _run(job, folder) | process.note
         _write_provenance(folder, suite, job, code, hashes, notes, started, time.monotonic() - clock)
 
 
-def _help(job: Job, place: Place) -> None:
+def _help(job: Job, process: LaunchedProcess) -> None:
     """Run the job's stage beside the first process, once that has begun; what this one writes is thrown away."""
     logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process tells of the progress
-    while not (job.work / place.token).exists():
+    while not (job.work / process.launch_id).exists():
         time.sleep(0.1)
     with tempfile.TemporaryDirectory() as nowhere:
         _run(job, Path(nowhere))

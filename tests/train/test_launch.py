@@ -220,10 +220,10 @@ def test_what_every_process_refuses_is_said_once(command, environment, root, tmp
     ("asked", "stage", "sentence"),
     [
         (("absent", 2, 1), "sft", "no such file"),
-        (("ddp", 3, 2), "sft", "is no multiple of --nodes 2"),
-        (("ddp", 2, 1), "rollout", "`rollout` runs in one"),
-        (("ddp", 4, 2), "sft", "no Slurm job here"),
-        (("ddp", 64, 1), "sft", "64 devices wanted"),
+        (("ddp", 3, 2), "sft", "is not a multiple of --nodes 2"),
+        (("ddp", 2, 1), "rollout", "`rollout` runs in one process"),
+        (("ddp", 4, 2), "sft", "no Slurm job"),
+        (("ddp", 64, 1), "sft", "64 devices required"),
     ],
 )
 def test_what_cannot_start_is_one_sentence(asked, stage, sentence, root, monkeypatch):

@@ -57,7 +57,7 @@ def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], 
     found = examine(repo)
     assert {check.status for check in found.values()} == {"ok"}
     assert found["partition"].text == "h100"
-    assert found["GPU"].text == "8 x h100 a node in `h100`"
+    assert found["GPU"].text == "8 x h100 per node in `h100`"
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], 
         (
             {"partition": "h10"},
             "partition",
-            "Slurm has no `h10`; name one of its own in `partition` (cpu, h100, mixed, old).",
+            "Slurm has no `h10`; set `partition` to one of: cpu, h100, mixed, old.",
         ),
-        ({"partition": "old"}, "partition", "`old` takes no jobs"),
-        ({"gpu": "b200"}, "GPU", "no node of `h100` has a `b200`; name in `gpu` what they have (h100 x 8)."),
-        ({"partition": "cpu"}, "GPU", "no node of `cpu` has a `h100`; name in `gpu` what they have (none)."),
-        ({"partition": "mixed"}, "GPU", "asks for 8 on a node, those of `mixed` have a100 x 8, h100 x 4"),
+        ({"partition": "old"}, "partition", "`old` is not up"),
+        ({"gpu": "b200"}, "GPU", "no node of `h100` has a `b200`; set `gpu` to a type that they have (h100 x 8)."),
+        ({"partition": "cpu"}, "GPU", "no node of `cpu` has a `h100`; set `gpu` to a type that they have (none)."),
+        ({"partition": "mixed"}, "GPU", "requests 8 per node, those of `mixed` have a100 x 8, h100 x 4"),
     ],
     ids=["no partition", "closed", "no type", "no GPU", "too few"],
 )
@@ -91,7 +91,7 @@ def test_a_gpu_of_any_type(repo: Path, fake_slurm: Callable[[str], None]) -> Non
 
 def test_a_cluster_without_a_default_partition(repo: Path, fake_slurm: Callable[[str], None]) -> None:
     fake_slurm("printf 'a|up|gpu:h100:8\\n'")
-    assert "Slurm has no default partition; name one of its own in `partition` (a)" in examine(repo)["partition"].text
+    assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
 
 
 def test_a_slurm_that_does_not_answer(
@@ -99,7 +99,7 @@ def test_a_slurm_that_does_not_answer(
 ) -> None:
     fake_slurm("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
     assert "Unable to contact slurm controller" in examine(repo)["Slurm"].text
-    monkeypatch.setattr(slurm, "SECONDS", 0.5)
+    monkeypatch.setattr(slurm, "TIMEOUT_SECONDS", 0.5)
     fake_slurm("exec sleep 30")
     assert "timed out" in examine(repo)["Slurm"].text
 
@@ -107,7 +107,7 @@ def test_a_slurm_that_does_not_answer(
 def test_no_slurm(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(examine(repo)) == ["Slurm"]
-    assert "no sbatch, sinfo, squeue, scancel on PATH" in examine(repo)["Slurm"].text
+    assert "sbatch, sinfo, squeue, scancel not on PATH" in examine(repo)["Slurm"].text
 
 
 def test_a_launch_file_that_is_not_there(repo: Path) -> None:
