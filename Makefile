@@ -4,6 +4,10 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 SHELL := /bin/bash
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Each job is a process of its own: without cached bytecode it compiles the kit again.
+export PYTHONDONTWRITEBYTECODE :=
+# What `time` prints: wall and CPU minutes.
+export TIMEFORMAT := %lR wall, %lU + %lS CPU
 
 .PHONY: help setup smoke smoke-methods micro micro-methods gold test test-slow test-slurm images lint lock clean
 
@@ -21,7 +25,7 @@ $(STAMP): pyproject.toml requirements.lock envs_setup/mysql.sh
 	touch $@
 
 smoke: setup ## the whole paper in miniature: set-up, training, evaluation, Table 1
-	snakemake --profile smoke
+	time snakemake --profile smoke
 	coevolve view --suite smoke
 	@cat results/smoke/paper/table1.md results/smoke/paper/summary.md
 
@@ -37,8 +41,8 @@ micro-methods: setup ## every method with five seeds, on WebShop
 	snakemake --profile smoke --config suite=micro_methods
 	@cat results/micro_methods/paper/table1.md results/micro_methods/paper/summary.md
 
-test: setup ## all tests but the slow ones
-	pytest -n 2 --dist loadfile -m "not slow"
+test: setup ## all tests but the slow ones; prints the ten slowest
+	time pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
 
 test-slow: setup ## the slow tests only
 	pytest -m slow --ignore tests/slurm
@@ -49,7 +53,7 @@ test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong t
 images: setup ## build the container images and name them in containers/images.lock (needs Apptainer)
 	python containers/build.py
 
-lint: setup ## the laws that need no run
+lint: setup ## what needs no run: ruff, formatting, types, import layers
 	ruff check && ruff format --check && mypy && lint-imports
 
 lock: setup ## write requirements.lock from the environment

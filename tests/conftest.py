@@ -1,10 +1,34 @@
-"""Where things are."""
+"""Where things are, and in what order they are tested."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+# Tests run side by side, on policies too small for a second thread; PyTorch reads it when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).parents[1]
+#: The files that take longest, the longest first: begun last, one of them would keep one process busy and others idle.
+LONGEST = (
+    "dag/test_dag.py",
+    "train/test_grpo.py",
+    "docs/test_environment_page.py",
+    "docs/test_model_page.py",
+    "envs/test_workers.py",
+    "envs/sciworld/test_orphans.py",
+    "envs/sciworld/test_sciworld.py",
+    "invariant/test_curves.py",
+    "stages/test_bad_input.py",
+    "assets/test_hub.py",
+    "train/test_equations.py",
+    "train/test_training.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {ROOT / "tests" / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 `OPENAI_BASE_URL` (default: OpenAI's) and `OPENAI_API_KEY` are environment variables; the key is sent with requests and
 never written. OpenAI's client retries connection errors, time-outs, 408, 409, 429 and 5xx after the server's
-`Retry-After`, or with exponential backoff.
+`Retry-After`, or with exponential backoff. It takes most of a second to import, so only what calls it imports it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-import openai
-from openai.types.chat import ChatCompletion
 from pydantic import ValidationError
 
 from coevolve import seeds
@@ -28,6 +26,10 @@ from coevolve.policies.base import Completion, Conversation
 from coevolve.storage.jsonl import Journal
 from coevolve.storage.policy_dir import REF_NAME
 from coevolve.types import Message, PolicyRef, Record, Sampling
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types.chat import ChatCompletion
 
 LengthKey = Literal["max_tokens", "max_completion_tokens"]
 
@@ -63,6 +65,8 @@ class OpenAIPolicy:
     """
 
     def __init__(self, model: str, settings: EndpointSettings, *, context: int, journal: Journal[Usage]) -> None:
+        import openai
+
         self.ref = endpoint_ref(model)
         self._model, self._settings, self._context = model, settings, context
         self._journal, self._journal_lock = journal, threading.Lock()
@@ -77,6 +81,9 @@ class OpenAIPolicy:
         """Does nothing: the endpoint keeps no conversations."""
 
     def _complete(self, conversation: Conversation, sampling: Sampling) -> Completion:
+        import openai
+        from openai.types.chat import ChatCompletion
+
         response: object = None
         try:
             response = self._client.chat.completions.create(**self._request(conversation, sampling))
@@ -189,6 +196,8 @@ def _messages(conversation: Conversation) -> Iterator[Message]:
 
 def _too_long(error: openai.OpenAIError) -> bool:
     """Whether the conversation exceeds the model's context: by OpenAI's error code, or by other servers' message."""
+    import openai
+
     if not isinstance(error, openai.BadRequestError):
         return False
     return error.code == "context_length_exceeded" or "context length" in str(error).lower()
