@@ -64,7 +64,7 @@ def test_a_suite_runs_without_a_route_once_its_model_was_fetched(repo: Path, tmp
     with serving(published) as server:
         network = environment(repo) | {"HF_ENDPOINT": server.url}
         subprocess.run([*SNAKEMAKE, "--until", "download", "snapshot"], cwd=repo, env=network, check=True)
-        assert ("GET", LISTING) in server.asked
+        assert ("GET", LISTING) in server.requests
     checked = coevolve(repo, *verify)
     assert checked.returncode == 0, checked.stdout
     assert not (repo / "results/airgap/paper").exists()
@@ -87,10 +87,10 @@ def test_stages_keep_libraries_off_the_network_and_only_downloads_may_ask_it(roo
     )
     set_by_the_kit = ("HF_", "TRANSFORMERS_", "DO_NOT_TRACK")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(set_by_the_kit)}
-    said: dict[str, str] = {}
+    offline: dict[str, str] = {}
     for stage, on in (("data", "env=sciworld"), ("download", "source=no_such")):
         arguments = ["stage", stage, "--suite", "smoke", "--out", str(tmp_path / stage), "--on", on, "x=nowhere"]
         script = look.replace("ARGUMENTS", repr(arguments))
         done = subprocess.run([sys.executable, "-c", script], cwd=root, env=clean, capture_output=True, text=True)
-        said[stage] = done.stdout.strip()
-    assert said == {"data": "True True", "download": "False False"}
+        offline[stage] = done.stdout.strip()
+    assert offline == {"data": "True True", "download": "False False"}

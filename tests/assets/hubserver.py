@@ -48,7 +48,7 @@ class Hub(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         self.faults: dict[str, list[Fault]] = {}
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.tokens: set[str | None] = set()
 
     @property
@@ -89,7 +89,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             known = path.startswith((f"/api/models/{REPO}/", f"/{REPO}/"))
             self.answer(404, b"", {"X-Error-Code": "RevisionNotFound" if known else "RepoNotFound"})
             return
-        self.server.asked.append((self.command, name))
+        self.server.requests.append((self.command, name))
         faults = self.server.faults.get(name, [])
         if faults and (self.command == "GET" or name == LISTING):
             faults.pop(0)(self, content)

@@ -57,16 +57,16 @@ class Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
     answers: list[Answer]
-    asked = 0
+    requests = 0
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        self.server.asked += 1
+        self.server.requests += 1
         answers = self.server.answers
-        answers[min(self.server.asked, len(answers)) - 1](self)
+        answers[min(self.server.requests, len(answers)) - 1](self)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -109,7 +109,7 @@ def test_what_may_pass_is_tried_again(server: Server, tmp_path: Path, first: Ans
     path = tmp_path / "file.bin"
     attempt(from_url(server, first, send(BODY)), path)
     assert path.read_bytes() == BODY
-    assert server.asked == 2
+    assert server.requests == 2
 
 
 def test_a_server_is_given_the_pause_it_asks_for(server: Server, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_server_is_given_the_pause_it_asks_for(server: Server, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("answer", "asked", "words"),
+    ("answer", "requests", "words"),
     [
         (refuse(403), 1, "403 Forbidden"),
         (CHANGED, 1, f"sha256 {sha256(BODY[:-1] + b'x')}, not {sha256(BODY)}"),
@@ -130,7 +130,7 @@ def test_a_server_is_given_the_pause_it_asks_for(server: Server, tmp_path: Path)
     ids=["forbidden", "changed", "cut", "stalled", "broken"],
 )
 def test_a_failure_is_one_sentence_and_leaves_nothing(
-    server: Server, tmp_path: Path, answer: Answer, asked: int, words: str
+    server: Server, tmp_path: Path, answer: Answer, requests: int, words: str
 ) -> None:
     path = tmp_path / "file.bin"
     source = from_url(server, answer)
@@ -139,7 +139,7 @@ def test_a_failure_is_one_sentence_and_leaves_nothing(
     for part in (str(path), str(source.url), words, "COEVOLVE_MIRROR"):
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert server.asked == asked
+    assert server.requests == requests
     assert list(tmp_path.iterdir()) == []
 
 
@@ -156,7 +156,7 @@ def test_a_mirror_comes_before_the_web(server: Server, tmp_path: Path) -> None:
     (tmp_path / "mirror/file.bin").write_bytes(BODY)
     attempt(from_url(server, refuse(403)), tmp_path / "file.bin", tmp_path / "mirror")
     assert (tmp_path / "file.bin").read_bytes() == BODY
-    assert server.asked == 0
+    assert server.requests == 0
 
 
 def test_a_mirror_without_the_right_file_is_passed_over_and_named(server: Server, tmp_path: Path) -> None:

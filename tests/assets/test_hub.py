@@ -21,7 +21,7 @@ from coevolve.policies import loading
 from coevolve.storage import files, policy_dir
 
 WEIGHTS = "model.safetensors"
-PLACE = f"models/owner--tiny/{REVISION}"
+MIRRORED = f"models/owner--tiny/{REVISION}"
 
 
 @pytest.fixture(scope="session")
@@ -52,9 +52,9 @@ def fetch(tmp_path: Path, mirror: Path | None = None, repo: str = REPO, revision
     return hub.fetch(repo, revision, out, work, mirror, stall_seconds=0.5, pause_seconds=0.01)
 
 
-def refused(tmp_path: Path, *needles: str, **asked: object) -> None:
+def refused(tmp_path: Path, *needles: str, **options: object) -> None:
     with pytest.raises(UserError) as caught:
-        fetch(tmp_path, **asked)  # type: ignore[arg-type]
+        fetch(tmp_path, **options)  # type: ignore[arg-type]
     sentence = str(caught.value)
     for needle in (*needles, "models/owner--", "COEVOLVE_MIRROR"):
         assert needle in sentence, sentence
@@ -85,7 +85,7 @@ def test_what_may_pass_is_tried_again(server: Hub, tiny: Path, tmp_path: Path, n
     server.faults[name] = [fault]
     fetch(tmp_path)
     assert (tmp_path / "out" / name).read_bytes() == (tiny / name).read_bytes()
-    assert server.asked.count(("GET", name)) == 2
+    assert server.requests.count(("GET", name)) == 2
 
 
 def test_a_cut_download_goes_on_where_it_ended(
@@ -108,7 +108,7 @@ def test_a_cut_download_goes_on_where_it_ended(
 def test_a_listing_that_does_not_come_is_given_up(server: Hub, tmp_path: Path, fault: Fault) -> None:
     server.faults[LISTING] = [fault] * ATTEMPTS
     refused(tmp_path, f"{ATTEMPTS} times")
-    assert [name for _, name in server.asked] == [LISTING] * ATTEMPTS
+    assert [name for _, name in server.requests] == [LISTING] * ATTEMPTS
 
 
 def test_bytes_that_stay_wrong_are_given_up_and_not_kept(server: Hub, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_bytes_that_stay_wrong_are_given_up_and_not_kept(server: Hub, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "text"),
     [
         (refuse(401, X_Error_Code="GatedRepo"), "401 Unauthorized"),
         (refuse(403, X_Error_Code="GatedRepo"), "403 Forbidden"),
@@ -129,10 +129,10 @@ def test_bytes_that_stay_wrong_are_given_up_and_not_kept(server: Hub, tmp_path: 
 )
 @pytest.mark.parametrize("where", [LISTING, "config.json"])
 def test_a_gate_says_where_to_accept_the_licence(
-    server: Hub, tmp_path: Path, where: str, fault: Fault, said: str
+    server: Hub, tmp_path: Path, where: str, fault: Fault, text: str
 ) -> None:
     server.faults[where] = [fault]
-    refused(tmp_path, said, f"accept the licence at {server.url}/{REPO}", "HF_TOKEN", "correct `hub`")
+    refused(tmp_path, text, f"accept the licence at {server.url}/{REPO}", "HF_TOKEN", "correct `hub`")
 
 
 def test_an_unknown_model_or_commit_is_named(server: Hub, tmp_path: Path) -> None:
@@ -173,29 +173,29 @@ def test_only_hf_token_is_sent(server: Hub, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_mirror_comes_before_the_hub(server: Hub, tiny: Path, tmp_path: Path) -> None:
-    place = filled(tmp_path / "mirror" / PLACE, tiny)
+    folder = filled(tmp_path / "mirror" / MIRRORED, tiny)
     manifest = fetch(tmp_path, tmp_path / "mirror")
-    assert server.asked == []
-    assert (tmp_path / "out" / WEIGHTS).samefile(place / WEIGHTS)
+    assert server.requests == []
+    assert (tmp_path / "out" / WEIGHTS).samefile(folder / WEIGHTS)
     assert "pytorch_model.bin" not in {file.name for file in manifest.files}
 
 
 def test_a_mirror_with_a_changed_file_is_refused(server: Hub, tiny: Path, tmp_path: Path) -> None:
     fetch(tmp_path)
-    place = tmp_path / "mirror" / PLACE
-    place.parent.mkdir(parents=True)
-    (tmp_path / "out").rename(place)
-    flip(place / WEIGHTS)
+    folder = tmp_path / "mirror" / MIRRORED
+    folder.parent.mkdir(parents=True)
+    (tmp_path / "out").rename(folder)
+    flip(folder / WEIGHTS)
     with pytest.raises(UserError, match=rf"{WEIGHTS}: sha256 is \w+, but \w+ in manifest.json; fetch the model again"):
         fetch(tmp_path, tmp_path / "mirror")
 
 
 def test_a_mirror_with_a_missing_shard_is_refused(server: Hub, tiny: Path, tmp_path: Path) -> None:
-    place = filled(tmp_path / "mirror" / PLACE, tiny)
-    (place / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-2.safetensors"}}')
+    folder = filled(tmp_path / "mirror" / MIRRORED, tiny)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-2.safetensors"}}')
     refused(tmp_path, "model-2.safetensors", "missing", mirror=tmp_path / "mirror")
-    (place / "model.safetensors.index.json").unlink()
-    (place / WEIGHTS).unlink()
+    (folder / "model.safetensors.index.json").unlink()
+    (folder / WEIGHTS).unlink()
     refused(tmp_path, "*.safetensors", mirror=tmp_path / "mirror")
 
 
@@ -217,12 +217,12 @@ def test_a_manifest_finds_what_is_missing_short_or_changed(server: Hub, tmp_path
         hub.verify(path)
 
 
-def filled(place: Path, tiny: Path) -> Path:
+def filled(folder: Path, tiny: Path) -> Path:
     """A folder that someone filled by hand: all files, no manifest."""
-    place.mkdir(parents=True)
+    folder.mkdir(parents=True)
     for path in tiny.iterdir():
-        (place / path.name).write_bytes(path.read_bytes())
-    return place
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
 
 
 def flip(path: Path) -> None:

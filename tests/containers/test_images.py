@@ -73,8 +73,8 @@ def test_dockerfiles_stay_in_the_common_subset_and_end_without_root(path):
 def test_there_is_no_secret_and_pip_goes_by_the_lock(path, root):
     text = path.read_text()
     assert not re.search(r"password|secret|token\b|api_key|https?://", text, re.IGNORECASE)
-    own = path.with_name("requirements.lock")
-    lock = (own if own.exists() else root / "requirements.lock").relative_to(root)
+    own_lock = path.with_name("requirements.lock")
+    lock = (own_lock if own_lock.exists() else root / "requirements.lock").relative_to(root)
     locked = {line.split("==")[0].lower() for line in (root / lock).read_text().splitlines()}
     installs = re.findall(r"pip install ([^&\n]*)", text)
     assert installs
@@ -95,9 +95,9 @@ def built(tmp_path, root):
     """A lock with every image of the repository in it; the files hold little."""
     lock = tmp_path / "images.lock"
     for image in images.load_recipes(root / images.RECIPES).images:
-        made = tmp_path / f".{image}.sif"
-        made.write_text(image)
-        images.add(image, made, "c" * 40, BASE, lock)
+        built_file = tmp_path / f".{image}.sif"
+        built_file.write_text(image)
+        images.add(image, built_file, "c" * 40, BASE, lock)
     return lock
 
 
@@ -111,9 +111,9 @@ def test_a_built_image_is_named_by_its_digest_and_found_by_its_stages(built, roo
 
 def test_a_rebuilt_image_replaces_its_entry_and_spares_the_file(built, root, tmp_path):
     old = images.named(IMAGES, built)["train"]
-    made = tmp_path / "new.sif"
-    made.write_text("another")
-    images.add("train", made, "d" * 40, BASE, built)
+    built_file = tmp_path / "new.sif"
+    built_file.write_text("another")
+    images.add("train", built_file, "d" * 40, BASE, built)
     new = images.named(IMAGES, built)
     assert new["train"].file != old.file and old.file.exists()
     assert new["sample"].file.read_text() == "sample"
@@ -153,14 +153,14 @@ def test_a_changed_byte_is_found(built, root):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "sentence"),
     [("sha256", "1" * 64, "does not end with"), ("sha256", "short", "sha256"), ("digest", "x", "digest")],
 )
-def test_a_lock_edited_by_hand_is_refused(built, root, key, value, said):
+def test_a_lock_edited_by_hand_is_refused(built, root, key, value, sentence):
     entries = yaml.safe_load(built.read_text())
     entries["images"]["train"][key] = value
     built.write_text(yaml.safe_dump(entries))
-    assert said in refusal(built)
+    assert sentence in refusal(built)
 
 
 def test_stages_are_not_listed_in_the_images(tmp_path, root):
@@ -173,11 +173,11 @@ def test_stages_are_not_listed_in_the_images(tmp_path, root):
         images.load_recipes(twice)
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(["nonsense"], "no image `nonsense`"), (["mysql"], "not on PATH")])
-def test_a_build_that_cannot_start_is_one_sentence(root, arguments, said):
+@pytest.mark.parametrize(("arguments", "sentence"), [(["nonsense"], "no image `nonsense`"), (["mysql"], "not on PATH")])
+def test_a_build_that_cannot_start_is_one_sentence(root, arguments, sentence):
     done = build(root, *arguments, PATH="")
     assert done.returncode != 0
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert sentence in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

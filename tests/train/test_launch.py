@@ -36,7 +36,7 @@ VARIANTS = {
 WORDS = ["look", "around", "open", "the", "door", "to", "kitchen", "pick", "up", "red", "apple", "focus", "box"]
 SETTINGS = {"epochs": 2, "batch_size": 4, "micro_batch": 1, "save_steps": 2, "max_grad_norm": 0.5, "warmup": 0.1}
 RATES = {"sft": "sft.learning_rate=0.002", "train": "dpo.learning_rate=[0.0005]"}
-PLACES = {"sft": "base/seed0", "train": "coevolve/seed0/iter1"}
+BRANCHES = {"sft": "base/seed0", "train": "coevolve/seed0/iter1"}
 
 
 def words(number, count):
@@ -44,8 +44,8 @@ def words(number, count):
 
 
 def conversation(number, count):
-    said = [Message(role="assistant", content=words(number + k, count)) for k in range(2)]
-    return (said[0], Message(role="user", content=words(number + 2, 5)), said[1])
+    actions = [Message(role="assistant", content=words(number + k, count)) for k in range(2)]
+    return (actions[0], Message(role="user", content=words(number + 2, 5)), actions[1])
 
 
 def trajectory(number):
@@ -84,7 +84,7 @@ def inputs(tmp_path_factory):
     jsonl.write(home / "sft.jsonl", [trajectory(number) for number in range(9)])
     jsonl.write(home / "pairs.jsonl", [pair(number) for number in range(9)])
     renderer = Renderer(loading.load_tokenizer(home / "policy"))
-    sides = [(one.prompt, side) for one in map(pair, range(9)) for side in (one.chosen, one.rejected)]
+    sides = [(each.prompt, side) for each in map(pair, range(9)) for side in (each.chosen, each.rejected)]
     rows = reference_logps.without_prefixes(renderer.render(*side).input_ids for side in sides)
     scores = reference_logps.score(policy_io.load(home / "policy"), rows, lambda done, total: None)
     reference_logps.write(home / "scores.safetensors", rows, scores)
@@ -106,7 +106,7 @@ def command(inputs, root):
         given = [f"{section}.{key}={value}" for key, value in SETTINGS.items()]
         given += [RATES[stage], "dpo.beta=[0.1]", "models.tiny.context=96", *settings]
         options = [part for setting in given for part in ("--set", setting)]
-        on = {"model": "tiny", "env": "sciworld", "branch": PLACES[stage], "agent": "target"}
+        on = {"model": "tiny", "env": "sciworld", "branch": BRANCHES[stage], "agent": "target"}
         options += [part for item in on.items() for part in ("--on", "=".join(item))]
         config = ["--suite", str(root / "configs/smoke.yaml")]
         on_the_fly = "dpo.precompute_reference=false" in settings
@@ -183,9 +183,9 @@ def test_one_killed_process_ends_all_and_the_next_run_goes_on(kind, command, env
             time.sleep(0.01)
         ranks = [child for child in psutil.Process(parent.pid).children() if "--threads" in child.cmdline()]
         next(child for child in ranks if child.environ()["RANK"] == "1").send_signal(signal.SIGKILL)
-        said = parent.stderr.read()
-    assert parent.returncode == 2, said
-    assert said.count("coevolve: ") == 1 and "killed by SIGKILL" in said.splitlines()[-1]
+        stderr = parent.stderr.read()
+    assert parent.returncode == 2, stderr
+    assert stderr.count("coevolve: ") == 1 and "killed by SIGKILL" in stderr.splitlines()[-1]
     assert not [child for child in ranks if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     assert not (tmp_path / "out").exists()
     # DeepSpeed's own folders: it is really there, on CPUs too.
@@ -203,8 +203,8 @@ def test_one_killed_process_ends_all_and_the_next_run_goes_on(kind, command, env
 def test_a_killed_process_is_named_before_a_partner_that_aborts(root, tmp_path):
     codes = {0: -signal.SIGABRT, 1: -signal.SIGKILL}
     failures = {rank: ProcessFailure(rank, 1, code, str(tmp_path / "none")) for rank, code in codes.items()}
-    asked = Launch(root / "configs/accelerate/ddp.yaml", 2, 1)
-    assert launch._sentence(failures, asked).startswith("process 1 of 2 was killed by SIGKILL")
+    settings = Launch(root / "configs/accelerate/ddp.yaml", 2, 1)
+    assert launch._sentence(failures, settings).startswith("process 1 of 2 was killed by SIGKILL")
 
 
 @pytest.mark.slow
@@ -217,7 +217,7 @@ def test_what_every_process_refuses_is_said_once(command, environment, root, tmp
 
 
 @pytest.mark.parametrize(
-    ("asked", "stage", "sentence"),
+    ("settings", "stage", "sentence"),
     [
         (("absent", 2, 1), "sft", "no such file"),
         (("ddp", 3, 2), "sft", "is not a multiple of --nodes 2"),
@@ -226,10 +226,10 @@ def test_what_every_process_refuses_is_said_once(command, environment, root, tmp
         (("ddp", 64, 1), "sft", "64 devices required"),
     ],
 )
-def test_what_cannot_start_is_one_sentence(asked, stage, sentence, root, monkeypatch):
+def test_what_cannot_start_is_one_sentence(settings, stage, sentence, root, monkeypatch):
     for name in ("ACCELERATE_USE_CPU", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-    kind, processes, nodes = asked
+    kind, processes, nodes = settings
     with pytest.raises(UserError, match=sentence):
         launch.launch(Launch(root / f"configs/accelerate/{kind}.yaml", processes, nodes), stage, [], threads=1)
 
