@@ -14,7 +14,7 @@ from snakemake.settings.types import DeploymentMethod
 
 from coevolve.assets import images
 from coevolve.config.machine import machine_file
-from coevolve.config.suite import dotted, load_suite
+from coevolve.config.suite import as_overrides, load_suite
 from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock
 from coevolve.workflow.plan import Plan
@@ -24,7 +24,7 @@ from coevolve.workflow.targets import targets
 min_version("9.0")
 
 SUITE = config.get("suite", "paper")
-OVERRIDES = dotted({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
+OVERRIDES = as_overrides({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
 MACHINE_FILE = str(machine_file(config.get("machine", "h100")))
 MACHINE = load_machine(MACHINE_FILE)
 PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
@@ -74,7 +74,7 @@ for stage in STAGES:
     rule:
         name:
             stage
-        localrule: MACHINE.needs(stage).local
+        localrule: MACHINE.job_resources(stage).local
         input:
             unpack(inputs(stage)),
         output:
@@ -83,9 +83,9 @@ for stage in STAGES:
             PLAN.log(stage),
         params:
             **params(stage),
-        threads: MACHINE.needs(stage).cpus
+        threads: MACHINE.job_resources(stage).cpus
         resources:
-            **MACHINE.resources(stage),
+            **MACHINE.snakemake_resources(stage),
         container:
             str(IMAGES[STAGES[stage].image].file) if STAGES[stage].image in IMAGES else None
         shell:

@@ -188,7 +188,7 @@ def _verify(options: argparse.Namespace) -> int:
     from coevolve.workflow import verify
     from coevolve.workflow.plan import Plan
 
-    plan, paper = Plan(_suite(options).about(options.model)), claims.load(CLAIMS)
+    plan, paper = Plan(_suite(options).with_model(options.model)), claims.load(CLAIMS)
     results = verify.verify(plan, paper, verify.finished(plan, paper), options.as_if)
     for verdict in results:
         print(verdicts.line(verdict))
@@ -267,7 +267,7 @@ def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
 def _doctor(options: argparse.Namespace) -> int:
     from coevolve.workflow import doctor
 
-    return _print_checks(doctor.examine(doctor.patient(options.suite, options.set, options.machine, options.profile)))
+    return _print_checks(doctor.run_checks(doctor.setup(options.suite, options.set, options.machine, options.profile)))
 
 
 def _replays() -> dict[str, dict[str, Command]]:
@@ -305,8 +305,8 @@ def _mirror_verify_arguments(parser: argparse.ArgumentParser) -> None:
 def _list_mirror(options: argparse.Namespace) -> int:
     from coevolve.workflow import required_files
 
-    for need in required_files.needs(_suite(options)):
-        print(need)
+    for file in required_files.required_files(_suite(options)):
+        print(file)
     return 0
 
 

@@ -17,7 +17,6 @@ RETIRED = {
 ALLOWED = {"not_found"}
 #: Rooms and modules whose names have not been changed yet, by their path under `coevolve/`.
 PENDING = (
-    "config",
     "envs/base.py",
     "envs/experts.py",
     "envs/registry.py",
@@ -30,7 +29,6 @@ PENDING = (
     "report",
     "stages",
     "workflow",
-    "cli.py",
 )
 
 

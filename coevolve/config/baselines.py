@@ -11,9 +11,9 @@ from coevolve.types import UnitInterval
 
 
 class EvaluationConfig(Strict):
-    """Each evaluation task is played `samples` times at `temperature` (0: greedily), and the best episode counts.
+    """Each evaluation task is played `samples` times at `temperature` (0: greedy), and the best episode counts.
 
-    More than one is Best-of-N with the environment's own reward as the judge: an upper bound, not a policy's result.
+    More than one sample is Best-of-N judged by the environment's reward: an upper bound, not a policy's result.
     """
 
     samples: Positive = 1
@@ -21,9 +21,9 @@ class EvaluationConfig(Strict):
 
 
 class SelectionConfig(Strict):
-    """Rejection sampling: an agent's own episodes of at least `min_reward`, at most `per_task` (None: all) of a task.
+    """Rejection sampling: an agent's episodes with at least `min_reward`, at most `per_task` per task (None: all).
 
-    `with_experts`: whether the experts are learned from beside them.
+    `with_experts`: whether the expert trajectories are trained on too.
     """
 
     min_reward: UnitInterval
@@ -32,10 +32,10 @@ class SelectionConfig(Strict):
 
 
 class StepsConfig(Strict):
-    """Step-level process refinement: where the agent leaves an expert's way, and what a step is worth.
+    """Step pairs of IPR: at branch points of an expert trajectory, the agent's step against the expert's.
 
-    A step is worth the mean reward of `samples` continuations at `temperature`. Of two steps one is better if it is
-    worth more by over `margin`. `every`: 1 looks at every step of an expert, 2 at every second.
+    A step's value is the mean reward of `samples` continuations at `temperature`. A step is preferred if its value is
+    higher by more than `margin`. `every`: 1 compares at every expert step, 2 at every second.
     """
 
     samples: Positive
@@ -45,10 +45,10 @@ class StepsConfig(Strict):
 
 
 class PpoConfig(Strict):
-    """PPO. An iteration plays `rollouts` episodes, then takes `passes` over them, `batch_size` trajectories a step.
+    """PPO. An iteration plays `rollouts` episodes, then makes `passes` over them, `batch_size` trajectories per step.
 
-    `epochs` counts how often each task is played. `kl` weighs the per-token penalty against the start policy. AdamW, at
-    a constant rate. The paper has a PPO row and no number for it.
+    `epochs`: how often each task is played. `kl`: weight of the per-token KL penalty against the start policy. AdamW
+    with a constant learning rate. The paper has a PPO row and gives no hyper-parameters for it.
     """
 
     epochs: Rate
@@ -67,17 +67,17 @@ class PpoConfig(Strict):
     gae_lambda: UnitInterval
 
     @model_validator(mode="after")
-    def _even(self) -> PpoConfig:
+    def _whole_micro_batches(self) -> PpoConfig:
         if self.batch_size % self.micro_batch:
             raise ValueError("`batch_size` must be a multiple of `micro_batch`")
         return self
 
 
 class GrpoConfig(Optimiser):
-    """GRPO. A step plays `batch_size` episodes: `group` of each of `batch_size` / `group` tasks.
+    """GRPO. A step plays `batch_size` episodes: `group` episodes on each of `batch_size` / `group` tasks.
 
-    `epochs` counts how often each task is visited, `group` episodes a visit. `beta` weighs the KL to the start policy.
-    The paper has no GRPO row; its reviewers asked for one.
+    `epochs`: how often each task is visited, with `group` episodes per visit. `beta`: weight of the KL divergence from
+    the start policy. The paper has no GRPO row; its reviewers requested one.
     """
 
     learning_rate: Rate

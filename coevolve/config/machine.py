@@ -1,4 +1,4 @@
-"""Machines: what each stage asks of the place it runs at. Nothing here decides a number of a result."""
+"""Machines: the resources that the jobs of each stage request. No result depends on them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from coevolve.config.suite import named_file, validated
 from coevolve.config.yaml_files import read_yaml
 
 
-class Needs(Strict):
-    """What one job asks for. Memory and time grow with every attempt: twice as much for the second.
+class JobResources(Strict):
+    """The resources that one job requests. Attempt n requests n times this memory and time.
 
-    `local`: runs where Snakemake itself runs. `processes` is that of all nodes together; more than one is launched with
-    accelerate. `gpus` counts those of one node.
+    `local`: the job runs where Snakemake runs. `processes`: on all nodes together; accelerate launches more than one.
+    `gpus`: on each node.
     """
 
     local: bool = False
@@ -29,26 +29,26 @@ class Needs(Strict):
     minutes: Positive
 
 
-class Most(Strict):
-    """What no attempt asks to exceed: a node's memory, and the longest time that the partition allows."""
+class ResourceLimits(Strict):
+    """The most that any attempt requests: a node's memory, and the partition's time limit."""
 
     memory_gb: Rate
     minutes: Positive
 
 
 class Shards(Strict):
-    """Jobs among which one rollout, and one evaluation, is divided."""
+    """The number of jobs that one rollout, and one evaluation, is divided into."""
 
     rollout: Positive
     evaluate: Positive
 
 
-class Costs(Strict):
+class CostConstants(Strict):
     """The constants of `coevolve plan`'s cost model (`coevolve.workflow.costs`).
 
-    `flops`: of one GPU (or of one process, where there is none) per second. The three utilisations are shares of it
-    that training, reading a prompt and writing tokens reach. `startup_seconds`: of a job before its first step.
-    `turn_scale` multiplies the environments' own `expected.turn_seconds`.
+    `flops`: peak operations per second of one GPU, or of one process on a machine without GPUs. `training`, `reading`
+    and `writing`: the utilisations of training, prefill and decode, as shares of `flops`. `startup_seconds`: the time
+    of a job before its first step. `turn_scale` multiplies the environments' own `expected.turn_seconds`.
     """
 
     flops: Rate
@@ -62,71 +62,72 @@ class Costs(Strict):
 class Machine(Strict):
     """A cluster or a computer: `configs/machines/<name>.yaml`.
 
-    `gpu`: type as Slurm names it. `extra`: more options for sbatch. `launch`: accelerate's config for stages of several
-    processes.
+    `gpu`: the GPU type, by its name in Slurm. `extra`: additional options for sbatch. `launch`: accelerate's config for
+    stages with several processes.
     """
 
     label: str
     gpu: str | None
     gpus_per_node: Annotated[int, Field(ge=0)]
-    most: Most | None
+    most: ResourceLimits | None
     partition: str | None
     account: str | None
     qos: str | None
     extra: str
     shards: Shards
     launch: str | None
-    stages: dict[str, Needs]
-    costs: Costs
+    stages: dict[str, JobResources]
+    costs: CostConstants
 
     @model_validator(mode="before")
     @classmethod
-    def _fill(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Every stage has what `default` has, but for what it says itself."""
+    def _fill_from_default(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Give every stage the keys of `default` that it does not set."""
         stages = raw.get("stages") or {}
-        if not all(isinstance(needs, dict) for needs in stages.values()):
+        if not all(isinstance(resources, dict) for resources in stages.values()):
             raise ValueError("stages: each holds keys such as `cpus`")
         if "default" not in stages:
             raise ValueError("stages: `default` is missing")
-        return {**raw, "stages": {name: {**stages["default"], **needs} for name, needs in stages.items()}}
+        return {**raw, "stages": {name: {**stages["default"], **resources} for name, resources in stages.items()}}
 
     @model_validator(mode="after")
-    def _fits(self) -> Machine:
-        for name, needs in self.stages.items():
-            if self.most and (needs.memory_gb > self.most.memory_gb or needs.minutes > self.most.minutes):
-                raise ValueError(f"stages: `{name}` asks for more than `most` allows")
-            if needs.gpus > self.gpus_per_node:
-                raise ValueError(f"stages: `{name}` asks for {needs.gpus} GPUs of a node that has {self.gpus_per_node}")
-            if needs.processes > 1 and not self.launch:
-                raise ValueError(f"stages: `{name}` has {needs.processes} processes; say `launch`")
+    def _stages_fit(self) -> Machine:
+        for name, job in self.stages.items():
+            if self.most and (job.memory_gb > self.most.memory_gb or job.minutes > self.most.minutes):
+                raise ValueError(f"stages: `{name}` requests more than `most` allows")
+            if job.gpus > self.gpus_per_node:
+                raise ValueError(f"stages: `{name}` requests {job.gpus} GPUs of a node that has {self.gpus_per_node}")
+            if job.processes > 1 and not self.launch:
+                raise ValueError(f"stages: `{name}` has {job.processes} processes; set `launch`")
         return self
 
-    def needs(self, stage: str) -> Needs:
-        """What a job of `stage` asks for; one that puts shards together asks for nothing of a queue."""
-        own = self.stages.get(stage, self.stages["default"])
-        divided = self.shards.model_dump().get(stage, 1) > 1
-        return own.model_copy(update={"local": True, "gpus": 0, "cpus": 1, "processes": 1}) if divided else own
+    def job_resources(self, stage: str) -> JobResources:
+        """The resources of a job of `stage`. A job that only concatenates shards runs locally, without GPUs."""
+        resources = self.stages.get(stage, self.stages["default"])
+        if self.shards.model_dump().get(stage, 1) == 1:
+            return resources
+        return resources.model_copy(update={"local": True, "gpus": 0, "cpus": 1, "processes": 1})
 
-    def resources(self, stage: str) -> dict[str, Any]:
-        """The resources of a stage's rule as Snakemake and its Slurm executor name them."""
-        needs = self.needs(stage)
+    def snakemake_resources(self, stage: str) -> dict[str, Any]:
+        """The resources of a stage's rule under their names in Snakemake and its Slurm executor."""
+        job = self.job_resources(stage)
         memory_gb, minutes = (self.most.memory_gb, self.most.minutes) if self.most else (math.inf, math.inf)
-        asked: dict[str, Any] = {
-            "mem_mb": lambda wildcards, attempt: int(1000 * min(needs.memory_gb * attempt, memory_gb)),
-            "runtime": lambda wildcards, attempt: min(needs.minutes * attempt, minutes),
-            "nodes": needs.nodes,
-            "processes": needs.processes,
-            "gpu": needs.gpus or None,
-            "gpu_model": self.gpu if needs.gpus else None,
+        resources: dict[str, Any] = {
+            "mem_mb": lambda wildcards, attempt: int(1000 * min(job.memory_gb * attempt, memory_gb)),
+            "runtime": lambda wildcards, attempt: min(job.minutes * attempt, minutes),
+            "nodes": job.nodes,
+            "processes": job.processes,
+            "gpu": job.gpus or None,
+            "gpu_model": self.gpu if job.gpus else None,
             "slurm_partition": self.partition,
             "slurm_account": self.account,
             "qos": self.qos,
             "slurm_extra": self.extra or None,
         }
-        if needs.nodes > 1:
-            # The executor then leaves srun to the command, and Slurm's GPUs are counted over all nodes.
-            asked |= {"mpi": "srun", "tasks": needs.nodes, "tasks_per_gpu": 0, "gpu": needs.gpus * needs.nodes}
-        return {name: value for name, value in asked.items() if value is not None}
+        if job.nodes > 1:
+            # With `mpi` the executor leaves srun to the job's command. Slurm counts the GPUs of all nodes together.
+            resources |= {"mpi": "srun", "tasks": job.nodes, "tasks_per_gpu": 0, "gpu": job.gpus * job.nodes}
+        return {name: value for name, value in resources.items() if value is not None}
 
 
 def load_machine(name: str | Path) -> Machine:

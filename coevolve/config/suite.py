@@ -1,7 +1,7 @@
-"""Suites: strict, typed YAML that inherits by explicit `extends:` and is overridden by dotted keys.
+"""Suites: strict, typed YAML that inherits by `extends:` and is overridden by dotted keys.
 
-An unknown key is an error that suggests the nearest known one. A stage sees a :func:`restrict`-ed suite, so it can read
-only the keys it declared, and those keys are what its rule's digest is made of (`coevolve.workflow.plan`).
+An unknown key is an error that suggests the nearest known key. A stage receives a :func:`restrict`-ed suite: it can
+read only the keys that it declares, and its config digest covers exactly those keys (`coevolve.workflow.plan`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from coevolve.errors import UserError, suggestion
 from coevolve.types import Protocol
 
 M = TypeVar("M", bound=BaseModel)
-#: What becomes part of a path.
+#: A name that becomes part of a path.
 Name = Annotated[str, Field(pattern=r"^\w+$")]
 
 
 class Suite(Strict):
-    """A whole run of the kit: everything that decides its numbers, and nothing about the machine it runs on.
+    """A whole run of the kit: everything that determines its results, and nothing about the machine.
 
-    `iterations` counts those of each environment; it stands apart from `envs`, so that one more reruns none before it.
+    `iterations`: the number of iterations per environment. It is not a key of `envs`, so that adding an iteration does
+    not change the digests of earlier ones.
     """
 
     suite: Name
@@ -77,60 +78,75 @@ class Suite(Strict):
         return self.protocols[self.protocol]
 
     @model_validator(mode="after")
-    def _names_exist(self) -> Suite:
-        asked = {f"ablations.{name}.methods": ablation.methods for name, ablation in self.ablations.items()}
-        if cannot := [method for method in self.methods if not self.plays(method)]:
-            raise ValueError(f"methods: `{cannot[0]}` needs an environment, method or model that this suite has not")
-        for key, methods in {"methods": self.methods, **asked}.items():
+    def _methods_are_recipes(self) -> Suite:
+        lists = {f"ablations.{name}.methods": ablation.methods for name, ablation in self.ablations.items()}
+        if unsupported := [method for method in self.methods if not self.supports(method)]:
+            raise ValueError(
+                f"methods: `{unsupported[0]}` needs an environment, method or model that this suite does not have"
+            )
+        for key, methods in {"methods": self.methods, **lists}.items():
             for method in methods:
-                if method not in self.recipes:
-                    raise ValueError(f"{key}: `{method}` is not a recipe{suggestion(method, self.recipes)}")
+                self._require_recipe(key, method)
+        return self
+
+    @model_validator(mode="after")
+    def _sections_are_complete(self) -> Suite:
         if not self.models:
-            raise ValueError("models: a suite has one model at least")
+            raise ValueError("models: a suite has at least one model")
         if missing := self.envs.keys() - self.iterations.keys():
             raise ValueError(f"iterations: `{missing.pop()}` is missing")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
         if "base" in self.recipes:
-            raise ValueError("recipes: `base` is the folder of what methods share; call the row otherwise")
+            raise ValueError("recipes: `base` is the folder of shared results; give the row another name")
+        return self
+
+    @model_validator(mode="after")
+    def _endpoints_are_not_trained(self) -> Suite:
         if any(model.endpoint for model in self.models.values()):
             for method in self.methods:
-                if not self.recipes[method].asks:
+                if not self.recipes[method].prompting_only:
                     raise ValueError(
-                        f"methods: `{method}` trains, and an endpoint can only be asked; take `in_context`"
-                    )
-        for method, recipe in self.recipes.items():
-            if "trained" in recipe.settings.get("prompt", {}):
-                raise ValueError(f"recipes.{method}.settings.prompt.trained: all methods share what they learn from")
-            self.under(method)
-            if recipe.shares and recipe.settings:
-                raise ValueError(f"recipes.{method}: what `shares` another's iterations has no `settings`")
-            for key, other in (("shares", recipe.shares), ("steps_like", recipe.steps_like)):
-                if other is not None and other not in self.recipes:
-                    raise ValueError(
-                        f"recipes.{method}.{key}: `{other}` is not a recipe{suggestion(other, self.recipes)}"
+                        f"methods: `{method}` trains, and an endpoint cannot be trained; take `in_context`"
                     )
         return self
 
-    def plays(self, method: str) -> bool:
-        """Whether the suite has what a method takes from other environments.
+    @model_validator(mode="after")
+    def _recipes_are_consistent(self) -> Suite:
+        for method, recipe in self.recipes.items():
+            if "trained" in recipe.settings.get("prompt", {}):
+                raise ValueError(f"recipes.{method}.settings.prompt.trained: all methods share their training data")
+            self.for_method(method)
+            if recipe.shares and recipe.settings:
+                raise ValueError(f"recipes.{method}: a row that `shares` another row's iterations has no `settings`")
+            for key, other in (("shares", recipe.shares), ("steps_like", recipe.steps_like)):
+                if other is not None:
+                    self._require_recipe(f"recipes.{method}.{key}", other)
+        return self
 
-        A tiny model has a tokenizer of its own in each, so its policies cannot change places.
+    def _require_recipe(self, key: str, method: str) -> None:
+        if method not in self.recipes:
+            raise ValueError(f"{key}: `{method}` is not a recipe{suggestion(method, self.recipes)}")
+
+    def supports(self, method: str) -> bool:
+        """Whether the suite has everything that a method takes from other environments.
+
+        Tiny models have a tokenizer per environment, so a policy of one environment cannot start in another.
         """
         agents = self.recipes[method].agents.values() if method in self.recipes else []
         foreign = {other for agent in agents for env, other in agent.foreign.items() if env in self.envs}
         tiny = any(model.tiny for model in self.models.values())
         return not foreign or (not tiny and foreign <= self.envs.keys() and "coevolve" in self.recipes)
 
-    def about(self, model: str | None = None) -> Suite:
-        """The suite with one of its models alone, by default the first; raises `UserError` for one it has not."""
+    def with_model(self, model: str | None = None) -> Suite:
+        """The suite with only one of its models, by default the first; raises `UserError` for an unknown model."""
         name = next(iter(self.models)) if model is None else model
         if name not in self.models:
             raise UserError(f"suite `{self.suite}` has no model `{name}`; name one of {', '.join(self.models)}.")
         return self.model_copy(update={"models": {name: self.models[name]}})
 
-    def under(self, method: str) -> Suite:
-        """The suite with the settings that a method has of its own."""
+    def for_method(self, method: str) -> Suite:
+        """The suite with the `settings` of a method's recipe applied; raises `ValueError` if one is invalid."""
         changed: dict[str, Any] = {}
         for key, settings in self.recipes[method].settings.items():
             if (section := getattr(self, key, None)) is None:
@@ -168,9 +184,9 @@ def suite_file(name: str | Path) -> Path:
 
 
 def named_file(kind: str, name: str | Path, folder: Path) -> Path:
-    """The YAML file of that name in `folder`; what has a suffix or a folder is a path already.
+    """The YAML file of that name in `folder`; a name with a folder or the suffix `.yaml` is taken as a path.
 
-    Raises `UserError`, with the nearest name if there is one, if the folder has no such file.
+    Raises `UserError`, which suggests the nearest name, if the folder has no such file.
     """
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
@@ -183,28 +199,29 @@ def named_file(kind: str, name: str | Path, folder: Path) -> Path:
 
 
 def validated(kind: type[M], path: Path, raw: Section) -> M:
-    """`raw` as a config of its kind; raises `UserError` naming the file it came from and the first wrong key."""
+    """`raw` as a config of this kind; raises `UserError` that names the file and the first wrong key."""
     try:
         return kind.model_validate(raw.plain())
     except ValidationError as error:
         raise UserError(f"{path}: {_explain(error, kind, raw)}") from None
 
 
-_NOT_FOR_JOBS: dict[str, Any] = {"label": "", "source": "", "iterations": None, "settings": {}, "expected": None}
+#: Values that replace the fields which no job reads, so that editing such a field reruns nothing.
+_BLANK: dict[str, Any] = {"label": "", "source": "", "iterations": None, "settings": {}, "expected": None}
 
 
-def restrict(suite: Suite, keys: Iterable[str], own: Mapping[str, str]) -> Suite:
-    """The part of a suite that one job may read: `keys` only, and of the sections in `own` only the entry named there.
+def restrict(suite: Suite, keys: Iterable[str], entries: Mapping[str, str]) -> Suite:
+    """The part of a suite that one job may read: the given `keys`, and of a section in `entries` only that entry.
 
-    Reading anything else raises AttributeError or KeyError: a stage cannot depend on what its digest does not cover.
-    What is only for people's eyes (labels, sources) or for the plan (a recipe's iterations and settings,
-    what is expected) is blank.
+    Reading anything else raises AttributeError or KeyError, so a stage cannot depend on a key outside its digest.
+    Fields that only readers see (labels, sources) and fields that only the plan reads (a recipe's iterations and
+    settings, the expected numbers) are blank.
     """
     narrowed: dict[str, Any] = {key: getattr(suite, key) for key in keys}
-    for key, name in own.items():
+    for key, name in entries.items():
         if key in narrowed:
             section = narrowed[key][name]
-            blank = {field: empty for field, empty in _NOT_FOR_JOBS.items() if field in type(section).model_fields}
+            blank = {field: empty for field, empty in _BLANK.items() if field in type(section).model_fields}
             narrowed[key] = {name: section.model_copy(update=blank)}
     if "protocols" in narrowed:
         narrowed["protocols"] = {suite.protocol: suite.quirks}
@@ -212,7 +229,7 @@ def restrict(suite: Suite, keys: Iterable[str], own: Mapping[str, str]) -> Suite
 
 
 def as_dict(suite: Suite) -> dict[str, Any]:
-    """A suite, or a restricted one, as plain JSON data."""
+    """A whole or restricted suite as JSON data."""
     return {key: _plain(value) for key, value in sorted(suite.__dict__.items()) if key in suite.model_fields_set}
 
 
@@ -221,12 +238,14 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Nested settings as overrides: `{"dpo": {"nll": "sum"}}` is `['dpo.nll="sum"']`."""
+def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Nested settings as a list of overrides: `['dpo.nll="sum"']` for `{"dpo": {"nll": "sum"}}`."""
     overrides: list[str] = []
     for key, value in settings.items():
-        deeper = isinstance(value, Mapping)
-        overrides += dotted(value, f"{prefix}{key}.") if deeper else [f"{prefix}{key}={json.dumps(value)}"]
+        if isinstance(value, Mapping):
+            overrides += as_overrides(value, f"{prefix}{key}.")
+        else:
+            overrides.append(f"{prefix}{key}={json.dumps(value)}")
     return overrides
 
 

@@ -40,7 +40,7 @@ class Section(dict[str, Any]):
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise UserError(f"override `{assignment}`: the value is not YAML ({_one_line(error)}).") from None
+            raise UserError(f"override `{assignment}`: the value is not YAML ({_joined(error)}).") from None
         origin, section = f"--set {assignment}", self
         *parents, last = path.split(".")
         for parent in parents:
@@ -49,7 +49,7 @@ class Section(dict[str, Any]):
             if not isinstance(below, Section):
                 raise UserError(f"override `{assignment}`: `{parent}` holds a value, not keys.")
             section = below
-        section[last], section.origins[last] = _from_one_origin(value, origin), origin
+        section[last], section.origins[last] = _with_origin(value, origin), origin
 
     def origin(self, location: Iterable[str | int]) -> str:
         """What set the key at this location, or the innermost section around it that is known; empty if none is."""
@@ -115,20 +115,20 @@ def _read(path: Path) -> Section:
     except OSError as error:
         raise UserError(f"{path}: not readable ({error.strerror}); give a name or a path to a YAML file.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not readable as YAML ({_one_line(error)}).") from None
+        raise UserError(f"{path}: not readable as YAML ({_joined(error)}).") from None
     if not isinstance(raw, Section):
         raise UserError(f"{path}: a config file holds a mapping of keys; this file does not.")
     return raw
 
 
-def _one_line(error: Exception) -> str:
+def _joined(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _from_one_origin(value: Any, origin: str) -> Any:
+def _with_origin(value: Any, origin: str) -> Any:
     if not isinstance(value, dict):
         return value
-    return Section({key: _from_one_origin(below, origin) for key, below in value.items()}, dict.fromkeys(value, origin))
+    return Section({key: _with_origin(below, origin) for key, below in value.items()}, dict.fromkeys(value, origin))
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the tables (Markdown, LaTeX, JSON), the paired differences and the counts, one model after the other."""
     paper = claims.load(job.file("claims"))
     (ablation,) = job.suite.ablations.values()
-    plans = [Plan(job.suite.about(model)) for model in job.suite.models]
+    plans = [Plan(job.suite.with_model(model)) for model in job.suite.models]
     found = [_of_model(job, plan, ablation, paper) for plan in plans]
     tables = [table for own, _ in found for table in own]
     write_tables(tables, out, "table")

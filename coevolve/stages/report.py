@@ -21,7 +21,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
     Of several models the first is reported; side by side they stand in a question's own table (stage `ablation`).
     """
-    suite, paper = job.suite.about(), claims.load(job.file("claims"))
+    suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     labels = {method: suite.recipes[method].label for method in suite.methods}
     machine = load_machine(job.file("machine"))
     plan = Plan(suite, shards=machine.shards)

@@ -96,7 +96,7 @@ def _drifts(plan: Plan, methods: Sequence[str]) -> Iterator[analysis.Drift]:
                 continue
             names = {"env": wildcards["env"], "agent": wildcards["agent"], **vars(branch)}
             history = made(plan, stage, wildcards).get("notes", {}).get("history", [])
-            yield from analysis.drift(names, history, plan.suite.under(method).dpo.epochs)
+            yield from analysis.drift(names, history, plan.suite.for_method(method).dpo.epochs)
 
 
 def _work(plan: Plan, machine: Machine, method: str) -> Iterator[analysis.Work]:
@@ -104,7 +104,7 @@ def _work(plan: Plan, machine: Machine, method: str) -> Iterator[analysis.Work]:
     for stage, wildcards in plan.jobs(list(plan.evaluations(method).values())):
         record = made(plan, stage, wildcards)
         if record and stage != "download":
-            needs, notes = machine.needs(stage), record["notes"]
+            needs, notes = machine.job_resources(stage), record["notes"]
             tokens = notes.get("tokens", 0)
             plays = stage in ("rollout", "evaluate")
             yield analysis.Work(

@@ -57,9 +57,9 @@ def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
 
 def cost(plan: Plan, machine: Machine, stage: str, wildcards: Mapping[str, str]) -> Cost:
     """What one job will cost, and what it cost if its result is there."""
-    constants, needs = machine.costs, machine.needs(stage)
+    constants, needs = machine.costs, machine.job_resources(stage)
     work = plan.workload(stage, wildcards)
-    weights = plan.suite.models[wildcards["model"]].weights if "model" in wildcards else 0.0
+    weights = plan.suite.models[wildcards["model"]].parameter_count if "model" in wildcards else 0.0
     devices = constants.flops * needs.processes
     seconds = constants.startup_seconds if work.starts else 0.0
     seconds += TRAIN * weights * work.train / (devices * constants.training)

@@ -1,4 +1,4 @@
-"""Whether this machine can run a suite: seconds of looking before hours of running."""
+"""Checks, within seconds, of whether this machine can run a suite."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from coevolve.workflow.plan import Plan
 
 LOCK = Path("requirements.lock")
 RESULTS = Path("results")
-#: Below this a run ends before it has begun.
-LEAST_GB = 1.0
+#: Free space that every run needs, in GB (1e9 bytes).
+MINIMUM_GB = 1.0
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a Snakemake profile says of suite and machine, and of how jobs are run."""
+    """The suite and machine of a Snakemake profile, and whether it uses Slurm and containers."""
 
     suite: str | None
     machine: str | None
@@ -41,7 +41,7 @@ class Profile:
 
     @classmethod
     def read(cls, name: str) -> Profile:
-        """The profile of a name, found where Snakemake finds it; raises `UserError` if it is not there."""
+        """The profile of a name, searched in Snakemake's order; raises `UserError` if no folder has it."""
         for folder in (Path(name), Path("profiles", name)):
             if (folder / "config.yaml").is_file():
                 settings = _yaml(folder / "config.yaml")
@@ -52,59 +52,61 @@ class Profile:
         for file in settings.get("configfile", []):
             chosen |= _yaml(Path(file))
         chosen |= dict(item.split("=", 1) for item in settings.get("config", []))
-        ways = settings.get("software-deployment-method", settings.get("sdm", []))
-        return cls(chosen.get("suite"), chosen.get("machine"), settings.get("executor") == "slurm", "apptainer" in ways)
+        methods = settings.get("software-deployment-method", settings.get("sdm", []))
+        slurm, containers = settings.get("executor") == "slurm", "apptainer" in methods
+        return cls(chosen.get("suite"), chosen.get("machine"), slurm, containers)
 
 
 @dataclass(frozen=True)
-class Patient:
-    """What is looked at: nothing more than this machine where suite and machine are None.
+class RunSetup:
+    """What is checked: this machine, and the suite and machine config where they are given.
 
-    `gigabytes`: room that the results will take.
+    `gigabytes`: disk space that the results need.
     """
 
     suite: Suite | None
     machine: Machine | None
     slurm: bool = False
     containers: bool = False
-    gigabytes: float = LEAST_GB
+    gigabytes: float = MINIMUM_GB
 
 
-def patient(suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> Patient:
-    """What the command line names; a profile's own suite and machine stand where it names none."""
-    own = Profile.read(profile) if profile else Profile(None, None, slurm=False, containers=False)
-    suite, machine = suite or own.suite, machine or own.machine
-    loaded = load_suite(suite, overrides) if suite else None
-    where = stage_table.load_machine(machine) if machine else None
-    room = _room(loaded, where) if loaded and where else 0.0
-    return Patient(loaded, where, own.slurm, own.containers, max(room, LEAST_GB))
+def setup(suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> RunSetup:
+    """The setup of a command line; without a suite or machine, those of the profile."""
+    given = Profile.read(profile) if profile else Profile(None, None, slurm=False, containers=False)
+    suite, machine = suite or given.suite, machine or given.machine
+    suite_config = load_suite(suite, overrides) if suite else None
+    machine_config = stage_table.load_machine(machine) if machine else None
+    needed = _result_gigabytes(suite_config, machine_config) if suite_config and machine_config else 0.0
+    return RunSetup(suite_config, machine_config, given.slurm, given.containers, max(needed, MINIMUM_GB))
 
 
-def examine(patient: Patient) -> Iterator[Check]:
-    """One check after the other, the quick ones first; none raises."""
+def run_checks(setup: RunSetup) -> Iterator[Check]:
+    """The results of all checks as they are made, quick checks first; a failed check does not raise."""
     yield packages()
-    yield disk(RESULTS, patient.gigabytes)
-    yield from (disk(place, LEAST_GB) for place in (Path(MIRROR), Path(tempfile.gettempdir())))
-    if patient.machine:
-        yield from _machine(patient.machine, patient.slurm)
-    if patient.containers or images.LOCK.exists():
+    yield disk(RESULTS, setup.gigabytes)
+    yield from (disk(folder, MINIMUM_GB) for folder in (Path(MIRROR), Path(tempfile.gettempdir())))
+    if setup.machine:
+        yield from _machine(setup.machine, setup.slurm)
+    if setup.containers or images.LOCK.exists():
         yield run_check("Apptainer", _apptainer)
         yield from required_files.image_checks()
-    if patient.suite:
-        yield from required_files.verify(patient.suite, thorough=False)
-        if patient.suite.sampler.engine == "vllm" and not patient.containers:
+    if setup.suite:
+        yield from required_files.verify(setup.suite, thorough=False)
+        if setup.suite.sampler.engine == "vllm" and not setup.containers:
             yield run_check("vLLM", _vllm)
-    yield from _environments(patient.suite)
+    yield from _environments(setup.suite)
 
 
 def packages(lock: Path = LOCK) -> Check:
-    """Whether the packages installed here are those of the lock."""
+    """Whether the installed packages are those of the lock."""
     if not lock.is_file():
-        return Check("packages", "missing", f"{lock} is not here; run in the repository's folder.")
+        return Check("packages", "missing", f"{lock} does not exist; run in the repository's folder.")
     pinned = dict(line.split("==", 1) for line in lock.read_text(encoding="utf-8").splitlines() if "==" in line)
-    found = {name: _version(name) for name in pinned}
-    wrong = [f"{name} {found[name]} for {pinned[name]}" for name in pinned if found[name] not in (None, pinned[name])]
-    missing = [name for name in pinned if found[name] is None]
+    installed = {name: _version(name) for name in pinned}
+    missing = [name for name in pinned if installed[name] is None]
+    others = [name for name in pinned if installed[name] not in (None, pinned[name])]
+    wrong = [f"{name} {installed[name]} for {pinned[name]}" for name in others]
     if wrong:
         return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); run `make setup`.")
     if missing:
@@ -113,31 +115,31 @@ def packages(lock: Path = LOCK) -> Check:
 
 
 def disk(folder: Path, gigabytes: float) -> Check:
-    """Whether `folder`, or where it would be made, takes files, and has room for so many gigabytes (1e9 bytes)."""
-    what, place = f"disk of {folder}", folder
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free / 1e9
+    """Whether `folder`, or its nearest existing parent, is writable and has `gigabytes` (1e9 bytes) free."""
+    name, existing = f"disk of {folder}", folder
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free / 1e9
     if free < gigabytes:
-        return Check(what, "wrong", f"{free:.1f} GB free, {gigabytes:.1f} GB needed; make room or link it elsewhere.")
+        return Check(name, "wrong", f"{free:.1f} GB free, {gigabytes:.1f} GB needed; make room or link it elsewhere.")
     try:
-        # A quota or a read-only mount shows only when something is written.
-        with tempfile.NamedTemporaryFile(dir=place) as file:
+        # Only a write detects a quota or a read-only mount.
+        with tempfile.NamedTemporaryFile(dir=existing) as file:
             file.write(bytes(1 << 20))
     except OSError as error:
-        return Check(what, "wrong", f"it takes no file ({error.strerror}); make room or link it elsewhere.")
-    return Check(what, "ok", f"{free:.0f} GB free")
+        return Check(name, "wrong", f"it takes no file ({error.strerror}); make room or link it elsewhere.")
+    return Check(name, "ok", f"{free:.0f} GB free")
 
 
-def _room(suite: Suite, machine: Machine) -> float:
-    """Gigabytes that the suite's results still to be made will take, by the cost model."""
-    found = costs.jobs(Plan(suite, shards=machine.shards), machine)
-    return sum(cost.bytes for _, _, cost in found if cost.measured is None) / 1e9
+def _result_gigabytes(suite: Suite, machine: Machine) -> float:
+    """The estimated size of the suite's results that do not exist yet, in GB (1e9 bytes)."""
+    jobs = costs.jobs(Plan(suite, shards=machine.shards), machine)
+    return sum(cost.bytes for _, _, cost in jobs if cost.measured is None) / 1e9
 
 
 def _machine(machine: Machine, on_slurm: bool) -> Iterator[Check]:
     if machine.launch and not Path(machine.launch).is_file():
-        yield Check("launch", "missing", f"{machine.launch} is not there; correct `launch`.")
+        yield Check("launch", "missing", f"{machine.launch} does not exist; correct `launch`.")
     if not on_slurm:
         yield run_check("GPU", lambda: _gpu(machine))
         return
@@ -149,34 +151,34 @@ def _machine(machine: Machine, on_slurm: bool) -> Iterator[Check]:
         except UserError as error:
             yield Check("Slurm", "wrong", str(error))
             return
-        yield (found := run_check("partition", lambda: slurm.partition(machine, known).name))
-        if found.status == "ok":
+        yield (partition := run_check("partition", lambda: slurm.partition(machine, known).name))
+        if partition.status == "ok":
             yield run_check("GPU", lambda: slurm.gpu(machine, slurm.partition(machine, known)))
 
 
 def _gpu(machine: Machine) -> str:
-    wanted = max((needs.gpus for needs in machine.stages.values()), default=0)
-    if not wanted:
-        return "no stage asks for one"
+    needed = max((job.gpus for job in machine.stages.values()), default=0)
+    if not needed:
+        return "no stage requests one"
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:
-        raise UserError("no torch, so none is seen; run `make setup`.") from None
-    seen = torch.cuda.device_count()
-    if seen < wanted:
-        raise UserError(f"torch {torch.__version__} sees {seen}, a stage asks for {wanted}; choose another machine.")
-    return f"{seen} x {torch.cuda.get_device_name(0)}"
+        raise UserError("torch is not installed, so none is visible; run `make setup`.") from None
+    visible = torch.cuda.device_count()
+    if visible < needed:
+        raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; choose another machine.")
+    return f"{visible} x {torch.cuda.get_device_name(0)}"
 
 
 def _apptainer() -> str:
-    found = shutil.which("apptainer") or shutil.which("singularity")
-    if not found:
-        raise UserError("no `apptainer` on PATH, which images need; load its module, or run without `--sdm apptainer`.")
-    return found
+    program = shutil.which("apptainer") or shutil.which("singularity")
+    if not program:
+        raise UserError("`apptainer` is not on PATH; load its module, or run without `--sdm apptainer`.")
+    return program
 
 
 def _environments(suite: Suite | None) -> Iterator[Check]:
-    """The checks of the suite's environments, without a suite of all environments, in the order of their kinds."""
+    """The checks of the suite's environments, or of all if there is no suite, in the order of their kinds."""
     sections = list(suite.envs.values()) if suite else []
     for kind in sorted({section.kind for section in sections}) if suite else known_kinds():
         doctor: Doctor | None = optional(kind, "doctor")
@@ -185,13 +187,13 @@ def _environments(suite: Suite | None) -> Iterator[Check]:
 
 
 def _vllm() -> str:
-    if (found := _version("vllm")) is None:
+    if (version := _version("vllm")) is None:
         raise UserError("not installed, but the suite samples with it; use images, or set sampler.engine=transformers.")
-    return found
+    return version
 
 
 def _version(name: str) -> str | None:
-    """The version installed here, without the part that says for which device."""
+    """The installed version without its local part, such as `+cpu`; None if the package is not installed."""
     try:
         return metadata.version(name).partition("+")[0]
     except metadata.PackageNotFoundError:

@@ -120,7 +120,7 @@ def reference(layout: Layout, wildcards: Wildcards) -> Inputs:
 def train(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Pairs, the policy to train, and the reference policy or its log-probs, if the objective needs them."""
     model, env, branch, agent = _subject(wildcards)
-    dpo = layout.suite.under(branch.method).dpo
+    dpo = layout.suite.for_method(branch.method).dpo
     inputs: Inputs = {
         "pairs": layout.result(model, env, branch, f"pairs/{agent}/pairs.jsonl"),
         "start": layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent),
@@ -134,7 +134,7 @@ def train(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def report(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Everything that the tables and figures of the suite's methods are made of."""
-    first = Layout(layout.suite.about(), layout.root)
+    first = Layout(layout.suite.with_model(), layout.root)
     explored = sorted(set(first.explorations(layout.suite.methods).values()))
     inputs = _tables(layout, layout.suite.methods)
     return inputs | {
@@ -203,7 +203,7 @@ def _unlearned(layout: Layout, env: str, branch: Branch) -> dict[str, str]:
 
 def _reference(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> str:
     """The reference policy of an agent's training: the one that training starts from, or its base."""
-    fixed = layout.suite.under(branch.method).dpo.reference == "base"
+    fixed = layout.suite.for_method(branch.method).dpo.reference == "base"
     return layout.policy(model, env, branch.method, branch.seed, 0 if fixed else branch.iteration - 1, agent)
 
 

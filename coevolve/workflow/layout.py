@@ -162,7 +162,7 @@ class Layout:
     def examples(self, branch: Branch) -> int:
         """Few-shot examples before the tasks that are played on a branch."""
         method = branch.method
-        return (self.suite.under(method) if method in self.suite.recipes else self.suite).prompt.examples
+        return (self.suite.for_method(method) if method in self.suite.recipes else self.suite).prompt.examples
 
 
 def _sorted(paths: Iterable[str]) -> list[str]:

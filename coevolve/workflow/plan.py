@@ -88,7 +88,7 @@ class Plan(Layout):
         names = {"models": wildcards.get("model"), "envs": wildcards.get("env"), "sources": wildcards.get("source")}
         names |= {"ablations": wildcards.get("ablation"), "recipes": method}
         entries = {key: name for key, name in names.items() if name is not None}
-        suite = self.suite.under(method) if method else self.suite
+        suite = self.suite.for_method(method) if method else self.suite
         unread = {"evaluation"} if wildcards.get("whole", "eval") != "eval" else set()
         unread |= {"sampler"} if "model" in wildcards and self.suite.models[wildcards["model"]].endpoint else set()
         return restrict(suite, [key for key in STAGES[stage].reads if key not in unread], entries)

@@ -22,7 +22,7 @@ class Target:
 def targets(plan: Plan) -> Iterator[Target]:
     """All named parts of a suite; names of methods and environments alone carry a prefix, as stages have such names."""
     suite = plan.suite
-    methods = [method for method in suite.recipes if suite.plays(method)]
+    methods = [method for method in suite.recipes if suite.supports(method)]
     yield Target("table1", "Table 1 beside the paper's cells", _those(plan, "table1"))
     yield Target("figure2", "Figure 2: failures, and what shared failures earn", _those(plan, "figure2"))
     yield Target("figure3", "Figure 3: average reward per iteration", _those(plan, "figure3"))
@@ -37,7 +37,7 @@ def targets(plan: Plan) -> Iterator[Target]:
     for env, method in product(suite.envs, methods):
         text = f"{suite.recipes[method].label} on {suite.envs[env].label}"
         yield Target(f"{env}_{method}", text, _evaluated(plan, [method], [env]))
-    possible = {name: own for name, own in suite.ablations.items() if all(map(suite.plays, own.methods))}
+    possible = {name: own for name, own in suite.ablations.items() if all(map(suite.supports, own.methods))}
     for name, ablation in possible.items():
         files = tuple(f"{plan.home}/ablations/{name}/{file}" for file in STAGES["ablation"].files)
         yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", files)

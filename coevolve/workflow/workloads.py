@@ -109,7 +109,7 @@ def shard(layout: Layout, wildcards: Wildcards) -> Workload:
 def _setting(layout: Layout, wildcards: Wildcards) -> tuple[Suite, Branch, Expected]:
     """The suite with the settings of the job's method, its branch, and what is expected of its environment."""
     branch = Branch.parse(wildcards["branch"])
-    suite = layout.suite.under(branch.method) if branch.method in layout.suite.recipes else layout.suite
+    suite = layout.suite.for_method(branch.method) if branch.method in layout.suite.recipes else layout.suite
     expected = suite.envs[wildcards["env"]].expected
     if expected is None:
         raise UserError(
@@ -124,12 +124,13 @@ def _training(tokens: float) -> Workload:
 
 def _episodes(expected: Expected, episodes: float, passes: float) -> Workload:
     """Prompts and observations are read once, actions written token by token; then `passes` of training."""
-    tokens, written = episodes * expected.tokens, episodes * expected.turns * expected.action_tokens
+    turns, tokens = episodes * expected.turns, episodes * expected.tokens
+    written, turn_seconds = turns * expected.action_tokens, turns * expected.turn_seconds
     return Workload(
         train=tokens * passes,
         read=tokens - written,
         write=written,
-        turn_seconds=episodes * expected.turns * expected.turn_seconds,
+        turn_seconds=turn_seconds,
         kept=tokens,
         starts=episodes > 0,
     )

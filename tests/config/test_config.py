@@ -11,7 +11,7 @@ import yaml
 
 from coevolve.config.environments import known_kinds, section_class
 from coevolve.config.sections import Strict
-from coevolve.config.suite import as_dict, dotted, load_suite, per_iteration, restrict
+from coevolve.config.suite import as_dict, as_overrides, load_suite, per_iteration, restrict
 from coevolve.errors import UserError
 
 SUITES = ["paper", "smoke", "micro"]
@@ -99,7 +99,7 @@ def test_every_number_of_the_paper_suite_cites_its_place(root):
 
 
 def test_nested_settings_become_overrides(root):
-    overrides = dotted({"dpo": {"nll": "sum", "beta": [0.1, 0.5]}, "protocol": "paper"})
+    overrides = as_overrides({"dpo": {"nll": "sum", "beta": [0.1, 0.5]}, "protocol": "paper"})
     assert overrides == ['dpo.nll="sum"', "dpo.beta=[0.1, 0.5]", 'protocol="paper"']
     suite = load_suite(root / "configs/smoke.yaml", overrides)
     assert (suite.dpo.nll, suite.dpo.beta, suite.protocol) == ("sum", [0.1, 0.5], "paper")
@@ -111,7 +111,7 @@ def test_schedules_hold_their_last_entry():
 
 #: Reads that a type checker does not see: what stands there for which section, and where.
 UNSEEN = (
-    ("Needs", "Snakefile", r"stage\)\.(\w+)"),
+    ("JobResources", "Snakefile", r"stage\)\.(\w+)"),
     ("ObjectiveConfig", "coevolve/train/losses.py", r"(\w+): float\b"),  # by keyword
     ("EnvSection", "coevolve/envs/**/*.py", r"setup\.config\.(\w+)"),  # of any kind
 )

@@ -23,9 +23,9 @@ def test_machines_name_stages_that_exist(root, name):
 
 def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root):
     machine = load_machine(root / "configs/machines/h100.yaml")
-    asked = machine.resources("train")
+    asked = machine.snakemake_resources("train")
     assert asked["gpu"] == asked["processes"] == 8 and asked["gpu_model"] == "h100"
-    assert "gpu" not in machine.resources("pairs")
+    assert "gpu" not in machine.snakemake_resources("pairs")
     for name in ("mem_mb", "runtime"):
         assert asked[name](None, 2) == 2 * asked[name](None, 1)
 
@@ -36,8 +36,8 @@ def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root
         ({"gpus": 4}, "unknown key `gpus`; did you mean `gpu`"),
         ({"stages": {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1, "gpus": 9}}}, "9 GPUs of a node that has 8"),
         ({"stages": {"train": {"cpus": 1}}}, "`default` is missing"),
-        ({"launch": None}, "say `launch`"),
-        ({"most": {"memory_gb": 100, "minutes": 600}}, "asks for more than `most` allows"),
+        ({"launch": None}, "set `launch`"),
+        ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),
         ({"stages": {"default": 3}}, "each holds keys"),
         ({"costs": {"flops": -1}}, "key `costs.flops`"),
     ],
@@ -60,15 +60,15 @@ def test_a_stage_that_there_is_not_is_refused(root, tmp_path):
 
 def test_no_attempt_asks_for_more_than_a_node_has(root):
     machine = load_machine(root / "configs/machines/h100.yaml")
-    third = machine.resources("train")["mem_mb"](None, 3)
-    assert third == 1000 * machine.most.memory_gb < 3 * machine.resources("train")["mem_mb"](None, 1)
+    third = machine.snakemake_resources("train")["mem_mb"](None, 3)
+    assert third == 1000 * machine.most.memory_gb < 3 * machine.snakemake_resources("train")["mem_mb"](None, 1)
 
 
 def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_not(root):
     machine = load_machine(root / "configs/machines/h100.yaml")
-    assert machine.needs("rollout").local and "gpu" not in machine.resources("rollout")
+    assert machine.job_resources("rollout").local and "gpu" not in machine.snakemake_resources("rollout")
     alone = machine.model_copy(update={"shards": Shards(rollout=1, evaluate=1)})
-    assert not alone.needs("rollout").local and alone.resources("rollout")["gpu"] == 1
+    assert not alone.job_resources("rollout").local and alone.snakemake_resources("rollout")["gpu"] == 1
 
 
 def test_another_evaluation_replays_no_exploration(root):

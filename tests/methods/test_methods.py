@@ -51,7 +51,7 @@ def test_coevolve_is_section_4():
 def test_rows_differ_in_the_method_alone(suite, method):
     """Cut, swap, beta, learning rate, warm-up and schedule are those of the suite."""
     whole = load_suite(FILE.with_name(f"{suite}.yaml"))
-    row = whole.under(method)
+    row = whole.for_method(method)
     assert (row.pairing, row.rollout, row.sft) == (whole.pairing, whole.rollout, whole.sft)
     method_of_ipr = {"reference"} if method == "ipr" else set()
     changed = {name for name, value in row.dpo if value != getattr(whole.dpo, name)}
@@ -60,7 +60,7 @@ def test_rows_differ_in_the_method_alone(suite, method):
 
 def test_upstreams_settings_are_rows_of_their_own():
     suite = load_suite(FILE.with_name("paper.yaml"))
-    eto, ipr = suite.under("eto_upstream"), suite.under("ipr_upstream")
+    eto, ipr = suite.for_method("eto_upstream"), suite.for_method("ipr_upstream")
     assert list(RECIPES["eto"].agents) == ["target"]
     assert RECIPES["eto"].agents["target"].trains_on == {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
     assert (eto.pairing.expert_beaten, eto.pairing.max_extra_turns) == ("swap", 5)
@@ -72,7 +72,7 @@ def test_upstreams_settings_are_rows_of_their_own():
 
 def test_the_compute_matched_control_explores_as_the_suite_does():
     suite = load_suite(FILE.with_name("smoke.yaml"))
-    assert suite.under("eto_matched").rollout == suite.rollout.model_copy(update={"k": 2})
+    assert suite.for_method("eto_matched").rollout == suite.rollout.model_copy(update={"k": 2})
 
 
 def test_the_variants_differ_from_coevolve_in_the_failure_agent_alone():

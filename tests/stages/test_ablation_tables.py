@@ -85,14 +85,14 @@ def test_a_cell_is_asked_for_by_its_model_too(job):
 
 
 def files_of(job, model):
-    plan = Plan(job.suite.about(model))
+    plan = Plan(job.suite.with_model(model))
     return [path for method in ("sft", "eto", "coevolve") for path in plan.evaluations(method).values()]
 
 
 def test_a_report_is_about_the_first_model(job):
-    assert {m.model for m in measurements(Plan(job.suite.about()), ["sft"])} == {job.suite.models["tiny"].label}
+    assert {m.model for m in measurements(Plan(job.suite.with_model()), ["sft"])} == {job.suite.models["tiny"].label}
     with pytest.raises(UserError, match="no model `huge`; name one of tiny, larger"):
-        job.suite.about("huge")
+        job.suite.with_model("huge")
 
 
 def test_the_papers_base_models_are_planned(root):

@@ -117,7 +117,7 @@ def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monk
     plan = Plan(load_suite(root / "configs/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
     stages = {stage for stage, _ in plan.jobs()}
     assert "snapshot" in stages and "download" not in stages
-    assert all(alone.needs(stage).processes == 1 and alone.needs(stage).gpus <= 1 for stage in stages)
+    assert all(alone.job_resources(stage).processes == 1 and alone.job_resources(stage).gpus <= 1 for stage in stages)
     total = costs.lines((stage, cost) for stage, _, cost in costs.jobs(plan, alone))[-1]
     assert 1 < total.gpu_hours < 3
 

@@ -48,8 +48,8 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 def examine(root: Path, **settings: object) -> dict[str, Check]:
-    patient = doctor.Patient(None, machine(root, **settings), slurm=True)
-    return {check.name: check for check in doctor._machine(patient.machine, patient.slurm)}  # type: ignore[arg-type]
+    setup = doctor.RunSetup(None, machine(root, **settings), slurm=True)
+    return {check.name: check for check in doctor._machine(setup.machine, setup.slurm)}  # type: ignore[arg-type]
 
 
 def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], None]) -> None:
@@ -117,13 +117,13 @@ def test_a_launch_file_that_is_not_there(repo: Path) -> None:
 
 def test_gpus_that_torch_does_not_see(repo: Path) -> None:
     (check,) = doctor._machine(machine(repo, gpus=99, gpus_per_node=99), on_slurm=False)
-    assert check.status == "wrong" and "a stage asks for 99" in check.text
+    assert check.status == "wrong" and "a stage needs 99" in check.text
 
 
 def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no `apptainer` on PATH"):
+    with pytest.raises(UserError, match="`apptainer` is not on PATH"):
         doctor._apptainer()
     assert "no images were built here" in required_files.image_checks()[0].text
     images.LOCK.parent.mkdir()
@@ -191,12 +191,12 @@ def test_a_simulator_that_answers_otherwise(repo: Path, tmp_path: Path, monkeypa
 
 
 def test_a_profile_brings_its_suite_and_machine(repo: Path) -> None:
-    found = doctor.patient(None, [], None, "slurm")
+    found = doctor.setup(None, [], None, "slurm")
     assert found.slurm and found.suite and found.suite.suite == "paper"
     assert found.machine and found.machine.gpu == "h100"
     assert found.gigabytes > 100
     with pytest.raises(UserError, match=r"profile `slurn`: no slurn/config\.yaml here"):
-        doctor.patient(None, [], None, "slurn")
+        doctor.setup(None, [], None, "slurn")
 
 
 def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(
@@ -215,5 +215,5 @@ def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(
     assert {line.split()[0] for line in done.stdout.splitlines()} == {"ok"}
     done = run(*settings, "--set", f"{gold}={tmp_path}/nowhere.jsonl")
     assert done.returncode == 1
-    assert f"missing envs.sciworld.experts: {tmp_path}/nowhere.jsonl is not there" in done.stdout
+    assert f"missing envs.sciworld.experts: {tmp_path}/nowhere.jsonl does not exist" in done.stdout
     assert "wrong   envs.intercode_sql.dump: " in done.stdout

@@ -127,5 +127,5 @@ def test_scoring_costs_one_pass_and_training_none_of_it(root, suite):
         scored = costs.cost(Plan(before), machine, "reference", branch | {"of": of})
         scoring = scored.seconds - machine.costs.startup_seconds
         tokens = number * before.envs["webshop"].expected.tokens
-        weights = before.models["tiny"].weights
+        weights = before.models["tiny"].parameter_count
         assert scoring == pytest.approx(2 * weights * tokens / (machine.costs.flops * machine.costs.training))

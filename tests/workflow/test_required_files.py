@@ -61,7 +61,7 @@ def statuses(suite: Suite, root: Path = Path("data/mirror"), *, thorough: bool =
 
 
 def test_everything_is_listed_with_where_it_comes_from(suite: Suite) -> None:
-    listed = {need.path: str(need) for need in required_files.needs(suite)}
+    listed = {need.path: str(need) for need in required_files.required_files(suite)}
     assert set(listed) == {
         "data/mirror/spider/spider_dev.sql", "data/mirror/mine.jsonl", "data/mirror/models/tiny/manifest.json"
     }  # fmt: skip
@@ -88,7 +88,7 @@ def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite: Suit
     model(Path("elsewhere") / hub.mirror_path("owner/tiny", REVISION)).unlink()
     found = statuses(suite, Path("elsewhere"))
     assert {check.status for check in found.values()} == {"ok"}
-    assert "hashed when a job first takes them" in found["models.tiny"].text
+    assert "hashed when a job first reads them" in found["models.tiny"].text
     (Path("elsewhere") / hub.mirror_path("owner/tiny", REVISION) / "model.safetensors").unlink()
     assert "no *.safetensors" in statuses(suite, Path("elsewhere"))["models.tiny"].text
 
@@ -115,7 +115,7 @@ def test_a_quick_look_hashes_no_large_file_that_is_older_than_its_hash(
     record = _provenance(root, path)
     path.write_bytes(DUMP[:-1] + b"x")
     os.utime(path, (1, 1))
-    assert "not touched since it was hashed" in statuses(suite, thorough=False)["envs.intercode_sql.dump"].text
+    assert "unchanged since it was hashed" in statuses(suite, thorough=False)["envs.intercode_sql.dump"].text
     assert statuses(suite)["envs.intercode_sql.dump"].status == "wrong"
     os.utime(record, (0, 0))
     assert statuses(suite, thorough=False)["envs.intercode_sql.dump"].status == "wrong"

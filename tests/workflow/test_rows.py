@@ -33,7 +33,7 @@ def jobs_of(plan, method):
 @pytest.mark.parametrize("name", SUITES)
 def test_the_stages_that_make_a_row_are_in_the_plan(name):
     suite = load_suite(CONFIGS / f"{name}.yaml")
-    plan = Plan(suite.about())
+    plan = Plan(suite.with_model())
     for method in suite.methods:
         recipe = suite.recipes[method]
         jobs = jobs_of(plan, method)
@@ -49,7 +49,7 @@ def test_the_stages_that_make_a_row_are_in_the_plan(name):
 def test_a_trained_failure_agent_explores(name):
     """With one iteration co-evolving would be `frozen_failure_agent` under another name."""
     suite = load_suite(CONFIGS / f"{name}.yaml")
-    plan = Plan(suite.about())
+    plan = Plan(suite.with_model())
     for env in suite.envs if "coevolve" in suite.methods else ():
         explored = {
             iteration
