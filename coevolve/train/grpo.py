@@ -33,7 +33,7 @@ from coevolve.train.train_report import TrainReport
 from coevolve.types import Task
 
 
-class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
+class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer with the episodes of an `Explorer`; `schedule` holds the tasks of each step."""
 
     def __init__(self, *, explorer: Explorer, schedule: Sequence[Sequence[Task]], **trl: Any) -> None:

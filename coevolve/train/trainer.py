@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from accelerate import PartialState  # type: ignore[import-untyped]
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import set_seed
 
@@ -35,7 +37,33 @@ PROGRESS_LINES = 20
 COMPLETE = "whole"
 
 
-class MaskedTrainer(Trainer):  # type: ignore[misc]
+def rate_factor(step: int, *, schedule: str, warmup: int, steps: int) -> float:
+    """The share of the learning rate at `step`, which counts from 0, of `steps`.
+
+    It rises linearly to 1 at the last of the `warmup` steps, so the first step is not lost as it is with a warm-up from
+    0. Then it falls to 0 after the last step along a half `cosine` or a line (`linear`), or stays (`constant`).
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / max(1, steps - warmup)
+    return {"cosine": (1.0 + math.cos(math.pi * done)) / 2.0, "linear": 1.0 - done, "constant": 1.0}[schedule]
+
+
+class ScheduledTrainer(Trainer):  # type: ignore[misc]
+    """transformers' Trainer with the learning rates of `rate_factor`."""
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """The scheduler, made once."""
+        if self.lr_scheduler is None:
+            schedule = next(name for name, kind in SCHEDULES.items() if kind == self.args.lr_scheduler_type)
+            warmup = self.args.get_warmup_steps(num_training_steps)
+            factor = functools.partial(rate_factor, schedule=schedule, warmup=warmup, steps=num_training_steps)
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+
+class MaskedTrainer(ScheduledTrainer):
     """transformers' Trainer over slots, with a loss that is a mean over the global batch.
 
     `order` is the index of the example in each slot (:func:`coevolve.train.dataset.slot_order`), which `collator`

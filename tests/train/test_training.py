@@ -10,6 +10,7 @@ import pytest
 import torch
 import trl.trainer.base_trainer
 from safetensors.torch import load_file, save_file
+from transformers import TrainerCallback
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig, PretrainConfig, SftConfig
@@ -18,7 +19,7 @@ from coevolve.policies import loading
 from coevolve.storage import files, policy_dir
 from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training
-from coevolve.train.dataset import TokenizedPair
+from coevolve.train.dataset import TokenizedPair, slot_order
 from coevolve.types import PairKind
 
 OPTIMISER = {
@@ -231,3 +232,30 @@ def test_no_telemetry(tmp_path, llama, monkeypatch):
     run_sft(tmp_path, llama)
     run_dpo(tmp_path, llama)
     assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "expected"),
+    [
+        ("cosine", 0.5, [1 / 3, 2 / 3, 1.0, 1.0, 0.75, 0.25]),
+        ("linear", 0.5, [1 / 3, 2 / 3, 1.0, 1.0, 2 / 3, 1 / 3]),
+        ("constant", 0.5, [1 / 3, 2 / 3, 1.0, 1.0, 1.0, 1.0]),
+        ("constant", 0.0, [1.0] * 6),
+        ("cosine", 0.01, [1.0, *((1 + np.cos(np.pi * k / 5)) / 2 for k in range(5))]),
+    ],
+)
+def test_the_rate_of_each_step_is_its_formula_and_no_step_is_lost(schedule, warmup, expected, llama, tmp_path):
+    changes = {"schedule": schedule, "warmup": warmup, "batch_size": 2, "micro_batch": 1, "epochs": 1.2}
+    config = SFT.model_copy(update=changes)
+    order = slot_order(len(ROWS), config.batch_size, config.epochs, 0)
+    model = policy_io.load(llama)
+    supervised = sft.SupervisedTrainer(ROWS, order, model=model, config=config, lora=None, seed=0, work=tmp_path)
+    rates = []
+
+    class Recorder(TrainerCallback):
+        def on_pre_optimizer_step(self, *_, optimizer, **__):
+            rates.append(optimizer.param_groups[0]["lr"] / config.learning_rate)
+
+    supervised.add_callback(Recorder())
+    training.train(supervised, tmp_path)
+    assert rates == pytest.approx(expected)
