@@ -52,6 +52,8 @@ def rate_factor(step: int, *, schedule: str, warmup: int, steps: int) -> float:
 class ScheduledTrainer(Trainer):  # type: ignore[misc]
     """transformers' Trainer with the learning rates of `rate_factor`."""
 
+    lr_scheduler: Any
+
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """The scheduler, made once."""
         if self.lr_scheduler is None:
