@@ -132,7 +132,7 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
     ("override", "sentence"),
     [
         ("recipes.eto.settings.dpo.bta=1", "recipes.eto.settings.dpo: unknown key `bta`; did you mean `beta`"),
-        ("recipes.base={extends: coevolve}", "`base` is the folder of what methods share"),
+        ("recipes.base={extends: coevolve}", "`base` is the folder of shared results"),
         ("recipes.my-method={extends: coevolve}", "recipes.my-method"),
         ("recipes.k_9={extends: k_2, shares: coevolve}", "has no `settings`"),
         ("suite=../x", "key `suite`"),

@@ -74,7 +74,7 @@ def test_everything_is_listed_with_where_it_comes_from(suite: Suite) -> None:
 def test_what_is_missing_is_named_with_what_to_do(suite: Suite) -> None:
     found = statuses(suite)
     assert {check.status for check in found.values()} == {"missing"}
-    assert "--until download snapshot` where there is a network" in found["models.tiny"].text
+    assert "--until download snapshot` on a machine with a network" in found["models.tiny"].text
     assert "run `snakemake" not in found["envs.sciworld.experts"].text
 
 
