@@ -15,7 +15,7 @@ from torch.utils.benchmark import Timer
 
 from coevolve.config.machine import Machine, load_machine, machine_file
 from coevolve.config.suite import load_suite
-from coevolve.workflow import costs
+from coevolve.workflow import estimates
 from coevolve.workflow.plan import Plan
 
 PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
@@ -49,13 +49,13 @@ def main() -> None:
 def done(plan: Plan, wanted: list[str]) -> tuple[list[tuple[str, dict[str, str]]], np.ndarray]:
     """(stage, wildcards) of the jobs whose results are there, and the seconds they took."""
     jobs = [(stage, wildcards) for stage, wildcards in plan.jobs() if stage in wanted]
-    took = {i: made["seconds"] for i, job in enumerate(jobs) if "seconds" in (made := costs.made(plan, *job))}
+    took = {i: seconds for i, job in enumerate(jobs) if (seconds := estimates.measured(plan, *job)) is not None}
     return [jobs[i] for i in took], np.array(list(took.values()))
 
 
 def seconds(plan: Plan, machine: Machine, jobs: list[tuple[str, dict[str, str]]]) -> np.ndarray:
     """What the model predicts of each job."""
-    return np.array([costs.cost(plan, machine, *job).seconds for job in jobs])
+    return np.array([estimates.cost(plan, machine, *job).seconds for job in jobs])
 
 
 def slower(machine: Machine, keys: tuple[str, ...]) -> Machine:

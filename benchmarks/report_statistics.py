@@ -22,9 +22,9 @@ from coevolve.config.suite import load_suite
 from coevolve.report import claim_tests, claims, differences, figure3, table1, verdicts
 from coevolve.report.claims import Claims
 from coevolve.report.measurement import Measurement
+from coevolve.report.verdicts import resamples
 from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, StopReason
-from coevolve.workflow.verify import resamples
 
 ROOT = Path(__file__).parents[1]
 METHODS = 12

@@ -114,12 +114,13 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _plan(options: argparse.Namespace) -> int:
     from coevolve.config.machine import machine_file
-    from coevolve.workflow import costs, stage_table
+    from coevolve.report import costs
+    from coevolve.workflow import estimates, stage_table
     from coevolve.workflow.plan import Plan
 
     machine = stage_table.load_machine(options.machine)
     plan = Plan(_suite(options), shards=machine.shards)
-    jobs = list(costs.jobs(plan, machine))
+    jobs = list(estimates.jobs(plan, machine))
     source = machine_file(options.machine)
     print(f"Suite {plan.suite.suite} on {machine.label}, estimated, not measured, from {source}.\n")
     print(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
@@ -185,17 +186,18 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _verify(options: argparse.Namespace) -> int:
     from coevolve.report import claims, verdicts
-    from coevolve.workflow import verify
-    from coevolve.workflow.plan import Plan
+    from coevolve.workflow import results
+    from coevolve.workflow.layout import Layout
 
-    plan, paper = Plan(_suite(options).with_model(options.model)), claims.load(CLAIMS)
-    results = verify.verify(plan, paper, verify.finished(plan, paper), options.as_if)
-    for verdict in results:
+    layout, paper = Layout(_suite(options).with_model(options.model)), claims.load(CLAIMS)
+    measured = results.on_disk(layout, results.finished(layout, paper))
+    judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if)
+    for verdict in judged:
         print(verdicts.line(verdict))
-    print(verdicts.summary(results, verify.AS_IF * options.as_if))
+    print(verdicts.summary(judged, verdicts.AS_IF * options.as_if))
     if options.out:
-        verify.write(results, options.out, options.as_if)
-    return verdicts.exit_status(results)
+        verdicts.write(judged, options.out, options.as_if)
+    return verdicts.exit_status(judged)
 
 
 def _stages() -> dict[str, dict[str, Command]]:

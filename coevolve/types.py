@@ -288,11 +288,14 @@ class Workload(Record):
 class Provenance(Record):
     """How the outputs of a stage were made, written next to them as `provenance.json`.
 
-    `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time.
+    `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time. `result` is the folder of the outputs
+    below the suite's results. `workload` is the estimated work, None if the environment's section has no `expected`.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     stage: str
+    wildcards: dict[str, str] = {}
+    result: str = ""
     config: dict[str, Any]
     config_digest: str
     code_digest: str
@@ -305,5 +308,6 @@ class Provenance(Record):
     inputs: dict[str, str]
     outputs: dict[str, str]
     notes: dict[str, Any] = {}
+    workload: Workload | None = None
     started: str
     seconds: float

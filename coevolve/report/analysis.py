@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
+from coevolve.config.machine import Machine
 from coevolve.envs.registry import is_refused
 from coevolve.report.exploration import Exploration, is_outcome
-from coevolve.types import Agent, Record, Trajectory
+from coevolve.storage import files
+from coevolve.types import Agent, Provenance, Record, Trajectory
 
 OUTCOMES = ("success", "hard_negative", "failure")
 
@@ -75,8 +78,8 @@ class Drift(Record):
     rejected_last: float
 
 
-class Work(Record):
-    """What one job of a stage took: wall seconds, GPUs it held, tokens it was trained on and tokens it sampled."""
+class JobUsage(Record):
+    """Measured use of one job of a stage: wall seconds, GPUs held, tokens trained on and tokens sampled."""
 
     stage: str
     seconds: float
@@ -186,7 +189,27 @@ def drift(one: Mapping[str, Any], history: Sequence[Mapping[str, float]], epochs
     ]
 
 
-def compute(method: str, jobs: Sequence[Work]) -> Compute:
+def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
+    """Drift of every pair kind in a finished job, a branch's preference training; other jobs have none."""
+    if "dpo" not in training.config:
+        return []
+    names = {"env": training.wildcards["env"], "agent": training.wildcards["agent"], **branch}
+    return drift(names, training.notes.get("history", []), training.config["dpo"]["epochs"])
+
+
+def usage(job: Provenance, machine: Machine) -> JobUsage:
+    """The measured use of a finished job."""
+    needs = machine.job_resources(job.stage)
+    return JobUsage(
+        stage=job.stage,
+        seconds=job.seconds,
+        gpus=needs.gpus * needs.nodes,
+        trained=job.notes.get("trained_tokens", 0),
+        sampled=job.notes.get("sampled_tokens", 0),
+    )
+
+
+def compute(method: str, jobs: Sequence[JobUsage]) -> Compute:
     """The sum over a method's jobs."""
     return Compute(
         method=method,
@@ -196,6 +219,20 @@ def compute(method: str, jobs: Sequence[Work]) -> Compute:
         trained_tokens=sum(job.trained for job in jobs),
         sampled_tokens=sum(job.sampled for job in jobs),
     )
+
+
+def write(
+    shares: Sequence[Shares],
+    diverse: Sequence[Diversity],
+    drifts: Sequence[Drift],
+    computed: Sequence[Compute],
+    out: Path,
+) -> None:
+    """Write `analysis.json` and `analysis.md`."""
+    records = {"shares": shares, "diversity": diverse, "drift": drifts, "compute": computed}
+    plain = {name: [record.model_dump(mode="json") for record in rows] for name, rows in records.items()}
+    files.write_json(out / "analysis.json", plain)
+    files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, computed).encode())
 
 
 def markdown(

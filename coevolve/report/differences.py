@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from pathlib import Path
 
 from tabulate import tabulate
 
@@ -11,6 +13,7 @@ from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.report import stats
 from coevolve.report.measurement import Measurement
+from coevolve.storage import files
 from coevolve.types import Estimate, EvalRecord, Record
 
 
@@ -44,6 +47,11 @@ def paired(final: Sequence[Measurement], report: ReportConfig, seed: int) -> lis
         for env, methods in records.items()
         for earlier, later in combinations(methods, 2)
     ]
+
+
+def read(path: Path) -> list[Difference]:
+    """The differences in `differences.json`."""
+    return [Difference.model_validate(item) for item in json.loads(files.read_bytes(path))]
 
 
 def markdown(differences: Sequence[Difference], labels: Mapping[str, str]) -> str:

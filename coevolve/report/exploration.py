@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
+from coevolve.config.suite import Suite
 from coevolve.report.stats import Point
+from coevolve.storage import jsonl
 from coevolve.types import Agent, Protocol, Trajectory
 
+#: Method, environment, seed, iteration and agent.
+ExplorationKey = tuple[str, str, int, int, str]
 #: What is measured of an episode.
 Measure = Callable[[Trajectory], float]
 
@@ -30,6 +37,30 @@ class Exploration:
     episodes: tuple[Trajectory, ...]
     source: str = ""
     note: str = ""
+
+
+def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Exploration]:
+    """The explorations of the suite's one model; `episodes` are files by method, environment, seed, iteration, agent.
+
+    Each file is read once, however many methods share it.
+    """
+    (model,) = suite.models.values()
+    read_file = functools.cache(lambda path: tuple(jsonl.read(path, Trajectory)))
+    return [
+        Exploration(
+            model=model.label,
+            protocol=suite.protocol,
+            method=method,
+            env=env,
+            seed=seed,
+            iteration=iteration,
+            agent=cast(Agent, agent),
+            episodes=read_file(path),
+            source=path.as_posix(),
+            note=suite.envs[env].note,
+        )
+        for (method, env, seed, iteration, agent), path in episodes.items()
+    ]
 
 
 def of(explorations: Sequence[Exploration], method: str, env: str, agent: Agent | None = None) -> list[Exploration]:

@@ -1,4 +1,4 @@
-"""The report: what lies in a suite's `paper` folder as one HTML file that needs nothing beside it."""
+"""The report: the products of a suite as one HTML file that needs no other file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from coevolve.report import provenance_chain, view
+from coevolve.report import view
 from coevolve.report.claims import Claims
 from coevolve.report.table import Footnote, Table
 from coevolve.report.why import splits, tables
@@ -21,38 +21,39 @@ from coevolve.types import Cell, Provenance
 
 PAGE = Path(__file__).with_name("report.html")
 #: Where the suite's view lies, seen from the report.
-VIEW = "../view/index.html"
+VIEW = "../../view/index.html"
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
-def report(folder: Path, title: str, claims: Claims, made_from: Iterable[Path], page: str = VIEW) -> str:
-    """The page: verdicts, tables, figures, all other Markdown under `folder`, and the provenance of `made_from`.
+def report(paths: Sequence[Path], title: str, claims: Claims, jobs: Iterable[Provenance], view_page: str = VIEW) -> str:
+    """The page: verdicts, tables, figures, all other Markdown of `paths`, and the provenance of `jobs`.
 
     Verdicts are those of `verdicts.json`, a list of `{"claim", "verdict", "text"}`; without it they have no section.
-    Equal files give equal text. `page` is the address of the suite's view, relative to the report.
+    Equal files give equal text. `view_page` is the address of the suite's view, relative to the report.
     """
+    ordered = sorted(paths, key=lambda path: path.name)
     sections = [
-        _section("Verdicts", _rows_of(folder / "verdicts.json")),
-        *_tables(folder, claims, page),
-        *_figures(folder),
-        *_texts(folder),
-        _section("Provenance", _provenance(made_from)),
+        _section("Verdicts", _rows_of(ordered)),
+        *_tables(ordered, claims, view_page),
+        *_figures(ordered),
+        *_texts(ordered),
+        _section("Provenance", _provenance(list(jobs))),
     ]
     shell = Template(PAGE.read_text(encoding="utf-8"))
-    return shell.substitute(title=escape(title), view=escape(page), body="\n".join(filter(None, sections)))
+    return shell.substitute(title=escape(title), view=escape(view_page), body="\n".join(filter(None, sections)))
 
 
 def _section(title: str, content: str) -> str:
     return f"<h2>{escape(title)}</h2>\n{content}" if content else ""
 
 
-def _rows_of(path: Path) -> str:
-    """A JSON list of flat objects as a table; nothing if there is no such file."""
-    if not path.exists():
-        return ""
-    rows: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    head = list(dict.fromkeys(key for row in rows for key in row))
-    return _grid(map(escape, head), ([escape(_plain(row.get(key))) for key in head] for row in rows))
+def _rows_of(paths: Sequence[Path]) -> str:
+    """The flat objects of `verdicts.json` as a table; nothing if there is no such file."""
+    for path in (path for path in paths if path.name == "verdicts.json"):
+        rows: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        head = list(dict.fromkeys(key for row in rows for key in row))
+        return _grid(map(escape, head), ([escape(_plain(row.get(key))) for key in head] for row in rows))
+    return ""
 
 
 def _plain(value: Any) -> str:
@@ -61,11 +62,10 @@ def _plain(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _tables(folder: Path, claims: Claims, page: str) -> Iterator[str]:
-    for path in _files(folder, ".json"):
+def _tables(paths: Sequence[Path], claims: Claims, view_page: str) -> Iterator[str]:
+    for path in (path for path in paths if path.suffix == ".json"):
         for number, table in enumerate(tables(path)):
-            name = f"{_name(path, folder)}, {table.unit}"
-            yield _section(name, _table(table, claims, page, f"{_name(path, folder)}-{number}"))
+            yield _section(f"{path.stem}, {table.unit}", _table(table, claims, view_page, f"{path.stem}-{number}"))
 
 
 def _table(table: Table, claims: Claims, page: str, place: str) -> str:
@@ -101,14 +101,14 @@ def _cell(cell: Cell, footnotes: Sequence[Footnote], link: str, place: str) -> s
     return f'{measured}<br><span class="quiet">paper {cell.paper:.1f}{notes}</span>'
 
 
-def _figures(folder: Path) -> Iterator[str]:
-    """Every figure once, as SVG where there is one, with the caption of the data beside it."""
-    found = {path.with_suffix(""): path for kind in (".png", ".svg") for path in _files(folder, kind)}
-    for path in found.values():
+def _figures(paths: Sequence[Path]) -> Iterator[str]:
+    """Every figure once, as SVG where there is one, with the caption of the data in its folder."""
+    images = {path.with_suffix(""): path for kind in (".png", ".svg") for path in paths if path.suffix == kind}
+    for path in images.values():
         content = base64.b64encode(path.read_bytes()).decode()
-        name, caption = _name(path, folder), _caption(path.with_suffix(".json"))
-        image = f'<img src="data:{_IMAGES[path.suffix]};base64,{content}" alt="{escape(name)}">'
-        yield _section(name, f'{image}\n<p class="quiet">{escape(caption)}</p>')
+        caption = _caption(path.with_suffix(".json"))
+        image = f'<img src="data:{_IMAGES[path.suffix]};base64,{content}" alt="{escape(path.stem)}">'
+        yield _section(path.stem, f'{image}\n<p class="quiet">{escape(caption)}</p>')
 
 
 def _caption(path: Path) -> str:
@@ -116,30 +116,27 @@ def _caption(path: Path) -> str:
     return str(data.get("caption", "")) if isinstance(data, dict) else ""
 
 
-def _texts(folder: Path) -> Iterator[str]:
-    """Markdown that is nothing shown above as a table."""
+def _texts(paths: Sequence[Path]) -> Iterator[str]:
+    """Markdown that is not shown above as a table."""
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
-    for path in (path for path in _files(folder, ".md") if path.stem != "verdicts"):
-        data = path.with_suffix(".json")
-        if not (data.exists() and any(True for _ in tables(data))):
-            yield f'<div class="wide">\n{renderer.render(path.read_text(encoding="utf-8"))}</div>'
+    shown = {path.stem for path in paths if path.suffix == ".json" and any(True for _ in tables(path))} | {"verdicts"}
+    for path in (path for path in paths if path.suffix == ".md" and path.stem not in shown):
+        yield f'<div class="wide">\n{renderer.render(path.read_text(encoding="utf-8"))}</div>'
 
 
-def _provenance(made_from: Iterable[Path]) -> str:
+def _provenance(jobs: Sequence[Provenance]) -> str:
     """What all results behind the report share, and in how many of them where they differ."""
-    folders = sorted({path.parent.as_posix() for path in made_from if (path.parent / provenance_chain.NAME).exists()})
-    found = [provenance_chain.read(folder) for folder in folders]
-    counts = {name: Counter(_values(name, each) for each in found) for name in ("commit", "container", "protocol")}
-    seeds = sorted({each.seeds["suite"] for each in found if "suite" in each.seeds})
+    counts = {name: Counter(_values(name, each) for each in jobs) for name in ("commit", "container", "protocol")}
+    seeds = sorted({each.seeds["suite"] for each in jobs if "suite" in each.seeds})
     entries = {
         **{name: _differing(counted) for name, counted in counts.items()},
         "seeds": ", ".join(map(str, seeds)),
-        "environments": "; ".join(sorted({name for each in found for name in each.notes.get("environments", [])})),
-        "versions": _differing(Counter(_versions(each) for each in found)),
-        "results": ", ".join(f"{count} {stage}" for stage, count in sorted(Counter(p.stage for p in found).items())),
+        "environments": "; ".join(sorted({name for each in jobs for name in each.notes.get("environments", [])})),
+        "versions": _differing(Counter(_versions(each) for each in jobs)),
+        "results": ", ".join(f"{count} {stage}" for stage, count in sorted(Counter(p.stage for p in jobs).items())),
     }
     shown = (f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in entries.items() if value)
-    return f"<dl>{''.join(shown)}</dl>" if found else ""
+    return f"<dl>{''.join(shown)}</dl>" if jobs else ""
 
 
 def _values(name: str, provenance: Provenance) -> str:
@@ -156,14 +153,6 @@ def _differing(counts: Mapping[str, int]) -> str:
     if len(counts) == 1:
         return next(iter(counts))
     return "; ".join(f"{value} ({count} results)" for value, count in sorted(counts.items()))
-
-
-def _files(folder: Path, suffix: str) -> list[Path]:
-    return sorted(path for path in folder.rglob(f"*{suffix}") if path.name != provenance_chain.NAME)
-
-
-def _name(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).with_suffix("").as_posix().removesuffix("/table")
 
 
 def _grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from coevolve.config.suite import Suite
 from coevolve.errors import UserError
+from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, Protocol
+
+#: Model, environment, seed and iteration.
+EvaluationKey = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,39 @@ class Measurement:
     records: tuple[EvalRecord, ...]
     sources: tuple[str, ...] = ()
     note: str = ""
+
+
+def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> Iterator[Measurement]:
+    """Every method's records by environment, split and iteration, seeds together, of the suite's one model.
+
+    `records` are files by method and (model, environment, seed, iteration).
+    """
+    (model,) = suite.models
+    for method, files in records.items():
+        for env, iteration in sorted({(env, iteration) for name, env, _, iteration in files if name == model}):
+            paths = sorted({path for key, path in files.items() if (key[0], key[1], key[3]) == (model, env, iteration)})
+            episodes = [record for path in paths for record in jsonl.read(path, EvalRecord)]
+            for split in suite.envs[env].splits:
+                yield Measurement(
+                    suite=suite.suite,
+                    model=suite.models[model].label,
+                    protocol=suite.protocol,
+                    method=method,
+                    env=env,
+                    split=split,
+                    iteration=iteration,
+                    records=tuple(record for record in episodes if record.split == split),
+                    sources=tuple(path.as_posix() for path in paths),
+                    note=suite.envs[env].note,
+                )
+
+
+def final(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Those after a method's last iteration on an environment."""
+    last: dict[tuple[str, str], int] = {}
+    for m in measurements:
+        last[m.method, m.env] = max(m.iteration, last.get((m.method, m.env), 0))
+    return [m for m in measurements if m.iteration == last[m.method, m.env]]
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
+from coevolve.config.sections import Recipe
+from coevolve.storage import jsonl
+from coevolve.types import Drop
+
+#: Method, model, environment, seed, iteration and agent.
 Key = tuple[str, str, str, int, int, str]
+
+
+def read(paths: Mapping[Key, Path]) -> dict[Key, Any]:
+    """The pairing summaries in files."""
+    return {key: json.loads(path.read_bytes()) for key, path in paths.items()}
+
+
+def methods_markdown(
+    recipes: Iterable[Recipe], summaries: Mapping[Key, Mapping[str, Any]], drops: Mapping[str, Path]
+) -> str:
+    """The source of each recipe, and pairs and drops by iteration; `drops`: files by environment."""
+    left_out = {env: len(jsonl.read(path, Drop)) for env, path in drops.items()}
+    rows = [f"* {recipe.label}: {recipe.source}" for recipe in recipes]
+    return "\n".join(["## Methods", "", *rows, "", markdown(summaries, left_out)])
 
 
 def markdown(summaries: Mapping[Key, Mapping[str, Any]], overlap: Mapping[str, int]) -> str:

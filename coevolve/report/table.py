@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from tabulate import LATEX_ESCAPE_RULES, tabulate
 
+from coevolve.storage import files
 from coevolve.types import Cell, Protocol, Record
 
 
@@ -42,6 +46,13 @@ def latex(table: Table) -> str:
     notes = "".join(f"\\par {_escape(_note(footnote))}\n" for footnote in table.footnotes)
     caption = f"\\caption{{{_escape(table.caption)}}}"
     return f"\\begin{{table}}\n{caption}\n\\resizebox{{\\textwidth}}{{!}}{{%\n{grid}}}\n{notes}\\end{{table}}\n"
+
+
+def write(tables: Sequence[Table], out: Path, name: str) -> None:
+    """Write tables as Markdown, LaTeX and JSON."""
+    files.write_bytes(out / f"{name}.md", "\n".join(markdown(table) for table in tables).encode())
+    files.write_bytes(out / f"{name}.tex", "\n".join(latex(table) for table in tables).encode())
+    files.write_json(out / f"{name}.json", [table.model_dump(mode="json") for table in tables])
 
 
 def _head(table: Table) -> list[str]:

@@ -12,23 +12,29 @@ secondary source alone (`unverified`) is judged and counted apart, never as the 
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from string import ascii_lowercase
-from typing import Literal
+from typing import Any, Literal
 
 from tabulate import tabulate
 
+from coevolve.config.sections import ReportConfig
 from coevolve.report import stats
-from coevolve.report.claim_tests import Question
+from coevolve.report.claim_tests import Question, Results, questions
+from coevolve.report.claims import Claims
 from coevolve.report.table import Footnote, Table
+from coevolve.storage import files
 from coevolve.types import Record
 
 Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "underpowered", "not run")
 #: With which probability the number of seeds that is named would decide, were the truth what was measured.
 POWER = 0.8
+AS_IF = "As if: orders are judged on results that are not about the paper's setting. They show what verdicts look like."
 SIZES = "reward in points, shares in per cent"
 
 
@@ -55,6 +61,29 @@ class Verdict(Record):
     row: str | None = None
     column: str | None = None
     unverified: bool = False
+
+
+def verify(claims: Claims, results: Results, report: ReportConfig, as_if: bool = False) -> list[Verdict]:
+    """A verdict on every claim; `as_if` judges orders on results of another setting, too."""
+    draws = resamples(report.bootstrap, claims)
+    return judge(questions(claims, results, resamples=draws, seed=0, as_if=as_if), report.confidence)
+
+
+def resamples(least: int, claims: Claims) -> int:
+    """Draws that make a correction for the number of claims finer than its level, `least` at least."""
+    return max(least, 200 * (len(claims.cells()) + len(claims.statements)))
+
+
+def read(path: Path) -> list[Verdict]:
+    """The verdicts in `verdicts.json`."""
+    return [Verdict.model_validate(item) for item in json.loads(files.read_bytes(path))]
+
+
+def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False) -> dict[str, Any]:
+    """Write `verdicts.json` and `verdicts.md`; returns the number of claims by verdict."""
+    files.write_json(out / "verdicts.json", [verdict.model_dump(mode="json") for verdict in verdicts])
+    files.write_bytes(out / "verdicts.md", markdown(verdicts, AS_IF * as_if).encode())
+    return {outcome: sum(verdict.verdict == outcome for verdict in verdicts) for outcome in OUTCOMES}
 
 
 def judge(questions: Sequence[Question], confidence: float) -> list[Verdict]:

@@ -60,7 +60,7 @@ class Answer(Record):
 
 def cells(home: Path) -> list[Printed]:
     """Every cell of every table under a suite's folder, those of its ablations too; raises `UserError` for none."""
-    found = {path.stem: path for path in home.glob("paper/*.json")}
+    found = {path.stem: path for path in home.glob("paper/*/*.json")}
     found |= {f"ablation_{path.parent.name}": path for path in home.glob("ablations/*/table.json")}
     files = sorted(found.items(), key=lambda item: (item[0] != FIRST, item[0]))
     printed = [
@@ -71,7 +71,7 @@ def cells(home: Path) -> list[Printed]:
         for cell in table.cells
     ]
     if not printed:
-        raise UserError(f"{home}: no tables; make the suite's report first.")
+        raise UserError(f"{home}: no tables; make the suite's tables first.")
     return printed
 
 
@@ -199,10 +199,10 @@ def _evidence(sources: Sequence[str], splits: set[str]) -> Iterator[Evidence]:
 
 
 def _own_file(printed: Printed, folder: str) -> Iterator[str]:
-    """Whether the table itself is what the report wrote."""
-    wrote, now = provenance_chain.read(folder).outputs.get(Path(printed.file).name), files.sha256(Path(printed.file))
-    if wrote != now:
-        yield f"{printed.file} is not what `report` wrote: it is {now[:12]} now; make the report again."
+    """Whether the table itself is what its stage wrote."""
+    record, now = provenance_chain.read(folder), files.sha256(Path(printed.file))
+    if record.outputs.get(Path(printed.file).name) != now:
+        yield f"{printed.file} is not what `{record.stage}` wrote: it is {now[:12]} now; make it again."
 
 
 def _loose_ends(evidence: Sequence[Evidence], way: provenance_chain.Chain) -> Iterator[str]:

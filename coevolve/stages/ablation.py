@@ -1,38 +1,46 @@
-"""A question's own table: the methods it is about side by side, and how they differ task by task."""
+"""The table of an ablation: its methods side by side, and their differences, paired by task and seed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.sections import Ablation
-from coevolve.report import claims, differences, table1
+from coevolve.config.sections import Recipe
+from coevolve.config.suite import Suite
+from coevolve.report import claims, differences, measurement, pair_counts, table, table1
 from coevolve.report.claims import Claims
+from coevolve.report.measurement import Measurement
 from coevolve.report.table import Table
 from coevolve.storage import files
+from coevolve.workflow import results
 from coevolve.workflow.job import Job
-from coevolve.workflow.measurements import final, measurements, summary, write_tables
-from coevolve.workflow.plan import Plan
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write the tables (Markdown, LaTeX, JSON), the paired differences and the counts, one model after the other."""
+    """Write the tables (Markdown, LaTeX, JSON), the differences and the pair counts of each model."""
     paper = claims.load(job.file("claims"))
     (ablation,) = job.suite.ablations.values()
-    plans = [Plan(job.suite.with_model(model)) for model in job.suite.models]
-    found = [_of_model(job, plan, ablation, paper) for plan in plans]
-    tables = [table for own, _ in found for table in own]
-    write_tables(tables, out, "table")
-    files.write_bytes(out / "summary.md", "\n".join(text for _, text in found).encode())
-    return {"cells": sum(cell.estimate is not None for table in tables for cell in table.cells)}
+    recipes = {method: job.suite.recipes[method] for method in ablation.methods}
+    records = results.records(job, job.suite, ablation.methods)
+    summaries, drops = results.summaries(job, job.suite, ablation.methods), results.drops(job)
+    tables, texts = list[Table](), list[str]()
+    for name, model in job.suite.models.items():
+        suite = job.suite.with_model(name)
+        last = measurement.final(list(measurement.read(suite, records)))
+        counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
+        tables += _tables(suite, last, paper, recipes)
+        compared = differences.paired(last, suite.report, 0)
+        labels = {method: recipe.label for method, recipe in recipes.items()}
+        text = (
+            f"{differences.markdown(compared, labels)}\n{pair_counts.methods_markdown(recipes.values(), counts, drops)}"
+        )
+        texts.append(f"Model: {model.label}.\n\n{text}")
+    table.write(tables, out, "table")
+    files.write_bytes(out / "summary.md", "\n".join(texts).encode())
+    return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}
 
 
-def _of_model(job: Job, plan: Plan, ablation: Ablation, paper: Claims) -> tuple[list[Table], str]:
-    """The tables and the summary of a plan's one model."""
-    suite, methods = plan.suite, ablation.methods
-    labels = {method: suite.recipes[method].label for method in methods}
-    last = final(plan, list(measurements(plan, methods)))
-    tables = [make(last, paper, labels, suite.report, 0) for make in (table1.measured_table, table1.success_table)]
-    (model,) = suite.models.values()
-    text = summary(job, plan, differences.paired(last, suite.report, 0), methods)
-    return tables, f"Model: {model.label}.\n\n{text}"
+def _tables(suite: Suite, last: list[Measurement], paper: Claims, recipes: dict[str, Recipe]) -> list[Table]:
+    """Average rewards and success rates of a suite's one model, without what was not run."""
+    labels = {method: recipe.label for method, recipe in recipes.items()}
+    return [make(last, paper, labels, suite.report, 0) for make in (table1.measured_table, table1.success_table)]

@@ -21,7 +21,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     scored = records(episodes, job.suite.quirks, job.branch.seed, job.suite.evaluation.samples)
     jsonl.write(out / "episodes.jsonl", episodes)
     jsonl.write(out / "records.jsonl", scored)
-    return {**counts(episodes), **spent(job), "left_out": len(tasks) - len(scored)}
+    return {**counts(job, episodes), **spent(job), "left_out": len(tasks) - len(scored)}
 
 
 def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int, samples: int = 1) -> list[EvalRecord]:

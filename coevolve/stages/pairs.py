@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.methods import pairing
-from coevolve.storage import jsonl
+from coevolve.storage import files, jsonl
 from coevolve.types import Agent, Task, Trajectory
-from coevolve.workflow.job import Job, write_json
+from coevolve.workflow.job import Job
 from coevolve.workflow.task_prompts import example
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     jsonl.write(out / "pairs.jsonl", result.pairs)
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = pairing.summary(result)
-    write_json(out / "summary.json", summary)
+    files.write_json(out / "summary.json", summary)
     for sentence in summary["empty"]:
         log.warning("%s", sentence)
     return summary

@@ -15,4 +15,4 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `episodes.jsonl` in task order: played here, or in parts by other jobs."""
     episodes = (gathered if "parts" in job.inputs else exploration)(job, job.records("tasks", Task))
     jsonl.write(out / "episodes.jsonl", episodes)
-    return counts(episodes)
+    return counts(job, episodes)

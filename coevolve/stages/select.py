@@ -8,9 +8,9 @@ from typing import Any
 
 from coevolve.chat.prompts import without_example
 from coevolve.methods import rejection_sampling
-from coevolve.storage import jsonl
+from coevolve.storage import files, jsonl
 from coevolve.types import Trajectory
-from coevolve.workflow.job import Job, write_json
+from coevolve.workflow.job import Job
 from coevolve.workflow.task_prompts import example
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     )
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = rejection_sampling.summary(result)
-    write_json(out / "summary.json", summary)
+    files.write_json(out / "summary.json", summary)
     if not result.rollouts.selected:
         log.warning("None of the agent's own %d episodes was selected.", result.rollouts.came_in)
     return summary

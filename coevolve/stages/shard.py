@@ -20,7 +20,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     play = evaluation if job.wildcards["whole"] == "eval" else exploration
     episodes = play(job, tasks)
     jsonl.write(out / "episodes.jsonl", episodes)
-    return {**counts(episodes), **spent(job)}
+    return {**counts(job, episodes), **spent(job)}
 
 
 def part(tasks: Sequence[Task], number: int, of: int) -> list[Task]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.methods import pairing, step_pairs
-from coevolve.storage import jsonl
+from coevolve.storage import files, jsonl
 from coevolve.types import Agent, PairKind, Task, Trajectory, Turn
-from coevolve.workflow.job import Job, write_json
+from coevolve.workflow.job import Job
 from coevolve.workflow.playing import play
 from coevolve.workflow.task_prompts import example
 
@@ -45,10 +45,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     jsonl.write(out / "explored.jsonl", found.explored)
     jsonl.write(out / "step_values.jsonl", found.step_values)
     summary = {**pairing.summary(both), "played": {player.policy: player.cost for player in (agent, scorer)}}
-    write_json(out / "summary.json", summary)
+    files.write_json(out / "summary.json", summary)
     for sentence in summary["empty"]:
         log.warning("%s", sentence)
-    return summary
+    return {**summary, "sampled_tokens": agent.cost["tokens"] + scorer.cost["tokens"]}
 
 
 class _Player:

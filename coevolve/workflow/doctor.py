@@ -20,7 +20,7 @@ from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite, load_suite
 from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
-from coevolve.workflow import costs, required_files, slurm, stage_table
+from coevolve.workflow import estimates, required_files, slurm, stage_table
 from coevolve.workflow.layout import MIRROR
 from coevolve.workflow.plan import Plan
 
@@ -133,7 +133,7 @@ def disk(folder: Path, gigabytes: float) -> Check:
 
 def _result_gigabytes(suite: Suite, machine: Machine) -> float:
     """The estimated size of the suite's results that do not exist yet, in GB (1e9 bytes)."""
-    jobs = costs.jobs(Plan(suite, shards=machine.shards), machine)
+    jobs = estimates.jobs(Plan(suite, shards=machine.shards), machine)
     return sum(cost.bytes for _, _, cost in jobs if cost.measured is None) / 1e9
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.workflow.branch import SOURCES, AgentName, Branch, agent_name
@@ -132,31 +133,83 @@ def train(layout: Layout, wildcards: Wildcards) -> Inputs:
     return inputs
 
 
-def report(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Everything that the tables and figures of the suite's methods are made of."""
-    first = Layout(layout.suite.with_model(), layout.root)
-    explored = sorted(set(first.explorations(layout.suite.methods).values()))
-    inputs = _tables(layout, layout.suite.methods)
-    return inputs | {
-        "machine": layout.machine,
-        "explorations": explored,
-        "experts": list(layout.experts().values()),
-    }
+def tables(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The evaluation records of the suite's methods with the first model."""
+    first = _first(layout)
+    return {"records": _records(first, layout.suite.methods)}
+
+
+def table1(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Evaluation records, the paper's cells and the verdicts on them."""
+    verdicts = f"{layout.home}/paper/verdicts/verdicts.json"
+    return tables(layout, wildcards) | {"claims": CLAIMS, "verdicts": verdicts}
+
+
+def figure2(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The explorations of the suite's methods with the first model."""
+    return {"explorations": _unique(_first(layout).explorations(layout.suite.methods).values())}
+
+
+def verdicts(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Everything that a claim of the paper is about."""
+    return tables(layout, wildcards) | figure2(layout, wildcards) | {"claims": CLAIMS}
+
+
+def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Explorations, experts, the paper's thresholds and the machine; the history adds provenance."""
+    experts = list(layout.experts().values())
+    return figure2(layout, wildcards) | {"experts": experts, "claims": CLAIMS, "machine": layout.machine}
+
+
+def pair_counts(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The pairing summaries of the suite's methods with the first model."""
+    return {"summaries": _unique(_first(layout).summaries(layout.suite.methods).values())}
+
+
+def summary(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Differences, pairing summaries, and what each environment's `data` left out."""
+    differences = f"{layout.home}/paper/differences/differences.json"
+    drops = list(layout.drops().values())
+    return pair_counts(layout, wildcards) | {"differences": differences, "drops": drops}
+
+
+def machine(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The machine; the history adds provenance."""
+    return {"machine": layout.machine}
 
 
 def ablation(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Everything that the table of the ablation's methods is made of."""
-    return _tables(layout, layout.suite.ablations[wildcards["ablation"]].methods)
-
-
-def _tables(layout: Layout, methods: Sequence[str]) -> Inputs:
-    records = {path for method in methods for path in layout.evaluations(method).values()}
+    """Everything that the table of the ablation's methods is made of, with all models."""
+    methods = layout.suite.ablations[wildcards["ablation"]].methods
     return {
-        "records": sorted(records),
-        "summaries": sorted(layout.summaries(methods).values()),
+        "records": _records(layout, methods),
+        "summaries": _unique(layout.summaries(methods).values()),
         "drops": list(layout.drops().values()),
         "claims": CLAIMS,
     }
+
+
+def evaluated(layout: Layout, wildcards: Wildcards) -> list[str]:
+    """History: the evaluation records of the suite's methods with the first model."""
+    return _records(_first(layout), layout.suite.methods)
+
+
+def measured(layout: Layout, wildcards: Wildcards) -> list[str]:
+    """History: everything that the products are made of, with all models."""
+    layouts = (replace(layout, suite=layout.suite.with_model(model)) for model in layout.suite.models)
+    return [path for each in layouts for path in each.results(layout.suite.methods)]
+
+
+def _first(layout: Layout) -> Layout:
+    return replace(layout, suite=layout.suite.with_model())
+
+
+def _records(layout: Layout, methods: Sequence[str]) -> list[str]:
+    return _unique(path for method in methods for path in layout.evaluations(method).values())
+
+
+def _unique(paths: Iterable[str]) -> list[str]:
+    return sorted(set(paths))
 
 
 def _subject(wildcards: Wildcards) -> Subject:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coevolve import seeds
 from coevolve.config.environments import EnvConfig
@@ -13,11 +13,12 @@ from coevolve.config.sections import ModelConfig, Recipe
 from coevolve.config.suite import Suite
 from coevolve.envs.base import Setup
 from coevolve.errors import UserError
-from coevolve.storage import files, jsonl
+from coevolve.storage import jsonl
 from coevolve.types import Record
 from coevolve.workflow.branch import AgentName, Branch, agent_name
 
 R = TypeVar("R", bound=Record)
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,24 @@ class Job:
         names = (stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
         return seeds.derive(self.branch.seed, *names)
 
+    def files(self, name: str, tails: Mapping[K, str]) -> dict[K, Path]:
+        """The input files called `name` by key, where `tails` are the ends of their paths.
+
+        Raises `UserError` for a tail without a file, for a file with no such tail, and for two files with one tail.
+        """
+        ends, paths = set(tails.values()), dict[str, Path]()
+        for path in self.inputs.get(name, []):
+            tail = next((end for end in _ends(path) if end in ends), None)
+            if tail is None:
+                raise UserError(f"{path}: this stage reads no such `{name}`; leave it out.")
+            if tail in paths:
+                raise UserError(f"{path}: `{name}` has a second file {tail}, {paths[tail]}; give one of them.")
+            paths[tail] = path
+        for tail in tails.values():
+            if tail not in paths:
+                raise UserError(f"stage `{self.stage}`: the input {tail} is missing; give {name}=FILE.")
+        return {key: paths[tail] for key, tail in tails.items()}
+
     def file(self, name: str) -> Path:
         """The one input file called `name`; raises `UserError` if there is none, or more than one."""
         paths = self.inputs.get(name, [])
@@ -97,6 +116,7 @@ class Job:
         return jsonl.read(self.file(name), kind)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON data, readable, with its keys in the order given: that of a table's rows, for one."""
-    files.write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+def _ends(path: Path) -> Iterator[str]:
+    """Every end of a path, the longest first."""
+    parts = path.as_posix().split("/")
+    return ("/".join(parts[start:]) for start in range(len(parts)))

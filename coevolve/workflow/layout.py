@@ -7,7 +7,7 @@ or `coevolve/seed0/iter2`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -19,8 +19,11 @@ from coevolve.workflow.branch import AgentName, Branch
 UNDIVIDED = Shards(rollout=1, evaluate=1)
 #: Downloads of all suites.
 MIRROR = "data/mirror"
+#: Model, environment, seed and iteration.
 EvaluationKey = tuple[str, str, int, int]
+#: Method, environment, seed, iteration and agent.
 ExplorationKey = tuple[str, str, int, int, str]
+#: Method, model, environment, seed, iteration and agent.
 SummaryKey = tuple[str, str, str, int, int, str]
 
 
@@ -153,7 +156,7 @@ class Layout:
         records = (path for method in methods for path in self.evaluations(method).values())
         explored = self.explorations(methods).values()
         summaries = self.summaries(methods).values()
-        return _sorted([*records, *explored, *summaries, *self.drops().values(), *self.experts().values()])
+        return sorted({*records, *explored, *summaries, *self.drops().values(), *self.experts().values()})
 
     def evaluates_alone(self, method: str) -> bool:
         """Whether a method's policies are evaluated with settings of the method."""
@@ -163,7 +166,3 @@ class Layout:
         """Few-shot examples before the tasks that are played on a branch."""
         method = branch.method
         return (self.suite.for_method(method) if method in self.suite.recipes else self.suite).prompt.examples
-
-
-def _sorted(paths: Iterable[str]) -> list[str]:
-    return sorted(set(paths))

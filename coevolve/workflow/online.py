@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.envs.workers import environments
+from coevolve.storage import jsonl
 from coevolve.train.online import OnlineSetup
 from coevolve.train.train_report import TrainReport
-from coevolve.types import Task
+from coevolve.types import Task, Trajectory
 from coevolve.workflow.job import Job
 from coevolve.workflow.task_prompts import asking
 from coevolve.workflow.training import notes, prepare
@@ -29,7 +30,8 @@ def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int)
             out=out,
             work=job.work,
         )
-    return notes(report)
+    played = jsonl.read(out / "episodes.jsonl", Trajectory)
+    return {**notes(report), "sampled_tokens": sum(len(turn.token_ids) for episode in played for turn in episode.turns)}
 
 
 @contextlib.contextmanager

@@ -71,15 +71,15 @@ class Plan(Layout):
     def code(self, stage: str, wildcards: Wildcards) -> str:
         """Digest of the code a job can reach: its stage's, and of the environments whose sections it reads.
 
-        A stage that enters an environment reaches the package's modules `config` and `domain`, all that these import,
-        and the module named like the stage. A product of all environments reaches their `config` and `observations`.
+        Of each of these packages it reaches `config`, the modules that the stage declares, and all that these import.
         """
         declared = STAGES[stage]
-        sections = [self.suite.envs[wildcards["env"]]] if declared.enters_environment else self.suite.envs.values()
-        names = ("config", "domain", stage) if declared.enters_environment else ("config", "observations")
+        sections = [self.suite.envs[wildcards["env"]]] if "env" in wildcards else self.suite.envs.values()
         kinds = [section.kind for section in sections if "envs" in declared.reads]
-        reached = [module_name(kind, name) for kind in kinds for name in names if has_module(kind, name)]
-        return code_digest(declared.module, *reached)
+        names = ("config", *declared.environment)
+        return code_digest(
+            declared.module, *(module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
+        )
 
     def restricted(self, stage: str, wildcards: Wildcards) -> Suite:
         """The part of the suite a job may read."""

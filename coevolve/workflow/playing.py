@@ -115,8 +115,9 @@ def gathered(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
     return [episode for task in tasks for episode in itertools.islice(left[task.task_id], share[task.task_id])]
 
 
-def counts(episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """How the episodes ended, and what was cut or failed on the way."""
+def counts(job: Job, episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    """How the episodes ended, and what was cut or failed on the way; tokens count where they were sampled."""
+    tokens = sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
     return {
         "episodes": len(episodes),
         "environments": sorted({episode.environment for episode in episodes}),
@@ -126,5 +127,6 @@ def counts(episodes: Sequence[Trajectory]) -> dict[str, Any]:
         "format_errors": sum(turn.action is None for episode in episodes for turn in episode.turns),
         "truncated_turns": sum(turn.truncated for episode in episodes for turn in episode.turns),
         "retried": sum(episode.attempts > 1 for episode in episodes),
-        "tokens": sum(len(turn.token_ids) for episode in episodes for turn in episode.turns),
+        "tokens": tokens,
+        "sampled_tokens": 0 if "parts" in job.inputs else tokens,
     }

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from coevolve.config.suite import Suite, as_dict, digest
 from coevolve.errors import UserError
 from coevolve.storage import files, provenance
-from coevolve.types import Provenance
+from coevolve.types import Provenance, Workload
 from coevolve.workflow.job import Job
 from coevolve.workflow.launch import LaunchedProcess, errors_to_launcher
 from coevolve.workflow.plan import Plan
@@ -46,87 +46,88 @@ def execute(
         if process.rank:
             _help(job, process)
             return
-        code = plan.code(stage, wildcards)
+        record = _record(plan, job, hashes)
         with _alone(scratch) as waited:
             # Several processes have begun together, and must end together.
-            if not (waited and process.world_size == 1 and _is_made(job, code, hashes, out)):
-                _make(job, process, suite, code, hashes, out)
+            if not (waited and process.world_size == 1 and _is_made(record, out)):
+                _make(job, process, record, out)
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _is_made(job: Job, code: str, hashes: dict[str, list[str]], out: Path) -> bool:
-    """Whether this very job's result is there: the process that was waited for has made it."""
+def _record(plan: Plan, job: Job, hashes: dict[str, list[str]]) -> dict[str, Any]:
+    """The part of the job's provenance that is known before it runs."""
+    config = as_dict(job.suite)
+    return {
+        "stage": job.stage,
+        "wildcards": job.wildcards,
+        "result": STAGES[job.stage].folder.format_map(job.wildcards),
+        "config": config,
+        "config_digest": digest(config),
+        "code_digest": plan.code(job.stage, job.wildcards),
+        "protocol": plan.suite.protocol,
+        "seeds": {"suite": job.branch.seed, "job": job.seed} if "branch" in job.wildcards else {},
+        "inputs": {str(path): sha for name in hashes for path, sha in zip(job.inputs[name], hashes[name], strict=True)},
+        "workload": _workload(plan, job),
+    }
+
+
+def _workload(plan: Plan, job: Job) -> Workload | None:
+    """Estimated work of the job; a job that puts parts together has none."""
+    if "parts" in job.inputs:
+        return Workload()
+    try:
+        return STAGES[job.stage].workload(plan, job.wildcards)
+    except UserError:  # without `expected` there is no estimate, and only a cost report needs one
+        return None
+
+
+def _is_made(record: dict[str, Any], out: Path) -> bool:
+    """Whether the result of this very job exists: the process that held the lock has made it."""
     try:
         made = Provenance.from_json((out / "provenance.json").read_bytes())
     except (FileNotFoundError, ValidationError):
         return False
-    asked = (digest(as_dict(job.suite)), code, _named(job, hashes))
-    same = asked == (made.config_digest, made.code_digest, made.inputs)
+    same = all(getattr(made, name) == record[name] for name in ("config_digest", "code_digest", "inputs"))
     if same:
-        log.info("%s: made meanwhile; nothing is left to do.", out)
+        log.info("%s: another process has made it; nothing is left to do.", out)
     return same
 
 
-def _named(job: Job, hashes: dict[str, list[str]]) -> dict[str, str]:
-    """Hashes of the inputs by file."""
-    return {str(path): sha for name in hashes for path, sha in zip(job.inputs[name], hashes[name], strict=True)}
-
-
-def _make(job: Job, process: LaunchedProcess, suite: Suite, code: str, hashes: dict[str, list[str]], out: Path) -> None:
-    """Run the job's stage and put its result in place."""
+def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path) -> None:
+    """Run the job's stage and move its result to `out`."""
     job.work.mkdir(parents=True, exist_ok=True)
     if process.launch_id:
         (job.work / process.launch_id).touch()
     started, clock = datetime.now(UTC), time.monotonic()
     with files.directory(out) as folder:
         notes = _run(job, folder) | process.note
-        _write_provenance(folder, suite, job, code, hashes, notes, started, time.monotonic() - clock)
+        commit, dirty = provenance.repository()
+        made = Provenance(
+            **record,
+            commit=commit,
+            dirty=dirty,
+            versions=provenance.versions(),
+            container=provenance.container(),
+            outputs={path.name: files.sha256(path) for path in sorted(folder.iterdir())},
+            notes=notes,
+            started=started.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - clock, 3),
+        )
+        files.write_bytes(folder / "provenance.json", made.model_dump_json(indent=2).encode() + b"\n")
 
 
 def _help(job: Job, process: LaunchedProcess) -> None:
-    """Run the job's stage beside the first process, once that has begun; what this one writes is thrown away."""
-    logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process tells of the progress
+    """Run the job's stage beside the first process, after that has begun; what this one writes is thrown away."""
+    logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process reports the progress
     while not (job.work / process.launch_id).exists():
         time.sleep(0.1)
-    with tempfile.TemporaryDirectory() as nowhere:
-        _run(job, Path(nowhere))
+    with tempfile.TemporaryDirectory() as unused:
+        _run(job, Path(unused))
 
 
 def _run(job: Job, folder: Path) -> dict[str, Any]:
     notes: dict[str, Any] = importlib.import_module(STAGES[job.stage].module).run(job, folder)
     return notes
-
-
-def _write_provenance(
-    folder: Path,
-    suite: Suite,
-    job: Job,
-    code: str,
-    hashes: dict[str, list[str]],
-    notes: dict[str, Any],
-    started: datetime,
-    seconds: float,
-) -> None:
-    config = as_dict(job.suite)
-    commit, dirty = provenance.repository()
-    record = Provenance(
-        stage=job.stage,
-        config=config,
-        config_digest=digest(config),
-        code_digest=code,
-        commit=commit,
-        dirty=dirty,
-        protocol=suite.protocol,
-        seeds={"suite": job.branch.seed, "job": job.seed} if "branch" in job.wildcards else {},
-        versions=provenance.versions(),
-        container=provenance.container(),
-        inputs=_named(job, hashes),
-        outputs={path.name: files.sha256(path) for path in sorted(folder.iterdir())},
-        notes=notes,
-        started=started.isoformat(timespec="seconds"),
-        seconds=round(seconds, 3),
-    )
-    files.write_bytes(folder / "provenance.json", record.model_dump_json(indent=2).encode() + b"\n")
 
 
 def _require(stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]]) -> None:

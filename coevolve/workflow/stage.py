@@ -29,8 +29,8 @@ def no_workload(layout: Layout, wildcards: Wildcards) -> Workload:
 class Stage:
     """The declaration of a stage.
 
-    Config and code: `reads` lists the config sections that it may read; a stage that `enters_environment` runs code of
-    the environment's package. A job reruns when these sections, this code or its inputs change; `digest` replaces
+    Config and code: `reads` lists the config sections that it may read; `environment` names the
+    modules of an environment's package that it loads (`coevolve.envs.registry`). A job reruns when these sections, this code or its inputs change; `digest` replaces
     sections and code where something else decides the result (of the plan and the wildcards).
 
     Files: `inputs` names the input files of a job. `history` names files; the `provenance.json` of every job behind
@@ -53,7 +53,7 @@ class Stage:
     branches: str = ""
     learns: tuple[Learns, ...] = ()
     evaluates: bool = False
-    enters_environment: bool = False
+    environment: tuple[str, ...] = ()
     digest: Callable[[Layout, Wildcards], str] | None = None
     workload: Callable[[Layout, Wildcards], Workload] = no_workload
     image: str = "envs"

@@ -11,7 +11,7 @@ from coevolve.config.suite import as_dict, digest, restrict
 from coevolve.errors import UserError
 from coevolve.workflow import inputs, workloads
 from coevolve.workflow.layout import Layout
-from coevolve.workflow.stage import Stage, Wildcards
+from coevolve.workflow.stage import Inputs, Stage, Wildcards
 
 SEED, ITERATION = r"base/seed\d+", r"(?!base/)\w+/seed\d+/iter[1-9]\d*"
 PLAYED = f"base/untrained|{SEED}|{ITERATION}"
@@ -24,8 +24,7 @@ _TREE = "{model}/{env}/{branch}/"
 _ENVIRONMENT = ("envs", "protocol", "protocols")
 _EPISODES = ("models", *_ENVIRONMENT, "rollout")
 _SAMPLED = (*_EPISODES, "sampler")
-_TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "prompt", "report")
-_BASELINES = ("evaluation", "selection", "steps", "ppo", "grpo")
+_TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report")
 
 
 def _pinned_file(layout: Layout, wildcards: Wildcards) -> str:
@@ -40,7 +39,7 @@ def _pinned_model(layout: Layout, wildcards: Wildcards) -> str:
     return digest([model.hub, model.revision])
 
 
-_DECLARED = (
+_EXPERIMENT = (
     Stage(
         name="download",
         help="Fetch a file, pinned by sha256, once for all suites.",
@@ -68,7 +67,7 @@ _DECLARED = (
         reads=_ENVIRONMENT,
         files=("gold.jsonl",),
         folder="gold/{env}",
-        enters_environment=True,
+        environment=("domain", "gold"),
     ),
     Stage(
         name="prepare",
@@ -77,7 +76,7 @@ _DECLARED = (
         files=("meta.json",),
         folder="prepared/{env}",
         inputs=inputs.prepare,
-        enters_environment=True,
+        environment=("domain",),
     ),
     Stage(
         name="data",
@@ -94,7 +93,7 @@ _DECLARED = (
         ),
         folder="data/{env}",
         inputs=inputs.data,
-        enters_environment=True,
+        environment=("domain",),
     ),
     Stage(
         name="untrained",
@@ -140,7 +139,7 @@ _DECLARED = (
         branches=PLAYED,
         evaluates=True,
         inputs=inputs.shard,
-        enters_environment=True,
+        environment=("domain",),
         workload=workloads.shard,
         image="sample",
     ),
@@ -152,7 +151,7 @@ _DECLARED = (
         folder=_TREE + "rollout/{agent}",
         branches=f"{SEED}|{ITERATION}",
         inputs=inputs.rollout,
-        enters_environment=True,
+        environment=("domain",),
         workload=workloads.rollout,
         image="sample",
     ),
@@ -174,7 +173,7 @@ _DECLARED = (
         folder=_TREE + "pairs/{agent}",
         learns=("steps",),
         inputs=inputs.steps,
-        enters_environment=True,
+        environment=("domain",),
         workload=workloads.steps,
         image="sample",
     ),
@@ -207,7 +206,7 @@ _DECLARED = (
         folder=_TREE + "policy/{agent}",
         learns=("ppo",),
         inputs=inputs.online,
-        enters_environment=True,
+        environment=("domain",),
         workload=workloads.ppo,
         image="train",
     ),
@@ -219,7 +218,7 @@ _DECLARED = (
         folder=_TREE + "policy/{agent}",
         learns=("grpo",),
         inputs=inputs.online,
-        enters_environment=True,
+        environment=("domain",),
         workload=workloads.grpo,
         image="train",
     ),
@@ -255,39 +254,9 @@ _DECLARED = (
         branches=PLAYED,
         evaluates=True,
         inputs=inputs.evaluate,
-        enters_environment=True,
+        environment=("domain",),
         workload=workloads.evaluate,
         image="sample",
-    ),
-    Stage(
-        name="report",
-        help="Write the paper's tables and figures.",
-        # The estimated cost of a job depends on the sections that the job reads.
-        reads=(*_TABLE, "ablations", "sft", "dpo", "rollout", "pairing", "sources", *_BASELINES),
-        files=(
-            "table1.md",
-            "table1.tex",
-            "table1.json",
-            "figure3.png",
-            "figure3.json",
-            "differences.json",
-            "figure2.json",
-            "figure2.png",
-            "figure2.svg",
-            "analysis.json",
-            "analysis.md",
-            "pairs.json",
-            "examples.md",
-            "verdicts.json",
-            "verdicts.md",
-            "summary.md",
-            "costs.md",
-            "costs.json",
-            "report.html",
-        ),
-        folder="paper",
-        inputs=inputs.report,
-        product=True,
     ),
     Stage(
         name="ablation",
@@ -298,14 +267,135 @@ _DECLARED = (
         inputs=inputs.ablation,
     ),
 )
-STAGES = {stage.name: stage for stage in _DECLARED}
+#: The files of the paper that a full run ends with.
+_PRODUCTS = (
+    Stage(
+        name="verdicts",
+        help="Judge each claim of the paper: reproduced, contradicted, underpowered or not run.",
+        reads=_TABLE,
+        files=("verdicts.json", "verdicts.md"),
+        folder="paper/verdicts",
+        inputs=inputs.verdicts,
+        product=True,
+    ),
+    Stage(
+        name="table1",
+        help="Write Table 1 beside the paper's cells.",
+        reads=_TABLE,
+        files=("table1.md", "table1.tex", "table1.json"),
+        folder="paper/table1",
+        inputs=inputs.table1,
+        product=True,
+    ),
+    Stage(
+        name="figure2",
+        help="Draw Figure 2: failures, and the rewards of shared failures.",
+        reads=_TABLE,
+        files=("figure2.json", "figure2.png", "figure2.svg"),
+        folder="paper/figure2",
+        inputs=inputs.figure2,
+        product=True,
+    ),
+    Stage(
+        name="figure3",
+        help="Draw Figure 3: average reward per iteration.",
+        reads=_TABLE,
+        files=("figure3.json", "figure3.png"),
+        folder="paper/figure3",
+        inputs=inputs.tables,
+        product=True,
+    ),
+    Stage(
+        name="differences",
+        help="Compare the methods, paired by task and seed.",
+        reads=_TABLE,
+        files=("differences.json",),
+        folder="paper/differences",
+        inputs=inputs.tables,
+        product=True,
+    ),
+    Stage(
+        name="failures",
+        help="Analyse explorations, failures, log-probs before and after training, and compute.",
+        reads=_TABLE,
+        files=("analysis.json", "analysis.md"),
+        folder="paper/failures",
+        inputs=inputs.failures,
+        environment=("observations",),
+        history=inputs.evaluated,
+        product=True,
+    ),
+    Stage(
+        name="pair_counts",
+        help="Count the pairs and drops of every pairing.",
+        reads=_TABLE,
+        files=("pairs.json",),
+        folder="paper/pair_counts",
+        inputs=inputs.pair_counts,
+        product=True,
+    ),
+    Stage(
+        name="examples",
+        help="Show failures of two agents on the same instructions, chosen by rule.",
+        reads=_TABLE,
+        files=("examples.md",),
+        folder="paper/examples",
+        inputs=inputs.figure2,
+        product=True,
+    ),
+    Stage(
+        name="costs",
+        help="Compare estimated and measured hours of all jobs.",
+        reads=("models", "recipes"),
+        files=("costs.md", "costs.json"),
+        folder="paper/costs",
+        inputs=inputs.machine,
+        history=inputs.measured,
+        product=True,
+    ),
+    Stage(
+        name="summary",
+        help="Write the differences between methods, and each method's source, pairs and drops.",
+        reads=_TABLE,
+        files=("summary.md",),
+        folder="paper/summary",
+        inputs=inputs.summary,
+        product=True,
+    ),
+)
+
+
+def _page_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The files of all other products."""
+    products = [f"{layout.home}/{stage.folder}/{name}" for stage in _PRODUCTS for name in stage.files]
+    return {"products": products, "claims": inputs.CLAIMS}
+
+
+_PAGE = Stage(
+    name="page",
+    help="Put all products on one HTML page.",
+    reads=("suite",),
+    files=("report.html",),
+    folder="paper/page",
+    inputs=_page_inputs,
+    history=inputs.measured,
+    product=True,
+)
+STAGES = {stage.name: stage for stage in (*_EXPERIMENT, *_PRODUCTS, _PAGE)}
 
 
 def load_machine(path: str | Path) -> Machine:
-    """The machine of a YAML file; raises `UserError` naming file and key, also for an unknown stage."""
+    """The machine of a YAML file; raises `UserError` naming file and key, also for an unknown stage.
+
+    What it says of `products` holds for every product.
+    """
     machine = machine_config.load_machine(path)
-    for name in machine.stages.keys() - STAGES.keys() - {"default"}:
+    groups = {"default", "products"}
+    for name in machine.stages.keys() - STAGES.keys() - groups:
         near = difflib.get_close_matches(name, STAGES, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else "."
         raise UserError(f"{path}: key `stages.{name}`: no such stage{hint}")
-    return machine
+    products = {
+        name: machine.stages.get("products", machine.stages["default"]) for name in STAGES if STAGES[name].product
+    }
+    return machine.model_copy(update={"stages": products | machine.stages})

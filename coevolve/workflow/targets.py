@@ -1,4 +1,4 @@
-"""Parts of a suite that can be asked for by name: every environment, method, table, figure and ablation."""
+"""Parts of a suite that have a name: every environment, method, table, figure and ablation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage import Wildcards
 from coevolve.workflow.stage_table import STAGES
 
 
@@ -20,15 +21,12 @@ class Target:
 
 
 def targets(plan: Plan) -> Iterator[Target]:
-    """All named parts of a suite; names of methods and environments alone carry a prefix, as stages have such names."""
+    """All named parts of a suite; a product has the name of its stage, an environment or method alone has a prefix."""
     suite = plan.suite
     methods = [method for method in suite.recipes if suite.supports(method)]
-    yield Target("table1", "Table 1 beside the paper's cells", _those(plan, "table1"))
-    yield Target("figure2", "Figure 2: failures, and what shared failures earn", _those(plan, "figure2"))
-    yield Target("figure3", "Figure 3: average reward per iteration", _those(plan, "figure3"))
-    yield Target("analysis", "what agents did while they explored; compute", _those(plan, "analysis"))
-    yield Target("verdicts", "the verdict on each claim of the paper", _those(plan, "verdicts"))
-    yield Target("costs", "predicted and measured hours", _those(plan, "costs"))
+    for stage in STAGES.values():
+        if stage.product:
+            yield Target(stage.name, stage.help, _files(plan, stage.name, {}))
     for env, section in suite.envs.items():
         yield Target(f"env_{env}", f"all methods on {section.label}", _evaluated(plan, suite.methods, [env]))
     for method in methods:
@@ -37,16 +35,18 @@ def targets(plan: Plan) -> Iterator[Target]:
     for env, method in product(suite.envs, methods):
         text = f"{suite.recipes[method].label} on {suite.envs[env].label}"
         yield Target(f"{env}_{method}", text, _evaluated(plan, [method], [env]))
-    possible = {name: own for name, own in suite.ablations.items() if all(map(suite.supports, own.methods))}
-    for name, ablation in possible.items():
-        files = tuple(f"{plan.home}/ablations/{name}/{file}" for file in STAGES["ablation"].files)
-        yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", files)
+    tables = [stage.name for stage in STAGES.values() if stage.wildcards == ["ablation"]]
+    for name, ablation in suite.ablations.items():
+        if all(map(suite.supports, ablation.methods)):
+            files = [path for stage in tables for path in _files(plan, stage, {"ablation": name})]
+            yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", tuple(files))
 
 
-def _those(plan: Plan, stem: str) -> tuple[str, ...]:
-    return tuple(path for path in plan.targets() if path.rpartition("/")[2].startswith(f"{stem}."))
+def _files(plan: Plan, stage: str, wildcards: Wildcards) -> tuple[str, ...]:
+    """The files of a stage's job."""
+    return tuple(f"{plan.folder(stage, wildcards)}/{name}" for name in STAGES[stage].files)
 
 
 def _evaluated(plan: Plan, methods: list[str], envs: list[str]) -> tuple[str, ...]:
-    found = {path for m in methods for (_, env, _, _), path in plan.evaluations(m).items() if env in envs}
-    return tuple(sorted(found))
+    """The evaluation records of the methods on the environments."""
+    return tuple(sorted({path for m in methods for (_, env, _, _), path in plan.evaluations(m).items() if env in envs}))

@@ -21,4 +21,4 @@ def prepare(job: Job) -> None:
 
 def notes(report: TrainReport) -> dict[str, Any]:
     """A training report as plain data for the provenance."""
-    return dataclasses.asdict(report)
+    return {**dataclasses.asdict(report), "trained_tokens": report.tokens}

@@ -5,13 +5,11 @@ from __future__ import annotations
 from coevolve.config.environments import Expected
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
+from coevolve.report.costs import FORWARD, TRAIN
 from coevolve.types import PairKind, Workload
 from coevolve.workflow.branch import Branch, agent_name
 from coevolve.workflow.layout import Layout
 from coevolve.workflow.stage import Wildcards
-
-#: Floating-point operations per weight and token of a training step, and of a forward pass.
-TRAIN, FORWARD = 6.0, 2.0
 
 
 def snapshot(layout: Layout, wildcards: Wildcards) -> Workload:

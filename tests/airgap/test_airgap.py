@@ -71,7 +71,7 @@ def test_a_suite_runs_without_a_route_once_its_model_was_fetched(repo: Path, tmp
 
     done = subprocess.run([*alone, *SNAKEMAKE], cwd=repo, env=environment(repo), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
-    assert "Co-evolving" in (repo / "results/airgap/paper/table1.md").read_text()
+    assert "Co-evolving" in (repo / "results/airgap/paper/table1/table1.md").read_text()
     policy = repo / "results/airgap/tiny/sciworld/base/untrained/policy/target"
     assert (policy / "model.safetensors").samefile(repo / "data/mirror/models/tiny/model.safetensors")
     assert f'"revision":"{REVISION}"' in (policy / "policy.json").read_text()

@@ -34,7 +34,7 @@ def finished(repo):
 
 
 def test_it_ends_with_the_table_and_full_provenance(finished):
-    table = (finished / "results/nano/paper/table1.md").read_text()
+    table = (finished / "results/nano/paper/table1/table1.md").read_text()
     for row in ("Untrained", "SFT", "ETO", "Co-evolving"):
         assert row in table
     records = [json.loads(path.read_text()) for path in (finished / "results/nano").rglob("provenance.json")]
@@ -59,7 +59,7 @@ def test_editing_a_docstring_or_comment_reruns_nothing(finished):
 def test_editing_the_loss_reruns_training_and_what_follows(finished):
     with edited(finished, "coevolve/train/losses.py", lambda text: text + "\nANOTHER = 1\n"):
         jobs = jobs_to_run(finished)
-    assert {"pretrain", "sft", "train", "rollout", "evaluate", "report"} <= set(jobs)
+    assert {"pretrain", "sft", "train", "rollout", "evaluate", "table1", "page"} <= set(jobs)
     assert "data" not in jobs and "untrained" not in jobs
 
 

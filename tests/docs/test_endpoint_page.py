@@ -25,4 +25,4 @@ def test_the_commands_and_the_suite_run(root, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     tokens = sum(10 * len(body["messages"]) for body in server.bodies)
     assert float(done.stdout.split()[-1]) == pytest.approx(tokens * 0.5 / 1e6)
-    assert "| In context " in (repo / "results/asked/paper/table1.md").read_text()
+    assert "| In context " in (repo / "results/asked/paper/table1/table1.md").read_text()

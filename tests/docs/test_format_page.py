@@ -11,11 +11,11 @@ from coevolve.assets import images
 from coevolve.assets.hub import Manifest
 from coevolve.config.suite import load_suite
 from coevolve.methods import pairing
+from coevolve.report.costs import Line
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
 from coevolve.stages.evaluate import records
 from coevolve.types import Drop, EvalRecord, PolicyRef, PreferencePair, Provenance, Task, Trajectory, Turn
-from coevolve.workflow.costs import Line
 from coevolve.workflow.stage_table import STAGES
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PolicyRef, Provenance, Table, Verdict, Manifest]

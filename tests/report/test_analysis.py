@@ -1,5 +1,7 @@
+import importlib
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,14 +11,15 @@ from report.explored import episode, explored
 from coevolve.config.machine import load_machine
 from coevolve.config.suite import load_suite
 from coevolve.envs.registry import is_refused
+from coevolve.errors import UserError
 from coevolve.report import analysis, examples, pair_counts
-from coevolve.report import claims as paper
 from coevolve.report.exploration import Exploration
+from coevolve.report.job_history import JobHistory
 from coevolve.storage import files, jsonl
-from coevolve.types import Turn
-from coevolve.workflow import analysis_files as stage
-from coevolve.workflow.explorations import explorations
+from coevolve.types import Provenance, Turn
+from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import STAGES
 
 WORDS = some.lists(some.sampled_from("abcd"), max_size=7)
 
@@ -134,8 +137,8 @@ def test_drift_weighs_steps_by_their_pairs():
 
 def test_compute_adds_up():
     work = [
-        analysis.Work(stage="train", seconds=3600, gpus=8, trained=5),
-        analysis.Work(stage="rollout", seconds=1800, sampled=7),
+        analysis.JobUsage(stage="train", seconds=3600, gpus=8, trained=5),
+        analysis.JobUsage(stage="rollout", seconds=1800, sampled=7),
     ]
     found = analysis.compute("eto", work)
     assert (found.jobs, found.hours, found.gpu_hours) == (2, 1.5, 8.0)
@@ -190,35 +193,109 @@ def experts(env):
     return [episode("a", 1.0, env=env), episode("a", 1.0, ("another", "way"), env=env)]
 
 
-def test_the_files_of_a_suite(root, tmp_path):
-    plan = Plan(load_suite(root / "configs/smoke.yaml", ["methods=[eto, coevolve]"]), root=str(tmp_path / "results"))
+@pytest.fixture
+def given(root, tmp_path, monkeypatch):
+    """The files that products of a made-up suite are made of, by stage, as a job is given them."""
+    plan = Plan(load_suite(root / "configs/smoke.yaml", ["methods=[eto, coevolve]"]))
+    for name in ("claims.yaml", "machines"):
+        (tmp_path / "configs").mkdir(exist_ok=True)
+        (tmp_path / "configs" / name).symlink_to(root / "configs" / name)
+    monkeypatch.chdir(tmp_path)
+    summary = {"kinds": {"expert_target": {"candidates": 1, "pairs": 1, "drops": {}}}, "empty": []}
     for method in plan.suite.methods:
         for model, env, seed, iteration in plan.evaluations(method):
-            jsonl.write(tmp_path / "results/smoke/data" / env / "experts.jsonl", experts(env))
+            jsonl.write(Path("results/smoke/data", env, "experts.jsonl"), experts(env))
             for agent, path in plan.rollouts(model, env, method, seed, iteration).items() if iteration else ():
                 rewards = {"a": 0.1 if agent == "target" else 0.7, "b": 0.2}
-                jsonl.write(tmp_path / path, explored(method, rewards, agent=agent, env=env).episodes)
-    for key, path in plan.summaries(plan.suite.methods).items():
-        summary = {"kinds": {"expert_target": {"candidates": 1, "pairs": 1, "drops": {}}}, "empty": []}
-        files.write_bytes(tmp_path / path, json.dumps(summary).encode())
-        notes = {"tokens": 9, "history": [{f"expert_target/{name}": -1.0 for name in ("pairs", "chosen", "rejected")}]}
-        folder = plan.folder(
-            "train", {"model": key[1], "env": key[2], "branch": f"{key[0]}/seed0/iter{key[4]}", "agent": key[5]}
-        )
-        files.write_bytes(tmp_path / folder / "provenance.json", json.dumps({"notes": notes, "seconds": 36.0}).encode())
-    machine = load_machine(root / "configs/machines/cpu.yaml")
+                jsonl.write(Path(path), explored(method, rewards, agent=agent, env=env).episodes)
+    for path in plan.summaries(plan.suite.methods).values():
+        files.write_bytes(Path(path), json.dumps(summary).encode())
+    for path in plan.inputs("failures", {})["provenance"]:
+        stage, wildcards = plan.maker(path)
+        inputs = plan.inputs(stage, wildcards).values()
+        read = [path for paths in inputs for path in ([paths] if isinstance(paths, str) else paths)]
+        history = [{f"expert_target/{name}": -1.0 for name in ("pairs", "chosen", "rejected")}]
+        job = provenance(
+            plan.tail(path).removesuffix("/provenance.json"), stage=stage, wildcards=wildcards,
+            config={"dpo": {"epochs": 1.0}} if stage == "train" else {},
+            notes={"trained_tokens": 9, "history": history},
+        )  # fmt: skip
+        files.write_bytes(Path(path), job.model_copy(update={"inputs": dict.fromkeys(read, "")}).to_json().encode())
+    return plan
+
+
+def run(plan, stage, out):
+    inputs = {
+        name: [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
+        for name, paths in plan.inputs(stage, {}).items()
+    }
+    job = Job(stage, plan.restricted(stage, {}), inputs, {}, out / "work", 1)
+    return importlib.import_module(STAGES[stage].module).run(job, out)
+
+
+def test_the_products_of_explorations(given, tmp_path):
     out = tmp_path / "out"
-    methods = plan.suite.methods
-    of_methods = list(explorations(plan, methods))
-    notes = stage.write(plan, paper.load(root / "configs/claims.yaml"), machine, methods, of_methods, out)
-    assert notes["examples"] == 3
-    assert {path.name for path in out.iterdir()} == {
-        "figure2.json", "figure2.png", "figure2.svg", "analysis.json", "analysis.md", "pairs.json", "examples.md",
-    }  # fmt: skip
-    found = json.loads((out / "analysis.json").read_text())
+    for stage in ("failures", "figure2", "examples", "pair_counts"):
+        assert run(given, stage, out / stage)
+        assert {path.name for path in (out / stage).iterdir()} == set(STAGES[stage].files)
+    found = json.loads((out / "failures/analysis.json").read_text())
     assert {row["threshold"] for row in found["shares"]} == {0.6, 0.7, 0.8}
-    assert found["drift"] and found["diversity"] and len(json.loads((out / "pairs.json").read_text())) > 3
-    eto = next(row for row in found["compute"] if row["method"] == "eto")
-    assert {row["distance"] for row in found["diversity"]} == {0.0}
-    assert eto["hours"] == pytest.approx(0.01 * eto["jobs"])
-    assert eto["trained_tokens"] == 9 * eto["jobs"] > 0
+    assert found["drift"] and found["diversity"] and len(json.loads((out / "pair_counts/pairs.json").read_text())) > 3
+    assert {row["distance"] for row in found["diversity"]} == {0.0}, "from the first expert of a task"
+    for method in given.suite.methods:
+        (row,) = (row for row in found["compute"] if row["method"] == method)
+        jobs = [job for job in given.jobs(list(given.evaluations(method).values())) if job[0] != "download"]
+        assert row["jobs"] == len(jobs) > 10
+        assert row["hours"] == pytest.approx(0.01 * len(jobs)) and row["trained_tokens"] == 9 * len(jobs)
+
+
+def provenance(result, inputs=(), **fields):
+    """A finished job's provenance; its inputs are named as in a run under `results`."""
+    empty = {
+        "stage": "train", "config": {}, "config_digest": "", "code_digest": "", "commit": "", "dirty": False,
+        "protocol": "fixed", "seeds": {}, "versions": {}, "container": "", "outputs": {}, "started": "",
+        "seconds": 36.0,
+    }  # fmt: skip
+    return Provenance(**empty | fields, result=result, inputs={f"results/smoke/{name}": "" for name in inputs})
+
+
+@pytest.fixture
+def history(tmp_path):
+    """An evaluation of a policy that was trained on pairs; the other policy's file comes from outside."""
+    notes = {"history": [{f"expert_target/{name}": -1.0 for name in ("pairs", "chosen", "rejected")}]}
+    config, wildcards = {"dpo": {"epochs": 1.0}}, {"env": "webshop", "agent": "target", "branch": "eto/seed0/iter1"}
+    jobs = [
+        provenance("m/e/eval", ["m/e/policy/policy.json", "m/e/other/policy.json"], notes={"sampled_tokens": 5}),
+        provenance("m/e/policy", ["m/e/pairs/pairs.jsonl"], config=config, wildcards=wildcards,
+                   notes=notes | {"trained_tokens": 9}, started="2"),
+        provenance("m/e/pairs", started="1"),
+        provenance("m/e/alone"),
+    ]  # fmt: skip
+    for number, job in enumerate(jobs):
+        files.write_bytes(tmp_path / f"{number}.json", job.to_json().encode())
+    return JobHistory.read(sorted(tmp_path.glob("*.json")))
+
+
+def test_the_jobs_behind_a_result_are_found_by_their_inputs(history):
+    behind = history.behind(["m/e/eval/records.jsonl"])
+    assert [job.result for job in behind] == ["m/e/eval", "m/e/pairs", "m/e/policy"], "in the order in which they began"
+    with pytest.raises(UserError, match="the provenance of `m/e/nowhere` was not given"):
+        history.behind(["m/e/nowhere/records.jsonl"])
+
+
+def test_drift_and_compute_are_those_of_the_jobs(history, root):
+    behind = history.behind(["m/e/eval/records.jsonl"])
+    branch = {"method": "eto", "seed": 0, "iteration": 1}
+    (drift,) = [drift for job in behind for drift in analysis.drift_of(job, branch)]
+    assert (drift.env, drift.agent, drift.kind) == ("webshop", "target", "expert_target")
+    machine = load_machine(root / "configs/machines/cpu.yaml")
+    total = analysis.compute("eto", [analysis.usage(job, machine) for job in behind])
+    assert (total.jobs, total.trained_tokens, total.sampled_tokens) == (3, 9, 5)
+    assert total.hours == pytest.approx(0.03)
+
+
+def test_a_provenance_given_twice_is_refused(tmp_path):
+    for name in ("a.json", "b.json"):
+        files.write_bytes(tmp_path / name, provenance("m/e/eval").to_json().encode())
+    with pytest.raises(UserError, match="a second provenance of `m/e/eval`"):
+        JobHistory.read(tmp_path.glob("*.json"))

@@ -9,8 +9,8 @@ from coevolve.errors import UserError
 from coevolve.report import claims as claims_file
 from coevolve.report.claims import Claims
 from coevolve.report.table import Table, latex, markdown
+from coevolve.report.table import write as write_tables
 from coevolve.report.table1 import reward_table, success_table
-from coevolve.workflow.measurements import write_tables
 
 CLAIMS = claims_file.load(Path(__file__).parents[2] / "configs" / "claims.yaml")
 SMALL = Claims.model_validate(

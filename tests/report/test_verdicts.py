@@ -16,8 +16,8 @@ from coevolve.report.table import Footnote, markdown
 from coevolve.report.table1 import reward_table
 from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, StopReason
-from coevolve.workflow import verify
 from coevolve.workflow.plan import Plan
+from coevolve.workflow.results import finished, on_disk
 
 COLUMNS = {
     "seen": {"label": "Seen", "env": "sciworld", "split": "seen", "tasks": 3},
@@ -332,18 +332,20 @@ def results(plan, rewards):
 def test_verdicts_of_a_suites_files(root, tmp_path):
     plan = Plan(load_suite(root / "configs/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
     results(plan, {"sft": 0.1, "eto": 0.4, "coevolve": 0.2})
-    methods = verify.finished(plan, paper.load(root / "configs/claims.yaml"))
+    paper_claims = paper.load(root / "configs/claims.yaml")
+    methods = finished(plan, paper_claims)
+    measured = on_disk(plan, methods)
     assert methods == ["sft", "eto", "coevolve"]
-    found = verify.verify(plan, paper.load(root / "configs/claims.yaml"), methods, as_if=True)
+    found = verdicts.verify(paper_claims, measured, plan.suite.report, as_if=True)
     by_name = {verdict.claim: verdict for verdict in found}
     assert by_name["webshop_better"].verdict == "contradicted" and by_name["better_than_ppo"].verdict == "not run"
     assert verdicts.exit_status(found) == 1
-    counts = verify.write(found, tmp_path, as_if=True)
+    counts = verdicts.write(found, tmp_path, as_if=True)
     assert sum(counts.values()) == len(found)
     rows = json.loads((tmp_path / "verdicts.json").read_text())
     assert {"claim", "place", "verdict", "text"} <= rows[0].keys() and len(rows) == len(found)
     text = (tmp_path / "verdicts.md").read_text()
     assert "As if" in text and "| contradicted | webshop_better" in text
     assert "* `ppo` was not evaluated on WebShop. Claims: `better_than_ppo`." in text
-    plain = verify.verify(plan, paper.load(root / "configs/claims.yaml"), methods)
+    plain = verdicts.verify(paper_claims, measured, plan.suite.report)
     assert {verdict.verdict for verdict in plain} == {"not run"} and verdicts.exit_status(plain) == 3

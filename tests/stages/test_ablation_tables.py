@@ -1,5 +1,6 @@
 """A question's own tables, of a suite with two models: from records on disk to cells that can be asked for."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
 from coevolve.types import EvalRecord, StopReason
 from coevolve.workflow.job import Job
-from coevolve.workflow.measurements import measurements
 from coevolve.workflow.plan import Plan
+from coevolve.workflow.results import measurements
 
 OTHER = "models.larger={label: a larger one, context: 4096, path: checkpoints/larger, parameters: 1.0e+9}"
 REWARDS = {("tiny", "sft"): 0.2, ("tiny", "eto"): 0.3, ("larger", "sft"): 0.4, ("larger", "eto"): 0.6}
@@ -90,7 +91,12 @@ def files_of(job, model):
 
 
 def test_a_report_is_about_the_first_model(job):
-    assert {m.model for m in measurements(Plan(job.suite.with_model()), ["sft"])} == {job.suite.models["tiny"].label}
+    first, given = job.suite.with_model(), {"records": job.inputs["records"]}
+    with pytest.raises(UserError, match=r"larger/webshop/.*: this stage reads no such `records`; leave it out"):
+        measurements(dataclasses.replace(job, inputs=given), first, ["sft", "eto", "coevolve"])
+    given = {"records": [path for path in job.inputs["records"] if "/tiny/" in str(path)]}
+    found = measurements(dataclasses.replace(job, inputs=given), first, ["sft", "eto", "coevolve"])
+    assert {m.model for m in found} == {job.suite.models["tiny"].label}
     with pytest.raises(UserError, match="no model `huge`; name one of tiny, larger"):
         job.suite.with_model("huge")
 

@@ -9,7 +9,8 @@ import pytest
 from coevolve import cli
 from coevolve.config.machine import load_machine
 from coevolve.config.suite import load_suite
-from coevolve.workflow import costs
+from coevolve.report import costs
+from coevolve.workflow import estimates
 from coevolve.workflow.plan import Plan
 
 
@@ -35,7 +36,7 @@ WILDCARDS = {"model": "llama2-7b-chat", "env": "webshop", "branch": "base/seed0"
 
 def test_fine_tuning_is_six_operations_a_weight_token_and_epoch(plan, machine):
     """FINDINGS reckons 0.3 GPU-hours for WebShop at 40 % utilisation."""
-    found = costs.cost(plan, machine, "sft", WILDCARDS)
+    found = estimates.cost(plan, machine, "sft", WILDCARDS)
     learning = (found.seconds - machine.costs.startup_seconds) * 8 / 3600
     assert learning == pytest.approx(6 * 6.74e9 * 1823 * 2000 * 3 / (9.89e14 * 0.4) / 3600)
     assert 0.25 < learning < 0.35
@@ -46,18 +47,18 @@ def test_fine_tuning_is_six_operations_a_weight_token_and_epoch(plan, machine):
 def test_parts_cost_together_what_the_whole_costs_but_for_their_starts(root, plan, machine):
     whole = Plan(plan.suite, root=plan.root)
     names = {key: value for key, value in WILDCARDS.items() if key != "agent"}
-    alone = costs.cost(whole, machine, "shard", {**names, "whole": "rollout/target", "part": "1of1"})
-    part = costs.cost(plan, machine, "shard", {**names, "whole": "rollout/target", "part": "1of4"})
+    alone = estimates.cost(whole, machine, "shard", {**names, "whole": "rollout/target", "part": "1of1"})
+    part = estimates.cost(plan, machine, "shard", {**names, "whole": "rollout/target", "part": "1of4"})
     start = machine.costs.startup_seconds
     assert 4 * (part.seconds - start) == pytest.approx(alone.seconds - start)
-    assert costs.cost(plan, machine, "rollout", WILDCARDS).gpu_hours == 0, "putting them together is no work"
+    assert estimates.cost(plan, machine, "rollout", WILDCARDS).gpu_hours == 0, "putting them together is no work"
 
 
 def test_turns_cost_what_their_environment_declares_times_the_machines_scale(plan, machine):
     expected = plan.suite.envs["webshop"].expected
     slower = machine.model_copy(update={"costs": machine.costs.model_copy(update={"turn_scale": 3.0})})
     whole = Plan(plan.suite, root=plan.root)
-    once, thrice = (costs.cost(whole, each, "evaluate", WILDCARDS).seconds for each in (machine, slower))
+    once, thrice = (estimates.cost(whole, each, "evaluate", WILDCARDS).seconds for each in (machine, slower))
     turns = expected.evaluate * plan.suite.evaluation.samples * expected.turns
     assert thrice - once == pytest.approx(2 * turns * expected.turn_seconds)
     assert {name: env.expected.turn_seconds for name, env in plan.suite.envs.items()} == {
@@ -69,7 +70,7 @@ def test_turns_cost_what_their_environment_declares_times_the_machines_scale(pla
 
 def test_more_pair_kinds_cost_more_training(plan, machine):
     eto, coevolve = (
-        costs.cost(plan, machine, "train", {**WILDCARDS, "branch": f"{method}/seed0/iter1"})
+        estimates.cost(plan, machine, "train", {**WILDCARDS, "branch": f"{method}/seed0/iter1"})
         for method in ("eto", "coevolve")
     )
     assert coevolve.seconds > 1.5 * eto.seconds
@@ -79,7 +80,7 @@ def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine
     folder = plan.folder("sft", WILDCARDS)
     Path(folder).mkdir(parents=True)
     Path(folder, "provenance.json").write_text(json.dumps({"seconds": 7200.0}))
-    rows = {row.name: row for row in costs.lines((stage, cost) for stage, _, cost in costs.jobs(plan, machine))}
+    rows = {row.name: row for row in costs.lines((stage, cost) for stage, _, cost in estimates.jobs(plan, machine))}
     assert rows["sft"].done == rows["all"].done == 1
     assert rows["sft"].done_measured_hours == 2.0
     assert rows["all"].jobs == sum(row.jobs for row in rows.values()) - rows["all"].jobs
@@ -98,7 +99,7 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
     )
     plan = Plan(load_suite(root / "configs/smoke.yaml"), root=str(tmp_path / "results"))
     for stage, wildcards in plan.jobs():
-        if seconds := costs.cost(plan, real, stage, wildcards).seconds:
+        if seconds := estimates.cost(plan, real, stage, wildcards).seconds:
             folder = Path(plan.folder(stage, wildcards))
             folder.mkdir(parents=True)
             (folder / "provenance.json").write_text(json.dumps({"seconds": seconds}))
@@ -118,7 +119,7 @@ def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monk
     stages = {stage for stage, _ in plan.jobs()}
     assert "snapshot" in stages and "download" not in stages
     assert all(alone.job_resources(stage).processes == 1 and alone.job_resources(stage).gpus <= 1 for stage in stages)
-    total = costs.lines((stage, cost) for stage, _, cost in costs.jobs(plan, alone))[-1]
+    total = costs.lines((stage, cost) for stage, _, cost in estimates.jobs(plan, alone))[-1]
     assert 1 < total.gpu_hours < 3
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from coevolve.config.suite import Suite, load_suite
 from coevolve.types import PairKind
-from coevolve.workflow import costs
+from coevolve.workflow import estimates
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import SCORED, load_machine
 
@@ -118,13 +118,13 @@ def test_scoring_costs_one_pass_and_training_none_of_it(root, suite):
     machine = load_machine(root / "configs/machines/cpu.yaml")
     before, on_the_fly = suite("coevolve"), suite("coevolve", overrides=["dpo.precompute_reference=false"])
     branch = PLACE | {"branch": "coevolve/seed0/iter2", "agent": "target"}
-    train, with_reference = (costs.cost(Plan(one), machine, "train", branch) for one in (before, on_the_fly))
+    train, with_reference = (estimates.cost(Plan(one), machine, "train", branch) for one in (before, on_the_fly))
     assert train.seconds < with_reference.seconds
     failures = before.envs["webshop"].expected.failures
     # Of 32 tasks those on which somebody fails, with all that was done there.
     rows = {"experts_target": 2 * 32 * failures, "experts_target_failure": 3 * 32 * (1 - (1 - failures) ** 2)}
     for of, number in rows.items():
-        scored = costs.cost(Plan(before), machine, "reference", branch | {"of": of})
+        scored = estimates.cost(Plan(before), machine, "reference", branch | {"of": of})
         scoring = scored.seconds - machine.costs.startup_seconds
         tokens = number * before.envs["webshop"].expected.tokens
         weights = before.models["tiny"].parameter_count

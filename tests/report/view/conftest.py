@@ -15,6 +15,7 @@ from coevolve.workflow.plan import Plan
 SUITE = """
 extends: [small.yaml, envs/webshop-small.yaml]
 suite: glance
+iterations: {webshop: 1}
 envs:
   webshop:
     tasks: {sft: 6, explore: 4, evaluate: 3}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coevolve.report import claims, html, view
+from coevolve.report.job_history import read_provenance
 from coevolve.types import Provenance
 
 HOME = "results/glance"
@@ -20,7 +21,7 @@ def folder(made, tmp_path_factory):
     """The suite's folder of results, with verdicts and costs beside its tables, and the view."""
     home = tmp_path_factory.mktemp("report") / "glance"
     shutil.copytree(made / HOME / "paper", home / "paper")
-    (home / "paper/verdicts.json").write_text(json.dumps([VERDICT]))
+    (home / "paper/verdicts/verdicts.json").write_text(json.dumps([VERDICT]))
     with contextlib.chdir(made):
         view.build(made / HOME, home / "view", "suite glance", {})
     return home / "paper"
@@ -28,19 +29,23 @@ def folder(made, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def make(made, folder):
-    def one():
-        provenance = Provenance.from_json((made / HOME / "paper/provenance.json").read_bytes())
+    """The page made of the products, but for those left out."""
+
+    def page(without=()):
+        stage = Provenance.from_json((made / HOME / "paper/page/provenance.json").read_bytes())
+        products = [folder / Path(name).relative_to(f"{HOME}/paper") for name in stage.inputs if "/paper/" in name]
+        jobs = [read_provenance(made / name) for name in stage.inputs if name.endswith("/provenance.json")]
         with contextlib.chdir(made):
             paper = claims.load("configs/claims.yaml")
-            return html.report(folder, "Suite glance", paper, map(Path, provenance.inputs))
+            return html.report([path for path in products if path.name not in without], "Suite glance", paper, jobs)
 
-    return one
+    return page
 
 
 @pytest.fixture(scope="module")
 def page(make, folder):
-    (folder / "report.html").write_text(make(), encoding="utf-8")
-    return folder / "report.html"
+    (folder / "page/report.html").write_text(make(), encoding="utf-8")
+    return folder / "page/report.html"
 
 
 def test_it_needs_nothing_beside_it(browser, page):
@@ -55,7 +60,7 @@ def test_it_needs_nothing_beside_it(browser, page):
 def test_it_holds_tables_figures_verdicts_drops_and_provenance(browser, page, folder):
     browser.open(page)
     text = browser.text()
-    for table in json.loads((folder / "table1.json").read_text()):
+    for table in json.loads((folder / "table1/table1.json").read_text()):
         for cell in table["cells"]:
             if cell["estimate"]:
                 shown = "{mean:.1f} [{low:.1f}, {high:.1f}]".format_map(cell["estimate"])
@@ -64,8 +69,9 @@ def test_it_holds_tables_figures_verdicts_drops_and_provenance(browser, page, fo
                 assert f"paper {cell['paper']:.1f}" in text
     assert "Co-evolving > ETO on <b>WebShop</b>" in text and "12 seeds & more" in text
     assert "failure_failure" in text
-    provenance = json.loads((folder / "provenance.json").read_text())
+    provenance = json.loads((folder / "table1/provenance.json").read_text())
     assert provenance["commit"] in text and f"torch {provenance['versions']['torch']}" in text
+    assert re.search(r"\d+ evaluate, .*\d+ sft, .*\d+ train", text), "every job that the products rest on"
     assert "WebShop (catalogue" in text
 
 
@@ -91,8 +97,6 @@ def test_equal_inputs_give_equal_bytes_without_a_time(make, page):
     assert not re.search(r"\d\d:\d\d:\d\d", make())
 
 
-def test_a_folder_without_verdicts_has_no_such_section(make, folder):
-    kept = (folder / "verdicts.json").rename(folder / "kept")
-    text = make()
-    kept.rename(folder / "verdicts.json")
+def test_without_verdicts_there_is_no_such_section(make):
+    text = make(without=["verdicts.json", "verdicts.md"])
     assert "<h2>Verdicts</h2>" not in text and "<h2>Provenance</h2>" in text

@@ -102,8 +102,11 @@ def test_a_cell_that_was_not_run_says_so(here, paper):
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
-        (f"{HOME}/paper/table1.json", r"paper/table1.json is not what `report` wrote"),
-        (f"{EVAL}/records.jsonl", r"records.jsonl is not what .*paper was made from .* and what `evaluate` wrote"),
+        (f"{HOME}/paper/table1/table1.json", r"paper/table1/table1.json is not what `table1` wrote"),
+        (
+            f"{EVAL}/records.jsonl",
+            r"records.jsonl is not what .*paper/table1 was made from .* and what `evaluate` wrote",
+        ),
         (
             f"{HOME}/tiny/webshop/base/seed0/policy/target/model.safetensors",
             r"model.safetensors is not what `sft` wrote",
@@ -135,5 +138,5 @@ def test_ids_are_followed_as_well_as_files(here, paper):
 
 
 def test_without_a_report_it_says_what_to_make(tmp_path):
-    with pytest.raises(UserError, match="no tables; make the suite's report first"):
+    with pytest.raises(UserError, match="no tables; make the suite's tables first"):
         why.cells(tmp_path)

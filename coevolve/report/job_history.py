@@ -1,0 +1,66 @@
+"""The jobs behind a result, from the provenance files that a report is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pydantic import ValidationError
+
+from coevolve.errors import UserError
+from coevolve.storage import files
+from coevolve.types import Provenance
+
+
+@dataclass(frozen=True)
+class JobHistory:
+    """Provenance by the folder of a job's result, below the folder of the suite's results."""
+
+    jobs: Mapping[str, Provenance]
+
+    @classmethod
+    def read(cls, paths: Iterable[Path]) -> JobHistory:
+        """The jobs of `provenance.json` files, in the order in which they started.
+
+        Raises `UserError` for a file that is no provenance of this version, and for two files of one job.
+        """
+        jobs: dict[str, Provenance] = {}
+        for path in paths:
+            record = read_provenance(path)
+            if record.result in jobs:
+                raise UserError(f"{path}: a second provenance of `{record.result}`; give each once.")
+            jobs[record.result] = record
+        return cls(dict(sorted(jobs.items(), key=lambda item: (item[1].started, item[0]))))
+
+    def behind(self, files: Iterable[str]) -> list[Provenance]:
+        """Every given job that makes one of `files` (paths below the suite's results) or that they depend on.
+
+        Raises `UserError` if the provenance of a file's job was not given.
+        """
+        waiting = [PurePosixPath(file).parent.as_posix() for file in files]
+        for folder in waiting:
+            if folder not in self.jobs:
+                raise UserError(f"the provenance of `{folder}` was not given; give provenance=FILE.")
+        seen = set[str]()
+        while waiting:
+            folder = waiting.pop()
+            if folder not in seen:
+                seen.add(folder)
+                waiting += self._producers(self.jobs[folder])
+        return [job for folder, job in self.jobs.items() if folder in seen]
+
+    def _producers(self, job: Provenance) -> Iterator[str]:
+        """Folders of the given results that a job read; a job's other inputs come from outside."""
+        for path in job.inputs:
+            parts = PurePosixPath(path).parent.parts
+            tails = ("/".join(parts[start:]) for start in range(len(parts)))
+            yield from [tail for tail in tails if tail in self.jobs][:1]
+
+
+def read_provenance(path: Path) -> Provenance:
+    """The provenance in a file; raises `UserError` if there is none of this version of the kit."""
+    try:
+        return Provenance.from_json(files.read_bytes(path))
+    except ValidationError:
+        raise UserError(f"{path}: no provenance of this version of the kit; rerun its stage.") from None

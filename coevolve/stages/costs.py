@@ -1,0 +1,47 @@
+"""Estimated and measured hours of all jobs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.machine import Machine, load_machine
+from coevolve.errors import UserError
+from coevolve.report import costs
+from coevolve.report.costs import Cost
+from coevolve.report.job_history import JobHistory
+from coevolve.storage import files
+from coevolve.types import Provenance
+from coevolve.workflow.branch import Branch
+from coevolve.workflow.job import Job
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `costs.md` and `costs.json`: a table by stage and one by method."""
+    machine, history = load_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
+    jobs = [(each, _cost(job, machine, each)) for each in history.jobs.values()]
+    tables = {
+        "stage": costs.lines((each.stage, cost) for each, cost in jobs),
+        "method": costs.lines((_owner(job, each), cost) for each, cost in jobs),
+    }
+    text = "\n\n".join(costs.text(heading, rows) for heading, rows in tables.items())
+    files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
+    files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in tables.items()})
+    return {"jobs": len(jobs)}
+
+
+def _cost(job: Job, machine: Machine, record: Provenance) -> Cost:
+    """Estimated and measured cost of a finished job; its workload was estimated when it ran."""
+    if record.workload is None:
+        raise UserError(
+            f"envs.{record.wildcards['env']}: `expected` was missing when `{record.result}` was made; add it."
+        )
+    weights = job.suite.models[record.wildcards["model"]].parameter_count if "model" in record.wildcards else 0.0
+    return costs.estimate(record.workload, weights, machine, record.stage, record.seconds)
+
+
+def _owner(job: Job, record: Provenance) -> str:
+    """The method that a job belongs to, or `shared`."""
+    method = Branch.parse(record.wildcards.get("branch", "")).method
+    return method if method in job.suite.recipes else "shared"

@@ -1,0 +1,45 @@
+"""Failures of the exploring agents, drift of the trained log-probs, and compute of each method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.machine import load_machine
+from coevolve.report import analysis, claims
+from coevolve.report.job_history import JobHistory
+from coevolve.storage import jsonl
+from coevolve.types import Trajectory
+from coevolve.workflow import results
+from coevolve.workflow.branch import Branch
+from coevolve.workflow.job import Job
+from coevolve.workflow.layout import Layout
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `analysis.json` and `analysis.md`: shares of outcomes, diversity of failures, drift, compute."""
+    suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
+    machine, history = load_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
+    explored = results.explorations(job, suite, suite.methods)
+    experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
+    layout, drifts, computed = Layout(suite), list[analysis.Drift](), list[analysis.Compute]()
+    for method in suite.methods:
+        jobs = history.behind(map(layout.tail, layout.evaluations(method).values()))
+        computed.append(analysis.compute(method, [analysis.usage(each, machine) for each in jobs]))
+        for each in jobs:
+            branch = Branch.parse(each.wildcards.get("branch", ""))
+            if branch.method == method:
+                drifts += analysis.drift_of(each, vars(branch))
+    analysis.write(
+        [analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored],
+        [analysis.diversity(each, experts[each.env]) for each in explored],
+        drifts,
+        computed,
+        out,
+    )
+    return {"explorations": len(explored)}
+
+
+def _first_of_task(path: Path) -> dict[str, Trajectory]:
+    """The first expert of each task."""
+    return {expert.task.task_id: expert for expert in reversed(jsonl.read(path, Trajectory))}

@@ -1,0 +1,27 @@
+"""Figure 2: failures of each method on instructions that the SFT policy fails, and their rewards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coevolve.report import figure2
+from coevolve.report.measurement import Setting
+from coevolve.storage import files
+from coevolve.workflow import results
+from coevolve.workflow.job import Job
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write the figure as PNG and SVG, and its data as JSON."""
+    suite = job.suite.with_model()
+    (model,) = suite.models.values()
+    explored = results.explorations(job, suite, suite.methods)
+    setting = Setting(suite.suite, model.label, suite.protocol).sentence()
+    notes = " ".join([setting, *dict.fromkeys(each.note for each in explored if each.note)])
+    labels = {method: recipe.label for method, recipe in suite.recipes.items()}
+    data = figure2.data(explored, labels, notes, suite.report, 0)
+    files.write_json(out / "figure2.json", data.model_dump(mode="json"))
+    files.write_bytes(out / "figure2.png", figure2.png(data))
+    files.write_bytes(out / "figure2.svg", figure2.svg(data))
+    return {"explorations": len(explored)}

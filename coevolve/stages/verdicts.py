@@ -1,0 +1,20 @@
+"""A verdict on each claim of the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coevolve.report import claims, verdicts
+from coevolve.report.claim_tests import Results
+from coevolve.workflow import results
+from coevolve.workflow.job import Job
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `verdicts.json` and `verdicts.md`; returns the number of claims by verdict."""
+    suite = job.suite.with_model()
+    measured = results.measurements(job, suite, suite.methods)
+    explored = results.explorations(job, suite, suite.methods)
+    judged = verdicts.verify(claims.load(job.file("claims")), Results(tuple(measured), tuple(explored)), suite.report)
+    return verdicts.write(judged, out)

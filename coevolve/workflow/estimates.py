@@ -1,0 +1,33 @@
+"""What every job of a suite costs: estimated before anything runs, and measured where its result is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from coevolve.config.machine import Machine
+from coevolve.report.costs import Cost, estimate
+from coevolve.workflow.branch import Branch
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage import Wildcards
+
+
+def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
+    """(stage, method, cost) of every job of a full run; what methods share counts as `shared`."""
+    for stage, wildcards in plan.jobs():
+        method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else ""
+        yield stage, method if method in plan.suite.recipes else "shared", cost(plan, machine, stage, wildcards)
+
+
+def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost:
+    """What one job is estimated to cost, and the seconds it took if its result is there."""
+    weights = plan.suite.models[wildcards["model"]].parameter_count if "model" in wildcards else 0.0
+    seconds = measured(plan, stage, wildcards)
+    return estimate(plan.workload(stage, wildcards), weights, machine, stage, seconds)
+
+
+def measured(plan: Plan, stage: str, wildcards: Wildcards) -> float | None:
+    """Seconds that a finished job took; None where it left no provenance."""
+    path = Path(plan.folder(stage, wildcards), "provenance.json")
+    return float(json.loads(path.read_bytes())["seconds"]) if path.exists() else None
