@@ -29,9 +29,9 @@ def no_workload(layout: Layout, wildcards: Wildcards) -> Workload:
 class Stage:
     """The declaration of a stage.
 
-    Config and code: `reads` lists the config sections that it may read; `environment` names the
-    modules of an environment's package that it loads (`coevolve.envs.registry`). A job reruns when these sections, this code or its inputs change; `digest` replaces
-    sections and code where something else decides the result (of the plan and the wildcards).
+    Config and code: `reads` lists the config sections that it may read, `environment` the modules of an environment's
+    package that it loads (`coevolve.envs.registry`). A job reruns when these sections, this code or its inputs change;
+    `digest` replaces sections and code where something else decides the result (of the plan and the wildcards).
 
     Files: `inputs` names the input files of a job. `history` names files; the `provenance.json` of every job behind
     them is an input too, named `provenance`. `files` are the outputs, in `folder`, which has the job's wildcards.
