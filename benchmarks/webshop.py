@@ -23,8 +23,8 @@ from pathlib import Path
 from tabulate import tabulate
 from webshop_search import anonymous_mb
 
+from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
 from coevolve.envs.webshop.env import WebShop
-from coevolve.envs.webshop.generator import Shares, generate
 from coevolve.envs.webshop.shop import Shop
 
 EPISODES = 200
@@ -43,7 +43,7 @@ def build(products: int, folder: Path) -> dict[str, float]:
     """Seconds to generate a catalogue and to build its shop in `folder`, and the shop's megabytes."""
     share = min(1.0, 2000 / products)
     began = time.perf_counter()
-    generate(folder / "catalogue", products, shares=Shares(human=share))
+    generate(folder / "catalogue", products, shares=ProductShares(human=share))
     generated = time.perf_counter()
     Shop.build(folder / "catalogue", folder / "shop", workers=os.cpu_count() or 1)
     built = time.perf_counter()

@@ -22,7 +22,7 @@ from tabulate import tabulate
 
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import Env, Setup
-from coevolve.envs.webshop import prepared
+from coevolve.envs.webshop import prepared_shop
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.workers import environments
 from coevolve.types import Task
@@ -39,7 +39,7 @@ def setups(products: int, counts: Sequence[int], folder: Path) -> list[Setup]:
     section |= {"catalogue": {"generated": products}, "goals": "human", "observation_length": None, "step_limit": 1000}
     quirks = yaml.safe_load((CONFIGS / "protocols.yaml").read_text())["protocols"]["fixed"]
     configs = [WebShopConfig.model_validate({**section, "processes": count}) for count in counts]
-    prepared.prepare(configs[0], "envs.webshop", folder)
+    prepared_shop.prepare(configs[0], "envs.webshop", folder)
     return [Setup(config, "envs.webshop", "fixed", Quirks.model_validate(quirks), folder) for config in configs]
 
 
@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         found = setups(arguments.products, arguments.processes, Path(folder))
-        instructions = [goal.instruction for goal in prepared.read_goals(Path(folder))]
+        instructions = [goal.instruction for goal in prepared_shop.read_goals(Path(folder))]
         pools = [stack.enter_context(environments(setup, arguments.envs)) for setup in found]
         rounds = [[measure(envs, instructions, turn) for envs in pools] for turn in range(arguments.rounds)]
     speeds = [[statistics.median(kind) for kind in zip(*own, strict=True)] for own in zip(*rounds, strict=True)]

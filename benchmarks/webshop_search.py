@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
-from coevolve.envs.webshop import index
-from coevolve.envs.webshop.index import Index
+from coevolve.envs.webshop import search_index
+from coevolve.envs.webshop.search_index import SearchIndex
 
 FREQUENT = (
     "the and for with of to a in is i you high quality your it easy this use can made from look am price lower than "
@@ -61,7 +61,7 @@ def queries(vocabulary: list[str], kind: str, count: int = 40) -> list[str]:
     return [INSTRUCTION.format(*rng.sample(vocabulary[20:400], 4), rng.randrange(10, 99)) for _ in range(count)]
 
 
-def median_ms(searched: Index, asked: list[str]) -> float:
+def median_ms(searched: SearchIndex, asked: list[str]) -> float:
     """Median milliseconds of a search, each query once after all were asked once."""
     seconds = []
     for query in asked * 2:
@@ -81,10 +81,10 @@ def measure(size: int, folder: Path, workers: int) -> list[float]:
     """A row of the table; the index stays in `folder`."""
     vocabulary = words()
     before = time.perf_counter()
-    index.build(texts(size, vocabulary), folder, workers)
+    search_index.build(texts(size, vocabulary), folder, workers)
     built = time.perf_counter()
     memory = anonymous_mb()
-    searched, opened = Index.open(folder), time.perf_counter()
+    searched, opened = SearchIndex.open(folder), time.perf_counter()
     instruction, keywords = (median_ms(searched, queries(vocabulary, kind)) for kind in ("instruction", "keywords"))
     disk = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     return [size, built - before, disk, 1000 * (opened - built), anonymous_mb() - memory, instruction, keywords]

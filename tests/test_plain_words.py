@@ -23,7 +23,6 @@ PENDING = (
     "envs/replay.py",
     "envs/sciworld",
     "envs/task_split.py",
-    "envs/webshop",
     "envs/worker_process.py",
     "envs/workers.py",
     "report",

@@ -9,7 +9,7 @@ from policies.chatserver import KEY, MODEL, refusing, serving
 
 from coevolve.chat.prompts import demonstration
 from coevolve.config.suite import load_suite
-from coevolve.envs.webshop import shopper
+from coevolve.envs.webshop import scripted_expert
 from coevolve.errors import UserError
 from coevolve.methods import pairing
 from coevolve.policies.scripted import ScriptedPolicy
@@ -27,9 +27,9 @@ ENDPOINT = {
 def shops(conversation):
     """What the scripted shopper says next: the last page with an empty basket begins its episode."""
     pages = [message.content for message in conversation.prompt if message.role == "user"]
-    wishes = [shopper.Wish.read(page) for page in pages]
+    wishes = [scripted_expert.ParsedInstruction.from_page(page) for page in pages]
     first = next(i for i, wish in enumerate(wishes) if wish == wishes[-1] and "Instruction:" in pages[i])
-    says = shopper.shop(pages[first])
+    says = scripted_expert.scripted_expert(pages[first])
     text = next(says)
     for page in pages[first + 1 :]:
         text = says.send(page)

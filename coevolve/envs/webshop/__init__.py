@@ -1,1 +1,1 @@
-"""WebShop, clean-room: the shop, its goals and its pages without Flask, Java or torch."""
+"""WebShop, reimplemented: shop, search engine, goals, pages and reward without Flask, Java or torch."""

@@ -1,4 +1,4 @@
-"""Upstream's three product files, read as its `load_products` reads them, without a whole shop in memory."""
+"""Reader of upstream's three product files, equivalent to its `load_products`, with bounded memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Self
 
-from coevolve.envs.webshop import stream
-from coevolve.envs.webshop.stream import Json
+from coevolve.envs.webshop import json_stream
+from coevolve.envs.webshop.json_stream import Json
 from coevolve.errors import UserError
 
-#: What a product gets whose file has no price, in dollars, or no attributes.
-NO_PRICE = (100.0,)
-NO_ATTRIBUTES = ("DUMMY_ATTR",)
+#: Price in dollars, and attributes, of a product whose entry has none.
+DEFAULT_PRICING = (100.0,)
+DEFAULT_ATTRIBUTES = ("DUMMY_ATTR",)
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """What goals of a product are made of: text without the price limit, attributes, and options (human ones only)."""
+    """Source of a product's goals: text without the price limit, attributes, and options (human instructions only)."""
 
     text: str
     attributes: tuple[str, ...]
@@ -32,10 +32,10 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product as upstream's shop knows it; upstream's data has neither ratings nor reviews.
+    """A product of upstream's shop; upstream's data has neither ratings nor reviews.
 
-    `options` maps lower-cased names to values in the page's order; `pricing` is one price or the two ends of a range,
-    in dollars; `attributes` are known to the reward, not to the search engine.
+    `options` maps lower-cased names to values in the page's order. `pricing` is one price or the two ends of a range,
+    in dollars. `attributes` affect the reward but are not searched.
     """
 
     asin: str
@@ -53,19 +53,19 @@ class Product:
 
     @property
     def price_tag(self) -> str:
-        """The price a page shows: `$9.5`, or `$9.5 to $12.0`; what is paid for a range is drawn (`Shop.prices`)."""
+        """The price shown on pages: `$9.5`, or `$9.5 to $12.0`; the price paid for a range is drawn (`Shop.prices`)."""
         return " to ".join(f"${price}" for price in self.pricing)
 
     @property
     def document(self) -> str:
-        """The text the search engine indexes: title, description, first bullet and options, lower-cased."""
+        """The text that the search engine indexes: title, description, first bullet and options, in lower case."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join((self.title, self.description, *self.bullets[:1], options)).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Upstream's files: products; attributes with synthetic instructions; human instructions."""
+    """Paths of upstream's files: products; attributes with synthetic instructions; human instructions."""
 
     products: Path
     attributes: Path
@@ -73,26 +73,26 @@ class Catalogue:
 
     @classmethod
     def find(cls, folder: Path) -> Self:
-        """The three files in `folder`, with or without a size suffix; raises `UserError` unless each is there once."""
+        """The three files in `folder`, with or without a size suffix; raises `UserError` unless each exists once."""
         names = "items_shuffle*.json", "items_ins_v2*.json", "items_human_ins.json"
-        return cls(*(_only(folder, name) for name in names))
+        return cls(*(_single_file(folder, name) for name in names))
 
     def read(self, limit: int | None, skipped: Counter[str]) -> Iterator[tuple[int, Product, bool]]:
-        """Bytes of the product file read so far, each product kept, in the file's order, and whether it is sold.
+        """Yields bytes of the product file read so far, a product that is kept, and whether the shop sells it.
 
-        Upstream sells what it keeps of the first `limit` entries, but its search engine holds the first `limit`
-        products that it keeps of the whole file: the surplus follows, unsold. `skipped` is told what was left out of
-        the first `limit` entries and why. Raises `UserError` at an entry that upstream could not load either.
+        Upstream's shop sells the products kept of the first `limit` entries, but its search engine indexes the first
+        `limit` products kept of the whole file; the difference is yielded as not sold. Entries skipped among the first
+        `limit` are counted in `skipped`, by reason. Raises `UserError` for an entry that upstream cannot load either.
         """
-        attributes, instructions = _whole(self.attributes), _whole(self.instructions)
+        attributes, instructions = _read_object(self.attributes), _read_object(self.instructions)
         kept: set[str] = set()
-        for number, (position, entry) in enumerate(stream.objects(self.products)):
+        for number, (position, entry) in enumerate(json_stream.read_objects(self.products)):
             if len(kept) == limit:
                 return
             sold = limit is None or number < limit
-            with _blame(self.products, entry):
+            with _naming_product(self.products, entry):
                 asin = _text(entry, "asin")
-            reason = _reason(asin, kept)
+            reason = _skip_reason(asin, kept)
             if not reason:
                 kept.add(asin)
                 yield position, self._product(entry, attributes.get(asin, {}), instructions.get(asin, ())), sold
@@ -100,12 +100,12 @@ class Catalogue:
                 skipped[reason] += 1
 
     def _product(self, entry: Json, attributes: Json, instructions: list[Json]) -> Product:
-        with _blame(self.attributes, entry):
-            known = _texts(attributes, "attributes") if "attributes" in attributes else NO_ATTRIBUTES
+        with _naming_product(self.attributes, entry):
+            attribute_texts = _texts(attributes, "attributes") if "attributes" in attributes else DEFAULT_ATTRIBUTES
             synthetic = _synthetic(attributes)
-        with _blame(self.instructions, entry):
+        with _naming_product(self.instructions, entry):
             human = tuple(_human(record) for record in instructions if record.get("instruction_attributes"))
-        with _blame(self.products, entry):
+        with _naming_product(self.products, entry):
             return Product(
                 asin=entry["asin"],
                 title=_text(entry, "name"),
@@ -116,33 +116,33 @@ class Catalogue:
                 bullets=_bullets(entry),
                 pricing=_pricing(entry.get("pricing")),
                 options=_options(entry.get("customization_options")),
-                attributes=known,
+                attributes=attribute_texts,
                 human=human,
                 synthetic=synthetic,
             )
 
 
-def _only(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        there = ", ".join(path.name for path in found) or "none"
-        raise UserError(f"{folder}: one file named {pattern} is needed ({there} found); put upstream's file there.")
-    return found[0]
+def _single_file(folder: Path, pattern: str) -> Path:
+    matches = sorted(folder.glob(pattern))
+    if len(matches) != 1:
+        names = ", ".join(path.name for path in matches) or "none"
+        raise UserError(f"{folder}: one file named {pattern} is needed ({names} found); put upstream's file there.")
+    return matches[0]
 
 
-def _whole(path: Path) -> dict[str, Any]:
-    """A file that is one JSON object by product id."""
+def _read_object(path: Path) -> dict[str, Any]:
+    """The content of a file that is one JSON object, with product ids as keys."""
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise UserError(f"{path}: is damaged or cut off ({error}); fetch the file again.") from None
+        raise UserError(f"{path}: is damaged or truncated ({error}); fetch the file again.") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: is no JSON object by product id; fetch the file again.")
+        raise UserError(f"{path}: is not a JSON object with product ids as keys; fetch the file again.")
     return content
 
 
-def _reason(asin: str, kept: set[str]) -> str:
-    """Why `load_products` leaves out an entry with this id; "" where it does not."""
+def _skip_reason(asin: str, kept: set[str]) -> str:
+    """Why `load_products` skips an entry with this id; "" if it keeps it."""
     if asin == "nan":
         return "no id"
     if len(asin) > 10:
@@ -157,9 +157,9 @@ def _bullets(entry: Json) -> tuple[str, ...]:
 
 
 def _pricing(text: str | None) -> tuple[float, ...]:
-    """One price or two, in dollars, out of a text like `$9.50` or `$1,010.50 - $2,000`."""
+    """One price or two, in dollars, in a text like `$9.50` or `$1,010.50 - $2,000`."""
     if not text:
-        return NO_PRICE
+        return DEFAULT_PRICING
     prices = tuple(_price(part) for part in text.split("$")[1:])
     if not prices:
         raise ValueError(f"pricing {text!r} has no `$`")
@@ -174,7 +174,7 @@ def _price(text: str) -> float:
 
 
 def _options(groups: dict[str, list[Json] | None] | None) -> dict[str, tuple[str, ...]]:
-    """Values by lower-cased name; of names that become equal the last one's values stay, at the first one's place."""
+    """Values by lower-cased name; of equal names the last one's values are kept, in the first one's position."""
     return {
         name.lower(): tuple(_text(option, "value").strip().replace("/", " | ").lower() for option in group)
         for name, group in (groups or {}).items()
@@ -185,8 +185,8 @@ def _options(groups: dict[str, list[Json] | None] | None) -> dict[str, tuple[str
 def _synthetic(attributes: Json) -> Instruction | None:
     if attributes.get("instruction") is None:
         return None
-    known = attributes.get("instruction_attributes") is not None
-    return Instruction(_text(attributes, "instruction"), _texts(attributes, "instruction_attributes") if known else ())
+    texts = _texts(attributes, "instruction_attributes") if attributes.get("instruction_attributes") is not None else ()
+    return Instruction(_text(attributes, "instruction"), texts)
 
 
 def _human(record: Json) -> Instruction:
@@ -199,19 +199,19 @@ def _human(record: Json) -> Instruction:
 
 def _text(entry: Json, key: str) -> str:
     if not isinstance(entry.get(key), str):
-        raise ValueError(f"`{key}` is no text")
+        raise ValueError(f"`{key}` is not a text")
     return str(entry[key])
 
 
 def _texts(entry: Json, key: str) -> tuple[str, ...]:
     if not isinstance(entry.get(key), list) or not all(isinstance(text, str) for text in entry[key]):
-        raise ValueError(f"`{key}` is no list of texts")
+        raise ValueError(f"`{key}` is not a list of texts")
     return tuple(entry[key])
 
 
 @contextlib.contextmanager
-def _blame(path: Path, entry: Json) -> Iterator[None]:
-    """What is wrong with one product as a sentence that names it and its file."""
+def _naming_product(path: Path, entry: Json) -> Iterator[None]:
+    """Turn an error into a `UserError` that names the product and its file."""
     try:
         yield
     except (ValueError, TypeError, AttributeError) as error:

@@ -38,8 +38,8 @@ class CatalogueConfig(Strict):
     @property
     def files(self) -> dict[str, SourceFile]:
         """Upstream's files by name; none for a generated catalogue."""
-        found = {"products": self.products, "attributes": self.attributes, "instructions": self.instructions}
-        return {name: file for name, file in found.items() if file}
+        sources = {"products": self.products, "attributes": self.attributes, "instructions": self.instructions}
+        return {name: file for name, file in sources.items() if file}
 
     @model_validator(mode="after")
     def _generated_or_all_files(self) -> CatalogueConfig:

@@ -1,7 +1,8 @@
-"""Replay what upstream answered, and count where this implementation answers otherwise."""
+"""Replay of upstream's recorded answers: counts how many differ from this implementation's."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import string
@@ -13,16 +14,16 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from coevolve.envs.webshop.goals import Goal, check_human_goals, draw, goals
-from coevolve.envs.webshop.session import Session
+from coevolve.envs.webshop.goals import Goal, check_human_goals, draw_goals, draw_prices_and_goals
+from coevolve.envs.webshop.session import ShopSession
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import Tagger
 from coevolve.errors import UserError
 
-#: What is compared, in the order of the report.
-WHAT = ("prices", "goals", "observations", "clickables", "rewards", "endings", "details", "rankings", "nouns")
-#: What a line of each kind must hold, and of which type.
-KEYS: dict[str, dict[str, type | UnionType]] = {
+#: Kinds of answers that are compared, in the order of the report.
+ANSWER_KINDS = ("prices", "goals", "observations", "clickables", "rewards", "endings", "details", "rankings", "nouns")
+#: Required keys of a line, with their types, by kind of line.
+LINE_KEYS: dict[str, dict[str, type | UnionType]] = {
     "meta": {
         "seed_before_ctor": int,
         "human_goals": int | None,
@@ -41,15 +42,15 @@ STEP_KEYS: dict[str, type | UnionType] = {
     "done": bool,
     "clickables": list,
 }
-#: Upstream's names of what we call otherwise.
+#: Upstream's keys of a goal that differ from the fields of `Goal`.
 _GOAL_KEYS = {"instruction_text": "instruction", "goal_options": "options"}
 
 Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """The first answer that differs: what it is, where it stands, upstream's and ours."""
+class AnswerDifference:
+    """An answer that differs: its kind, its position in the record, and both answers."""
 
     what: str
     where: str
@@ -61,16 +62,16 @@ class Difference:
 
 
 @dataclass
-class Report:
-    """How many answers of each kind were compared, how many differ, and the first that does."""
+class ConformanceReport:
+    """Numbers of compared and of different answers by kind, and the first difference."""
 
     compared: Counter[str] = field(default_factory=Counter)
     different: Counter[str] = field(default_factory=Counter)
-    first: Difference | None = None
+    first: AnswerDifference | None = None
 
     @property
     def agrees(self) -> bool:
-        """Whether something was compared and nothing differs."""
+        """Whether at least one answer was compared and none differs."""
         return self.first is None and self.compared.total() > 0
 
     def check(self, what: str, where: str, upstream: object, ours: object) -> None:
@@ -78,94 +79,93 @@ class Report:
         self.compared[what] += 1
         if upstream != ours:
             self.different[what] += 1
-            self.first = self.first or Difference(what, where, upstream, ours)
+            self.first = self.first or AnswerDifference(what, where, upstream, ours)
 
     def text(self) -> str:
-        """One line for each kind that was compared, and the first difference in full."""
+        """A line for each kind of answer that was compared, and the first difference in full."""
         lines = [
             f"{what:12} {self.compared[what]:7} compared, {self.different[what]:5} different"
-            for what in WHAT
+            for what in ANSWER_KINDS
             if self.compared[what]
         ]
         return "\n".join([*lines, f"first difference: {self.first}" if self.first else "no difference"])
 
 
-def replay(catalogue: Path, traces: Path, tagger: Tagger) -> Report:
-    """Compare all that a file of recorded traces holds with a shop built from a folder of upstream's files.
+def replay(catalogue: Path, traces: Path, tagger: Tagger) -> ConformanceReport:
+    """Compare the recorded traces in a file with a shop built from a folder of upstream's files.
 
-    Raises `UserError` for a line that is none of the format's.
+    Raises `UserError` for a line in another format.
     """
     return compare(catalogue, _lines(traces), tagger)
 
 
 def replay_goals(catalogue: Path, published: Path) -> tuple[int, list[int]]:
-    """How many human goals a folder of upstream's files gives, and the numbers of those that are not as `published`.
+    """Number of human goals of a folder of upstream's files, and the numbers of those that differ from `published`.
 
-    Order and texts do not depend on the prices drawn.
+    The order and the compared texts do not depend on the drawn prices.
     """
-    with tempfile.TemporaryDirectory() as aside:
-        _, found = draw(Shop.build(catalogue, Path(aside) / "shop"), seed=0, human=True)
-    return len(found), check_human_goals(found, published)
+    with tempfile.TemporaryDirectory() as folder:
+        _, goals = draw_prices_and_goals(Shop.build(catalogue, Path(folder) / "shop"), seed=0, human=True)
+    return len(goals), check_human_goals(goals, published)
 
 
-def compare(catalogue: Path, answers: Iterator[tuple[str, Line]], tagger: Tagger) -> Report:
-    """Compare upstream's answers, each with the place it stands, as they come; the first must be the `meta` one."""
+def compare(catalogue: Path, answers: Iterator[tuple[str, Line]], tagger: Tagger) -> ConformanceReport:
+    """Compare upstream's answers, pairs of a position and a line; the first must be the `meta` line."""
     where, meta = next(answers, ("the first line", {}))
     if meta.get("kind") != "meta":
-        raise UserError(f"{where}: is no `meta` line; give a file of recorded traces.")
-    with tempfile.TemporaryDirectory() as aside:
-        shop = Shop.build(catalogue, Path(aside) / "shop", meta["num_products"])
+        raise UserError(f"{where}: is not a `meta` line; give a file of recorded traces.")
+    with tempfile.TemporaryDirectory() as folder:
+        shop = Shop.build(catalogue, Path(folder) / "shop", meta["num_products"])
         replayed = _Replay(shop, meta, tagger)
-        for place, line in answers:
-            replayed.compare(line, place)
+        for where, line in answers:
+            replayed.compare(line, where)
     return replayed.report
 
 
 class _Replay:
-    """A shop in the state that upstream's is in once it is constructed, and the report so far."""
+    """A shop in the state of upstream's after its constructor, and the report so far."""
 
     def __init__(self, shop: Shop, meta: Line, tagger: Tagger) -> None:
-        self.report = Report()
+        self.report = ConformanceReport()
         self._shop, self._tagger = shop, tagger
-        # Upstream draws from one generator for everything; its constructor also begins an episode with a random name
-        # and goal, which matters to searches for random products only.
+        # Upstream has one random generator. Its constructor also begins an episode with a random name and goal, which
+        # affects only later searches for random products.
         self._rng = random.Random(meta["seed_before_ctor"])
         self._prices = shop.prices(self._rng)
-        self._goals = goals(shop, self._prices, self._rng, meta["human_goals"])
+        self._goals = draw_goals(shop, self._prices, self._rng, meta["human_goals"])
         self._rng.choices(string.ascii_lowercase, k=10)
         self._rng.random()
         self._compare_meta(meta)
 
     def compare(self, line: Line, where: str) -> None:
-        """Compare one line's answers with ours."""
+        """Compare the answers of one line."""
         match line["kind"]:
             case "episode":
                 self._compare_episode(line, where)
             case "bm25":
-                found = [self._shop.product(number).asin for number in self._shop.ranked(line["query"])]
-                asked = f"{where}, query {line['query']!r}"
-                self.report.check("rankings", asked, [hit[0] for hit in line["top50"]], found)
+                ranked = [self._shop.product(number).asin for number in self._shop.ranked(line["query"])]
+                upstream = [hit[0] for hit in line["top50"]]
+                self.report.check("rankings", f"{where}, query {line['query']!r}", upstream, ranked)
             case "nouns":
-                ours = self._tagger.nouns(line["title"])
-                self.report.check("nouns", f"{where}, title {line['title']!r}", line["nouns"], ours)
+                nouns = self._tagger.nouns(line["title"])
+                self.report.check("nouns", f"{where}, title {line['title']!r}", line["nouns"], nouns)
             case _:
-                raise UserError(f"{where}: is a second `meta` line; give each recording a file of its own.")
+                raise UserError(f"{where}: is a second `meta` line; give each recording in a separate file.")
 
     def _compare_meta(self, meta: Line) -> None:
-        ours = {self._shop.product(number).asin: price for number, price in enumerate(self._prices)}
-        for asin in {**meta["prices"], **ours}:
-            self.report.check("prices", f"product {asin!r}", meta["prices"].get(asin), ours.get(asin))
-        own = [_as_upstream(goal) for goal in self._goals]
-        for number in range(max(len(own), len(meta["goals"]))):
-            theirs, mine = (goals[number] if number < len(goals) else None for goals in (meta["goals"], own))
-            self.report.check("goals", f"goal {number}", theirs, mine)
+        prices = {self._shop.product(number).asin: price for number, price in enumerate(self._prices)}
+        for asin in {**meta["prices"], **prices}:
+            self.report.check("prices", f"product {asin!r}", meta["prices"].get(asin), prices.get(asin))
+        goals = map(_as_upstream, self._goals)
+        for number, (upstream, ours) in enumerate(itertools.zip_longest(meta["goals"], goals)):
+            self.report.check("goals", f"goal {number}", upstream, ours)
 
     def _compare_episode(self, line: Line, where: str) -> None:
         number = line["goal_idx"]
         if not 0 <= number < len(self._goals):
             self.report.check("observations", f"{where}, goal {number}", line["reset_obs"], None)
             return
-        session = Session(self._shop, self._prices, self._tagger, self._goals[number], self._rng)
+        session = ShopSession(self._shop, self._prices, self._tagger, self._goals[number], self._rng)
         self.report.check("observations", f"{where}, goal {number}, reset", line["reset_obs"], session.page.text)
         details = None
         for count, step in enumerate(line["steps"], start=1):
@@ -177,51 +177,54 @@ class _Replay:
             self.report.check("rewards", at, step["reward"], outcome.reward)
             self.report.check("endings", at, step["done"], outcome.done)
         if details or any(step["done"] for step in line["steps"]):
-            # Without a purchase, upstream's parts are those of an earlier episode of the same goal.
+            # Without a purchase, upstream returns the parts of an earlier episode with the same goal.
             self.report.check("details", f"{where}, goal {number}", line["info"], details)
 
 
 def _as_upstream(goal: Goal) -> Line:
-    """A goal under upstream's names, with lists for tuples as JSON has them."""
+    """A goal with upstream's keys, and with lists instead of tuples, as in JSON."""
     values = asdict(goal)
-    values |= {theirs: values.pop(ours) for theirs, ours in _GOAL_KEYS.items()}
+    values |= {key: values.pop(field) for key, field in _GOAL_KEYS.items()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Line]]:
+    """Yields the position and the content of each line."""
     number = 0
     try:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 where = f"{path}, line {number}"
                 if line.strip():
-                    yield where, _checked(line, where)
+                    yield where, _parse_line(line, where)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); give a file of recorded traces.") from None
     if not number:
         raise UserError(f"{path}: is empty; give a file of recorded traces.")
 
 
-def _checked(line: str, where: str) -> Line:
-    """A line's content, after it was found to hold what its kind needs."""
+def _parse_line(line: str, where: str) -> Line:
+    """The content of a line; raises `UserError` unless it has the keys of its kind."""
     try:
         content = json.loads(line)
     except ValueError:
-        raise UserError(f"{where}: is no JSON; the file is damaged or no file of recorded traces.") from None
+        raise UserError(f"{where}: is not JSON; the file is damaged or not a file of recorded traces.") from None
     kind = content.get("kind") if isinstance(content, dict) else None
-    if not isinstance(kind, str) or kind not in KEYS:
-        raise UserError(f"{where}: kind is {kind!r}, not one of {', '.join(KEYS)}; is the file one of recorded traces?")
-    _require(content, KEYS[kind], where)
+    if not isinstance(kind, str) or kind not in LINE_KEYS:
+        raise UserError(
+            f"{where}: kind is {kind!r}, not one of {', '.join(LINE_KEYS)}; give a file of recorded traces."
+        )
+    _require(content, LINE_KEYS[kind], where)
     for step in content["steps"] if kind == "episode" else ():
         _require(step, STEP_KEYS, where)
     if kind == "bm25" and not all(isinstance(hit, list) and hit for hit in content["top50"]):
-        raise UserError(f"{where}: `top50` holds something else than pairs of id and score; is it of another format?")
+        raise UserError(f"{where}: `top50` does not hold pairs of id and score; the file has another format.")
     return dict(content)
 
 
 def _require(part: object, keys: Mapping[str, type | UnionType], where: str) -> None:
-    """Raise `UserError` unless a part of a line holds these keys with values of these types."""
-    found = part if isinstance(part, dict) else {}
+    """Raise `UserError` unless a part of a line has these keys with values of these types."""
+    values = part if isinstance(part, dict) else {}
     for key, kind in keys.items():
-        if not isinstance(found.get(key, ...), kind):
-            raise UserError(f"{where}: lacks `{key}` of the right type; the file is damaged or of another format.")
+        if not isinstance(values.get(key, ...), kind):
+            raise UserError(f"{where}: lacks `{key}` of the right type; the file is damaged or has another format.")

@@ -9,29 +9,29 @@ from typing import Any
 
 from coevolve.envs.base import Selection, Setup
 from coevolve.envs.experts import Experts
-from coevolve.envs.webshop import episodes, prepared, tasks
-from coevolve.envs.webshop import experts as guides
+from coevolve.envs.webshop import experts as webshop_experts
+from coevolve.envs.webshop import prepared_shop, task_env, tasks
 from coevolve.types import Task
 
 
 def prepare(setup: Setup, out: Path) -> dict[str, Any]:
     """The shop, its frozen goals and what is known of both."""
-    return prepared.prepare(setup.config, setup.key, out).model_dump(mode="json")
+    return prepared_shop.prepare(setup.config, setup.key, out).model_dump(mode="json")
 
 
 def select(setup: Setup) -> Selection:
     """The tasks a suite uses."""
-    return tasks.select(setup.config.tasks, prepared.read_goals(_folder(setup)), setup.quirks.overlap)
+    return tasks.select(setup.config.tasks, prepared_shop.read_goals(_folder(setup)), setup.quirks.overlap)
 
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     """Experts, played in the shop or read."""
-    return guides.experts(setup, _folder(setup), wanted)
+    return webshop_experts.experts(setup, _folder(setup), wanted)
 
 
-def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[episodes.WebShopEpisodes]]:
+def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[task_env.WebShopTaskEnv]]:
     """Environments in one shop."""
-    return episodes.pool(setup.config, setup.quirks, _folder(setup), setup.chance, n)
+    return task_env.pool(setup.config, setup.quirks, _folder(setup), setup.chance, n)
 
 
 def _folder(setup: Setup) -> Path:

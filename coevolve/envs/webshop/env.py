@@ -1,4 +1,4 @@
-"""The shop as an environment for people who want nothing else of this kit."""
+"""WebShop as a stand-alone environment, independent of the kit's stages."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Self, TypedDict
 
 from coevolve import seeds
-from coevolve.envs.webshop.goals import Goal, draw
-from coevolve.envs.webshop.session import Session
+from coevolve.envs.webshop.goals import Goal, draw_prices_and_goals
+from coevolve.envs.webshop.session import ShopSession
 from coevolve.envs.webshop.shop import Shop
-from coevolve.envs.webshop.tagger import Name, Tagger, tagger
+from coevolve.envs.webshop.tagger import Tagger, TaggerName, load_tagger
 from coevolve.errors import UserError
 
 
-class Info(TypedDict):
-    """What can be clicked now, and after a purchase the parts of the reward under upstream's names."""
+class StepInfo(TypedDict):
+    """Clickable texts of the page, and after a purchase the parts of the reward under upstream's names."""
 
     clickables: list[str]
     details: dict[str, float | bool] | None
@@ -29,8 +29,8 @@ class WebShop:
         observation, clickables = env.reset(0)
         observation, reward, done, info = env.step("search[red cup]")
 
-    Shop, goals, prices and tagger are only read: any number of environments, in any threads, can share them. The same
-    arguments give the same text whatever ran before. What actions do is told at `Session`.
+    Shop, goals, prices and tagger are read-only: any number of environments, in any threads, can share them. Equal
+    arguments give equal texts, regardless of earlier episodes. `ShopSession` documents the actions.
     """
 
     def __init__(
@@ -48,40 +48,43 @@ class WebShop:
         self.tagger = tagger
         self._seed = seed
         self._show_attributes = show_attributes
-        self._session: Session | None = None
+        self._session: ShopSession | None = None
 
     @classmethod
-    def open(cls, folder: Path, seed: int = 0, human: bool = True, tagged_by: Name = "approximate") -> Self:
-        """An environment over the shop built in `folder`; `seed` draws prices and price limits as upstream draws them.
+    def open(cls, folder: Path, seed: int = 0, human: bool = True, tagged_by: TaggerName = "approximate") -> Self:
+        """An environment on the shop built in `folder`; prices and price limits are drawn from `seed` as by upstream.
 
-        Goals are the human ones, or else the synthetic ones. Raises `UserError` if there is no shop or no such tagger.
+        Goals are the human ones, or the synthetic ones. Raises `UserError` if the shop or the tagger is missing.
         """
         shop = Shop.open(folder)
-        prices, found = draw(shop, seed, human)
-        return cls(shop, found, prices, tagger(tagged_by), seed)
+        prices, goals = draw_prices_and_goals(shop, seed, human)
+        return cls(shop, goals, prices, load_tagger(tagged_by), seed)
 
     def reset(self, goal: int) -> tuple[str, list[str]]:
-        """Begin an episode for the goal of a number: what is seen, and what can be clicked."""
+        """Begin an episode for goal number `goal`; returns the page's text and its clickable texts."""
         if not 0 <= goal < len(self.goals):
             raise UserError(f"goal {goal}: this shop has goals 0 to {len(self.goals) - 1}.")
         rng = random.Random(seeds.derive(self._seed, "webshop", goal))
-        self._session = Session(
+        self._session = ShopSession(
             self.shop, self.prices, self.tagger, self.goals[goal], rng, show_attributes=self._show_attributes
         )
         return self._session.page.text, self.clickables
 
-    def step(self, action: str) -> tuple[str, float, bool, Info]:
-        """Do an action: what is seen then, the reward in [0, 1] (0 but on buying), and whether it was bought."""
-        outcome = self._running().step(action)
-        info = Info(clickables=self.clickables, details=outcome.details)
+    def step(self, action: str) -> tuple[str, float, bool, StepInfo]:
+        """Apply an action; returns the page's text, the reward in [0, 1], whether a purchase was made, and details.
+
+        The reward is 0 except after a purchase.
+        """
+        outcome = self._running_session().step(action)
+        info = StepInfo(clickables=self.clickables, details=outcome.details)
         return outcome.page.text, outcome.reward, outcome.done, info
 
     @property
     def clickables(self) -> list[str]:
-        """The texts that `click[...]` can name now, in the page's order."""
-        return list(self._running().page.clickables)
+        """Texts of the current page that `click[...]` accepts, in the page's order."""
+        return list(self._running_session().page.clickables)
 
-    def _running(self) -> Session:
+    def _running_session(self) -> ShopSession:
         if self._session is None:
             raise UserError("no episode is running; call `reset` first.")
         return self._session

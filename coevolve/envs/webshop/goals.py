@@ -1,4 +1,4 @@
-"""Goals and their price limits as upstream draws them, and the frozen list of them that makes tasks reproducible."""
+"""Goals with price limits, drawn as by upstream, and the manifest that freezes them for reproducible tasks."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
 from coevolve.types import Record
 
-#: Limits in dollars that a goal can name; it takes the larger of two of the first four above the price.
-LIMITS = [10.0 * step for step in range(1, 100)]
-#: The limit of a goal whose instruction names none.
+#: Price limits in dollars; a goal has the larger of two drawn from the first four limits above the price.
+PRICE_LIMITS = [10.0 * step for step in range(1, 100)]
+#: Price limit of a goal whose instruction states none.
 NO_LIMIT = 1_000_000.0
 LIMIT_TEXT = ", and price lower than"
-#: What upstream seeds its generator with before it shuffles the goals.
-ORDER_SEED = 233
+#: Upstream's seed for shuffling the goals.
+SHUFFLE_SEED = 233
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a shopper is asked to buy. `options` is a tuple of values (human goals) or a dict by name (synthetic ones).
+    """A purchase that an instruction requests.
 
-    `price_upper` is in dollars, 1,000,000 where the instruction names no limit.
+    `options` is a tuple of values (human goals) or a dict by name (synthetic goals). `price_upper` is in dollars, and
+    1,000,000 if the instruction states no limit.
     """
 
     asin: str
@@ -45,87 +46,90 @@ class Goal:
 
 
 class FrozenGoal(Record):
-    """A goal's number in the list, the goal, and what its product costs in dollars."""
+    """A goal with its number in the list and its product's price in dollars."""
 
     number: int
     price: float
     goal: Goal
 
 
-def draw(shop: Shop, seed: int, human: bool) -> tuple[Sequence[float], list[Goal]]:
-    """Prices and goals as upstream draws them, one after the other, from a generator seeded with `seed`."""
+def draw_prices_and_goals(shop: Shop, seed: int, human: bool) -> tuple[Sequence[float], list[Goal]]:
+    """Prices in dollars by product number, and goals, drawn in upstream's order from a generator with seed `seed`."""
     rng = random.Random(seed)
     prices = shop.prices(rng)
-    return prices, goals(shop, prices, rng, human)
+    return prices, draw_goals(shop, prices, rng, human)
 
 
-def goals(shop: Shop, prices: Sequence[float], rng: random.Random, human: bool) -> list[Goal]:
-    """All goals in upstream's order: goal i is what its `reset(i)` asks for.
+def draw_goals(shop: Shop, prices: Sequence[float], rng: random.Random, human: bool) -> list[Goal]:
+    """All goals in upstream's order: goal i is that of its `reset(i)`.
 
-    Where `prices` were just drawn from `rng`, price limits continue its stream as they do upstream; the shuffle that
-    follows seeds it anew, so that the order of goals is always the same.
+    Price limits are drawn from `rng`, as upstream does after `prices`. The order of goals does not depend on `rng`,
+    which is seeded again before the shuffle.
     """
-    found = list(_human(shop, prices, rng) if human else _synthetic(shop, prices, rng))
-    rng.seed(ORDER_SEED)
-    rng.shuffle(found)
-    return found
+    drawn = list(_human_goals(shop, prices, rng) if human else _synthetic_goals(shop, prices, rng))
+    rng.seed(SHUFFLE_SEED)
+    rng.shuffle(drawn)
+    return drawn
 
 
 def write_manifest(path: Path, goals: Sequence[Goal], shop: Shop, prices: Sequence[float]) -> str:
-    """Freeze goals and what their products cost into a JSONL file of `FrozenGoal`; its sha256."""
+    """Write goals with their products' prices to a JSONL file of `FrozenGoal`; returns its sha256."""
     frozen = [
-        FrozenGoal(number=number, price=prices[_product(shop, goal)], goal=goal) for number, goal in enumerate(goals)
+        FrozenGoal(number=number, price=prices[_product_number(shop, goal)], goal=goal)
+        for number, goal in enumerate(goals)
     ]
     jsonl.write(path, frozen)
     return files.sha256(path)
 
 
 def read_manifest(path: Path) -> list[Goal]:
-    """The goals that `write_manifest` froze, equal in every field; nothing is drawn."""
+    """The goals in a file written by `write_manifest`, equal in every field."""
     return [frozen.goal for frozen in jsonl.read(path, FrozenGoal)]
 
 
 def check_human_goals(goals: Sequence[Goal], path: Path) -> list[int]:
-    """Numbers of the goals whose text is not the one upstream published for that number in `human_goals.json`.
+    """Numbers of the goals whose text differs from the one in upstream's published `human_goals.json`.
 
-    Upstream's list has neither price limits nor quotation marks. Goals that one side lacks count as different.
-    Raises `UserError` if the file is no list of texts.
+    Upstream's list has neither price limits nor quotation marks. A goal that is missing on one side counts as
+    different. Raises `UserError` if the file is not a list of texts.
     """
     try:
-        published = [_published(text) for text in json.loads(path.read_bytes())]
+        published = [_published_text(text) for text in json.loads(path.read_bytes())]
     except (OSError, ValueError, TypeError, AttributeError):
-        raise UserError(f"{path}: is no list of goal texts; fetch upstream's human_goals.json again.") from None
-    ours = [_published(goal.instruction) for goal in goals]
-    return [number for number, pair in enumerate(itertools.zip_longest(ours, published)) if pair[0] != pair[1]]
+        raise UserError(f"{path}: is not a list of goal texts; fetch upstream's human_goals.json again.") from None
+    drawn = [_published_text(goal.instruction) for goal in goals]
+    return [number for number, pair in enumerate(itertools.zip_longest(drawn, published)) if pair[0] != pair[1]]
 
 
-def _product(shop: Shop, goal: Goal) -> int:
+def _product_number(shop: Shop, goal: Goal) -> int:
     number = shop.number(goal.asin)
     if number is None:
-        raise UserError(f"product {goal.asin} of a goal is not in this shop; open the shop the goals were made from.")
+        raise UserError(
+            f"product {goal.asin} of a goal is not in this shop; open the shop from which the goals were drawn."
+        )
     return number
 
 
-def _published(instruction: str) -> str:
+def _published_text(instruction: str) -> str:
     text = instruction.lower().replace('"', "").replace("'", "")
     return text.split(LIMIT_TEXT)[0].strip()
 
 
-def _human(shop: Shop, prices: Sequence[float], rng: random.Random) -> Iterator[Goal]:
-    for number in shop.instructed(human=True):
+def _human_goals(shop: Shop, prices: Sequence[float], rng: random.Random) -> Iterator[Goal]:
+    for number in shop.with_instructions(human=True):
         product = shop.product(number)
         for instruction in product.human:
-            limit = _limit(prices[number], rng)
-            text = instruction.text.strip(".") + _limit_text(limit)
+            limit = _price_limit(prices[number], rng)
+            text = instruction.text.strip(".") + _price_limit_text(limit)
             yield _goal(product, text, instruction, limit, instruction.options)
 
 
-def _synthetic(shop: Shop, prices: Sequence[float], rng: random.Random) -> Iterator[Goal]:
-    """One goal for each combination of a product's option values; rare attributes weigh more."""
+def _synthetic_goals(shop: Shop, prices: Sequence[float], rng: random.Random) -> Iterator[Goal]:
+    """One goal for each combination of a product's option values; goals with rare attributes have larger weights."""
     unweighted: list[Goal] = []
-    for number in shop.instructed(human=False):
+    for number in shop.with_instructions(human=False):
         product = shop.product(number)
-        limit = _limit(prices[number], rng)
+        limit = _price_limit(prices[number], rng)
         unweighted += _combinations(product, limit)
     counts = Counter(attribute for goal in unweighted for attribute in goal.attributes)
     for goal in unweighted:
@@ -135,12 +139,12 @@ def _synthetic(shop: Shop, prices: Sequence[float], rng: random.Random) -> Itera
 
 def _combinations(product: Product, limit: float) -> Iterator[Goal]:
     if not product.synthetic or not product.synthetic.attributes:
-        raise UserError(f"product {product.asin}: its synthetic instruction has no attributes; mend items_ins_v2.")
+        raise UserError(f"product {product.asin}: its synthetic instruction has no attributes; correct items_ins_v2.")
     names = sorted(product.options)
     for values in itertools.product(*(product.options[name] for name in names)):
         options = dict(zip(names, values, strict=True))
-        wishes = ", and ".join(f"{name}: {value}" for name, value in options.items())
-        text = product.synthetic.text + (f" with {wishes}" if wishes else "") + _limit_text(limit)
+        option_text = ", and ".join(f"{name}: {value}" for name, value in options.items())
+        text = product.synthetic.text + (f" with {option_text}" if option_text else "") + _price_limit_text(limit)
         yield _goal(product, text, product.synthetic, limit, options)
 
 
@@ -160,11 +164,11 @@ def _goal(
     )
 
 
-def _limit(price: float, rng: random.Random) -> float:
-    """A limit above the price; one above no more than one of `LIMITS` gets none, and draws nothing."""
-    above = [limit for limit in LIMITS if limit > price][:4]
+def _price_limit(price: float, rng: random.Random) -> float:
+    """A limit above the price, drawn from `rng`; `NO_LIMIT`, without a draw, if fewer than two are above it."""
+    above = [limit for limit in PRICE_LIMITS if limit > price][:4]
     return max(rng.sample(above, 2)) if len(above) >= 2 else NO_LIMIT
 
 
-def _limit_text(limit: float) -> str:
+def _price_limit_text(limit: float) -> str:
     return "" if limit == NO_LIMIT else f"{LIMIT_TEXT} {limit:.2f} dollars"

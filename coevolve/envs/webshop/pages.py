@@ -1,7 +1,7 @@
-"""What an agent sees and can click: every page of the shop as text, written without HTML.
+"""Text and clickable elements of the shop's pages, generated without HTML.
 
-Upstream renders templates and reads them back with an HTML parser; the text here is what comes out of that, so each
-piece of a page is one text node of upstream's and follows the parser's rules for white space.
+Upstream renders HTML templates and extracts their text nodes with a parser. Here each piece of a page is one such text
+node, with white space as the parser leaves it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Literal
 
 from coevolve.envs.webshop.catalogue import Product
 
-Kind = Literal["start", "results", "item", "sub_page", "done"]
-#: Texts of a page that can be clicked, in upstream's order; the value is the option group's name, None for the rest.
+PageKind = Literal["start", "results", "item", "sub_page", "done"]
+#: Clickable texts of a page in upstream's order; the value is the name of the option group, None if it is no option.
 Clickables = dict[str, str | None]
 
 BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
-#: The sub-pages of a product, by the text that opens them.
+#: Sub-pages of a product, named by the text that opens them.
 SUB_PAGES = ("description", "features", "reviews", "attributes")
 #: Products on one page of results.
-WINDOW = 10
+RESULTS_PER_PAGE = 10
 
 _SEPARATOR = " [SEP] "
-#: White space of HTML: a text node of nothing else counts as one newline, or one blank if it holds no newline.
+#: White space of HTML; a text node without other characters becomes one newline, or one space if it has no newline.
 _HTML_SPACE = " \n\t\f\r"
-#: Upstream's done page has a place for everything but the server fills in three values only.
-_RECEIPT = (
+#: Labels of upstream's done page, whose server fills in three values only.
+_DONE_PAGE_LABELS = (
     *("attrs", "None", "category", "None", "query", "None", "product category", "None", "Target", "asin", "options"),
     *("attrs", "price upper", "instuction text", "category", "product category", "query", "Goal", "None", "Reward"),
 )
@@ -35,21 +35,21 @@ _RECEIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page: its kind, its text as upstream's `text` mode gives it, and what can be clicked there."""
+    """A page: its kind, its text in upstream's observation mode `text`, and its clickable texts."""
 
-    kind: Kind
+    kind: PageKind
     text: str
     clickables: Clickables
 
 
-def start(instruction: str) -> Page:
-    """The page with nothing but the search bar."""
+def start_page(instruction: str) -> Page:
+    """The first page, with the instruction and the search bar."""
     return Page("start", _text(("WebShop", "Instruction:", *_node(instruction), "Search")), {"search": None})
 
 
-def results(instruction: str, products: Sequence[Product], page: int, total: int) -> Page:
-    """Page `page` (1 is the first) of `total` results, of which `products` are shown."""
-    pieces = [*_head(instruction), f"Page {page} (Total results: {total})"]
+def results_page(instruction: str, products: Sequence[Product], page: int, total: int) -> Page:
+    """Results page `page`, counted from 1, with `products`; `total` is the number of all results."""
+    pieces = [*_header(instruction), f"Page {page} (Total results: {total})"]
     pieces += ["< Prev", "Next >"] if page > 1 else ["Next >"]
     for product in products:
         pieces += [*_node(product.asin), *_node(product.title), *_node(product.price_tag)]
@@ -58,10 +58,10 @@ def results(instruction: str, products: Sequence[Product], page: int, total: int
     return Page("results", _text(pieces), dict.fromkeys((*buttons, *links)))
 
 
-def item(instruction: str, product: Product, show_attributes: bool) -> Page:
-    """A product's own page. The tag shows a range where there is one; upstream's catalogue has no ratings."""
+def item_page(instruction: str, product: Product, show_attributes: bool) -> Page:
+    """A product's page; a price range is shown as such, and the rating is always `N.A.`, as in upstream's catalogue."""
     tabs = SUB_PAGES if show_attributes else SUB_PAGES[:-1]
-    pieces = [*_head(instruction), "< Prev"]
+    pieces = [*_header(instruction), "< Prev"]
     for name, values in product.options.items():
         pieces += [*_node(name), *(piece for value in values for piece in _node(value))]
     pieces += [*_node(product.title), f"Price: {product.price_tag}", "Rating: N.A."]
@@ -73,31 +73,31 @@ def item(instruction: str, product: Product, show_attributes: bool) -> Page:
 
 
 def sub_page(instruction: str, product: Product, tab: str) -> Page:
-    """One of `SUB_PAGES`; that of the reviews is empty, as upstream ships none."""
-    pieces = [*_head(instruction), "< Prev"]
+    """One of `SUB_PAGES`; the page of reviews is empty, since upstream's data has none."""
+    pieces = [*_header(instruction), "< Prev"]
     if tab == "description":
         pieces += _node(product.description)
     elif tab == "features":
-        pieces += _listed(product.bullets)
+        pieces += _list_nodes(product.bullets)
     elif tab == "attributes":
-        pieces += _listed(product.attributes)
+        pieces += _list_nodes(product.attributes)
         pieces += [*_node(str(product.category)), *_node(product.query), *_node(product.product_category)]
     return Page("sub_page", _text(pieces), dict.fromkeys((BACK, PREVIOUS)))
 
 
-def done(asin: str, options: Mapping[str, str], reward: float) -> Page:
-    """The receipt, on which nothing can be clicked."""
-    # Flask's JSON inside HTML: sorted keys, ASCII, and the four characters of mark-up escaped.
+def done_page(asin: str, options: Mapping[str, str], reward: float) -> Page:
+    """The page after a purchase, which has no clickable texts."""
+    # As Flask writes JSON into HTML: sorted keys, ASCII, and four markup characters escaped.
     chosen = json.dumps(options, sort_keys=True)
     for character in "<>&'":
         chosen = chosen.replace(character, f"\\u{ord(character):04x}")
     pieces = ["Thank you for shopping with us!", "Your code:", "None", "(Paste it in your MTurk interface.)"]
-    pieces += ["Purchased", "asin", *_preformatted(asin), "options", chosen, *_RECEIPT]
+    pieces += ["Purchased", "asin", *_preformatted(asin), "options", chosen, *_DONE_PAGE_LABELS]
     pieces += ["Your score (min 0.0, max 1.0)", str(reward), "Reward Details", "None"]
     return Page("done", _text(pieces), {})
 
 
-def _head(instruction: str) -> tuple[str, ...]:
+def _header(instruction: str) -> tuple[str, ...]:
     return ("Instruction:", *_node(instruction), "Back to Search")
 
 
@@ -106,23 +106,23 @@ def _text(pieces: Iterable[str]) -> str:
 
 
 def _collapsed(text: str) -> str:
-    """The text node that `text` becomes, before it is stripped."""
+    """The text node of `text`, with a node of white space collapsed to one character."""
     if text.strip(_HTML_SPACE) or not text:
         return text
     return "\n" if "\n" in text else " "
 
 
 def _node(text: str) -> tuple[str, ...]:
-    """The piece a text node adds to the page: none if it is empty or no more than white space with a newline."""
+    """The pieces of a text node: none if it is empty or white space with a newline, otherwise one, stripped."""
     node = _collapsed(text)
     return () if node in ("", "\n") else (node.strip(),)
 
 
 def _preformatted(text: str) -> tuple[str, ...]:
-    """The piece of a node whose white space the parser keeps."""
+    """The pieces of a node whose white space the parser keeps."""
     return () if text in ("", "\n") else (text.strip(),)
 
 
-def _listed(texts: Iterable[str]) -> list[str]:
-    """Pieces of list entries, which start with a blank of their own."""
+def _list_nodes(texts: Iterable[str]) -> list[str]:
+    """The pieces of list entries, whose text nodes begin with a space in upstream's template."""
     return [piece for text in texts for piece in _node(f" {text}")]

@@ -29,13 +29,13 @@ def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     Raises `UserError` for options that name neither traces, nor goals, nor a checkout.
     """
     from coevolve.envs.webshop import conformance, upstream
-    from coevolve.envs.webshop.tagger import tagger
+    from coevolve.envs.webshop.tagger import load_tagger
 
     if options.upstream:
         human = not options.synthetic
         report = upstream.compare_checkout(options.upstream, options.python, options.episodes, human=human)
     elif options.catalogue and options.traces:
-        report = conformance.replay(options.catalogue, options.traces, tagger(options.tagger))
+        report = conformance.replay(options.catalogue, options.traces, load_tagger(options.tagger))
     elif options.catalogue and options.goals:
         count, different = conformance.replay_goals(options.catalogue, options.goals)
         write(f"{count} human goals compared, {len(different)} different; the first: {different[:1] or 'none'}")

@@ -1,4 +1,4 @@
-"""Upstream's reward of a purchase, number for number, and the fuzzy string matching it rests on."""
+"""Upstream's reward of a purchase, exactly reproduced, and its fuzzy string matching."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import Goal
 from coevolve.envs.webshop.tagger import Tagger
 
-#: What decides whether two texts match; stored with results, since later generations of that library differ.
+#: Name of the string matcher, stored with results: later versions of that library give other ratios.
 MATCHER = "token_set_ratio of thefuzz 0.19, difflib"
-#: Two texts match if their score is above this.
+#: Two texts match if their ratio is above this.
 THRESHOLD = 85
 
 _COLOURS = Path(__file__).resolve().parents[3] / "data" / "webshop" / "colours.txt"
-#: The matcher drops these before it looks at a text.
+#: Characters that the matcher removes first.
 _LATIN_1 = dict.fromkeys(range(128, 256))
-_NO_WORD = re.compile(r"\W")
-#: From this length on difflib ignores characters it calls popular.
-_AUTOJUNK = 200
+_NON_WORD = re.compile(r"\W")
+#: From this length on difflib ignores frequent characters (its `autojunk`).
+_AUTOJUNK_LENGTH = 200
 
-#: An option asked for: a value (human goals), or a name with its value (synthetic ones).
-Wanted = str | tuple[str, str]
+#: A goal's option: a value (human goals), or a name with a value (synthetic goals).
+GoalOption = str | tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Kinship:
-    """How near the bought product's type is to the one asked for; `factor` scales the reward."""
+class TypeMatch:
+    """Similarity between the types of the bought and the requested product; `factor` scales the reward."""
 
     factor: float
     query: bool
@@ -45,33 +45,35 @@ def reward(
 ) -> tuple[float, dict[str, float | bool]]:
     """The reward in [0, 1] for buying `product` at `price` dollars with the option values `chosen`, and its parts.
 
-    The parts bear upstream's names: ratios `r_*`, their weights `w_*`, and what the type was judged by.
+    The parts have upstream's names: ratios `r_*`, their weights `w_*`, and the criteria of the type match.
     """
-    near = kinship(product, goal, tagger)
-    wanted: Collection[Wanted] = list(goal.options.items()) if isinstance(goal.options, dict) else goal.options
-    attributes = sum(_has(product, attribute) for attribute in goal.attributes)
-    options = _matched(chosen, wanted)
+    type_match = match_type(product, goal, tagger)
+    goal_options: Collection[GoalOption] = (
+        list(goal.options.items()) if isinstance(goal.options, dict) else goal.options
+    )
+    attributes = sum(_has_attribute(product, attribute) for attribute in goal.attributes)
+    options = _count_matched(chosen, goal_options)
     affordable = price <= goal.price_upper
-    parts = len(goal.attributes) + len(wanted) + 1
+    parts = len(goal.attributes) + len(goal_options) + 1
     details = {
-        "r_type": near.factor,
+        "r_type": type_match.factor,
         "r_att": attributes / len(goal.attributes),
         "w_att": len(goal.attributes) / parts,
-        "query_match": near.query,
-        "category_match": near.category,
-        "title_score": near.title,
+        "query_match": type_match.query,
+        "category_match": type_match.category,
+        "title_score": type_match.title,
         "r_price": affordable,
         "w_price": 1 / parts,
     }
-    if wanted:
-        details |= {"r_option": options / len(wanted), "w_option": len(wanted) / parts}
-    return (attributes + options + affordable) / parts * near.factor, details
+    if goal_options:
+        details |= {"r_option": options / len(goal_options), "w_option": len(goal_options) / parts}
+    return (attributes + options + affordable) / parts * type_match.factor, details
 
 
-def kinship(product: Product, goal: Goal, tagger: Tagger) -> Kinship:
-    """Whether the product is the kind of thing the goal asks for, by query, category and the nouns of the titles."""
+def match_type(product: Product, goal: Goal, tagger: Tagger) -> TypeMatch:
+    """Similarity of a product's type to the goal's, by query, category and the nouns of both titles."""
     query = product.query == goal.query
-    category = len(_levels(product.product_category) & _levels(goal.product_category)) >= 2
+    category = len(_category_levels(product.product_category) & _category_levels(goal.product_category)) >= 2
     nouns = tagger.nouns(goal.name)
     title = len(set(tagger.nouns(product.title)) & set(nouns)) / len(nouns) if nouns else 0.2
     if title == 0.0:
@@ -80,51 +82,52 @@ def kinship(product: Product, goal: Goal, tagger: Tagger) -> Kinship:
         factor = 0.1
     else:
         factor = 1.0 if query or category or title > 0.2 else 0.5
-    return Kinship(factor, query, category, title)
+    return TypeMatch(factor, query, category, title)
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def matches(one: str, other: str) -> bool:
-    """Whether `token_set_ratio(one, other)` is above `THRESHOLD`, decided without the ratio where a bound does."""
-    tokens, others = _tokens(one), _tokens(other)
+def matches(first: str, second: str) -> bool:
+    """Whether `token_set_ratio(first, second)` is above `THRESHOLD`; bounds avoid most computations of the ratio."""
+    tokens, others = _tokens(first), _tokens(second)
     if not tokens or not others:
         return False
     shared = " ".join(sorted(tokens & others))
-    left, right = _combined(shared, tokens - others), _combined(shared, others - tokens)
-    if shared and (_above(shared, left) or _above(shared, right)):
+    left, right = _join_sorted(shared, tokens - others), _join_sorted(shared, others - tokens)
+    if shared and (_is_above_threshold(shared, left) or _is_above_threshold(shared, right)):
         return True
-    return _above(left, right)
+    return _is_above_threshold(left, right)
 
 
-def token_set_ratio(one: str, other: str) -> int:
-    """Similarity of two texts as sets of words, 0 to 100: the best match among what they share and each whole."""
-    tokens, others = _tokens(one), _tokens(other)
+def token_set_ratio(first: str, second: str) -> int:
+    """Similarity of two texts as sets of words, 0 to 100: the largest ratio of the shared words and both full sets."""
+    tokens, others = _tokens(first), _tokens(second)
     if not tokens or not others:
         return 0
     shared = " ".join(sorted(tokens & others))
-    left, right = _combined(shared, tokens - others), _combined(shared, others - tokens)
+    left, right = _join_sorted(shared, tokens - others), _join_sorted(shared, others - tokens)
     return max(_ratio(shared, left), _ratio(shared, right), _ratio(left, right))
 
 
-def colour_of(option: Wanted) -> Wanted:
-    """The first colour word of upstream's list inside an option's text, or equal to its name or value; else itself."""
+def colour_of(option: GoalOption) -> GoalOption:
+    """The first colour of upstream's list in an option's text, or equal to its name or value; else the option."""
     return next((colour for colour in _colours() if colour in option), option)
 
 
-def _has(product: Product, attribute: str) -> bool:
-    if any(matches(own, attribute) for own in product.attributes):
+def _has_attribute(product: Product, attribute: str) -> bool:
+    if any(matches(known, attribute) for known in product.attributes):
         return True
     texts = (product.title, " ".join(product.bullets), product.description)
     return any(attribute in text.lower() for text in texts)
 
 
-def _matched(chosen: Iterable[str], wanted: Iterable[Wanted]) -> int:
-    """How many of the wanted options a chosen one matches."""
-    own = [str(colour_of(value)) for value in chosen]
-    return sum(any(matches(value, text) for value in own) for text in (str(colour_of(option)) for option in wanted))
+def _count_matched(chosen: Iterable[str], goal_options: Iterable[GoalOption]) -> int:
+    """Number of the goal's options that match a chosen value."""
+    values = [str(colour_of(value)) for value in chosen]
+    texts = (str(colour_of(option)) for option in goal_options)
+    return sum(any(matches(value, text) for value in values) for text in texts)
 
 
-def _levels(category: str) -> set[str]:
+def _category_levels(category: str) -> set[str]:
     return {level.strip() for level in category.split("\u203a")}
 
 
@@ -135,33 +138,33 @@ def _colours() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _tokens(text: str) -> frozenset[str]:
-    return frozenset(_NO_WORD.sub(" ", text.translate(_LATIN_1)).lower().split())
+    return frozenset(_NON_WORD.sub(" ", text.translate(_LATIN_1)).lower().split())
 
 
-def _combined(shared: str, rest: Iterable[str]) -> str:
+def _join_sorted(shared: str, rest: Iterable[str]) -> str:
     return f"{shared} {' '.join(sorted(rest))}".strip()
 
 
-def _above(one: str, other: str) -> bool:
-    """Whether the ratio of two texts is above the threshold; difflib cannot match more than the two bounds say."""
-    length = len(one) + len(other)
-    if _percent(min(len(one), len(other)), length) <= THRESHOLD:
+def _is_above_threshold(first: str, second: str) -> bool:
+    """Whether the ratio of two texts is above the threshold; two upper bounds of difflib's ratio are tried first."""
+    length = len(first) + len(second)
+    if _percent(min(len(first), len(second)), length) <= THRESHOLD:
         return False
-    if len(other) < _AUTOJUNK and other.startswith(one):
+    if len(second) < _AUTOJUNK_LENGTH and second.startswith(first):
         return True
-    if _percent((Counter(one) & Counter(other)).total(), length) <= THRESHOLD:
+    if _percent((Counter(first) & Counter(second)).total(), length) <= THRESHOLD:
         return False
-    return _ratio(one, other) > THRESHOLD
+    return _ratio(first, second) > THRESHOLD
 
 
-def _ratio(one: str, other: str) -> int:
-    if one == other:
+def _ratio(first: str, second: str) -> int:
+    if first == second:
         return 100
-    if not one or not other:
+    if not first or not second:
         return 0
-    return round(100 * SequenceMatcher(None, one, other).ratio())
+    return round(100 * SequenceMatcher(None, first, second).ratio())
 
 
 def _percent(matched: int, length: int) -> int:
-    """Difflib's ratio of two texts of `length` characters together, in rounded per cent."""
+    """Difflib's ratio, in rounded per cent, for `matched` characters of two texts with `length` characters in total."""
     return round(100 * (2.0 * matched / length))

@@ -1,4 +1,4 @@
-"""One shopper's episode: which page follows which action, and the reward on buying."""
+"""An episode in the shop: the page after each action, and the reward of the purchase."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from coevolve.envs.webshop import pages
-from coevolve.envs.webshop.analysis import terms
 from coevolve.envs.webshop.goals import Goal
-from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES, WINDOW, Page
+from coevolve.envs.webshop.lucene_analyzer import index_terms
+from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, RESULTS_PER_PAGE, SUB_PAGES, Page
 from coevolve.envs.webshop.reward import reward
-from coevolve.envs.webshop.shop import HITS, Shop
+from coevolve.envs.webshop.shop import MAX_HITS, Shop
 from coevolve.envs.webshop.tagger import Tagger
 
-#: Lucene refuses a search for more terms than these.
-TERMS = 1024
-#: An action: a word, and its argument in the last pair of brackets; both on the action's first line.
+#: Lucene refuses a query with more different terms.
+MAX_TERMS = 1024
+#: An action: a name, and its argument in the last pair of brackets; both on the first line of the text.
 _ACTION = re.compile(r"(.+)\[(.+)\]")
-#: Upstream asks of the page's address what the page is, and takes the first of these that stands anywhere in it:
-#: a search for "item_page" is therefore seen as one.
-_ADDRESSES = ("search_results", "item_page", "item_sub_page")
+#: Upstream determines the kind of a page by searching its URL for these, in this order. The URL contains the keywords,
+#: so that results of a search for "item_page" are treated as an item page.
+_URL_PAGE_KINDS = ("search_results", "item_page", "item_sub_page")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an action led to. `reward` is 0 except on buying, where `details` holds its parts."""
+class StepOutcome:
+    """Result of an action. `reward` is 0 except after a purchase, where `details` holds its parts."""
 
     page: Page
     reward: float = 0.0
@@ -36,36 +36,36 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the shopper stands: the last search, and the product looked at with the values chosen by option name."""
+class _State:
+    """State of an episode: page, last search, and viewed product with the selected values by option name."""
 
     page: Page
     keywords: tuple[str, ...] = ()
-    found: Sequence[int] = ()
-    number: int = 1
+    results: Sequence[int] = ()
+    page_number: int = 1
     product: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 class _RefusedError(Exception):
-    """Upstream's server would fail on this action."""
+    """Upstream's server fails on this action."""
 
 
-class Session:
-    """An episode of upstream's text mode; one per shopper, any number over one shop.
+class ShopSession:
+    """An episode of upstream's text mode; any number of sessions share one shop.
 
-    Actions are `search[words]`, on any page, and `click[text]` for a text that can be clicked; any other text changes
-    nothing. As upstream, a session goes on after the purchase: nothing can be clicked, but one can search.
+    Actions are `search[words]`, on any page, and `click[text]` for a clickable text; any other text has no effect. A
+    session continues after the purchase, as upstream: searches work, but the page has no clickable texts.
 
-    On a few actions upstream's server fails. Here those change nothing either, same page and reward 0:
+    Upstream's server fails on a few actions. Here these have no effect: the page stays, and the reward is 0:
 
     * the search prefix `<c>` without a category, and `<r>` in a shop of fewer than 50 products;
-    * a search for more than 1,024 different terms, or with a lone surrogate in it or in the id of a product it finds;
-    * a click on a product whose id is not what raising the case of its lower-case form gives, or is the name of a
-      button of a product's page;
-    * buying where the title of the product or of the goal holds a lone surrogate.
+    * a search for more than 1,024 different terms, or with a lone surrogate in it or in the id of a listed product;
+    * a click on a product whose id differs from the upper-case form of its lower-case form, or equals the name of a
+      button on a product's page;
+    * a purchase if the title of the product or of the goal contains a lone surrogate.
 
-    The prefix `<a>`, on which upstream's text mode fails too, searches as upstream's website does.
+    The prefix `<a>`, on which upstream's text mode also fails, searches like upstream's website.
     """
 
     def __init__(
@@ -83,107 +83,112 @@ class Session:
         self._goal = goal
         self._rng = rng
         self._show_attributes = show_attributes
-        self._place = _Place(pages.start(goal.instruction))
+        self._state = _State(pages.start_page(goal.instruction))
 
     @property
     def page(self) -> Page:
-        """What the shopper sees."""
-        return self._place.page
+        """The current page."""
+        return self._state.page
 
-    def step(self, action: str) -> Outcome:
-        """Do `action` and see what follows."""
-        found = _ACTION.match(action)
-        word, argument = (found[1], found[2].lower()) if found else (action, None)
+    def step(self, action: str) -> StepOutcome:
+        """Apply `action` and return the next page with the reward."""
+        match = _ACTION.match(action)
+        name, argument = (match[1], match[2].lower()) if match else (action, None)
         try:
-            if argument is not None and word == "search":
+            if argument is not None and name == "search":
                 keywords = tuple(argument.split(" "))
-                self._place = self._results(keywords, self._found(keywords), 1)
-            elif argument is not None and word == "click" and argument in self.page.clickables and argument != "search":
+                self._state = self._results_state(keywords, self._search(keywords), 1)
+            elif argument is not None and name == "click" and argument in self.page.clickables and argument != "search":
                 return self._click(argument)
         except _RefusedError:
             pass
-        return Outcome(self.page)
+        return StepOutcome(self.page)
 
-    def _click(self, text: str) -> Outcome:
-        """Follow `text`: a button's name comes first, whatever bears it."""
+    def _click(self, text: str) -> StepOutcome:
+        """Click on `text`; an option or product with the name of a button acts as the button."""
         if text == BUY:
             return self._buy()
-        self._place = self._followed(text)
-        return Outcome(self.page)
+        self._state = self._state_after_click(text)
+        return StepOutcome(self.page)
 
-    def _followed(self, text: str) -> _Place:
-        place, address = self._place, self._address()
+    def _state_after_click(self, text: str) -> _State:
+        state, page_kind = self._state, self._page_kind_of_url()
         if text == BACK:
-            return _Place(pages.start(self._goal.instruction))
-        if text == NEXT and address == "search_results":
-            return self._again(place.number + 1)
-        if text == PREVIOUS and address == "search_results":
-            return self._again(place.number - 1)
-        if text == PREVIOUS and address == "item_page":
-            return self._again(place.number)
+            return _State(pages.start_page(self._goal.instruction))
+        if text == NEXT and page_kind == "search_results":
+            return self._turn_to_page(state.page_number + 1)
+        if text == PREVIOUS and page_kind == "search_results":
+            return self._turn_to_page(state.page_number - 1)
+        if text == PREVIOUS and page_kind == "item_page":
+            return self._turn_to_page(state.page_number)
         if text in SUB_PAGES:
-            product = self._shop.product(_looked_at(place))
-            return replace(place, page=pages.sub_page(self._goal.instruction, product, text))
-        return self._item(text)
+            product = self._shop.product(_viewed_product(state))
+            return replace(state, page=pages.sub_page(self._goal.instruction, product, text))
+        return self._item_state(text)
 
-    def _item(self, text: str) -> _Place:
-        """The page of the product that `text` links to, or of the one looked at, with the option `text` chosen."""
-        place = self._place
-        group = place.page.clickables[text]
-        if place.page.kind == "results":
-            place = replace(place, product=self._shop.number(text.upper()))
+    def _item_state(self, text: str) -> _State:
+        """The state on the page of the product linked by `text`, or of the viewed product with option `text`."""
+        state = self._state
+        group = state.page.clickables[text]
+        if state.page.kind == "results":
+            state = replace(state, product=self._shop.number(text.upper()))
         elif group is not None:
-            place = replace(place, options={**place.options, group: text})
-        product = self._shop.product(_looked_at(place))
-        return replace(place, page=pages.item(self._goal.instruction, product, self._show_attributes))
+            state = replace(state, options={**state.options, group: text})
+        product = self._shop.product(_viewed_product(state))
+        return replace(state, page=pages.item_page(self._goal.instruction, product, self._show_attributes))
 
-    def _again(self, number: int) -> _Place:
-        """Another page of the last search, which upstream does anew: random products are others each time."""
-        keywords, found = self._place.keywords, self._place.found
-        return self._results(keywords, self._found(keywords) if keywords[0] == "<r>" else found, number)
+    def _turn_to_page(self, page_number: int) -> _State:
+        """Another page of the last search, which upstream repeats: random products are drawn again each time."""
+        keywords, results = self._state.keywords, self._state.results
+        return self._results_state(keywords, self._search(keywords) if keywords[0] == "<r>" else results, page_number)
 
-    def _found(self, keywords: tuple[str, ...]) -> Sequence[int]:
+    def _search(self, keywords: tuple[str, ...]) -> Sequence[int]:
         text = " ".join(keywords)
-        no_category, too_few = keywords == ("<c>",), keywords[0] == "<r>" and len(self._shop) < HITS
-        # Only a long text can hold too many terms, and analysing one costs as much as a search.
-        too_many = len(text) > TERMS and len(set(terms(text))) > TERMS
+        no_category, too_few = keywords == ("<c>",), keywords[0] == "<r>" and len(self._shop) < MAX_HITS
+        # Analysing a text costs as much as a search, and only a long text can have too many terms.
+        too_many = len(text) > MAX_TERMS and len(set(index_terms(text))) > MAX_TERMS
         if no_category or too_few or too_many or not _encodable(text):
             raise _RefusedError
         return self._shop.search(keywords, self._rng)
 
-    def _results(self, keywords: tuple[str, ...], found: Sequence[int], number: int) -> _Place:
-        shown = [self._shop.product(i) for i in found[(number - 1) * WINDOW : number * WINDOW]]
+    def _results_state(self, keywords: tuple[str, ...], results: Sequence[int], page_number: int) -> _State:
+        shown = [self._shop.product(number) for number in page_of(results, page_number)]
         if not all(_encodable(product.asin) for product in shown):
             raise _RefusedError
-        page = pages.results(self._goal.instruction, shown, number, len(found))
-        return _Place(page, keywords, found, number)
+        page = pages.results_page(self._goal.instruction, shown, page_number, len(results))
+        return _State(page, keywords, results, page_number)
 
-    def _buy(self) -> Outcome:
-        number, options = _looked_at(self._place), self._place.options
+    def _buy(self) -> StepOutcome:
+        number, options = _viewed_product(self._state), self._state.options
         product = self._shop.product(number)
         if not (_encodable(product.title) and _encodable(self._goal.name)):
             raise _RefusedError
-        gained, details = reward(product, self._goal, self._prices[number], options.values(), self._tagger)
-        self._place = _Place(pages.done(product.asin, options, gained))
-        return Outcome(self.page, gained, True, details)
+        earned, details = reward(product, self._goal, self._prices[number], options.values(), self._tagger)
+        self._state = _State(pages.done_page(product.asin, options, earned))
+        return StepOutcome(self.page, earned, True, details)
 
-    def _address(self) -> str:
-        """What upstream takes the page's kind to be."""
-        place = self._place
-        kind = {"results": "search_results", "item": "item_page", "sub_page": "item_sub_page"}.get(place.page.kind, "")
-        address = f"{kind} {'+'.join(place.keywords)} {json.dumps(dict(place.options))}"
-        return next((name for name in _ADDRESSES if name in address), "")
+    def _page_kind_of_url(self) -> str:
+        """The kind of page that upstream reads from the URL; see `_URL_PAGE_KINDS`."""
+        state = self._state
+        kind = {"results": "search_results", "item": "item_page", "sub_page": "item_sub_page"}.get(state.page.kind, "")
+        url = f"{kind} {'+'.join(state.keywords)} {json.dumps(dict(state.options))}"
+        return next((name for name in _URL_PAGE_KINDS if name in url), "")
 
 
-def _looked_at(place: _Place) -> int:
-    """The product's number; refused where there is none, as on a page of results."""
-    if place.product is None:
+def _viewed_product(state: _State) -> int:
+    """Number of the viewed product; raises `_RefusedError` on a page without one."""
+    if state.product is None:
         raise _RefusedError
-    return place.product
+    return state.product
+
+
+def page_of(results: Sequence[int], page_number: int) -> Sequence[int]:
+    """The results on one page, counted from 1."""
+    return results[(page_number - 1) * RESULTS_PER_PAGE : page_number * RESULTS_PER_PAGE]
 
 
 def _encodable(text: str) -> bool:
-    """Whether a text can stand in an address: a lone surrogate cannot."""
+    """Whether a URL can contain `text`: it cannot contain a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

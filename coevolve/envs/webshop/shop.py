@@ -1,4 +1,4 @@
-"""The shop: a folder built once from upstream's files, opened in milliseconds and shared by all workers."""
+"""The shop: a folder that is built once from upstream's files, and memory-mapped by all workers."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from coevolve.envs.webshop import index
+from coevolve.envs.webshop import search_index
 from coevolve.envs.webshop.catalogue import Catalogue, Instruction, Product
-from coevolve.envs.webshop.tables import Collector, Numbers, Table, decoded, encoded, mapped
+from coevolve.envs.webshop.key_table import KeyTable, KeyTableBuilder, Numbers, decode_text, encode_text, memory_map
 from coevolve.errors import UserError
 from coevolve.progress import Progress
 from coevolve.storage import files, jsonl, provenance
 from coevolve.types import Record
 
-#: Changes with the layout of the folder: a shop of another format must be built again.
+#: Version of the folder's layout; a shop of another version must be built again.
 FORMAT = 1
-#: Upstream's longest list of search results and of random products.
-HITS = 50
+#: Most search results, and number of random products, in upstream's shop.
+MAX_HITS = 50
 
 META, RECORDS, INDEX = "meta.json", "products.jsonl", "index"
 TABLES = "asins", "attributes", "categories", "queries"
-#: Ends of the records in bytes; prices, and upper ends of ranges (NaN: none) in dollars; numbers with instructions.
+#: Ends of the records in bytes; prices in dollars, with upper ends of ranges (NaN: none); numbers with instructions.
 COLUMNS = {"ends": "q", "low": "d", "high": "d", "human": "i", "synthetic": "i"}
 
 
-class Meta(Record):
-    """What a shop was built from: sha256 by source file, entries asked for, kept, and skipped by reason.
+class ShopMeta(Record):
+    """Provenance of a shop: sha256 by source file, limit of entries, products kept, entries skipped by reason.
 
-    `files` has the sizes in bytes of all other files of the folder.
+    `files` holds the sizes in bytes of all other files of the folder.
     """
 
     format: int
@@ -52,118 +52,119 @@ class Meta(Record):
 
 
 class Shop:
-    """Products by number, in upstream's order of loading, with their search engine; read-only, memory-mapped."""
+    """Products by number, in upstream's loading order, with the search engine; read-only and memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.meta = folder, _meta(folder)
+        self.folder, self.meta = folder, _read_meta(folder)
         with (folder / RECORDS).open("rb") as file:
             self._records = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._ends, self._low, self._high, self._human, self._synthetic = (
-            mapped(folder / f"{name}.npy") for name in COLUMNS
+            memory_map(folder / f"{name}.npy") for name in COLUMNS
         )
-        self._asins, self._attributes, self._categories, self._queries = (Table(folder / name) for name in TABLES)
-        self._index = index.Index.open(folder / INDEX)
+        self._asins, self._attributes, self._categories, self._queries = (KeyTable(folder / name) for name in TABLES)
+        self._index = search_index.SearchIndex.open(folder / INDEX)
 
     @classmethod
     def build(cls, catalogue: Path, folder: Path, products: int | None = None, workers: int = 1) -> Self:
-        """The shop of a folder with upstream's three files, or of the first `products` entries, built in `folder`.
+        """Build a shop in `folder` from a folder of upstream's three files, or from their first `products` entries.
 
-        It appears there whole or not at all. Raises `UserError` for a file that is missing, damaged or cut off.
+        The folder appears complete or not at all. Raises `UserError` for a missing, damaged or truncated file.
         """
         source = Catalogue.find(catalogue)
-        with files.directory(folder) as aside:
+        with files.directory(folder) as partial:
             skipped: Counter[str] = Counter()
-            count = _Writer(aside).write(_kept(source, products, skipped))
-            index.build(_documents(aside), aside / INDEX, workers)
-            meta = Meta(
+            count = _ShopWriter(partial).write(_read_with_progress(source, products, skipped))
+            search_index.build(_documents(partial), partial / INDEX, workers)
+            meta = ShopMeta(
                 format=FORMAT,
                 sources={path.name: files.sha256(path) for path in dataclasses.astuple(source)},
                 limit=products,
                 products=count,
                 skipped=dict(sorted(skipped.items())),
                 versions=provenance.versions(),
-                files=_sizes(aside),
+                files=_file_sizes(partial),
             )
-            jsonl.write(aside / META, [meta])
+            jsonl.write(partial / META, [meta])
         return cls.open(folder)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """The shop built in `folder`; raises `UserError` if there is none, a damaged one or one of another format."""
+        """The shop built in `folder`; raises `UserError` if it is missing, damaged or of another format."""
         return cls(folder)
 
     def __len__(self) -> int:
         return self.meta.products
 
     def product(self, number: int) -> Product:
-        """The product with a number from 0 on."""
+        """The product with this number, counted from 0."""
         return _product(self._records, self._ends, number)
 
     def number(self, asin: str) -> int | None:
-        """The number of the product with this id; None if there is none."""
-        found = self._asins[asin]
-        return int(found[0]) if len(found) and found[0] < len(self) else None
+        """Number of the product with this id; None if the shop does not sell it."""
+        numbers = self._asins[asin]
+        return int(numbers[0]) if len(numbers) and numbers[0] < len(self) else None
 
-    def instructed(self, human: bool) -> list[int]:
-        """Numbers of the products that have human instructions, or else a synthetic one."""
-        return _list(self._human if human else self._synthetic)
+    def with_instructions(self, human: bool) -> list[int]:
+        """Numbers of the products with human instructions, or with a synthetic one."""
+        return _as_list(self._human if human else self._synthetic)
 
     def search(self, keywords: Sequence[str], rng: random.Random) -> list[int]:
-        """Numbers of the products that upstream lists for an action's words, best first.
+        """Numbers of the products that upstream lists for the keywords of an action, best first.
 
-        `<r>` lists random products out of `rng`; `<a>`, `<c>` and `<q>` list all with an attribute, a one-word
-        category or a query, in order of number; anything else asks the search engine for its best 50. (Upstream's
-        text environment fails at `<a>`, and at `<r>` in a shop of fewer than 50; its web site answers `<a>` like this.)
+        `<r>` lists random products drawn from `rng`; `<a>`, `<c>` and `<q>` list all products with an attribute, a
+        one-word category or a query, in order of number; other keywords list the search engine's best 50. (Upstream's
+        text environment fails on `<a>`, which its website answers like this, and on `<r>` in a shop of fewer than 50.)
         """
         rest = " ".join(keywords[1:]).strip()
         match keywords[0]:
             case "<r>":
-                return rng.sample(range(len(self)), k=min(HITS, len(self)))
+                return rng.sample(range(len(self)), k=min(MAX_HITS, len(self)))
             case "<a>":
-                return _list(self._attributes[rest])
+                return _as_list(self._attributes[rest])
             case "<c>":
-                return _list(self._categories["".join(keywords[1:2]).strip()])
+                return _as_list(self._categories["".join(keywords[1:2]).strip()])
             case "<q>":
-                return _list(self._queries[rest])
+                return _as_list(self._queries[rest])
         return [number for number in self.ranked(" ".join(keywords)) if number < len(self)]
 
     def ranked(self, query: str) -> list[int]:
-        """The search engine's best 50; numbers past the shop's length are of products not sold (`Catalogue.read`)."""
-        return _list(self._asins.numbers[self._index.search(query, HITS)])
+        """The search engine's best 50; products with numbers from `len(self)` on are not sold (`Catalogue.read`)."""
+        return _as_list(self._asins.numbers[self._index.search(query, MAX_HITS)])
 
     def prices(self, rng: random.Random) -> Sequence[float]:
-        """What each product costs in dollars, by number: range prices are drawn from `rng` as upstream draws them."""
+        """Prices in dollars, by product number; prices within ranges are drawn from `rng` in upstream's order."""
         prices = self._low.copy()
         ranges = np.flatnonzero(~np.isnan(self._high))
         prices[ranges] = [rng.uniform(*ends) for ends in zip(prices[ranges], self._high[ranges], strict=True)]
         return array("d", prices.tobytes())
 
 
-class _Writer:
-    """Puts products, in order, into the files of a new shop."""
+class _ShopWriter:
+    """Writes products, in order, to the files of a new shop."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._tables = {name: Collector() for name in TABLES}
+        self._tables = {name: KeyTableBuilder() for name in TABLES}
         self._columns: dict[str, array[Any]] = {name: array(code) for name, code in COLUMNS.items()}
 
     def write(self, products: Iterable[tuple[Product, bool]]) -> int:
-        """Write all products, each with whether it is sold; how many are."""
+        """Write all products, each with whether it is sold; returns the number of products sold."""
         ends = self._columns["ends"]
         with (self._folder / RECORDS).open("wb") as records:
             for number, (product, sold) in enumerate(products):
-                records.write(_packed(product))
+                records.write(_pack(product))
                 ends.append(records.tell())
                 self._tables["asins"].add(product.asin, number)
                 if sold:
-                    self._note(product, number)
+                    self._add_sold(product, number)
         for name, table in self._tables.items():
             table.write(self._folder / name)
         for name, column in self._columns.items():
             np.save(self._folder / f"{name}.npy", np.array(column))
         return len(self._columns["low"])
 
-    def _note(self, product: Product, number: int) -> None:
+    def _add_sold(self, product: Product, number: int) -> None:
+        """Add a product that is sold to the tables and columns."""
         if product.category is not None:
             self._tables["categories"].add(product.category, number)
         self._tables["queries"].add(product.query, number)
@@ -177,20 +178,20 @@ class _Writer:
             self._columns["synthetic"].append(number)
 
 
-def _kept(source: Catalogue, limit: int | None, skipped: Counter[str]) -> Iterator[tuple[Product, bool]]:
-    """The catalogue's products, with a line now and then about how far the file is read."""
+def _read_with_progress(source: Catalogue, limit: int | None, skipped: Counter[str]) -> Iterator[tuple[Product, bool]]:
+    """The catalogue's products, with progress reported in bytes of the file."""
     size, position = source.products.stat().st_size, None
     progress = Progress("webshop: bytes of products read")
     for position, product, sold in source.read(limit, skipped):
         progress.report(position, size)
         yield product, sold
     if position is None:
-        raise UserError(f"{source.products}: has no product to keep; fetch the file again.")
+        raise UserError(f"{source.products}: has no product that can be loaded; fetch the file again.")
 
 
 def _documents(folder: Path) -> Iterator[str]:
-    """Texts for the search engine in order of product id, which is how upstream breaks ties of score."""
-    ends, numbers = mapped(folder / "ends.npy"), Table(folder / "asins").numbers
+    """Texts for the search engine in order of product id, by which upstream breaks ties of the score."""
+    ends, numbers = memory_map(folder / "ends.npy"), KeyTable(folder / "asins").numbers
     progress = Progress("webshop: products indexed")
     with (folder / RECORDS).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as records:
         for done, number in enumerate(numbers.tolist(), start=1):
@@ -200,17 +201,17 @@ def _documents(folder: Path) -> Iterator[str]:
 
 def _product(records: mmap.mmap, ends: NDArray[np.int64], number: int) -> Product:
     start = int(ends[number - 1]) if number else 0
-    return _unpacked(records[start : int(ends[number])])
+    return _unpack(records[start : int(ends[number])])
 
 
-def _packed(product: Product) -> bytes:
+def _pack(product: Product) -> bytes:
     """A product as one line of JSON."""
     record = {field.name: getattr(product, field.name) for field in dataclasses.fields(Product)}
-    return encoded(json.dumps(record, ensure_ascii=False, default=dataclasses.astuple)) + b"\n"
+    return encode_text(json.dumps(record, ensure_ascii=False, default=dataclasses.astuple)) + b"\n"
 
 
-def _unpacked(line: bytes) -> Product:
-    record = json.loads(decoded(line))
+def _unpack(line: bytes) -> Product:
+    record = json.loads(decode_text(line))
     for name in ("bullets", "pricing", "attributes"):
         record[name] = tuple(record[name])
     record["options"] = {name: tuple(values) for name, values in record["options"].items()}
@@ -224,29 +225,29 @@ def _instruction(values: Sequence[Any]) -> Instruction:
     return Instruction(text, tuple(attributes), tuple(options))
 
 
-def _meta(folder: Path) -> Meta:
-    """What a shop's folder says of itself, after its files were found to have the sizes it says."""
+def _read_meta(folder: Path) -> ShopMeta:
+    """The provenance of a shop, after a check that all files have the recorded sizes."""
     try:
-        meta = Meta.from_json((folder / META).read_bytes())
+        meta = ShopMeta.from_json((folder / META).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{folder}: no shop; build one there from upstream's files.") from None
     except ValidationError:
-        raise UserError(f"{folder / META}: is damaged or of another version; build the shop again.") from None
+        raise UserError(f"{folder / META}: is damaged or has another format; build the shop again.") from None
     if meta.format != FORMAT:
         raise UserError(f"{folder}: has format {meta.format}, this version reads {FORMAT}; build the shop again.")
-    found = _sizes(folder)
+    sizes = _file_sizes(folder)
     for name, size in meta.files.items():
-        if found.get(name) != size:
-            raise UserError(f"{folder / name}: is not the file that was built; build the shop again.")
+        if sizes.get(name) != size:
+            raise UserError(f"{folder / name}: differs from the file that was built; build the shop again.")
     return meta
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """Sizes in bytes of all files in a folder, by path."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+def _file_sizes(folder: Path) -> dict[str, int]:
+    """Sizes in bytes of all files in a folder, by relative path."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
 
 
-def _list(numbers: Numbers) -> list[int]:
-    found: list[int] = numbers.tolist()
-    return found
+def _as_list(numbers: Numbers) -> list[int]:
+    integers: list[int] = numbers.tolist()
+    return integers

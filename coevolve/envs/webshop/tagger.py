@@ -1,4 +1,4 @@
-"""Which words of a title count as nouns: the reward asks how many of the wanted title's the bought one shares."""
+"""Part-of-speech taggers that return the nouns of a title, which the reward compares between two products."""
 
 from __future__ import annotations
 
@@ -9,72 +9,72 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from coevolve.envs.webshop import tokens
+from coevolve.envs.webshop import spacy_tokenizer
 from coevolve.errors import UserError
 
-Name = Literal["spacy", "stand_in", "approximate"]
-#: The model that ETO-era code uses; upstream's own last commit installs it too.
+TaggerName = Literal["spacy", "stand_in", "approximate"]
+#: The spaCy model of upstream's last commit and of ETO's code.
 MODEL = "en_core_web_lg"
-#: Titles whose nouns a tagger keeps.
-REMEMBERED = 1 << 14
+#: Titles whose nouns a tagger caches.
+CACHED_TITLES = 1 << 14
 
 _NOUN_TAGS = frozenset({"NOUN", "PROPN"})
 _WORD = re.compile(r"[^\W\d_]+")
-#: Words that are never nouns, as far as titles have them.
-_FUNCTION_WORDS = """
+#: Function words in titles, which are never nouns.
+_FUNCTION_WORD_LIST = """
     a an the this that these those my your his her its our their all any both each every few more most no other
     some such and but or nor so yet if as than of at by for from in into near off on onto out over per to under up
     upon via with within without i me we us you he him she it they them who what which whose when where why how is
     are was were be been being am do does did has have had can could may might must shall should will would not
     only own same too very just also plus non
 """
-_CLOSED = frozenset(_FUNCTION_WORDS.split())
-#: Endings of most adjectives, adverbs and participles that titles have, and of few nouns.
-_NO_NOUN = re.compile(r"\w{3,}(?:able|ible|ful|less|ous|ive|ical|ally|ndly|ed)$")
+_FUNCTION_WORDS = frozenset(_FUNCTION_WORD_LIST.split())
+#: Suffixes of adjectives, adverbs and participles that few nouns have.
+_NON_NOUN = re.compile(r"\w{3,}(?:able|ible|ful|less|ous|ive|ical|ally|ndly|ed)$")
 
 
 class Tagger(Protocol):
-    """Finds nouns; may be shared between threads."""
+    """A thread-safe tagger of nouns."""
 
     @property
     def id(self) -> str:
-        """What it is, stored with results."""
+        """Name of the tagger, stored with results."""
         ...
 
     @property
     def version(self) -> str:
-        """Of the rules or the model."""
+        """Version of the rules or the model, stored with results."""
         ...
 
     @property
     def exact(self) -> bool:
-        """Whether it is upstream's own: if not, rewards are not comparable with published ones."""
+        """Whether it is upstream's tagger; rewards with another one are not comparable with published ones."""
         ...
 
     def nouns(self, title: str) -> list[str]:
-        """The nouns of a title, lower-cased, in order and as often as they occur."""
+        """The nouns of a title in lower case, in order, with repetitions."""
         ...
 
 
 class CachedTagger:
-    """A tagger around a function, which is asked once for each title."""
+    """A tagger that caches the results of a function."""
 
     def __init__(self, name: str, version: str, exact: bool, find: Callable[[str], list[str]]) -> None:
         self.id, self.version, self.exact = name, version, exact
-        self.nouns = functools.lru_cache(maxsize=REMEMBERED)(find)
+        self.nouns = functools.lru_cache(maxsize=CACHED_TITLES)(find)
 
 
-def tagger(name: Name) -> Tagger:
-    """The tagger of a name; raises `UserError` if it is spaCy's and that is not installed."""
+def load_tagger(name: TaggerName) -> Tagger:
+    """The tagger with this name; raises `UserError` for `spacy` if spaCy or its model is not installed."""
     if name == "spacy":
-        return _spacy()
+        return _spacy_tagger()
     if name == "stand_in":
-        return CachedTagger("stand_in", tokens.rules().source, False, _letters)
-    return CachedTagger("approximate", "1", False, _approximate)
+        return CachedTagger("stand_in", spacy_tokenizer.tokenizer_rules().source, False, _alphabetic_words)
+    return CachedTagger("approximate", "1", False, _approximate_nouns)
 
 
-def _spacy() -> Tagger:
-    """Upstream's tagger."""
+def _spacy_tagger() -> Tagger:
+    """Upstream's tagger: spaCy's part-of-speech tags."""
     try:
         spacy = importlib.import_module("spacy")
         model: Any = spacy.load(MODEL)
@@ -84,19 +84,19 @@ def _spacy() -> Tagger:
         ) from None
     lock = threading.Lock()
 
-    def find(title: str) -> list[str]:
+    def nouns(title: str) -> list[str]:
         with lock:
             return [token.text.lower() for token in model(title) if token.pos_ in _NOUN_TAGS]
 
-    return CachedTagger(f"spacy {MODEL}", f"{spacy.__version__}, model {model.meta['version']}", True, find)
+    return CachedTagger(f"spacy {MODEL}", f"{spacy.__version__}, model {model.meta['version']}", True, nouns)
 
 
-def _letters(title: str) -> list[str]:
-    """Every word of letters that is no stop word, as in the recorded conformance traces."""
-    return [token.text.lower() for token in tokens.tokenize(title) if token.is_alpha and not token.is_stop]
+def _alphabetic_words(title: str) -> list[str]:
+    """All alphabetic words except stop words, as in the recorded conformance traces."""
+    return [token.text.lower() for token in spacy_tokenizer.tokenize(title) if token.is_alpha and not token.is_stop]
 
 
-def _approximate(title: str) -> list[str]:
-    """Words of letters that are neither function words nor end like an adjective, an adverb or a participle."""
+def _approximate_nouns(title: str) -> list[str]:
+    """Alphabetic words that are not function words and have no suffix of an adjective, adverb or participle."""
     words = _WORD.findall(title.lower())
-    return [word for word in words if word not in _CLOSED and not _NO_NOUN.match(word)]
+    return [word for word in words if word not in _FUNCTION_WORDS and not _NON_NOUN.match(word)]

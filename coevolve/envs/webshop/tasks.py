@@ -1,4 +1,4 @@
-"""Which goals a suite uses as tasks: those of ETO's lists, or the first to evaluate and the rest to train on."""
+"""The goals that a suite uses as tasks: ETO's lists, or the first goals for evaluation and the rest for training."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DATA = Path(__file__).resolve().parents[3] / "data" / "webshop"
 
 
 @dataclass(frozen=True)
-class Lists:
-    """Goal numbers to train on and to evaluate, in their source's order; a number may stand in a list twice."""
+class GoalLists:
+    """Goal numbers for training and for evaluation, in their source's order; a list may contain a number twice."""
 
     train: tuple[int, ...]
     test: tuple[int, ...]
@@ -35,48 +35,49 @@ class Lists:
 
     @property
     def duplicates(self) -> tuple[int, ...]:
-        """Numbers that stand in the training list more than once."""
-        return tuple(number for number, times in Counter(self.train).items() if times > 1)
+        """Numbers that the training list contains more than once."""
+        return tuple(number for number, count in Counter(self.train).items() if count > 1)
 
 
 def select(config: WebShopSelection, goals: Sequence[Goal], overlap: Literal["keep", "remove"]) -> Selection:
-    """The tasks `config` asks for; see `coevolve.envs.task_split.select`.
+    """The tasks selected by `config`; see `coevolve.envs.task_split.select`.
 
-    A task listed twice stays so under "keep", and is listed once under "remove"; the rest are drops. Raises `UserError`
-    where a list names goals that the shop lacks.
+    With `overlap` "remove", a task that is listed twice is kept once and its repetitions are drops. Raises `UserError`
+    for a list with goals that the shop does not have.
     """
-    lists = listed(config, len(goals))
+    lists = goal_lists(config, len(goals))
     train = tuple(dict.fromkeys(lists.train)) if overlap == "remove" else lists.train
     evaluated = {"test": [task_of(number, goals[number], "test") for number in lists.test]}
     tasks = [task_of(number, goals[number], "train") for number in train]
     kinds = dict.fromkeys(goal.category or "" for goal in goals)
     chosen = task_split.select(config, tasks, evaluated, ("test",), overlap, kinds)
-    again = (Counter(lists.train) - Counter(train)).elements()
-    drops = tuple(Drop(task_id=task_id(number), reason=DropReason.DUPLICATE) for number in again)
+    repeated = (Counter(lists.train) - Counter(train)).elements()
+    drops = tuple(Drop(task_id=task_id(number), reason=DropReason.DUPLICATE) for number in repeated)
     return dataclasses.replace(chosen, drops=(*drops, *chosen.drops))
 
 
-def listed(config: WebShopSelection, goals: int) -> Lists:
-    """The lists of the configured source for a shop of so many goals."""
+def goal_lists(config: WebShopSelection, goals: int) -> GoalLists:
+    """The lists of the configured source for a shop with `goals` goals; raises `UserError` if it has too few."""
     if config.lists == "eto":
-        lists, last = eto(), max(*eto().train, *eto().test)
+        lists = eto_lists()
+        last = max(*lists.train, *lists.test)
         if last >= goals:
             raise UserError(
                 f"key `tasks.lists`: ETO's lists reach goal {last}, this shop has {goals}; use upstream's catalogue "
                 "with human goals, or lists `parts`."
             )
         return lists
-    assert config.test is not None, "no configuration with parts lacks the size of one"
+    assert config.test is not None, "the configuration was validated without `tasks.test`"
     if config.test >= goals:
-        raise UserError(f"key `tasks.test`: {config.test} of {goals} goals leave none to train on; lower it.")
-    return Lists(tuple(range(config.test, goals)), tuple(range(config.test)))
+        raise UserError(f"key `tasks.test`: {config.test} of {goals} goals leave none for training; lower it.")
+    return GoalLists(tuple(range(config.test, goals)), tuple(range(config.test)))
 
 
 @functools.cache
-def eto() -> Lists:
-    """ETO's own lists: 1,824 numbers to train on, one of them twice, and 200 to evaluate."""
+def eto_lists() -> GoalLists:
+    """ETO's lists: 1,824 numbers for training, one of them twice, and 200 for evaluation."""
     train, test = (json.loads((DATA / "eto" / f"{name}_indices.json").read_bytes()) for name in ("train", "test"))
-    return Lists(tuple(train), tuple(test))
+    return GoalLists(tuple(train), tuple(test))
 
 
 def task_of(number: int, goal: Goal, split: str) -> Task:
@@ -85,5 +86,5 @@ def task_of(number: int, goal: Goal, split: str) -> Task:
 
 
 def task_id(number: int) -> str:
-    """What the task of a goal's number is called."""
+    """Task id of the goal with this number."""
     return f"webshop/{number}"

@@ -1,6 +1,6 @@
-"""Runs inside the user's own WebShop environment (Python 3.8 or later) and imports nothing of this kit.
+"""A program that runs upstream's WebShop in the user's environment (Python 3.8 or later), without imports of this kit.
 
-Reads one JSON object a line from standard input, answers with one a line on standard output.
+Reads requests, a JSON object a line, from standard input, and writes an answer a line to standard output.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, TextIO
 
 
 def main(checkout: str, seed: str, human: str, products: str) -> None:
-    """Build upstream's text environment and answer for it until standard input ends."""
+    """Build upstream's text environment and answer requests until standard input ends."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    # Upstream reports its progress on standard output.
+    # Upstream prints its progress to standard output.
     sys.stdout = sys.stderr
     sys.path.insert(0, checkout)
     module: Any = importlib.import_module("web_agent_site.envs.web_agent_text_env")
-    # The first line that upstream's way of printing prints draws a number: it must not be one of the prices.
+    # The first call of upstream's print function draws a random number, which must not shift the prices.
     importlib.import_module("web_agent_site.engine.engine").print("seeded")
     seed_upstream(int(seed))
     environment = module.WebAgentTextEnv(
@@ -35,7 +35,7 @@ def main(checkout: str, seed: str, human: str, products: str) -> None:
 
 
 def answer(environment: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """What upstream says to one request; an exception of its server is an answer too."""
+    """Upstream's answer to one request; an exception of its server is also an answer."""
     if "nouns" in request:
         goal: Any = importlib.import_module("web_agent_site.engine.goal")
         return {"nouns": [t.text.lower() for t in goal.nlp(request["nouns"]) if t.pos_ in ("NOUN", "PROPN")]}
@@ -44,7 +44,7 @@ def answer(environment: Any, request: dict[str, Any]) -> dict[str, Any]:
             observation, reward, done = environment.reset(request["reset"])[0], 0.0, False
         else:
             observation, reward, done, _ = environment.step(request["step"])
-    except Exception as error:  # noqa: BLE001 - whatever upstream raises is what is asked about
+    except Exception as error:  # noqa: BLE001 - any exception of upstream is a result
         return {"error": repr(error)}
     clickables = environment.get_available_actions()["clickables"]
     details = environment.server.user_sessions[environment.session].get("verbose_info") if done else None
@@ -52,7 +52,7 @@ def answer(environment: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(answers: TextIO, content: dict[str, Any]) -> None:
-    """Send one answer."""
+    """Write one answer."""
     answers.write(json.dumps(content) + "\n")
     answers.flush()
 

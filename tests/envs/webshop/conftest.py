@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.envs.webshop.generator import Shares, generate
+from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
 from coevolve.envs.webshop.shop import Shop
 
 
@@ -12,7 +12,7 @@ from coevolve.envs.webshop.shop import Shop
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A catalogue of 300 products with much that is odd, many near copies and many instructions."""
     folder = tmp_path_factory.mktemp("webshop") / "catalogue"
-    generate(folder, 300, seed=7, shares=Shares(human=0.3, synthetic=0.2, copies=0.1, odd=0.3))
+    generate(folder, 300, seed=7, shares=ProductShares(human=0.3, synthetic=0.2, copies=0.1, edge_cases=0.3))
     return folder
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coevolve.envs.webshop import stream
+from coevolve.envs.webshop import json_stream
 from coevolve.envs.webshop.catalogue import Catalogue, Product
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
@@ -51,34 +51,34 @@ def test_a_file_larger_than_what_is_held_reads_as_json_reads_it(tmp_path: Path, 
     path = tmp_path / "array.json"
     text = json.dumps(expected, **layout)
     path.write_bytes(b" \n" + text.encode("utf-8", "replace") + b"\r\n ")
-    assert path.stat().st_size > 3 * stream.CHUNK
-    found = list(stream.objects(path))
+    assert path.stat().st_size > 3 * json_stream.CHUNK_BYTES
+    found = list(json_stream.read_objects(path))
     assert [entry for _, entry in found] == json.loads(path.read_bytes())
     assert [position for position, _ in found] == sorted(position for position, _ in found)
-    assert 0 <= path.stat().st_size - found[-1][0] <= stream.CHUNK
+    assert 0 <= path.stat().st_size - found[-1][0] <= json_stream.CHUNK_BYTES
 
 
 def test_an_empty_array_has_no_entries(tmp_path: Path) -> None:
     (tmp_path / "array.json").write_text(" [ ] ")
-    assert list(stream.objects(tmp_path / "array.json")) == []
+    assert list(json_stream.read_objects(tmp_path / "array.json")) == []
 
 
 @pytest.mark.parametrize(
     ("content", "state", "byte"),
     [
-        (b"", "cut off", 0),
-        (b"[", "cut off", 1),
-        (b'[{"a": 1}', "cut off", 9),
-        (b'[{"a": 1}, ', "cut off", 11),
-        ('[{"é": "x"}, {"b": '.encode(), "cut off", 20),
-        (b'[{"a": "never closed]', "cut off", 7),
+        (b"", "truncated", 0),
+        (b"[", "truncated", 1),
+        (b'[{"a": 1}', "truncated", 9),
+        (b'[{"a": 1}, ', "truncated", 11),
+        ('[{"é": "x"}, {"b": '.encode(), "truncated", 20),
+        (b'[{"a": "never closed]', "truncated", 7),
         (b'{"a": 1}', "damaged", 0),
         (b'[{"a": 1} {"b": 2}]', "damaged", 10),
         (b'[{"a": 1},, {"b": 2}]', "damaged", 10),
         ('[{"é": 1}, 7]'.encode(), "damaged", 12),
         (b'[{"a": 1}] []', "damaged", 11),
         (b'[{"a": "\xff"}]', "damaged", 8),
-        (b'[{"a": "\xc3', "cut off", 8),
+        (b'[{"a": "\xc3', "truncated", 8),
         (b"\xef\xbb\xbf[]", "damaged", 0),
     ],
 )
@@ -86,13 +86,13 @@ def test_a_damaged_file_is_named_with_the_byte(tmp_path: Path, content: bytes, s
     path = tmp_path / "items_shuffle.json"
     path.write_bytes(content)
     with pytest.raises(UserError, match=rf"items_shuffle\.json: is {state} at byte {byte} "):
-        list(stream.objects(path))
+        list(json_stream.read_objects(path))
 
 
 def test_a_text_without_an_end_is_not_read_to_the_end_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "items_shuffle.json"
-    path.write_bytes(b'[{"a": "' + b"x" * (4 * stream.LONGEST))
-    for_ever = stream.objects(path)
+    path.write_bytes(b'[{"a": "' + b"x" * (4 * json_stream.MAX_OBJECT_LENGTH))
+    for_ever = json_stream.read_objects(path)
     with pytest.raises(UserError, match="is damaged at byte 7 "):
         next(for_ever)
 
@@ -182,9 +182,9 @@ def test_attributes_and_instructions_come_from_their_files(tmp_path: Path) -> No
 
 
 def test_an_instruction_upstream_cannot_load_names_its_own_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"items_human_ins\.json: product 'B000000001': `instruction` is no text"):
+    with pytest.raises(UserError, match=r"items_human_ins\.json: product 'B000000001': `instruction` is not a text"):
         one(tmp_path, {}, {"B000000001": [{"instruction_attributes": ["a"], "instruction_options": []}]})
-    with pytest.raises(UserError, match=r"items_ins_v2\.json: product 'B000000001': `attributes` is no list"):
+    with pytest.raises(UserError, match=r"items_ins_v2\.json: product 'B000000001': `attributes` is not a list"):
         one(tmp_path, {"B000000001": {"attributes": "a"}})
 
 
@@ -218,7 +218,7 @@ def test_missing_and_ambiguous_files_are_named(tmp_path: Path) -> None:
 def test_a_damaged_attribute_file_is_named(tmp_path: Path) -> None:
     folder = write(tmp_path, [ENTRY])
     (folder / "items_ins_v2.json").write_text('{"B000')
-    with pytest.raises(UserError, match=r"items_ins_v2\.json: is damaged or cut off"):
+    with pytest.raises(UserError, match=r"items_ins_v2\.json: is damaged or truncated"):
         load(folder)
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from coevolve.envs.webshop.conformance import WHAT, Report, replay
-from coevolve.envs.webshop.tagger import tagger
+from coevolve.envs.webshop.conformance import ANSWER_KINDS, ConformanceReport, replay
+from coevolve.envs.webshop.tagger import load_tagger
 from coevolve.errors import UserError
 
 RECORDED = Path(__file__).parent / "recorded"
 Line = dict[str, Any]
 
 
-def replayed(traces: Path, catalogue: Path = RECORDED) -> Report:
-    return replay(catalogue, traces, tagger("stand_in"))
+def replayed(traces: Path, catalogue: Path = RECORDED) -> ConformanceReport:
+    return replay(catalogue, traces, load_tagger("stand_in"))
 
 
 @pytest.mark.parametrize(("traces", "observations", "details"), [("human.jsonl", 115, 7), ("synthetic.jsonl", 86, 5)])
@@ -25,7 +25,7 @@ def test_recorded_answers_are_ours(traces: str, observations: int, details: int)
     assert report.agrees, report.text()
     assert not report.different
     assert (report.compared["observations"], report.compared["details"]) == (observations, details)
-    assert set(report.compared) == set(WHAT)
+    assert set(report.compared) == set(ANSWER_KINDS)
     assert report.text().endswith("no difference")
 
 
@@ -140,12 +140,12 @@ def test_one_damaged_answer_is_found(tmp_path: Path, damage: Callable[[list[Line
     ("content", "message"),
     [
         ("", r"traces\.jsonl: is empty"),
-        ("\n\n", "is no `meta` line"),
-        ('{"kind": "nouns", "title": "a", "nouns": []}\n', "is no `meta` line"),
+        ("\n\n", "is not a `meta` line"),
+        ('{"kind": "nouns", "title": "a", "nouns": []}\n', "is not a `meta` line"),
         ("{}\n", "kind is None, not one of meta, episode, bm25, nouns"),
         ('{"kind": []}\n', r"kind is \[\], not one of"),
-        ('{"kind": "meta"', "line 1: is no JSON"),
-        ('{"kind": "bm25", "query": "a", "top50": ["B000000001"]}', "line 1: `top50` holds something else"),
+        ('{"kind": "meta"', "line 1: is not JSON"),
+        ('{"kind": "bm25", "query": "a", "top50": ["B000000001"]}', "line 1: `top50` does not hold pairs"),
         ('{"kind": "episode", "goal_idx": 0, "reset_obs": "", "info": null, "steps": null}', "lacks `steps`"),
         ('{"kind": "episode", "goal_idx": 0, "reset_obs": "", "info": null, "steps": [0]}', "lacks `action`"),
         ('{"kind": "episode", "goal_idx": "0", "reset_obs": "", "info": null, "steps": []}', "lacks `goal_idx`"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve.envs.webshop.prepared import PUBLISHED
+from coevolve.envs.webshop.prepared_shop import PUBLISHED_CATALOGUE
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,6 @@ def test_the_python_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pyt
 def test_hashes_are_the_same_everywhere(page: str, root: Path) -> None:
     section = yaml.safe_load((root / "configs/envs/webshop.yaml").read_text())["envs"]["webshop"]
     files = {Path(file["path"]).name: file["sha256"] for file in section["catalogue"].values()}
-    assert files == PUBLISHED
-    for name, digest in PUBLISHED.items():
+    assert files == PUBLISHED_CATALOGUE
+    for name, digest in PUBLISHED_CATALOGUE.items():
         assert re.search(rf"`{name}` \| [\d,]+ \| `{digest}`", page)

@@ -11,14 +11,14 @@ import yaml
 
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
-from coevolve.envs.webshop import domain, prepared
+from coevolve.envs.webshop import domain, prepared_shop
+from coevolve.envs.webshop.catalogue_generator import generate
 from coevolve.envs.webshop.config import WebShopConfig
-from coevolve.envs.webshop.episodes import WebShopEpisodes
-from coevolve.envs.webshop.generator import generate
 from coevolve.envs.webshop.goals import FrozenGoal
-from coevolve.envs.webshop.prepared import Stock
+from coevolve.envs.webshop.page_rewards import best_reward, expected_reward
+from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.reward import reward
-from coevolve.envs.webshop.timeout import best, expected
+from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
 from coevolve.types import DropReason, Task
@@ -59,14 +59,17 @@ def changed(config: WebShopConfig, **changes: object) -> WebShopConfig:
     return WebShopConfig.model_validate({**config.model_dump(), "workers": config.workers, **changes})
 
 
-def played(env: WebShopEpisodes, number: int, *actions: str | None) -> list[str]:
+def played(env: WebShopTaskEnv, number: int, *actions: str | None) -> list[str]:
     """Everything an episode shows."""
     return [env.start(task(number)), *(env.step(action).observation for action in actions)]
 
 
 def test_what_is_prepared_says_what_it_is(fixed: Setup) -> None:
-    meta = prepared.read_meta(fixed.prepared)
-    assert (meta.products, meta.goals) == (fixed.config.catalogue.generated, len(prepared.read_goals(fixed.prepared)))
+    meta = prepared_shop.read_meta(fixed.prepared)
+    assert (meta.products, meta.goals) == (
+        fixed.config.catalogue.generated,
+        len(prepared_shop.read_goals(fixed.prepared)),
+    )
     assert meta.manifest == files.sha256(fixed.prepared / "goals.jsonl")
     assert meta.shop == files.sha256(fixed.prepared / "shop/meta.json")
     assert meta.tagger == ("approximate", "1")
@@ -76,16 +79,16 @@ def test_what_is_prepared_says_what_it_is(fixed: Setup) -> None:
 def test_the_same_seed_prepares_the_same_and_another_one_another(fixed: Setup, tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
     (tmp_path / "other").mkdir()
-    meta = prepared.read_meta(fixed.prepared)
-    again = prepared.prepare(fixed.config, fixed.key, tmp_path / "again")
-    other = prepared.prepare(changed(fixed.config, seed=8), fixed.key, tmp_path / "other")
+    meta = prepared_shop.read_meta(fixed.prepared)
+    again = prepared_shop.prepare(fixed.config, fixed.key, tmp_path / "again")
+    other = prepared_shop.prepare(changed(fixed.config, seed=8), fixed.key, tmp_path / "other")
     assert again.model_copy(update={"shop": meta.shop}) == meta
     assert other.catalogue != meta.catalogue
     assert other.manifest != meta.manifest
 
 
 def test_frozen_prices_are_those_of_the_opened_shop(fixed: Setup) -> None:
-    stock = Stock.open(fixed.prepared, fixed.config, None)
+    stock = PreparedShop.open(fixed.prepared, fixed.config, None)
     frozen = jsonl.read(fixed.prepared / "goals.jsonl", FrozenGoal)
     assert [one.goal for one in frozen] == list(stock.goals)
     assert [one.price for one in frozen] == [stock.prices[stock.shop.number(one.goal.asin)] for one in frozen]
@@ -96,15 +99,17 @@ def test_a_catalogue_of_files_is_checked_and_used(fixed: Setup, tmp_path: Path) 
     generate(tmp_path / "files", 30, seed=1)
     sources = {
         name: {"path": str(path), "sha256": files.sha256(path)}
-        for name, path in ((name, tmp_path / "files" / f"{stem}.json") for name, stem in prepared.NAMES.items())
+        for name, path in (
+            (name, tmp_path / "files" / f"{stem}.json") for name, stem in prepared_shop.FILE_NAMES.items()
+        )
     }
     selection = {**fixed.config.tasks.model_dump(), "lists": "eto", "test": None}
     config = changed(fixed.config, catalogue={**sources, "limit": 25}, tasks=selection)
     with pytest.raises(UserError, match="ETO's lists reach goal 12080"):
-        prepared.prepare(config, "envs.webshop", tmp_path)
+        prepared_shop.prepare(config, "envs.webshop", tmp_path)
     sources["products"]["sha256"] = "0" * 64
     with pytest.raises(UserError, match=r"`envs\.webshop\.catalogue\.products\.sha256` is 0000"):
-        prepared.prepare(changed(config, catalogue=sources), "envs.webshop", tmp_path)
+        prepared_shop.prepare(changed(config, catalogue=sources), "envs.webshop", tmp_path)
 
 
 def test_tasks_are_disjoint_and_have_experts_of_all_rewards(fixed: Setup) -> None:
@@ -190,7 +195,7 @@ def test_episodes_know_nothing_of_each_other(fixed: Setup) -> None:
         assert played(left, 6, *actions) == expected_texts[6]
 
 
-def bought(env: WebShopEpisodes, stock: Stock, number: int) -> tuple[float, ...]:
+def bought(env: WebShopTaskEnv, stock: PreparedShop, number: int) -> tuple[float, ...]:
     """Rewards on the way to buying the very product asked for, without its options."""
     goal = stock.goals[number]
     env.start(task(number))
@@ -199,7 +204,7 @@ def bought(env: WebShopEpisodes, stock: Stock, number: int) -> tuple[float, ...]
 
 
 def test_only_a_purchase_pays_under_fixed(fixed: Setup) -> None:
-    stock = Stock.open(fixed.prepared, fixed.config, None)
+    stock = PreparedShop.open(fixed.prepared, fixed.config, None)
     with domain.pool(fixed, 1) as (env,):
         for number in range(20):
             rewards = bought(env, stock, number)
@@ -211,7 +216,7 @@ def test_only_a_purchase_pays_under_fixed(fixed: Setup) -> None:
 
 def test_pages_pay_under_paper(paper: Setup) -> None:
     """As in IPR: a purchase pays what it is worth; an item page what its best choice would; others nothing."""
-    stock = Stock.open(paper.prepared, paper.config, None)
+    stock = PreparedShop.open(paper.prepared, paper.config, None)
     with domain.pool(paper, 1) as (env,):
         for number in range(20):
             found, item, wrong, sub, back, paid, _ = bought(env, stock, number)
@@ -224,16 +229,16 @@ def test_pages_pay_under_paper(paper: Setup) -> None:
 
 def test_a_page_pays_what_all_choices_together_say(fixed: Setup) -> None:
     """Against the plain enumeration of every choice of options."""
-    stock = Stock.open(fixed.prepared, fixed.config, None)
+    stock = PreparedShop.open(fixed.prepared, fixed.config, None)
     for number, product in itertools.product(range(0, 150, 15), range(0, len(stock.shop), 2)):
         goal, offered = stock.goals[number], stock.shop.product(product)
         choices = list(itertools.product(*offered.options.values()))
         gained = [reward(offered, goal, offered.pricing[0], choice, stock.tagger)[0] for choice in choices]
-        assert expected(offered, goal, stock.tagger) == pytest.approx(statistics.mean(gained))
-        assert best(offered, goal, stock.tagger, ()) == max(gained)
+        assert expected_reward(offered, goal, stock.tagger) == pytest.approx(statistics.mean(gained))
+        assert best_reward(offered, goal, stock.tagger, ()) == max(gained)
         chosen = choices[-1][:1]
         with_it = [gain for gain, choice in zip(gained, choices, strict=True) if set(chosen) <= set(choice)]
-        assert best(offered, goal, stock.tagger, chosen) == max(with_it)
+        assert best_reward(offered, goal, stock.tagger, chosen) == max(with_it)
 
 
 def test_each_job_draws_its_own_limits_under_paper_only(fixed: Setup, paper: Setup) -> None:
@@ -251,7 +256,7 @@ def test_each_job_draws_its_own_limits_under_paper_only(fixed: Setup, paper: Set
 
 
 def test_identities_name_what_rewards_depend_on(fixed: Setup, paper: Setup) -> None:
-    meta = prepared.read_meta(fixed.prepared)
+    meta = prepared_shop.read_meta(fixed.prepared)
     for setup, goals in ((fixed, meta.manifest[:8]), (paper, "drawn in each job")):
         with domain.pool(setup, 1) as (env,):
             assert env.identity == (

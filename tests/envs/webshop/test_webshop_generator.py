@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coevolve.envs.webshop import analysis, invented, oddities
+from coevolve.envs.webshop import catalogue_generator, lucene_analyzer, synthetic_words
 from coevolve.envs.webshop.catalogue import Catalogue, Product
-from coevolve.envs.webshop.generator import Shares, generate
-from coevolve.envs.webshop.goals import goals
+from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
+from coevolve.envs.webshop.goals import draw_goals
 from coevolve.envs.webshop.shop import Shop
 from coevolve.storage import files
 
@@ -48,7 +48,7 @@ def test_an_empty_catalogue_is_three_files_of_json(tmp_path: Path) -> None:
 
 
 def test_documents_are_as_long_and_words_as_frequent_as_in_a_shop(products: list[Product]) -> None:
-    terms = [analysis.terms(product.document) for product in products]
+    terms = [lucene_analyzer.index_terms(product.document) for product in products]
     lengths = sorted(map(len, terms))
     assert 100 < sum(lengths) / len(lengths) < 150
     assert lengths[len(lengths) // 20] < 40
@@ -67,7 +67,7 @@ def test_shares_are_what_was_asked_for(products: list[Product]) -> None:
 
 
 def test_products_without_oddities_or_instructions_can_be_had(tmp_path: Path) -> None:
-    generate(tmp_path / "plain", 300, shares=Shares(human=0, synthetic=0, copies=0, odd=0))
+    generate(tmp_path / "plain", 300, shares=ProductShares(human=0, synthetic=0, copies=0, edge_cases=0))
     found = entries(tmp_path / "plain")
     assert len(found) == len({entry["name"] for entry in found}) == 300
     assert all(json.dumps(entry).isascii() and "<" not in entry["name"] for entry in found)
@@ -77,7 +77,7 @@ def test_products_without_oddities_or_instructions_can_be_had(tmp_path: Path) ->
 def test_what_is_odd_is_there(shop: Shop) -> None:
     found = [shop.product(number) for number in range(len(shop))]
     text = "\n".join(product.title + product.description + "".join(product.bullets) for product in found)
-    parts = [part for part in oddities.TEXTS.split("|") if "{" not in part]
+    parts = [part for part in catalogue_generator.EDGE_CASE_TEXTS.split("|") if "{" not in part]
     assert sum(part in text for part in parts) > len(parts) / 2
     assert all(part in text for part in ("\u200d", "<b>", "&amp; ", "{ "))
     options = {value for product in found for values in product.options.values() for value in values}
@@ -88,13 +88,15 @@ def test_what_is_odd_is_there(shop: Shop) -> None:
 
 
 def test_every_odd_text_can_be_filled() -> None:
-    assert all(text.format("one", "two").count("{") in (0, 2) for text in oddities.TEXTS.split("|"))
-    assert len(invented.GROUPS) == 3
+    assert all(
+        text.format("one", "two").count("{") in (0, 2) for text in catalogue_generator.EDGE_CASE_TEXTS.split("|")
+    )
+    assert len(synthetic_words.GROUPS) == 3
 
 
 def test_human_goals_fit_their_products(shop: Shop) -> None:
     rng = random.Random(0)
-    asked = goals(shop, shop.prices(rng), rng, human=True)
+    asked = draw_goals(shop, shop.prices(rng), rng, human=True)
     for goal in asked:
         product = shop.product(shop.number(goal.asin) or 0)
         assert goal.attributes and set(goal.attributes) <= set(product.attributes)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from coevolve.envs.webshop.generator import Shares, generate
+from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
 from coevolve.envs.webshop.goals import (
     NO_LIMIT,
     FrozenGoal,
     Goal,
     check_human_goals,
-    goals,
+    draw_goals,
     read_manifest,
     write_manifest,
 )
@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("human", [True, False])
 
 def drawn(shop: Shop, seed: int, human: bool) -> list[Goal]:
     rng = random.Random(seed)
-    return goals(shop, shop.prices(rng), rng, human)
+    return draw_goals(shop, shop.prices(rng), rng, human)
 
 
 def plain(goal: Goal) -> dict[str, Any]:
@@ -85,7 +85,9 @@ LIMITS = {
 
 @BOTH
 def test_a_limit_is_the_larger_of_two_out_of_the_next_four_tens(tmp_path: Path, human: bool) -> None:
-    generate(tmp_path / "catalogue", len(LIMITS), seed=6, shares=Shares(human=1, synthetic=1, copies=0, odd=0))
+    generate(
+        tmp_path / "catalogue", len(LIMITS), seed=6, shares=ProductShares(human=1, synthetic=1, copies=0, edge_cases=0)
+    )
     entries = json.loads((tmp_path / "catalogue" / "items_shuffle.json").read_bytes())
     expected = {entry["asin"]: LIMITS[price] for entry, price in zip(entries, LIMITS, strict=True)}
     priced = [{**entry, "pricing": price} for entry, price in zip(entries, LIMITS, strict=True)]
@@ -115,7 +117,7 @@ def test_synthetic_goals_without_attributes_are_refused(catalogue: Path, tmp_pat
 def test_a_manifest_brings_back_the_very_same_goals(shop: Shop, human: bool, tmp_path: Path) -> None:
     rng = random.Random(9)
     prices = shop.prices(rng)
-    found = goals(shop, prices, rng, human)
+    found = draw_goals(shop, prices, rng, human)
     digest = write_manifest(tmp_path / "goals.jsonl", found, shop, prices)
     assert read_manifest(tmp_path / "goals.jsonl") == found
     assert (
@@ -151,7 +153,7 @@ def test_human_goals_are_checked_against_upstreams_list(shop: Shop, tmp_path: Pa
 def test_a_list_of_goals_that_is_none_is_refused(shop: Shop, tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "human_goals.json").write_text(content)
-    with pytest.raises(UserError, match=r"human_goals\.json: is no list of goal texts"):
+    with pytest.raises(UserError, match=r"human_goals\.json: is not a list of goal texts"):
         check_human_goals(drawn(shop, 1, True), tmp_path / "human_goals.json")
 
 

@@ -26,7 +26,7 @@ def pieces(page: pages.Page) -> list[str]:
 
 
 def test_the_start_page():
-    page = pages.start("find a cup")
+    page = pages.start_page("find a cup")
     assert page.text == "WebShop [SEP] Instruction: [SEP] find a cup [SEP] Search"
     assert list(page.clickables) == ["search"]
 
@@ -51,17 +51,17 @@ def test_the_start_page():
     ],
 )
 def test_white_space_and_markup_in_a_field(title: str, shown: list[str]):
-    page = pages.item("find a cup", replace(CUP, title=title, options={}), show_attributes=False)
+    page = pages.item_page("find a cup", replace(CUP, title=title, options={}), show_attributes=False)
     expected = ["Instruction:", "find a cup", "Back to Search", "< Prev", *shown, "Price: $9.5", "Rating: N.A."]
     assert pieces(page) == [*expected, "Description", "Features", "Reviews", "Buy Now"]
 
 
 def test_an_empty_instruction_leaves_no_trace():
-    assert pieces(pages.start("")) == ["WebShop", "Instruction:", "Search"]
+    assert pieces(pages.start_page("")) == ["WebShop", "Instruction:", "Search"]
 
 
 def test_an_item_shows_every_group_and_can_be_clicked_in_upstreams_order():
-    page = pages.item("find a cup", CUP, show_attributes=True)
+    page = pages.item_page("find a cup", CUP, show_attributes=True)
     assert pieces(page)[4:10] == ["color", "red", "blue", "size", "small", "Plum cup"]
     tabs = ["description", "features", "reviews", "attributes"]
     assert list(page.clickables) == ["back to search", "< prev", *tabs, "buy now", "red", "blue", "small"]
@@ -69,7 +69,7 @@ def test_an_item_shows_every_group_and_can_be_clicked_in_upstreams_order():
 
 def test_a_value_in_two_groups_belongs_to_the_last_and_one_like_a_button_keeps_the_buttons_place():
     options = {"color": ("red", ""), "trim": ("red", "buy now")}
-    page = pages.item("", replace(CUP, options=options), show_attributes=False)
+    page = pages.item_page("", replace(CUP, options=options), show_attributes=False)
     assert list(page.clickables)[-4:] == ["reviews", "buy now", "red", ""]
     assert page.clickables["red"] == page.clickables["buy now"] == "trim"
     assert page.clickables[""] == "color"
@@ -77,13 +77,13 @@ def test_a_value_in_two_groups_belongs_to_the_last_and_one_like_a_button_keeps_t
 
 
 def test_results():
-    first = pages.results("find a cup", [CUP, replace(CUP, asin="b000000002", pricing=(5.0, 7.25))], 1, 12)
+    first = pages.results_page("find a cup", [CUP, replace(CUP, asin="b000000002", pricing=(5.0, 7.25))], 1, 12)
     assert pieces(first)[3:] == [
         *("Page 1 (Total results: 12)", "Next >", "B000000001", "Plum cup", "$9.5"),
         *("b000000002", "Plum cup", "$5.0 to $7.25"),
     ]
     assert list(first.clickables) == ["back to search", "next >", "b000000001", "b000000002"]
-    beyond = pages.results("find a cup", [], 3, 12)
+    beyond = pages.results_page("find a cup", [], 3, 12)
     assert pieces(beyond)[3:] == ["Page 3 (Total results: 12)", "< Prev", "Next >"]
     assert list(beyond.clickables) == ["back to search", "< prev", "next >"]
 
@@ -109,7 +109,7 @@ def test_an_empty_feature_is_a_blank_and_one_with_a_newline_is_nothing():
 
 
 def test_the_receipt_writes_options_as_flask_does():
-    page = pages.done("B000000001", {"size": "a<b>&\"'", "color": "caf\u00e9 \U0001f44d"}, 0.5)
+    page = pages.done_page("B000000001", {"size": "a<b>&\"'", "color": "caf\u00e9 \U0001f44d"}, 0.5)
     chosen = '{"color": "caf\\u00e9 \\ud83d\\udc4d", "size": "a\\u003cb\\u003e\\u0026\\"\\u0027"}'
     assert pieces(page)[5:8] == ["asin", "B000000001", "options"]
     assert pieces(page)[8] == chosen

@@ -7,11 +7,11 @@ import pytest
 
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import Goal
-from coevolve.envs.webshop.reward import THRESHOLD, colour_of, kinship, matches, reward, token_set_ratio
-from coevolve.envs.webshop.tagger import tagger
+from coevolve.envs.webshop.reward import THRESHOLD, colour_of, match_type, matches, reward, token_set_ratio
+from coevolve.envs.webshop.tagger import load_tagger
 
 RATIOS = json.loads((Path(__file__).parent / "recorded" / "ratios.json").read_text())
-TAGGER = tagger("stand_in")
+TAGGER = load_tagger("stand_in")
 CUP = Product(
     asin="B000000001",
     title="Plum Cup",
@@ -129,15 +129,15 @@ def test_options_of_synthetic_goals_match_as_pairs():
     ],
 )
 def test_strangers_are_judged_by_the_nouns_of_their_titles(title: str, wanted: str, factor: float, score: float):
-    near = kinship(replace(CUP, title=title, query="a", product_category="b"), replace(GOAL, name=wanted), TAGGER)
+    near = match_type(replace(CUP, title=title, query="a", product_category="b"), replace(GOAL, name=wanted), TAGGER)
     assert (near.factor, near.title) == (factor, score)
     assert not near.query and not near.category
 
 
 def test_relatives_are_forgiven_few_common_nouns_but_not_none():
     goal = replace(GOAL, name="red cup tea pot lid")
-    assert kinship(CUP, goal, TAGGER).factor == 1.0
-    assert kinship(CUP, replace(goal, query="x"), TAGGER).factor == 1.0
-    assert kinship(CUP, replace(goal, name="tea pot"), TAGGER).factor == 0.0
+    assert match_type(CUP, goal, TAGGER).factor == 1.0
+    assert match_type(CUP, replace(goal, query="x"), TAGGER).factor == 1.0
+    assert match_type(CUP, replace(goal, name="tea pot"), TAGGER).factor == 0.0
     levels = replace(goal, query="x", product_category="Kitchen \u203a Pots")
-    assert kinship(CUP, levels, TAGGER).factor == 0.5
+    assert match_type(CUP, levels, TAGGER).factor == 0.5

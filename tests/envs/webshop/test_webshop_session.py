@@ -8,9 +8,9 @@ import pytest
 
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import Goal
-from coevolve.envs.webshop.session import Session
+from coevolve.envs.webshop.session import ShopSession
 from coevolve.envs.webshop.shop import Shop
-from coevolve.envs.webshop.tagger import tagger
+from coevolve.envs.webshop.tagger import load_tagger
 
 FILLER = 12
 OPTIONS = {
@@ -43,11 +43,11 @@ def cups(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 
 @pytest.fixture
-def session(cups: Shop) -> Session:
+def session(cups: Shop) -> ShopSession:
     return begun(cups)
 
 
-def begun(shop: Shop, show_attributes: bool = False) -> Session:
+def begun(shop: Shop, show_attributes: bool = False) -> ShopSession:
     number = shop.number("B000000001")
     assert number is not None
     wanted: Product = shop.product(number)
@@ -63,10 +63,10 @@ def begun(shop: Shop, show_attributes: bool = False) -> Session:
         options=("red",),
     )
     prices = shop.prices(random.Random(0))
-    return Session(shop, prices, tagger("stand_in"), goal, random.Random(0), show_attributes)
+    return ShopSession(shop, prices, load_tagger("stand_in"), goal, random.Random(0), show_attributes)
 
 
-def after(session: Session, *actions: str) -> str:
+def after(session: ShopSession, *actions: str) -> str:
     for action in actions:
         session.step(action)
     return session.page.text
@@ -80,7 +80,7 @@ def after(session: Session, *actions: str) -> str:
         *("search[a[b]]", "x search[walnut]", "search\n[walnut]", "click[b000000001]", "click[buy now]"),
     ],
 )
-def test_what_is_no_action_changes_nothing(session: Session, action: str):
+def test_what_is_no_action_changes_nothing(session: ShopSession, action: str):
     start = session.page
     outcome = session.step(action)
     assert outcome.page is start is session.page
@@ -97,7 +97,7 @@ def test_what_is_no_action_changes_nothing(session: Session, action: str):
         "search[]walnut]",
     ],
 )
-def test_what_is_a_search_for_walnut(session: Session, action: str):
+def test_what_is_a_search_for_walnut(session: ShopSession, action: str):
     assert "Page 1 (Total results: 1) [SEP] Next > [SEP] B000000001 [SEP] Walnut cup" in after(session, action)
 
 
@@ -110,16 +110,16 @@ def test_what_is_a_search_for_walnut(session: Session, action: str):
         ("search[walnut]", "click[b000000001]", "click[reviews]"),
     ],
 )
-def test_a_search_works_on_every_page(session: Session, way: tuple[str, ...]):
+def test_a_search_works_on_every_page(session: ShopSession, way: tuple[str, ...]):
     assert "Total results: 1)" in after(session, *way, "search[walnut]")
 
 
-def test_a_long_search_is_a_search(session: Session):
+def test_a_long_search_is_a_search(session: ShopSession):
     assert "Walnut cup" in after(session, f"search[walnut {' '.join(map(str, range(1023)))}]")
     assert "Walnut cup" in after(session, "search[" + "walnut " * 2000 + "]")
 
 
-def test_pages_of_results_have_no_end(session: Session):
+def test_pages_of_results_have_no_end(session: ShopSession):
     first = after(session, "search[plum]")
     second = after(session, "click[next >]")
     assert f"Page 1 (Total results: {FILLER})" in first
@@ -130,7 +130,7 @@ def test_pages_of_results_have_no_end(session: Session):
     assert after(session, "click[< prev]") == first
 
 
-def test_back_from_a_product_leads_to_its_page_of_results_and_forgets_options(session: Session):
+def test_back_from_a_product_leads_to_its_page_of_results_and_forgets_options(session: ShopSession):
     second = after(session, "search[plum]", "click[next >]")
     assert after(session, "click[b000000110]", "click[< prev]") == second
     walnut = after(session, "search[walnut]", "click[b000000001]")
@@ -140,14 +140,14 @@ def test_back_from_a_product_leads_to_its_page_of_results_and_forgets_options(se
     assert "options [SEP] {} [SEP]" in outcome.page.text
 
 
-def test_the_value_chosen_last_counts(session: Session):
+def test_the_value_chosen_last_counts(session: ShopSession):
     after(session, "search[walnut]", "click[b000000001]", "click[red]", "click[blue]", "click[red]", "click[blue]")
     outcome = session.step("click[buy now]")
     assert 'options [SEP] {"color": "blue"} [SEP]' in outcome.page.text
     assert outcome.reward == 2 / 3
 
 
-def test_after_the_purchase_one_can_only_search(session: Session):
+def test_after_the_purchase_one_can_only_search(session: ShopSession):
     after(session, "search[walnut]", "click[b000000001]", "click[red]")
     outcome = session.step("click[buy now]")
     assert (outcome.reward, outcome.done) == (1.0, True)
@@ -158,7 +158,7 @@ def test_after_the_purchase_one_can_only_search(session: Session):
     assert "Walnut cup" in again.page.text
 
 
-def test_options_that_are_called_like_buttons_are_buttons(session: Session):
+def test_options_that_are_called_like_buttons_are_buttons(session: ShopSession):
     results = after(session, "search[walnut]")
     item = after(session, "click[b000000001]")
     assert after(session, "click[search]") == item
@@ -177,7 +177,7 @@ def test_attributes_are_shown_on_request_only(cups: Shop):
 @pytest.mark.parametrize(
     ("word", "leads_to"), [("item_page", "Page 1"), ("search_results", "Page 0"), ("item_sub", "Walnut")]
 )
-def test_a_search_for_the_name_of_a_page_misleads_upstream(session: Session, word: str, leads_to: str):
+def test_a_search_for_the_name_of_a_page_misleads_upstream(session: ShopSession, word: str, leads_to: str):
     """Upstream tells pages apart by a text search in the address, which has the search's words in it."""
     text = after(session, f"search[walnut {word}]", "click[b000000001]", "click[features]", "click[< prev]")
     assert leads_to in text.split(" [SEP] ", 3)[3] if leads_to != "Walnut" else "Walnut cup [SEP] Price" in text
@@ -196,7 +196,7 @@ def test_a_search_for_the_name_of_a_page_misleads_upstream(session: Session, wor
         (("search[elder]", "click[b000000004]"), "click[buy now]"),
     ],
 )
-def test_what_upstreams_server_fails_on_changes_nothing(session: Session, way: tuple[str, ...], action: str):
+def test_what_upstreams_server_fails_on_changes_nothing(session: ShopSession, way: tuple[str, ...], action: str):
     before = after(session, *way)
     outcome = session.step(action)
     assert (outcome.page.text, outcome.reward, outcome.done) == (before, 0.0, False)
@@ -206,5 +206,5 @@ def test_what_upstreams_server_fails_on_changes_nothing(session: Session, way: t
 @pytest.mark.parametrize(
     ("words", "total"), [("<q> walnut cups", 1), ("<q> walnut", 0), ("<c> wood", 1), ("<c> stone", 0), ("<a> round", 1)]
 )
-def test_searches_by_query_category_and_attribute(session: Session, words: str, total: int):
+def test_searches_by_query_category_and_attribute(session: ShopSession, words: str, total: int):
     assert f"Page 1 (Total results: {total})" in after(session, f"search[{words}]")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.envs.webshop import index
+from coevolve.envs.webshop import search_index
 from coevolve.envs.webshop.catalogue import Catalogue, Product
-from coevolve.envs.webshop.generator import generate
-from coevolve.envs.webshop.shop import HITS, Shop
+from coevolve.envs.webshop.catalogue_generator import generate
+from coevolve.envs.webshop.shop import MAX_HITS, Shop
 from coevolve.errors import UserError
 from coevolve.storage import files
 
@@ -69,7 +69,7 @@ def test_prefixes_list_what_a_scan_finds(shop: Shop, products: list[Product]) ->
 
 
 def test_random_products_come_from_the_callers_generator(shop: Shop) -> None:
-    expected = random.Random(5).sample([*range(len(shop))], k=HITS)
+    expected = random.Random(5).sample([*range(len(shop))], k=MAX_HITS)
     assert shop.search(["<r>", "whatever"], random.Random(5)) == expected
 
 
@@ -78,7 +78,7 @@ def test_a_search_finds_the_product_whose_words_are_asked_for(shop: Shop, produc
         if len(product.title) > 20:
             found = shop.search(product.document.split(" "), random.Random(0))
             assert any(products[place].document == product.document for place in found[:2]), number
-            assert len(found) == len(set(found)) <= HITS
+            assert len(found) == len(set(found)) <= MAX_HITS
 
 
 def test_equal_scores_are_listed_by_id(shop: Shop, products: list[Product]) -> None:
@@ -128,7 +128,7 @@ def test_the_search_engine_of_a_limited_shop_holds_as_many_products_as_entries_w
 ) -> None:
     shop = Shop.build(catalogue, tmp_path / "shop", products=100)
     surplus = products[len(shop) : 100]
-    assert len(index.Index.open(shop.folder / "index")) == 100 > len(shop)
+    assert len(search_index.SearchIndex.open(shop.folder / "index")) == 100 > len(shop)
     assert all(shop.number(product.asin) is None for product in surplus)
     rng = random.Random(0)
     for product in surplus:
@@ -158,7 +158,7 @@ def test_a_failed_build_leaves_what_was_there(catalogue: Path, copy: Path, tmp_p
     cut = Path(shutil.copytree(catalogue, tmp_path / "cut"))
     content = (cut / "items_shuffle.json").read_bytes()
     (cut / "items_shuffle.json").write_bytes(content[: len(content) // 2])
-    with pytest.raises(UserError, match=r"items_shuffle\.json: is cut off at byte"):
+    with pytest.raises(UserError, match=r"items_shuffle\.json: is truncated at byte"):
         Shop.build(cut, copy)
     assert files.sha256(copy) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "shop"]
@@ -195,20 +195,20 @@ def test_a_shop_of_another_format_is_refused(copy: Path) -> None:
 def test_a_shop_with_a_file_cut_or_gone_is_refused(copy: Path, name: str) -> None:
     content = (copy / name).read_bytes()
     (copy / name).write_bytes(content[:-1])
-    with pytest.raises(UserError, match=rf"{name}: is not the file that was built; build the shop again"):
+    with pytest.raises(UserError, match=rf"{name}: differs from the file that was built; build the shop again"):
         Shop.open(copy)
     (copy / name).unlink()
-    with pytest.raises(UserError, match=rf"{name}: is not the file that was built"):
+    with pytest.raises(UserError, match=rf"{name}: differs from the file that was built"):
         Shop.open(copy)
 
 
 def test_a_torn_meta_is_refused(copy: Path) -> None:
     (copy / "meta.json").write_bytes((copy / "meta.json").read_bytes()[:40])
-    with pytest.raises(UserError, match=r"meta\.json: is damaged or of another version"):
+    with pytest.raises(UserError, match=r"meta\.json: is damaged or has another format"):
         Shop.open(copy)
 
 
 def test_a_catalogue_without_a_product_is_refused(tmp_path: Path) -> None:
     generate(tmp_path / "catalogue", 0)
-    with pytest.raises(UserError, match=r"items_shuffle\.json: has no product to keep"):
+    with pytest.raises(UserError, match=r"items_shuffle\.json: has no product that can be loaded"):
         Shop.build(tmp_path / "catalogue", tmp_path / "shop")

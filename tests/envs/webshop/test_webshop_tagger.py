@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.envs.webshop import tokens
-from coevolve.envs.webshop.tagger import MODEL, tagger
+from coevolve.envs.webshop import spacy_tokenizer
+from coevolve.envs.webshop.tagger import MODEL, load_tagger
 from coevolve.errors import UserError
 
 TOKENS = json.loads((Path(__file__).parent / "recorded" / "tokens.json").read_text())
@@ -13,9 +13,9 @@ TOKENS = json.loads((Path(__file__).parent / "recorded" / "tokens.json").read_te
 
 @pytest.mark.parametrize("row", TOKENS, ids=range(len(TOKENS)))
 def test_tokens_equal_spacys(row: dict[str, list[str]]):
-    found = tokens.tokenize(row["text"])
+    found = spacy_tokenizer.tokenize(row["text"])
     assert [token.text for token in found] == row["tokens"]
-    assert tagger("stand_in").nouns(row["text"]) == row["nouns"]
+    assert load_tagger("stand_in").nouns(row["text"]) == row["nouns"]
 
 
 @pytest.mark.parametrize("traces", ["traces_human_goals.jsonl", "traces_synthetic_goals.jsonl"])
@@ -23,33 +23,33 @@ def test_the_stand_in_equals_the_recorded_one(shared: Path, traces: str):
     lines = (shared / "upstream" / "webshop" / "conformance" / traces).read_text(encoding="utf-8").split("\n")
     rows = [json.loads(line) for line in lines if '"kind": "nouns"' in line]
     assert len(rows) == 200
-    assert [tagger("stand_in").nouns(row["title"]) for row in rows] == [row["nouns"] for row in rows]
+    assert [load_tagger("stand_in").nouns(row["title"]) for row in rows] == [row["nouns"] for row in rows]
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "a  b", " a ", "\t\n a\u00a0 b", "he's (co.) foo.com e.g. 5-in-1", "\u3000x"]
 )
 def test_tokens_put_together_are_the_text(text: str):
-    assert "".join(token.text + " " * token.spaced for token in tokens.tokenize(text)) == text
+    assert "".join(token.text + " " * token.spaced for token in spacy_tokenizer.tokenize(text)) == text
 
 
 def test_the_approximate_tagger_leaves_out_function_words_and_adjectives():
     title = "Washable cotton picnic blanket for the whole family, lightweight and foldable, 2 pack"
-    assert tagger("approximate").nouns(title) == [
+    assert load_tagger("approximate").nouns(title) == [
         *("cotton", "picnic", "blanket", "whole", "family", "lightweight", "pack")
     ]
 
 
 def test_taggers_say_what_they_are():
     for name in ("stand_in", "approximate"):
-        one = tagger(name)
+        one = load_tagger(name)
         assert one.id == name and one.version and not one.exact
 
 
 def test_upstreams_tagger():
     if importlib.util.find_spec("spacy") is None or importlib.util.find_spec(MODEL) is None:
         with pytest.raises(UserError, match=f"spacy and its model {MODEL}"):
-            tagger("spacy")
+            load_tagger("spacy")
     else:
-        assert tagger("spacy").exact
-        assert "cup" in tagger("spacy").nouns("Plum cup for tea")
+        assert load_tagger("spacy").exact
+        assert "cup" in load_tagger("spacy").nouns("Plum cup for tea")

@@ -28,7 +28,7 @@ GOALS = invented(12_087)
 
 
 def test_etos_lists_have_the_known_faults() -> None:
-    lists = tasks.eto()
+    lists = tasks.eto_lists()
     assert (len(lists.train), len(set(lists.train)), len(lists.test)) == (1824, 1823, 200)
     assert lists.duplicates == (4116,)
     assert len(lists.overlap) == 21
@@ -53,7 +53,7 @@ def test_fixed_removes_overlap_and_duplicate_and_counts_them() -> None:
 
 def test_paper_keeps_the_lists_as_they_are() -> None:
     chosen = tasks.select(selection(), GOALS, "keep")
-    assert [task.data["goal"] for task in chosen.sft] == list(tasks.eto().train)
+    assert [task.data["goal"] for task in chosen.sft] == list(tasks.eto_lists().train)
     assert chosen.drops == ()
     assert len(chosen.overlap) == 21
 

@@ -24,8 +24,8 @@ import json, random, tempfile
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
-from coevolve.envs.webshop.goals import goals
-from coevolve.envs.webshop.session import Session
+from coevolve.envs.webshop.goals import draw_goals
+from coevolve.envs.webshop.session import ShopSession
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import CachedTagger
 from web_agent_site.engine.goal import nlp
@@ -38,7 +38,7 @@ class WebAgentTextEnv:
         with tempfile.TemporaryDirectory() as aside:
             self.shop = Shop.build(Path(DEFAULT_FILE_PATH).parent, Path(aside) / "shop", num_products)
         self.prices = self.shop.prices(random)
-        self.goals = goals(self.shop, self.prices, random, human_goals)
+        self.goals = draw_goals(self.shop, self.prices, random, human_goals)
         random.choices("ab", k=10)
         random.random()
         self.tagger = CachedTagger("", "", True, lambda title: [t.text.lower() for t in nlp(title) if t.pos_ == "NOUN"])
@@ -50,7 +50,7 @@ class WebAgentTextEnv:
 
     def reset(self, number):
         self.session = str(number)
-        self.episode = Session(self.shop, self.prices, self.tagger, self.goals[number], random)
+        self.episode = ShopSession(self.shop, self.prices, self.tagger, self.goals[number], random)
         return self.episode.page.text, None
 
     def step(self, action):
@@ -109,7 +109,7 @@ def test_where_the_checkouts_server_fails_ours_must_change_nothing(tmp_path: Pat
 
 def test_a_checkout_that_does_not_run_is_told(tmp_path: Path):
     (tmp_path / "web_agent_site").mkdir()
-    with pytest.raises(UserError, match=r"WebShop stopped \(ModuleNotFoundError: .*make it run there"):
+    with pytest.raises(UserError, match=r"WebShop stopped \(ModuleNotFoundError: .*check that it runs there"):
         compare_checkout(tmp_path, Path(sys.executable))
     with pytest.raises(UserError, match="correct the two paths"):
         compare_checkout(tmp_path, tmp_path / "no-python")

@@ -1,7 +1,7 @@
-"""How Unicode 9.0 classes characters where text is broken into words, as Lucene 8's standard tokenizer has it.
+"""Word-break classes of characters in Unicode 9.0, as used by Lucene 8's standard tokenizer.
 
-The runs were read off that tokenizer's own tables, code point by code point from U+0000 on: a class, and how many code
-points in a row have it if more than one. Classes that lead to the same tokens are one:
+The runs are taken from that tokenizer's tables, code point by code point from U+0000 on: a class, and the number of
+successive code points that have it, if more than one. Classes that lead to the same tokens are merged:
 
     L letter, Hangul      l joins letters       R regional indicator     k keycap mark U+20E3
     W Hebrew letter       n joins digits        P pictograph             v emoji selector U+FE0F
@@ -61,8 +61,8 @@ _NAMES = [name for name, _ in _RUNS]
 _ENDS = list(accumulate(int(length or 1) for _, length in _RUNS))
 
 
-class Classes(dict[int, str]):
-    """Code point -> class, to be used with `str.translate`; filled as characters are met."""
+class WordBreakClasses(dict[int, str]):
+    """Classes by code point, for `str.translate`; filled on demand."""
 
     def __missing__(self, point: int) -> str:
         run = bisect_right(_ENDS, point)

@@ -1,4 +1,4 @@
-"""Words for generated catalogues: plain function words and invented ones, as frequent and as rare as in a real shop."""
+"""Vocabulary of generated catalogues: function words and synthetic words, with the frequencies of a real shop."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ REQUESTS = (
     "i want to buy a {noun}. it has to be {traits}{options}",
 )
 
-#: How many words there are, apart from the common ones.
-SIZE = 50_000
-#: Plain function words, which lead the list of words by frequency.
-COMMON = """
+#: Number of synthetic words.
+VOCABULARY_SIZE = 50_000
+#: Function words, the most frequent words of the vocabulary.
+FUNCTION_WORDS = """
 the and for with of to in a is your you it this are on that be can or as from not our have will all an by more we if
 use up no so at when any out which one has they also very other just into only than but make its their time them after
 most over these each made keep do while well two about every without easy like there great new first through perfect
@@ -47,49 +47,49 @@ being less always three few along upon back down too long next since would shoul
 """
 ONSETS = "b c d f g h j k l m n p r s t v w z br cl dr fl gr kr pl sk st tr"
 NUCLEI = "a e i o u a e i o u ai ea ou ar el in or un ist emp ond ark"
-#: Endings, hyphens, apostrophes and digits that an index has to take apart.
+#: Word forms with suffixes, hyphens, apostrophes and digits, which exercise the analyzer.
 FORMS = "{0} {0} {0} {0} {0}s {0}ed {0}ing {0}er {0}ly {0}ness {0}ation {0}able {0}-{0} {0}'s {1}{0} {1}-{0} {1}"
 
 
-class Words:
-    """An endless stream of words that follow Zipf's law; equal seeds give equal streams."""
+class WordStream:
+    """An infinite stream of words that follow Zipf's law; equal seeds give equal streams."""
 
     def __init__(self, seed: int) -> None:
         self._rng = seeds.generator(seed, "webshop words")
-        self._table = _table()
-        self._ahead: list[str] = []
+        self._table = _zipf_table()
+        self._buffer: list[str] = []
 
     def take(self, count: int) -> list[str]:
-        """The next words."""
-        if len(self._ahead) < count:
-            self._ahead = self._table[self._rng.integers(0, len(self._table), count + (1 << 16))].tolist()
-        taken = self._ahead[-count:]
-        del self._ahead[-count:]
+        """The next `count` words."""
+        if len(self._buffer) < count:
+            self._buffer = self._table[self._rng.integers(0, len(self._table), count + (1 << 16))].tolist()
+        taken = self._buffer[-count:]
+        del self._buffer[-count:]
         return taken
 
     def prose(self, count: int) -> str:
-        """Sentences of that many words in all."""
+        """Sentences of `count` words in total."""
         words = self.take(count)
         return " ".join(f"{' '.join(words[at : at + 11]).capitalize()}." for at in range(0, count, 11))
 
 
 @functools.cache
-def invented() -> tuple[str, ...]:
-    """The invented words, the same in all catalogues, the more frequent ones first."""
+def synthetic_vocabulary() -> tuple[str, ...]:
+    """The synthetic words, the same in all catalogues, in order of decreasing frequency."""
     rng = random.Random(seeds.derive(0, "webshop vocabulary"))
     onsets, nuclei, forms = ONSETS.split(), NUCLEI.split(), FORMS.split()
     words: dict[str, None] = {}
-    while len(words) < SIZE:
+    while len(words) < VOCABULARY_SIZE:
         stem = "".join(rng.choice(onsets) + rng.choice(nuclei) for _ in range(rng.randint(1, 3)))
         words[rng.choice(forms).format(stem, rng.randint(2, 999))] = None
     return tuple(words)
 
 
 @functools.cache
-def _table() -> NDArray[np.object_]:
-    """All words, each as often as Zipf's law wants it among a million."""
-    ranked = np.array([*COMMON.split(), *invented()], dtype=object)
+def _zipf_table() -> NDArray[np.object_]:
+    """A million words, each repeated in proportion to its frequency under Zipf's law."""
+    ranked = np.array([*FUNCTION_WORDS.split(), *synthetic_vocabulary()], dtype=object)
     mass = np.cumsum(1.0 / (np.arange(len(ranked)) + 2.7))
-    places = np.searchsorted(mass, (np.arange(1 << 20) + 0.5) / (1 << 20) * mass[-1])
-    table: NDArray[np.object_] = ranked[places]
+    ranks = np.searchsorted(mass, (np.arange(1 << 20) + 0.5) / (1 << 20) * mass[-1])
+    table: NDArray[np.object_] = ranked[ranks]
     return table

@@ -13,8 +13,8 @@ import numpy as np
 import psutil
 import pytest
 
-from coevolve.envs.webshop import analysis, index
-from coevolve.envs.webshop.index import Index
+from coevolve.envs.webshop import lucene_analyzer, search_index
+from coevolve.envs.webshop.search_index import SearchIndex
 from coevolve.errors import UserError
 from coevolve.storage import files
 
@@ -61,11 +61,11 @@ def small() -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> tuple[Index, list[str], list[str]]:
+def built(tmp_path_factory) -> tuple[SearchIndex, list[str], list[str]]:
     texts, asked = small()
     folder = tmp_path_factory.mktemp("search") / "index"
-    index.build(texts, folder)
-    return Index.open(folder), texts, asked
+    search_index.build(texts, folder)
+    return SearchIndex.open(folder), texts, asked
 
 
 def reference(counts: list[Counter[str]], query: str) -> list[tuple[int, float]]:
@@ -73,7 +73,7 @@ def reference(counts: list[Counter[str]], query: str) -> list[tuple[int, float]]
     filled = [count.total() for count in counts if count]
     average = np.float32(sum(filled) / len(filled))
     weights = {}
-    for term, times in Counter(analysis.terms(query)).items():
+    for term, times in Counter(lucene_analyzer.index_terms(query)).items():
         having = sum(1 for count in counts if term in count)
         weights[term] = np.float32(times) * np.float32(math.log(1 + (len(filled) - having + 0.5) / (having + 0.5)))
     scores = {}
@@ -114,9 +114,9 @@ def test_rankings_of_the_conformance_queries(conformance, conformance_shop):
 
 def test_scores_are_the_formulas(built):
     searched, texts, asked = built
-    counts = [Counter(analysis.terms(text)) for text in texts]
+    counts = [Counter(lucene_analyzer.index_terms(text)) for text in texts]
     for query in asked[:100]:
-        assert searched.scored(query, len(texts)) == reference(counts, query), query
+        assert searched.search_scored(query, len(texts)) == reference(counts, query), query
 
 
 def test_hits_are_the_first_of_all(built):
@@ -128,29 +128,29 @@ def test_hits_are_the_first_of_all(built):
 def test_more_terms_than_lucene_takes_are_searched_as_well(built):
     searched, _, asked = built
     unheard = " ".join(f"unheard{number}" for number in range(2000))
-    assert searched.scored(f"{asked[5]} {unheard}") == searched.scored(asked[5])
+    assert searched.search_scored(f"{asked[5]} {unheard}") == searched.search_scored(asked[5])
 
 
 def test_workers_and_blocks_change_nothing(built, tmp_path, monkeypatch):
     _, texts, _ = built
-    monkeypatch.setattr(index, "BLOCK", 100)
-    index.build(iter(texts), tmp_path / "three", workers=3)
+    monkeypatch.setattr(search_index, "BLOCK_SIZE", 100)
+    search_index.build(iter(texts), tmp_path / "three", workers=3)
     monkeypatch.undo()
-    index.build(texts, tmp_path / "one")
+    search_index.build(texts, tmp_path / "one")
     assert files.sha256(tmp_path / "three") == files.sha256(tmp_path / "one")
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["the of", "!"]], ids=["no document", "empty", "no term"])
 def test_nothing_to_find(texts, tmp_path):
-    index.build(texts, tmp_path / "index")
-    searched = Index.open(tmp_path / "index")
+    search_index.build(texts, tmp_path / "index")
+    searched = SearchIndex.open(tmp_path / "index")
     assert len(searched) == len(texts)
     assert searched.search("red the") == []
 
 
 def test_equal_documents_come_in_order(tmp_path):
-    index.build(["red lamp"] * 2000, tmp_path / "index")
-    assert Index.open(tmp_path / "index").search("lamp") == list(range(50))
+    search_index.build(["red lamp"] * 2000, tmp_path / "index")
+    assert SearchIndex.open(tmp_path / "index").search("lamp") == list(range(50))
 
 
 def test_texts_that_end_in_an_error_leave_nothing(tmp_path):
@@ -159,21 +159,21 @@ def test_texts_that_end_in_an_error_leave_nothing(tmp_path):
         raise UserError("the catalogue is cut off.")
 
     with pytest.raises(UserError, match="cut off"):
-        index.build(texts(), tmp_path / "index")
+        search_index.build(texts(), tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
 
 
 KILLED = """
 import sys
 from pathlib import Path
-from coevolve.envs.webshop import index
+from coevolve.envs.webshop import search_index
 
 def texts():
-    yield from ["red lamp"] * 3 * index.BLOCK
+    yield from ["red lamp"] * 3 * search_index.BLOCK_SIZE
     print("half", flush=True)
     sys.stdin.read()
 
-index.build(texts(), Path(sys.argv[1]), workers=2)
+search_index.build(texts(), Path(sys.argv[1]), workers=2)
 """
 
 
@@ -187,13 +187,13 @@ def test_a_killed_build_leaves_no_index_and_no_worker(tmp_path):
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
     assert not (tmp_path / "index").exists()
-    index.build(["red lamp"], tmp_path / "index")
+    search_index.build(["red lamp"], tmp_path / "index")
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
 def test_no_index_and_one_of_another_format_are_refused(tmp_path):
     with pytest.raises(UserError, match="no search index"):
-        Index.open(tmp_path)
+        SearchIndex.open(tmp_path)
     (tmp_path / "meta.json").write_text('{"format": 0}')
     with pytest.raises(UserError, match="format 0"):
-        Index.open(tmp_path)
+        SearchIndex.open(tmp_path)

@@ -1,0 +1,288 @@
+"""Generator of synthetic catalogues of any size in upstream's three-file schema, for suites, tests and benchmarks.
+
+Nothing is taken from a real shop. Text lengths, word frequencies and the mix of fields are chosen so that building and
+searching a generated catalogue costs as much as one of upstream's of the same size.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from coevolve import seeds
+from coevolve.envs.webshop.json_stream import Json
+from coevolve.envs.webshop.synthetic_words import (
+    CATEGORIES,
+    GROUPS,
+    REQUESTS,
+    TRAITS,
+    WordStream,
+    synthetic_vocabulary,
+)
+from coevolve.progress import Progress
+from coevolve.storage import files
+
+_EMPTY_FIELDS = dict.fromkeys(
+    (
+        *("product_information", "brand_url", "list_price", "availability_quantity", "availability_status"),
+        *("total_reviews", "total_answered_questions", "average_rating", "seller_id", "seller_name"),
+        *("fulfilled_by_amazon", "fast_track_message", "aplus_present", "small_description_old"),
+    ),
+    "",
+)
+
+#: Unusual texts, separated by bars: markup, emoji, foreign scripts, rare characters; braces are filled with words.
+EDGE_CASE_TEXTS = (
+    "\u2605\u2605|\U0001f44d\U0001f3fd|\U0001f468\u200d\U0001f469\u200d\U0001f467|\U0001f1eb\U0001f1f7|\u2764\ufe0f|"
+    "1\ufe0f\u20e3|<b>{}</b>|<br/>|&amp; {}|{}'s|{}\u2019s|\u201c{}\u201d|{}\u2122|{}\u00a0{}|{}\u200b{}|{}\u00ad{}|"
+    "{}\u2028{}|\t{}\n|{}\r\n{}|\u00bd cup|1\u20442|20\u00b0|stra\u00dfe|caf\u00e9|cafe\u0301|\u0130zmir|\ufb01t|"
+    "\u03a3\u03b1\u03c2|\uff08\uff21\uff22\uff09|\u6a21\u68b3|\u30b3\u30fc\u30c9|\ud55c\uae00|\u0e44\u0e17\u0e22|"
+    "\u0645\u0631\u062d\u0628\u0627|\U00010348|3,000.50|12:30|a_b|don't|{}@{}.invalid|[SEP]|{{{{ {} }}}}|{}/{}|{}--{}|"
+    "U.S.A.|'{}'"
+)
+EDGE_CASE_OPTION_VALUES = (
+    'Description|< Prev|Next >|Buy Now| Search ||A/B/C|\u2605 Best|Caf\u00e9 \u2615|<i>Red</i>|Red & Blue|7" x 9"|'
+    "\u0130\u0307|stra\u00dfe|1/2|features"
+)
+EDGE_CASE_PRICES = "|$1,234.50|$5|$7.00$ 12.50$ 99.99|$ 20.00 - $ 18.00|$0.01|$975.00|$985.00|$990.00|$2,000"
+
+
+@dataclass(frozen=True, slots=True)
+class ProductShares:
+    """Shares of products, in [0, 1]: with human instructions, with a synthetic one, near copies, with edge cases."""
+
+    human: float = 0.01
+    synthetic: float = 0.05
+    copies: float = 0.05
+    edge_cases: float = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _ProductType:
+    """A product type: its noun, category, and path in the category tree."""
+
+    noun: str
+    category: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _GeneratedProduct:
+    """An entry of the product file with the type and traits that it was generated from."""
+
+    entry: Json
+    type: _ProductType
+    traits: list[str]
+
+
+def generate(folder: Path, products: int, seed: int = 0, shares: ProductShares = ProductShares()) -> None:
+    """Write the three files of a catalogue from which `products` products are loaded; equal arguments give equal bytes.
+
+    The product file also has entries that loading skips. Memory use does not depend on the size.
+    """
+    generator = _ProductGenerator(seed, products, shares)
+    progress = Progress("webshop: products generated")
+    with files.directory(folder) as partial, contextlib.ExitStack() as stack:
+        items = stack.enter_context(_JsonWriter(partial / "items_shuffle.json", ("[", "]")))
+        attributes = stack.enter_context(_JsonWriter(partial / "items_ins_v2.json", ("{", "}")))
+        instructions = stack.enter_context(_JsonWriter(partial / "items_human_ins.json", ("{", "}")))
+        for done in range(1, products + 1):
+            product = generator.product()
+            items.add(product.entry)
+            product_attributes = generator.attributes(product)
+            attributes.add(product_attributes, product.entry["asin"])
+            if product_attributes and (product_instructions := generator.instructions(product)):
+                instructions.add(product_instructions, product.entry["asin"])
+            if skipped := generator.skipped_entry(product):
+                items.add(skipped)
+            progress.report(done, products)
+
+
+class _JsonWriter:
+    """A file of one JSON array or object, written item by item."""
+
+    def __init__(self, path: Path, brackets: tuple[str, str]) -> None:
+        self._file = path.open("w", encoding="utf-8")
+        opening, self._closing = brackets
+        self._file.write(opening)
+        self._comma = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.write(self._closing)
+        self._file.close()
+
+    def add(self, item: object, key: str = "") -> None:
+        """Append an item, under a key if the file is an object."""
+        name = f"{json.dumps(key)}: " if key else ""
+        self._file.write(f"{self._comma}{name}{json.dumps(item)}")
+        self._comma = ", "
+
+
+class _ProductGenerator:
+    """Generates the products of one catalogue, one after another."""
+
+    def __init__(self, seed: int, products: int, shares: ProductShares) -> None:
+        self._rng = random.Random(seeds.derive(seed, "webshop products"))
+        self._words = WordStream(seed)
+        self._shares = shares
+        self._types = _product_types(min(600, max(8, products // 25)), self._rng)
+        self._recent: collections.deque[_GeneratedProduct] = collections.deque(maxlen=200)
+        self._number = 0
+
+    def product(self) -> _GeneratedProduct:
+        """The next product: new, or a near copy of a recent one; some with edge cases."""
+        copied = self._recent and self._rng.random() < self._shares.copies
+        product = self._copy(self._rng.choice(self._recent)) if copied else self._new()
+        if self._rng.random() < self._shares.edge_cases:
+            add_edge_cases(product.entry, self._rng, self._words.take(2))
+        self._recent.append(product)
+        return product
+
+    def attributes(self, product: _GeneratedProduct) -> Json:
+        """A product's entry in `items_ins_v2`: a few have no attributes, some have an instruction."""
+        if self._rng.random() < self._shares.synthetic:
+            requested = product.traits[:2]
+            text = f"Find me {', '.join(requested)} {product.type.noun}"
+            return {"attributes": product.traits, "instruction": text, "instruction_attributes": requested}
+        return {"attributes": product.traits} if self._rng.random() > self._shares.edge_cases else {}
+
+    def instructions(self, product: _GeneratedProduct) -> list[Json]:
+        """Human instructions for a product; most products have none."""
+        if self._rng.random() >= self._shares.human:
+            return []
+        return [self._instruction(product) for _ in range(self._rng.choice((1, 1, 1, 2, 3)))]
+
+    def skipped_entry(self, product: _GeneratedProduct) -> Json | None:
+        """For some products, an entry that loading skips: its id is repeated, missing or too long."""
+        if self._rng.random() >= self._shares.edge_cases / 4:
+            return None
+        asin = self._rng.choice((product.entry["asin"], "nan", f"{product.entry['asin']}X"))
+        return {**product.entry, "asin": asin, "name": " ".join(self._words.take(8))}
+
+    def _new(self) -> _GeneratedProduct:
+        rng, words = self._rng, self._words
+        type_ = self._types[int(len(self._types) * rng.random() ** 2)]
+        traits = rng.sample(TRAITS, rng.randint(1, 5))
+        asin = self._asin()
+        name = f"{' '.join(words.take(rng.randint(3, 10)))} {type_.noun}, {traits[0]} for {words.take(1)[0]}".title()
+        bullets = [words.prose(rng.randint(8, 32)) for _ in range(rng.randint(3, 7))]
+        bullets[0] = f"{traits[-1].upper()} - {bullets[0]}"
+        length = min(1500, int(rng.lognormvariate(4.7, 0.8)))
+        entry = {
+            **_EMPTY_FIELDS,
+            "name": name,
+            "brand": name.split()[0],
+            "full_description": words.prose(length) if rng.random() < 0.8 else "",
+            "pricing": _pricing(rng),
+            "images": [f"https://images.invalid/{asin}/{number}.jpg" for number in range(rng.randint(1, 7))],
+            "product_category": type_.path,
+            "small_description": bullets,
+            "customization_options": _options(rng, asin),
+            "asin": asin,
+            "category": type_.category,
+            "query": f"{type_.noun}s",
+        }
+        return _GeneratedProduct(entry, type_, traits)
+
+    def _copy(self, product: _GeneratedProduct) -> _GeneratedProduct:
+        """The same product with another id and price, and in half of the cases one more word in its title."""
+        suffix = f" {self._words.take(1)[0]}" if self._rng.random() < 0.5 else ""
+        changed = {"asin": self._asin(), "name": product.entry["name"] + suffix, "pricing": _pricing(self._rng)}
+        return _GeneratedProduct({**product.entry, **changed}, product.type, product.traits)
+
+    def _asin(self) -> str:
+        """A unique id; the order of ids differs from the order of products."""
+        self._number += 1
+        return f"B0{self._number * 2_654_435_761 % (1 << 32):08X}"
+
+    def _instruction(self, product: _GeneratedProduct) -> Json:
+        rng = self._rng
+        requested = rng.sample(product.traits, min(len(product.traits), rng.randint(1, 3)))
+        groups_by_name = {name.lower(): group for name, group in (product.entry["customization_options"] or {}).items()}
+        groups = [group for group in groups_by_name.values() if group]
+        values = [rng.choice(group)["value"] for group in rng.sample(groups, min(len(groups), 2))]
+        options = [value.strip().replace("/", " | ").lower() for value in values]
+        option_text = "".join(f", in {option}" for option in options)
+        return {
+            "asin": product.entry["asin"],
+            "instruction": rng.choice(REQUESTS).format(
+                noun=product.type.noun, traits=" and ".join(requested), options=option_text
+            ),
+            "attributes": product.traits,
+            "options": options,
+            "instruction_attributes": requested if rng.random() > 0.05 else [],
+            "instruction_options": options,
+            "assignment_id": "0",
+            "worker_id": "0",
+        }
+
+
+def _product_types(count: int, rng: random.Random) -> list[_ProductType]:
+    """Product types in groups that share department and head noun, like glass desks and oak desks."""
+    words = [word for word in synthetic_vocabulary() if word.isalpha()]
+    groups = [(rng.choice(CATEGORIES), rng.choice(words), rng.choice(words)) for _ in range(max(1, count // 4))]
+    types = []
+    for _ in range(count):
+        category, department, head = rng.choice(groups)
+        noun = f"{rng.choice(words)} {head}"
+        types.append(_ProductType(noun, category, " \u203a ".join((category, department, noun)).title()))
+    return types
+
+
+def _pricing(rng: random.Random) -> str:
+    low = rng.lognormvariate(3.2, 0.9)
+    draw = rng.random()
+    if draw < 0.1:
+        return ""
+    return f"${low:,.2f}" if draw < 0.88 else f"${low:,.2f}$ {low * rng.uniform(1.1, 3):,.2f}"
+
+
+def _options(rng: random.Random, asin: str) -> dict[str, list[Json]] | str:
+    names = rng.sample(sorted(GROUPS), rng.choices((0, 1, 2, 3), (35, 40, 20, 5))[0])
+    return {name: _group(rng, GROUPS[name], asin) for name in names} or ""
+
+
+def _group(rng: random.Random, values: list[str], asin: str) -> list[Json]:
+    chosen = rng.sample(values, min(len(values), 1 + int(rng.expovariate(0.35))))
+    return [
+        {"value": value, "image": f"https://images.invalid/{asin}/{number}.jpg"} for number, value in enumerate(chosen)
+    ]
+
+
+def add_edge_cases(entry: Json, rng: random.Random, words: list[str]) -> None:
+    """Apply three random edge cases to an entry of the product file; unusual texts may contain the two `words`."""
+    for apply in rng.sample(_EDGE_CASES, 3):
+        apply(entry, rng, rng.choice(EDGE_CASE_TEXTS.split("|")).format(*words))
+
+
+def _add_option_group(entry: Json, name: str, group: list[Json] | None) -> None:
+    entry["customization_options"] = {**(entry["customization_options"] or {}), name: group}
+
+
+#: Edge cases of products: unusual texts, empty fields, unusual prices, options with the names of buttons.
+_EDGE_CASES: tuple[Callable[[Json, random.Random, str], None], ...] = (
+    lambda entry, rng, text: entry.update(name=f"{entry['name']} {text}"),
+    lambda entry, rng, text: entry.update(name=f"{text} {entry['name']}"),
+    lambda entry, rng, text: entry.update(name=rng.choice(("", text))),
+    lambda entry, rng, text: entry.update(full_description=f"{text} {entry['full_description']} {text}"),
+    lambda entry, rng, text: entry.update(full_description=rng.choice(("", "   ", text))),
+    lambda entry, rng, text: entry.update(small_description=rng.choice(("", text, f"{text}, and more"))),
+    lambda entry, rng, text: entry.update(small_description=[text, "", text]),
+    lambda entry, rng, text: entry.update(pricing=rng.choice(EDGE_CASE_PRICES.split("|"))),
+    lambda entry, rng, text: entry.update(query=f" {text.strip()} {entry['query'].upper()} "),
+    lambda entry, rng, text: entry.update(product_category=rng.choice(("", text, f"{entry['category']} \u203a"))),
+    lambda entry, rng, text: _add_option_group(
+        entry, "COLOR", [{"value": value} for value in rng.sample(EDGE_CASE_OPTION_VALUES.split("|"), 3)]
+    ),
+    lambda entry, rng, text: _add_option_group(entry, f"Trim {text}", [{"value": text}, {"value": "Red"}]),
+    lambda entry, rng, text: _add_option_group(entry, "Empty", rng.choice((None, []))),
+)

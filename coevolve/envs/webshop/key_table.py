@@ -1,0 +1,101 @@
+"""Memory-mapped tables from texts to product numbers, opened in milliseconds for a million products."""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.int32]
+
+
+class KeyTableBuilder:
+    """Collects pairs of a key and a product number."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._pairs = array("i"), array("i")
+
+    def add(self, key: str, number: int) -> None:
+        """Add product `number` to `key`; numbers must not decrease between calls."""
+        codes, numbers = self._pairs
+        codes.append(self._codes.setdefault(key, len(self._codes)))
+        numbers.append(number)
+
+    def write(self, folder: Path) -> None:
+        """Write the table, with keys sorted by their bytes."""
+        folder.mkdir()
+        keys = sorted((encode_text(key), code) for key, code in self._codes.items())
+        rank_of_code = np.empty(len(keys), dtype=np.int32)
+        rank_of_code[[code for _, code in keys]] = np.arange(len(keys), dtype=np.int32)
+        codes, numbers = (np.frombuffer(column, dtype=np.int32) for column in self._pairs)
+        ranks = rank_of_code[codes]
+        np.save(folder / "keys.npy", np.frombuffer(b"".join(key for key, _ in keys), dtype=np.uint8))
+        np.save(folder / "ends.npy", np.cumsum([len(key) for key, _ in keys], dtype=np.int64))
+        np.save(folder / "numbers.npy", numbers[np.argsort(ranks, kind="stable")])
+        np.save(folder / "stops.npy", np.cumsum(np.bincount(ranks, minlength=len(keys)), dtype=np.int64))
+
+
+class SortedKeys:
+    """Byte strings in ascending order, concatenated in one array; `ends` holds the end of each."""
+
+    def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
+        self._content, self._ends = content, ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def rank(self, key: bytes) -> int | None:
+        """Position of a key, counted from 0; None if it is absent."""
+        rank = bisect.bisect_left(range(len(self)), key, key=self._key)
+        return rank if rank < len(self) and self._key(rank) == key else None
+
+    def _key(self, rank: int) -> bytes:
+        return self._content[entry_slice(self._ends, rank)].tobytes()
+
+
+class KeyTable:
+    """A table in a folder written by `KeyTableBuilder.write`."""
+
+    def __init__(self, folder: Path) -> None:
+        content, ends, self._numbers, self._stops = (
+            memory_map(folder / f"{name}.npy") for name in ("keys", "ends", "numbers", "stops")
+        )
+        self._keys = SortedKeys(content, ends)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, key: str) -> Numbers:
+        """Numbers of the products with `key`, ascending; empty if no product has it."""
+        rank = self._keys.rank(encode_text(key))
+        return self._numbers[:0] if rank is None else self._numbers[entry_slice(self._stops, rank)]
+
+    @property
+    def numbers(self) -> Numbers:
+        """All product numbers in the order of their keys."""
+        return self._numbers
+
+
+def entry_slice(ends: NDArray[np.int64], number: int) -> slice:
+    """Slice of entry `number` in an array whose entries end at `ends`."""
+    return slice(int(ends[number - 1]) if number else 0, int(ends[number]))
+
+
+def encode_text(text: str) -> bytes:
+    """UTF-8 bytes of a text, which may contain lone surrogates: upstream's JSON has escapes of these."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decode_text(content: bytes) -> str:
+    """The text that `encode_text` encoded."""
+    return content.decode("utf-8", "surrogatepass")
+
+
+def memory_map(path: Path) -> NDArray[Any]:
+    """An array file as read-only memory that processes share."""
+    return np.asarray(np.load(path, mmap_mode="r"))

@@ -1,0 +1,106 @@
+"""WebShop as an environment of the kit: tasks are goals of a prepared shop, pages have the format of ETO's wrapper."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from coevolve import seeds
+from coevolve.config.sections import Quirks
+from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, cut
+from coevolve.envs.webshop.config import WebShopConfig
+from coevolve.envs.webshop.page_rewards import PageRewardSession
+from coevolve.envs.webshop.prepared_shop import PreparedShop
+from coevolve.envs.webshop.session import ShopSession
+from coevolve.errors import UserError
+from coevolve.types import Task
+
+_ACTION = re.compile(r"Action: (.*)", re.DOTALL)
+
+
+class WebShopTaskEnv:
+    """One environment on a shared shop. Implements `coevolve.envs.base.Env`.
+
+    `start` returns the start page, each step `Observation:` and the page on the next line. Before a purchase the reward
+    is 0, or with `webshop_timeout` "page" that of the page (`PageRewardSession`).
+    """
+
+    def __init__(self, prepared: PreparedShop, config: WebShopConfig, quirks: Quirks) -> None:
+        self._prepared = prepared
+        self._config = config
+        self._session_type = PageRewardSession if quirks.webshop_timeout == "page" else ShopSession
+        self._session: ShopSession | None = None
+        self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
+
+    @property
+    def identity(self) -> str:
+        """The catalogue, the goals, and the tagger and string matcher used by the reward."""
+        return self._prepared.identity
+
+    def parse(self, text: str) -> str | None:
+        """See `parse_action`."""
+        return parse_action(text)
+
+    def start(self, task: Task) -> str:
+        """The start page of a task's goal (`data`: {"goal": number}); raises `UserError` for an unknown goal."""
+        prepared, number = self._prepared, _goal_number(task, len(self._prepared.goals))
+        rng = random.Random(seeds.derive(self._config.seed, "webshop", number))
+        self._session = self._session_type(prepared.shop, prepared.prices, prepared.tagger, prepared.goals[number], rng)
+        self._last = StepResult(self._cut(self._session.page.text), reward=0.0, score=0.0, done=False)
+        return self._last.observation
+
+    def step(self, action: str | None) -> StepResult:
+        """Apply `action`; None is answered by `FORMAT_ERROR` and has the reward 0."""
+        if self._last.done:
+            self._last = StepResult(observation_text(OVER), self._last.reward, self._last.score, done=True)
+        elif action is None:
+            self._last = StepResult(observation_text(FORMAT_ERROR), reward=0.0, score=0.0, done=False)
+        else:
+            outcome = self._running_session().step(action)
+            page = observation_text(self._cut(outcome.page.text))
+            self._last = StepResult(page, outcome.reward, outcome.reward, outcome.done)
+        return self._last
+
+    def step_limit(self, task: Task) -> int:
+        """The configured limit, the same for all tasks."""
+        return self._config.step_limit
+
+    def close(self) -> None:
+        """End the episode; the shop stays open."""
+        self._session = None
+
+    def _running_session(self) -> ShopSession:
+        if self._session is None:
+            raise EnvError("no episode is running; call start")
+        return self._session
+
+    def _cut(self, page: str) -> str:
+        return cut(page, self._config.observation_length)
+
+
+@contextlib.contextmanager
+def pool(config: WebShopConfig, quirks: Quirks, prepared: Path, chance: int, n: int) -> Iterator[list[WebShopTaskEnv]]:
+    """`n` environments, for up to `n` threads, on the shop in the folder `prepared`; `chance` is the seed of a draw."""
+    shop = PreparedShop.open(prepared, config, chance if quirks.webshop_draws == "each_job" else None)
+    yield [WebShopTaskEnv(shop, config, quirks) for _ in range(n)]
+
+
+def parse_action(text: str) -> str | None:
+    """The text after the first `Action: `, None without that label; the session reads its first line."""
+    match = _ACTION.search(text.strip())
+    return match[1] if match else None
+
+
+def observation_text(text: str) -> str:
+    """The observation after an action, in ETO's format."""
+    return f"Observation:\n{text}"
+
+
+def _goal_number(task: Task, goals: int) -> int:
+    number = task.data.get("goal")
+    if not isinstance(number, int) or not 0 <= number < goals:
+        raise UserError(f"task `{task.task_id}`: `data` must hold `goal`, a number from 0 to {goals - 1}.")
+    return number
