@@ -43,7 +43,7 @@ def main() -> None:
         results = claim_tests.Results(tuple(measured), ())
         draws = resamples(suite.report.bootstrap, paper)
         verdicts.judge(
-            claim_tests.questions(paper, results, resamples=draws, seed=0, as_if=False), suite.report.confidence
+            claim_tests.prepare(paper, results, resamples=draws, seed=0, as_if=False), suite.report.confidence
         )
 
     parts: dict[str, Callable[[], Any]] = {

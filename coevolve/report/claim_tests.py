@@ -1,7 +1,7 @@
-"""What a claim asks of our results: the numbers it is about, and where they must lie for it to be true.
+"""The test of each claim: the estimates it is about, and the range in which they must lie for it to be true.
 
-A claim is about a model, upstream's protocol, the paper's environments and all its instructions. Results of anything
-else do not judge it; `as_if` judges what is about an order (not about a size) on whatever was measured.
+A claim is about a model, upstream's protocol, the paper's environments and all its instructions. Other results do not
+test it, except with `as_if`, which tests claims about an order (not about a size) on all results.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,19 +23,19 @@ from coevolve.report.measurement import Measurement, environments
 
 #: Weights by (row, column), such as {(ours, mean): 1, (ETO, mean): -1}.
 Terms = Mapping[tuple[str, str], float]
-#: What an answering environment's name holds if it is none of the paper's.
+#: Part of the name of an environment that is not the paper's.
 MARK = "non-comparable"
 KINDS_OF_ORDER = ("ordering", "largest_gain", "failures")
 
 
 @dataclass(frozen=True)
-class Question:
-    """A claim is true if every one of `spreads` is of a number between `low` and `high`, in points or per cent.
+class ClaimTest:
+    """A claim is true if the true values of all `spreads` lie between `low` and `high`, in points or per cent.
 
-    `missing` says in a sentence why there is nothing to judge it by, `says` is the paper's sentence, `caution` what to
-    know beside the verdict. `cell`: row and column, where it is a cell of the table. `sized`: the claim names a size,
-    so its range includes its ends, and it is about the very instructions that the paper used; an order is about any.
-    `unverified`: the sentence was read in a secondary source alone.
+    `missing`: the reason if there are no results to test it. `says`: the paper's sentence. `caution`: a remark on the
+    verdict. `cell`: row and column of a cell of the table. `sized`: the claim states a size; then the range includes
+    its ends, and the claim is about the paper's instructions, whereas an order is about any instructions.
+    `unverified`: the sentence is known from a secondary source only.
     """
 
     claim: str
@@ -54,90 +54,89 @@ class Question:
 
 @dataclass(frozen=True)
 class Results:
-    """All that was measured: evaluations of all iterations, and explorations."""
+    """All results: evaluations of all iterations, and explorations."""
 
     measurements: tuple[Measurement, ...]
     explorations: tuple[Exploration, ...]
 
 
-def questions(claims: Claims, results: Results, *, resamples: int, seed: int, as_if: bool) -> list[Question]:
-    """Every claim's question: the cells row by row, then the statements."""
-    asked = list(_questions(claims))
-    return [_answered(claims, results, question, statement, resamples, seed, as_if) for question, statement in asked]
+def prepare(claims: Claims, results: Results, *, resamples: int, seed: int, as_if: bool) -> list[ClaimTest]:
+    """The test of every claim with its estimates: the cells row by row, then the statements."""
+    return [_estimated(claims, results, test, claim, resamples, seed, as_if) for test, claim in _tests(claims)]
 
 
-def _questions(claims: Claims) -> Iterator[tuple[Question, paper.Claim | paper.AnyStatement]]:
+def _tests(claims: Claims) -> Iterator[tuple[ClaimTest, paper.CellClaim | paper.AnyStatement]]:
     for cell in claims.cells():
         low, high = cell.value - claims.tolerance, cell.value + claims.tolerance
         says = f"average reward {cell.value:g}"
         name, key = f"{cell.row}_{cell.column}", (cell.row, cell.column)
-        yield Question(name, "cell", cell.place, says, low, high, cell=key, sized=True), cell
-    for name, said in claims.statements.items():
+        yield ClaimTest(name, "cell", cell.place, says, low, high, cell=key, sized=True), cell
+    for name, claim in claims.statements.items():
         low, high = 0.0, math.inf
-        if isinstance(said, paper.Difference | paper.Share):
-            low, high = said.value - said.tolerance, said.value + said.tolerance
-        if isinstance(said, paper.Share):  # a share has ends of its own
+        if isinstance(claim, paper.DifferenceClaim | paper.ShareClaim):
+            low, high = claim.value - claim.tolerance, claim.value + claim.tolerance
+        if isinstance(claim, paper.ShareClaim):  # a share ends at 0 and 100
             low, high = (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
-        sized = isinstance(said, paper.Difference | paper.Share)
+        sized = isinstance(claim, paper.DifferenceClaim | paper.ShareClaim)
         yield (
-            Question(
+            ClaimTest(
                 name,
-                said.kind,
-                said.place,
-                said.text,
+                claim.kind,
+                claim.place,
+                claim.text,
                 low,
                 high,
-                caution=said.caution,
+                caution=claim.caution,
                 sized=sized,
-                unverified=said.unverified,
+                unverified=claim.unverified,
             ),
-            said,
+            claim,
         )
 
 
-def _answered(
+def _estimated(
     claims: Claims,
     results: Results,
-    question: Question,
-    said: paper.Claim | paper.AnyStatement,
+    test: ClaimTest,
+    claim: paper.CellClaim | paper.AnyStatement,
     resamples: int,
     seed: int,
     as_if: bool,
-) -> Question:
-    """The question with its numbers, or with why there are none."""
-    rng = seeds_of.generator(seed, "verify", question.claim)
-    asking = _Asking(claims, results, _model(claims, said), resamples, rng, question.sized)
+) -> ClaimTest:
+    """The test with its estimates, or with the reason why there are none."""
+    rng = seeds_of.generator(seed, "verify", test.claim)
+    estimator = _Estimator(claims, results, _model(claims, claim), resamples, rng, test.sized)
     try:
-        if as_if and (question.kind not in KINDS_OF_ORDER or asking.model != claims.model):
-            raise UserError(f"as if: only the orders that the paper states of {claims.model} are judged.")
-        found = tuple(_spreads(asking, said, as_if))
+        if as_if and (test.kind not in KINDS_OF_ORDER or estimator.model != claims.model):
+            raise UserError(f"as if: only the paper's orders for {claims.model} are tested.")
+        spreads = tuple(_spreads(estimator, claim, as_if))
     except UserError as reason:
-        return Question(**{**vars(question), "missing": str(reason)})
-    return Question(**{**vars(question), "spreads": found})
+        return replace(test, missing=str(reason))
+    return replace(test, spreads=spreads)
 
 
-def _model(claims: Claims, said: paper.Claim | paper.AnyStatement) -> str:
-    if isinstance(said, paper.Claim):
-        return (claims.rows | claims.ablations)[said.row].model or claims.model
-    return said.model or claims.model
+def _model(claims: Claims, claim: paper.CellClaim | paper.AnyStatement) -> str:
+    if isinstance(claim, paper.CellClaim):
+        return (claims.rows | claims.ablations)[claim.row].model or claims.model
+    return claim.model or claims.model
 
 
-def _spreads(asking: _Asking, said: paper.Claim | paper.AnyStatement, as_if: bool) -> Iterator[stats.Spread]:
-    match said:
-        case paper.Claim():
-            yield asking.contrast({(said.row, said.column): 1.0}, as_if)
-        case paper.Ordering():
-            yield asking.contrast(_gain(said.better, said.than, said.column), as_if, said.iteration)
-        case paper.Difference():
-            yield asking.contrast(_gain(said.better, said.than, said.column), as_if)
-        case paper.LargestGain():
-            for other in said.among:
-                less = {key: -weight for key, weight in _gain(said.better, said.than, other).items()}
-                yield asking.contrast(_gain(said.better, said.than, said.column) | less, as_if)
-        case paper.Share():
-            yield asking.share(said, as_if)
-        case paper.Failures():
-            yield asking.failures(said, as_if)
+def _spreads(estimator: _Estimator, claim: paper.CellClaim | paper.AnyStatement, as_if: bool) -> Iterator[stats.Spread]:
+    match claim:
+        case paper.CellClaim():
+            yield estimator.contrast({(claim.row, claim.column): 1.0}, as_if)
+        case paper.OrderingClaim():
+            yield estimator.contrast(_gain(claim.better, claim.than, claim.column), as_if, claim.iteration)
+        case paper.DifferenceClaim():
+            yield estimator.contrast(_gain(claim.better, claim.than, claim.column), as_if)
+        case paper.LargestGainClaim():
+            for other in claim.among:
+                less = {key: -weight for key, weight in _gain(claim.better, claim.than, other).items()}
+                yield estimator.contrast(_gain(claim.better, claim.than, claim.column) | less, as_if)
+        case paper.ShareClaim():
+            yield estimator.share(claim, as_if)
+        case paper.FailuresClaim():
+            yield estimator.failures(claim, as_if)
 
 
 def _gain(better: str, than: str, column: str) -> dict[tuple[str, str], float]:
@@ -145,8 +144,8 @@ def _gain(better: str, than: str, column: str) -> dict[tuple[str, str], float]:
 
 
 @dataclass(frozen=True)
-class _Asking:
-    """One claim at the results; `model` is the one that it is about, `fixed_tasks` whether tasks vary."""
+class _Estimator:
+    """Estimates for one claim about `model`; with `fixed_tasks`, only trainings vary."""
 
     claims: Claims
     results: Results
@@ -162,26 +161,28 @@ class _Asking:
             parts = self.claims.parts(column)
             for part in parts:
                 weights[part][row] += weight / len(parts)
-        found = {part: {row: self._measured(row, part, iteration) for row in rows} for part, rows in weights.items()}
+        cells = {part: {row: self._measured(row, part, iteration) for row in rows} for part, rows in weights.items()}
         if not as_if:
-            self._fits(reason for part, rows in found.items() for m in rows.values() for reason in self._unfit(m, part))
-        seeds = sorted(_shared({r.seed for r in m.records} for of_part in found.values() for m in of_part.values()))
-        groups = [_weighted(found[part], weights[part], seeds) for part in found]
+            self._require(
+                reason for part, rows in cells.items() for m in rows.values() for reason in self._mismatches(m, part)
+            )
+        seeds = sorted(_shared({r.seed for r in m.records} for of_part in cells.values() for m in of_part.values()))
+        groups = [_weighted(cells[part], weights[part], seeds) for part in cells]
         return self._spread(groups)
 
-    def share(self, said: paper.Share, as_if: bool) -> stats.Spread:
-        """Per cent of a method's explorations that end so; raises `UserError`."""
-        own = self._explored(said.env, [said.method], as_if)
-        measure = exploration.is_outcome(said.outcome, said.threshold)
-        values = [(task, seed, 100.0 * value) for task, seed, value in exploration.points(own, measure)]
-        values_ts = stats.matrix(values, exploration.tasks(own), exploration.seeds(own))
+    def share(self, claim: paper.ShareClaim, as_if: bool) -> stats.Spread:
+        """Per cent of a method's explorations with this outcome; raises `UserError`."""
+        explorations = self._explored(claim.env, [claim.method], as_if)
+        measure = exploration.is_outcome(claim.outcome, claim.threshold)
+        values = [(task, seed, 100.0 * value) for task, seed, value in exploration.points(explorations, measure)]
+        values_ts = stats.matrix(values, exploration.tasks(explorations), exploration.seeds(explorations))
         return self._spread([values_ts])
 
-    def failures(self, said: paper.Failures, as_if: bool) -> stats.Spread:
-        """A quantity of Figure 2, better minus worse; raises `UserError`."""
-        own = self._explored(said.env, [said.better, said.than], as_if)
+    def failures(self, claim: paper.FailuresClaim, as_if: bool) -> stats.Spread:
+        """A quantity of Figure 2, `better` minus `than`; raises `UserError`."""
+        explorations = self._explored(claim.env, [claim.better, claim.than], as_if)
         return figure2.difference(
-            own, said.quantity, said.env, said.better, said.than, resamples=self.resamples, rng=self.rng
+            explorations, claim.quantity, claim.env, claim.better, claim.than, resamples=self.resamples, rng=self.rng
         )
 
     def _spread(self, groups: Sequence[stats.Matrix]) -> stats.Spread:
@@ -190,49 +191,48 @@ class _Asking:
     def _measured(self, row: str, column: str, iteration: int | None) -> Measurement:
         """The measurement of a cell after the last iteration, or after `iteration` (fewer, if the method has fewer)."""
         spec = self.claims.columns[column]
-        own = [m for m in self.results.measurements if (m.method, m.env, m.split) == (row, spec.env, spec.split)]
-        asked = [m for m in own if m.records and (iteration is None or m.iteration <= iteration)]
-        if not asked:
+        of_cell = [m for m in self.results.measurements if (m.method, m.env, m.split) == (row, spec.env, spec.split)]
+        evaluated = [m for m in of_cell if m.records and (iteration is None or m.iteration <= iteration)]
+        if not evaluated:
             raise UserError(f"`{row}` was not evaluated on {spec.label}.")
-        return max(asked, key=lambda m: m.iteration)
+        return max(evaluated, key=lambda m: m.iteration)
 
     def _explored(self, env: str, methods: Sequence[str], as_if: bool) -> list[Exploration]:
-        own = [exploration.of(self.results.explorations, method, env) for method in methods]
-        for method, explored in zip(methods, own, strict=True):
+        by_method = {method: exploration.of(self.results.explorations, method, env) for method in methods}
+        for method, explored in by_method.items():
             if not explored:
                 raise UserError(f"`{method}` did not explore {env}.")
             if not as_if:
-                episodes = [episode for one in explored for episode in one.episodes]
-                answered = {episode.environment for episode in episodes}
-                count, asked = len(exploration.tasks(explored)), self.claims.explored.get(env)
-                self._fits([*self._differences(explored[0], answered), *_fewer(count, asked, env)])
-        return [one for explored in own for one in explored]
+                names = {episode.environment for each in explored for episode in each.episodes}
+                count, expected = len(exploration.tasks(explored)), self.claims.explored.get(env)
+                self._require([*self._differences(explored[0], names), *_fewer(count, expected, env)])
+        return [each for explored in by_method.values() for each in explored]
 
-    def _unfit(self, measurement: Measurement, column: str) -> Iterator[str]:
+    def _mismatches(self, measurement: Measurement, column: str) -> Iterator[str]:
         yield from self._differences(measurement, environments([measurement]))
         count, spec = len({record.task_id for record in measurement.records}), self.claims.columns[column]
         yield from _fewer(count, spec.tasks, spec.label)
 
-    def _differences(self, one: Measurement | Exploration, answered: Iterable[str]) -> Iterator[str]:
-        if one.model != self.model:
-            yield f"model {one.model}, not {self.model}"
-        if one.protocol != self.claims.protocol:
-            yield f"protocol {one.protocol}, not {self.claims.protocol}"
-        if one.note:
-            yield one.note.rstrip(".")
-        elif any(MARK in name for name in answered):
-            yield f"{one.env} answered by an environment marked {MARK}"
+    def _differences(self, result: Measurement | Exploration, names: Iterable[str]) -> Iterator[str]:
+        if result.model != self.model:
+            yield f"model {result.model}, not {self.model}"
+        if result.protocol != self.claims.protocol:
+            yield f"protocol {result.protocol}, not {self.claims.protocol}"
+        if result.note:
+            yield result.note.rstrip(".")
+        elif any(MARK in name for name in names):
+            yield f"{result.env} ran in an environment marked {MARK}"
 
-    def _fits(self, reasons: Iterable[str]) -> None:
-        """Raise `UserError` with all reasons, each once, if there are any."""
-        given = list(dict.fromkeys(reasons))
-        if given:
-            raise UserError(f"not about the claim: {'; '.join(given)}.")
+    def _require(self, reasons: Iterable[str]) -> None:
+        """Raise `UserError` with all `reasons` against a test, each once, if there are any."""
+        unique = list(dict.fromkeys(reasons))
+        if unique:
+            raise UserError(f"not about the claim: {'; '.join(unique)}.")
 
 
-def _fewer(count: int, asked: int | None, where: str) -> Iterator[str]:
-    if asked is not None and count < asked:
-        yield f"{count} of the paper's {asked} instructions on {where}"
+def _fewer(count: int, expected: int | None, where: str) -> Iterator[str]:
+    if expected is not None and count < expected:
+        yield f"{count} of the paper's {expected} instructions on {where}"
 
 
 def _weighted(measured: Mapping[str, Measurement], weights: Mapping[str, float], seeds: Sequence[int]) -> stats.Matrix:

@@ -1,4 +1,4 @@
-"""What the paper printed and what it says of it: `configs/claims.yaml`, strictly typed."""
+"""The paper's numbers and statements: `configs/claims.yaml`, strictly typed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from coevolve.types import Protocol
 Threshold = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
-class Column(Strict):
-    """A column of the table and the evaluation it holds; without `env`, the mean of the other columns.
+class ClaimColumn(Strict):
+    """A column of the table and its evaluation; without `env`, the mean of the other columns.
 
-    `tasks`: instructions the paper evaluates on; results on fewer are not about its claims.
+    `tasks`: number of instructions in the paper's evaluation; results on fewer do not test its claims.
     """
 
     label: str
@@ -29,16 +29,16 @@ class Column(Strict):
     tasks: int | None = None
 
     @model_validator(mode="after")
-    def _both_or_none(self) -> Column:
+    def _both_or_none(self) -> ClaimColumn:
         if (self.env is None) != (self.split is None):
             raise ValueError("give `env` and `split`, or neither (the mean of the other columns)")
         return self
 
 
-class Row(Strict):
-    """A row of the table, where the paper prints it, and its cells by column key, average reward x 100.
+class ClaimRow(Strict):
+    """A row of the table: its place in the paper and its cells by column key, average reward x 100.
 
-    `model`: what it is about, where that is not the file's own model.
+    `model`: the evaluated model, if it is not the model of the file.
     """
 
     label: str
@@ -48,10 +48,10 @@ class Row(Strict):
 
 
 class Fact(Strict):
-    """Something to know about the paper's numbers, where it comes from, and the cells (row: columns) it concerns.
+    """A remark on the paper's numbers, its source, and the cells (row: columns) it concerns.
 
-    In `text`, `{row.column}` stands for a number of `rows`, `ablations` or `published`; `equal` names numbers that have
-    to be the same for the text to be true.
+    In `text`, `{row.column}` stands for a number of `rows`, `ablations` or `published`; `equal` has pairs of numbers
+    that must be equal for the text to be true.
     """
 
     text: str
@@ -60,8 +60,8 @@ class Fact(Strict):
     equal: dict[str, str] = Field(default_factory=dict)
 
 
-class Claim(Strict):
-    """One cell as the paper prints it: average reward x 100, and the place."""
+class CellClaim(Strict):
+    """One cell of the paper: average reward x 100, and its place in the paper."""
 
     row: str
     column: str
@@ -70,10 +70,10 @@ class Claim(Strict):
 
 
 class Statement(Strict):
-    """A sentence with a number or an order in it: what it says, and where. `model` as in a row.
+    """A sentence of the paper that states a number or an order, and its place; `model` as in a row.
 
-    `caution`: what to know about any verdict on it. `unverified`: read in a secondary source alone, so it is judged
-    apart and never counts as the paper's.
+    `caution`: a remark on every verdict on it. `unverified`: known from a secondary source only; judged and counted
+    separately from the paper's claims.
     """
 
     text: str
@@ -83,7 +83,7 @@ class Statement(Strict):
     unverified: bool = False
 
 
-class Ordering(Statement):
+class OrderingClaim(Statement):
     """`better` has the larger average reward in a column, after the last iteration or after `iteration`."""
 
     kind: Literal["ordering"]
@@ -93,8 +93,8 @@ class Ordering(Statement):
     iteration: int | None = None
 
 
-class Difference(Statement):
-    """`better` is `value` points above `than` in a column, give or take `tolerance`."""
+class DifferenceClaim(Statement):
+    """`better` is `value` points above `than` in a column, within `tolerance`."""
 
     kind: Literal["difference"]
     better: str
@@ -104,8 +104,8 @@ class Difference(Statement):
     tolerance: float = Field(gt=0.0)
 
 
-class LargestGain(Statement):
-    """`better` gains more on `than` in this column than in any of the `among` others."""
+class LargestGainClaim(Statement):
+    """The gain of `better` over `than` is larger in this column than in each column of `among`."""
 
     kind: Literal["largest_gain"]
     better: str
@@ -114,10 +114,11 @@ class LargestGain(Statement):
     among: list[str] = Field(min_length=1)
 
 
-class Share(Statement):
-    """`value` per cent, give or take `tolerance`, of a method's rollouts on an environment end in `outcome`.
+class ShareClaim(Statement):
+    """`value` per cent, within `tolerance`, of a method's rollouts in an environment end in `outcome`.
 
-    Success, hard negative (`threshold` <= r < 1) and failure (less) add up to 100; `extreme` is 0 or 1.
+    Success (r = 1), hard negative (`threshold` <= r < 1) and failure (r < `threshold`) add up to 100; `extreme` is
+    r = 0 or r = 1.
     """
 
     kind: Literal["share"]
@@ -129,8 +130,8 @@ class Share(Statement):
     threshold: Threshold
 
 
-class Failures(Statement):
-    """Figure 2: on instructions that the SFT policy fails, `better` has more failures than `than`, or better ones."""
+class FailuresClaim(Statement):
+    """Figure 2: where the SFT policy fails, `better` has more failures than `than`, or failures of higher reward."""
 
     kind: Literal["failures"]
     better: str
@@ -139,14 +140,16 @@ class Failures(Statement):
     quantity: Literal["number", "shared_reward"]
 
 
-AnyStatement = Annotated[Ordering | Difference | LargestGain | Share | Failures, Field(discriminator="kind")]
+AnyStatement = Annotated[
+    OrderingClaim | DifferenceClaim | LargestGainClaim | ShareClaim | FailuresClaim, Field(discriminator="kind")
+]
 
 
 class Claims(Strict):
-    """The paper's table, in its own order, and its statements by name.
+    """The paper's table, in its order, and its statements by name.
 
-    `model` and `protocol` are what they are about, `tolerance` is that of cells in points, `hard_negative` the
-    thresholds that shares are counted with (the paper's first), `explored` the paper's number of training instructions.
+    `model` and `protocol` are those of the paper's experiments, `tolerance` is that of cells in points, `hard_negative`
+    the reward thresholds for shares (the paper's first), `explored` the number of training instructions.
     """
 
     source: str
@@ -155,9 +158,9 @@ class Claims(Strict):
     tolerance: float = 0.0
     hard_negative: list[Threshold] = Field(default_factory=list)
     explored: dict[str, int] = Field(default_factory=dict)
-    columns: dict[str, Column]
-    rows: dict[str, Row]
-    ablations: dict[str, Row] = Field(default_factory=dict)
+    columns: dict[str, ClaimColumn]
+    rows: dict[str, ClaimRow]
+    ablations: dict[str, ClaimRow] = Field(default_factory=dict)
     published: dict[str, dict[str, float]] = Field(default_factory=dict)
     facts: list[Fact] = Field(max_length=26)  # one letter each
     statements: dict[str, AnyStatement] = Field(default_factory=dict)
@@ -168,50 +171,50 @@ class Claims(Strict):
         used += [concerned for fact in self.facts for concerned in fact.cells.items()]
         for row, _ in used:
             if row not in self.rows | self.ablations:
-                raise ValueError(f"`{row}` is no key of `rows`")
-        for name, columns in [*used, *((name, list(_columns(said))) for name, said in self.statements.items())]:
+                raise ValueError(f"`{row}` is not a key of `rows`")
+        statements = [(name, list(_columns(statement))) for name, statement in self.statements.items()]
+        for name, columns in [*used, *statements]:
             for column in columns:
                 if column not in self.columns:
-                    raise ValueError(f"`{name}`: `{column}` is no key of `columns`")
+                    raise ValueError(f"`{name}`: `{column}` is not a key of `columns`")
         return self
 
     @model_validator(mode="after")
     def _facts_from_numbers(self) -> Claims:
-        """The same with every fact's numbers in its text."""
+        """Insert the numbers into the texts of the facts."""
         for fact in self.facts:
-            for one, other in fact.equal.items():
-                if self._number(one) != self._number(other):
-                    raise ValueError(f"`{one}` and `{other}` differ, which `facts` says they do not")
+            for left, right in fact.equal.items():
+                if self._number(left) != self._number(right):
+                    raise ValueError(f"`{left}` and `{right}` differ, but `facts` requires them to be equal")
         texts = [re.sub(r"\{([\w.]+)\}", lambda name: f"{self._number(name[1]):.1f}", fact.text) for fact in self.facts]
         facts = [fact.model_copy(update={"text": text}) for fact, text in zip(self.facts, texts, strict=True)]
         return self.model_copy(update={"facts": facts})
 
-    def claims(self) -> list[Claim]:
+    def claims(self) -> list[CellClaim]:
         """All cells of the table, row by row."""
         return [claim for claim in self.cells() if claim.row in self.rows]
 
-    def cells(self) -> list[Claim]:
+    def cells(self) -> list[CellClaim]:
         """All cells, row by row, those of the ablations last."""
         return [
-            Claim(row=key, column=column, value=value, place=f"{row.place}, {self.columns[column].label}")
+            CellClaim(row=key, column=column, value=value, place=f"{row.place}, {self.columns[column].label}")
             for key, row in (self.rows | self.ablations).items()
             for column, value in row.cells.items()
         ]
 
     def value(self, row: str, column: str) -> float | None:
-        """What the paper prints in a cell, x 100; None where it has no such cell."""
+        """The paper's number in a cell, x 100; None without such a cell."""
         spec = (self.rows | self.ablations).get(row)
         return spec.cells.get(column) if spec else None
 
     def methods(self) -> set[str]:
-        """Every row and method that is claimed something of."""
-        sides = [
-            getattr(said, name, None) for said in self.statements.values() for name in ("better", "than", "method")
-        ]
+        """All rows and methods that have a claim."""
+        names = ("better", "than", "method")
+        sides = [getattr(statement, name, None) for statement in self.statements.values() for name in names]
         return {*self.rows, *self.ablations, *(side for side in sides if side)}
 
     def parts(self, column: str) -> list[str]:
-        """The columns that a column is the mean of: itself, or all with an evaluation of their own."""
+        """The columns that a column averages: itself, or all columns with an evaluation."""
         if self.columns[column].env is not None:
             return [column]
         return [key for key, other in self.columns.items() if other.env is not None]
@@ -220,20 +223,20 @@ class Claims(Strict):
         row, _, column = name.partition(".")
         number = self.published.get(row, {}).get(column, self.value(row, column))
         if number is None:
-            raise ValueError(f"`{name}` is no number of `rows`, `ablations` or `published`")
+            raise ValueError(f"`{name}` is not a number of `rows`, `ablations` or `published`")
         return number
 
 
 def _columns(statement: AnyStatement) -> Iterator[str]:
     match statement:
-        case Ordering() | Difference():
+        case OrderingClaim() | DifferenceClaim():
             yield statement.column
-        case LargestGain():
+        case LargestGainClaim():
             yield from (statement.column, *statement.among)
 
 
 def load(path: str | Path) -> Claims:
-    """The claims a YAML file holds; raises `UserError` naming file and key if it is absent, unreadable or ill-typed."""
+    """The claims in a YAML file; raises `UserError` with file and key if it is missing, unreadable or ill-typed."""
     path = Path(path)
     try:
         raw: Any = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""Appendix C and D: what ETO's agent and the failure agent did on the same instruction, chosen by rule.
+"""Appendix C and D: failures of ETO's agent and of the failure agent on the same instruction, selected by a rule.
 
-The rule: of the last iteration that both explored, the instructions on which both fail and their rewards differ most,
-whichever is higher; equal differences in the order of task ids. The lowest seed and the first rollout count.
+The rule: in the last iteration that both explored, the instructions on which both fail, by decreasing absolute
+difference of their rewards, then by task id. Only the lowest seed and the first rollouts are used.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from coevolve.types import Agent, Trajectory
 #: ETO's agent and the co-evolving method's failure agent.
 SIDES: tuple[tuple[str, Agent], ...] = (("eto", "target"), ("coevolve", "failure"))
 RULE = (
-    "Chosen by rule: on each environment, in the last iteration that both explored, the instructions that both fail "
-    "and on which ETO's agent and the failure agent differ most in reward, whichever is higher."
+    "Selected by a rule: in each environment, in the last iteration that both explored, the instructions on which both "
+    "fail and whose rewards differ most between ETO's agent and the failure agent, in either direction."
 )
-#: Longest observation shown, in characters.
-SHOWN = 160
+#: Maximum length of a displayed text, in characters.
+MAX_LENGTH = 160
 
 
 @dataclass(frozen=True)
 class Example:
-    """Two failures of one instruction: ETO's agent's and the failure agent's."""
+    """Failures of ETO's agent and of the failure agent on one instruction."""
 
     env: str
     iteration: int
@@ -34,39 +34,41 @@ class Example:
 
     @property
     def gap(self) -> float:
-        """Reward of the failure agent's minus ETO's, without the noise of binary fractions."""
+        """Reward of the failure agent minus that of ETO's agent, rounded against floating-point noise."""
         return round(self.failure.reward - self.eto.reward, 9)
 
 
 def examples(explorations: Sequence[Exploration], env: str, count: int) -> list[Example]:
-    """The `count` examples of an environment that the rule chooses, the largest difference first."""
+    """The `count` examples of an environment that the rule selects, the largest difference first."""
     sides = [of(explorations, method, env, agent) for method, agent in SIDES]
-    shared = set.intersection(*({(one.iteration, -one.seed) for one in side} for side in sides))
+    shared = set.intersection(*({(each.iteration, -each.seed) for each in side} for side in sides))
     if not shared:
         return []
     iteration, seed = max(shared)
     first, second = (_failures(side, iteration, -seed) for side in sides)
-    found = [
+    candidates = [
         Example(env, iteration, -seed, first[task], second[task])
         for task in sorted(first.keys() & second.keys())
         if first[task].reward != second[task].reward
     ]
-    return sorted(found, key=lambda example: -abs(example.gap))[:count]
+    return sorted(candidates, key=lambda example: -abs(example.gap))[:count]
 
 
-def markdown(chosen: Sequence[Example], labels: Mapping[str, str]) -> str:
+def markdown(selected: Sequence[Example], labels: Mapping[str, str]) -> str:
     """The examples side by side, turn by turn; `labels` name environments."""
     parts = [f"# Failures of the same instruction\n\n{RULE}\n"]
-    for example in chosen:
+    for example in selected:
         head = f"## {labels[example.env]}, {example.eto.task.task_id}"
         where = f"Iteration {example.iteration}, seed {example.seed}."
         parts.append(f"{head}\n\n{where}\n\n{_quoted(example.eto.prompt[-1].content)}\n\n{_turns(example)}")
-    return "\n".join(parts) if chosen else f"{parts[0]}\nNo instruction was failed by both with different rewards.\n"
+    if not selected:
+        parts.append("There is no instruction that both failed with different rewards.\n")
+    return "\n".join(parts)
 
 
 def _failures(side: Sequence[Exploration], iteration: int, seed: int) -> dict[str, Trajectory]:
     """Failures of the first rollouts by task."""
-    episodes = [e for one in side if (one.iteration, one.seed) == (iteration, seed) for e in one.episodes]
+    episodes = [e for each in side if (each.iteration, each.seed) == (iteration, seed) for e in each.episodes]
     return {e.task.task_id: e for e in episodes if e.is_failure and e.sample == 0}
 
 
@@ -77,21 +79,21 @@ def _turns(example: Example) -> str:
         for name, side in zip(("ETO", "failure agent"), sides, strict=True)
     ]
     turns = range(max(len(side.turns) for side in sides))
-    rows = [f"| {place + 1} | {' | '.join(_turn(side, place) for side in sides)} |" for place in turns]
+    rows = [f"| {turn + 1} | {' | '.join(_turn(side, turn) for side in sides)} |" for turn in turns]
     return "\n".join([f"| turn | {head[0]} | {head[1]} |", "|---|---|---|", *rows]) + "\n"
 
 
-def _turn(side: Trajectory, place: int) -> str:
-    if place >= len(side.turns):
+def _turn(side: Trajectory, index: int) -> str:
+    if index >= len(side.turns):
         return ""
-    turn = side.turns[place]
+    turn = side.turns[index]
     return f"**{_inline(turn.action or turn.text)}** {_inline(turn.observation)}"
 
 
 def _inline(text: str) -> str:
-    """Text that fits a cell of a table: one line, cut, with nothing that Markdown reads as its own."""
+    """Text for a cell of a table: on one line, truncated, with Markdown characters escaped."""
     line = " ".join(text.split())
-    cut = line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
+    cut = line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]}..."
     return cut.translate({ord(sign): f"\\{sign}" for sign in "\\|*_`[]<>"})
 
 

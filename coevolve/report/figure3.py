@@ -57,7 +57,7 @@ def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], repor
     return Curves(
         caption=f"Average reward per iteration with its {100 * report.confidence:g} % interval over "
         f"tasks and, where there are several, trainings; "
-        f"{begins}. The text of the paper prints no values for its Figure 3, so none are drawn beside ours. "
+        f"{begins}. The text of the paper prints no values for its Figure 3, so none are drawn. "
         f"{setting.sentence()}",
         **vars(setting),
         labels={method: label for method, label in labels.items() if any(p.method == method for p in points)},
@@ -66,7 +66,7 @@ def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], repor
 
 
 def draw(data: Curves) -> Figure:
-    """The figure: a panel per environment and split; methods stand a little beside each other."""
+    """The figure: a panel per environment and split; the methods' points are slightly shifted horizontally."""
     panels = list(dict.fromkeys((point.env, point.split) for point in data.points))
     figure = Figure(figsize=(4.0 * len(panels), 3.2), dpi=150, layout="constrained")
     row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
@@ -81,7 +81,7 @@ def png(data: Curves) -> bytes:
     """The figure as a PNG image; equal data give equal bytes."""
     buffer = io.BytesIO()
     with mpl.rc_context(mpl.rcParamsDefault):
-        # Left to itself, the file names the version of matplotlib.
+        # By default, the file contains the version of matplotlib.
         FigureCanvasAgg(draw(data)).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()
 
@@ -97,8 +97,8 @@ def _point(m: Measurement, report: ReportConfig, seed: int) -> Point:
 
 
 def _check_unique(points: Sequence[Point]) -> None:
-    places = Counter((p.method, p.env, p.split, p.iteration) for p in points)
-    for (method, env, split, iteration), times in places.items():
+    counts = Counter((p.method, p.env, p.split, p.iteration) for p in points)
+    for (method, env, split, iteration), times in counts.items():
         if times > 1:
             raise UserError(f"{method} on {env} {split}, iteration {iteration}, was given {times} times; give it once.")
 
@@ -106,9 +106,9 @@ def _check_unique(points: Sequence[Point]) -> None:
 def _draw_panel(axes: Axes, points: Sequence[Point], labels: Mapping[str, str]) -> None:
     start = [point for point in points if point.method == START]
     for colour, method in enumerate(labels):
-        own = [point for point in points if point.method == method]
-        curve = own if method == START or not own else [*start, *own]
-        # Side by side, or the intervals hide each other.
+        of_method = [point for point in points if point.method == method]
+        curve = of_method if method == START or not of_method else [*start, *of_method]
+        # Shifted horizontally, so that intervals do not overlap.
         iterations = [point.iteration + 0.05 * colour for point in curve]
         axes.plot(iterations, [100 * p.estimate.mean for p in curve], "o-", color=f"C{colour}", label=labels[method])
         lows, highs = ([100 * getattr(p.estimate, end) for p in curve] for end in ("low", "high"))

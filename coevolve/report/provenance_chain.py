@@ -1,4 +1,4 @@
-"""The way back from a file: the results it was made from, each with its provenance, every file checked on the way."""
+"""All results that a file was made from, with their provenance; the hash of every file on the way is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "provenance.json"
 
 
 class Input(Record):
-    """A file that a result was made from; `made_by` is the folder of the result it belongs to, None for outside."""
+    """An input file of a result; `made_by` is the folder of the result that made it, None for external files."""
 
     path: str
     sha256: str
@@ -24,7 +24,7 @@ class Input(Record):
 
 
 class Result(Record):
-    """A folder that one execution of a stage left, what it says of itself, and what it was made from."""
+    """The output folder of one job, its provenance and its inputs."""
 
     folder: str
     provenance: Provenance
@@ -32,7 +32,7 @@ class Result(Record):
 
 
 class Chain(Record):
-    """Results, consumers before producers, each once; one sentence for every file that is not what it was."""
+    """Results, each once, consumers before producers; `broken` has a sentence for every file that has changed."""
 
     results: tuple[Result, ...]
     files: int
@@ -44,35 +44,35 @@ class Chain(Record):
 
 
 def read(folder: str) -> Provenance:
-    """Who made the result in `folder`; raises `UserError` if it does not say."""
+    """The provenance of the result in `folder`; raises `UserError` if it is missing or invalid."""
     path = Path(folder, NAME)
     try:
         return Provenance.from_json(path.read_bytes())
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run the stage that makes it.") from None
     except ValidationError:
-        raise UserError(f"{path}: no provenance of this version of the kit; rerun its stage.") from None
+        raise UserError(f"{path}: not a provenance of this version of the kit; rerun its stage.") from None
 
 
 def walk(folder: str, read_files: Iterable[str]) -> Chain:
-    """Everything that `read_files`, inputs of the result in `folder`, were made from; each file is hashed once.
+    """All results that `read_files`, inputs of the result in `folder`, were made from; each file is hashed once.
 
-    Paths are relative to where the suite was run. Raises `UserError` if `folder` has no provenance.
+    Paths are relative to the working directory of the run. Raises `UserError` if `folder` has no provenance.
     """
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     files = _Files()
-    start, asked = read(folder), set(read_files)
-    files.check_inputs(folder, {path: sha for path, sha in start.inputs.items() if path in asked})
-    waiting = [Path(path).parent.as_posix() for path in sorted(asked, reverse=True)]
+    start, selected = read(folder), set(read_files)
+    files.check_inputs(folder, {path: sha for path, sha in start.inputs.items() if path in selected})
+    waiting = [Path(path).parent.as_posix() for path in sorted(selected, reverse=True)]
     while waiting:
-        one = waiting.pop()
-        if one in found or not Path(one, NAME).exists():
+        current = waiting.pop()
+        if current in results or not Path(current, NAME).exists():
             continue
-        found[one] = _result(one)
-        files.check_outputs(one, found[one].provenance)
-        files.check_inputs(one, found[one].provenance.inputs)
-        waiting += [each.made_by for each in reversed(found[one].inputs) if each.made_by]
-    return Chain(results=tuple(found.values()), files=len(files.now), broken=tuple(files.sentences()))
+        results[current] = _result(current)
+        files.check_outputs(current, results[current].provenance)
+        files.check_inputs(current, results[current].provenance.inputs)
+        waiting += [each.made_by for each in reversed(results[current].inputs) if each.made_by]
+    return Chain(results=tuple(results.values()), files=len(files.now), broken=tuple(files.sentences()))
 
 
 def _result(folder: str) -> Result:
@@ -89,23 +89,23 @@ def _maker(path: str) -> str | None:
 
 @dataclass
 class _Files:
-    """Files as they are, against what their makers wrote and their readers read."""
+    """Hashes of files now, compared with those in the provenance of their producers and consumers."""
 
     now: dict[str, str | None] = field(default_factory=dict)
     wrong: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
     def check_outputs(self, folder: str, provenance: Provenance) -> None:
-        """Compare what a result's stage wrote."""
+        """Compare the outputs of a result."""
         for name, sha256 in provenance.outputs.items():
             self._compare(f"{folder}/{name}", sha256, f"`{provenance.stage}` wrote")
 
     def check_inputs(self, folder: str, inputs: dict[str, str]) -> None:
-        """Compare what a result was made from."""
+        """Compare the inputs of a result."""
         for path, sha256 in inputs.items():
             self._compare(path, sha256, f"{folder} was made from")
 
     def sentences(self) -> Iterator[str]:
-        """One sentence for every file that differs, however many read it."""
+        """One sentence for every file that differs."""
         for path, differences in self.wrong.items():
             now = self.now[path]
             claims = " and ".join(f"what {claim} (sha256 {sha256[:12]})" for sha256, claim in differences)

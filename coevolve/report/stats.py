@@ -229,17 +229,17 @@ def difference(
     return as_estimate(spread([values_ts], resamples=resamples, rng=rng), used, confidence, seeds)
 
 
-def as_estimate(found: Spread, n: int, confidence: float, seeds: Sequence[int]) -> Estimate:
+def as_estimate(spread: Spread, n: int, confidence: float, seeds: Sequence[int]) -> Estimate:
     """A spread as it is printed: the mean, its interval and the mean of each of `seeds`; `n` values went into it."""
-    low, high = found.interval(confidence)
+    low, high = spread.interval(confidence)
     return Estimate(
-        mean=found.mean,
+        mean=spread.mean,
         low=low,
         high=high,
         n=n,
-        n_tasks=found.n_tasks,
+        n_tasks=spread.n_tasks,
         n_seeds=len(seeds),
-        seed_means={seed: mean for seed, mean in zip(seeds, found.seed_means, strict=True) if not math.isnan(mean)},
+        seed_means={seed: mean for seed, mean in zip(seeds, spread.seed_means, strict=True) if not math.isnan(mean)},
     )
 
 

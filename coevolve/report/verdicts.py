@@ -24,7 +24,7 @@ from tabulate import tabulate
 
 from coevolve.config.sections import ReportConfig
 from coevolve.report import stats
-from coevolve.report.claim_tests import Question, Results, questions
+from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims
 from coevolve.report.table import Footnote, Table
 from coevolve.storage import files
@@ -66,7 +66,7 @@ class Verdict(Record):
 def verify(claims: Claims, results: Results, report: ReportConfig, as_if: bool = False) -> list[Verdict]:
     """A verdict on every claim; `as_if` judges orders on results of another setting, too."""
     draws = resamples(report.bootstrap, claims)
-    return judge(questions(claims, results, resamples=draws, seed=0, as_if=as_if), report.confidence)
+    return judge(prepare(claims, results, resamples=draws, seed=0, as_if=as_if), report.confidence)
 
 
 def resamples(least: int, claims: Claims) -> int:
@@ -86,7 +86,7 @@ def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False) -> dict[s
     return {outcome: sum(verdict.verdict == outcome for verdict in verdicts) for outcome in OUTCOMES}
 
 
-def judge(questions: Sequence[Question], confidence: float) -> list[Verdict]:
+def judge(questions: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
     """A verdict on every question, at the level 1 - `confidence` over all that are the paper's, and over the others."""
     families = {apart: [q for q in questions if _decidable(q) and q.unverified == apart] for apart in (False, True)}
     adjusted = {
@@ -102,7 +102,7 @@ def judge(questions: Sequence[Question], confidence: float) -> list[Verdict]:
     ]
 
 
-def tails(question: Question) -> tuple[float, float]:
+def tails(question: ClaimTest) -> tuple[float, float]:
     """Two-sided p-values of "the claim is true" and of "it is false"; all its numbers have to lie inside, one outside.
 
     The smaller is that of the side the draws are on.
@@ -113,7 +113,7 @@ def tails(question: Question) -> tuple[float, float]:
     return min(1.0, 2.0 * max(inside)), min(1.0, 2.0 * len(outside) * min(outside))
 
 
-def _decidable(question: Question) -> bool:
+def _decidable(question: ClaimTest) -> bool:
     return bool(question.spreads) and all(spread.n_seeds >= stats.MIN_SEEDS for spread in question.spreads)
 
 
@@ -164,7 +164,7 @@ def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
     return table.model_copy(update={"footnotes": (*table.footnotes, *notes)})
 
 
-def _not_run(question: Question) -> Verdict:
+def _not_run(question: ClaimTest) -> Verdict:
     return Verdict(
         claim=question.claim,
         kind=question.kind,
@@ -177,11 +177,11 @@ def _not_run(question: Question) -> Verdict:
     )
 
 
-def _cell(question: Question) -> dict[str, str]:
+def _cell(question: ClaimTest) -> dict[str, str]:
     return dict(zip(("row", "column"), question.cell or (), strict=False))
 
 
-def _verdict(question: Question, p: float, level: float, claims: int, confidence: float) -> Verdict:
+def _verdict(question: ClaimTest, p: float, level: float, claims: int, confidence: float) -> Verdict:
     inside, outside = tails(question)
     decided: Outcome = "reproduced" if inside < outside else "contradicted"
     outcome: Outcome = decided if p <= level and _decidable(question) else "underpowered"
@@ -220,19 +220,19 @@ def _caveat(shown: stats.Spread, outcome: Outcome, needed: int | None) -> str:
     return f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
 
 
-def _seeds_needed(question: Question, level: float) -> int | None:
+def _seeds_needed(question: ClaimTest, level: float) -> int | None:
     """Seeds that would show on which side of its range every number lies; None if one of them would never show."""
     needed = [s.seeds_needed(abs(_room(s.mean, question)), level, POWER) for s in question.spreads]
     counts = [count for count in needed if count is not None]
     return max(counts) if len(counts) == len(needed) else None
 
 
-def _room(value: float, question: Question) -> float:
+def _room(value: float, question: ClaimTest) -> float:
     """How far a value lies inside the range; negative outside."""
     return min(value - question.low, question.high - value)
 
 
-def _range(question: Question) -> str:
+def _range(question: ClaimTest) -> str:
     if math.isinf(question.low):
         return f"{_number(question.high)} at most"
     if math.isinf(question.high):

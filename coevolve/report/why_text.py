@@ -1,4 +1,4 @@
-"""The answer to `why` as text for a terminal."""
+"""The result of `coevolve why` as text for a terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from coevolve.report.provenance_chain import Chain, Result
 from coevolve.report.why import Answer, Evidence
 from coevolve.types import PolicyRef, Provenance
 
-#: Records that are shown of each file; `--json` has them all.
+#: Number of records shown of each file; `--json` has them all.
 SHOWN = 3
 
 
 def text(answer: Answer, home: str) -> str:
-    """The cell, its records, what they were made from as a tree, and what does not fit together.
+    """The cell, its records, the tree of results they were made from, and inconsistencies.
 
-    `home` is the folder of the suite's results; the tree leaves it out.
+    `home` is the folder of the suite's results; paths in the tree are relative to it.
     """
     head = [answer.printed.name, *(f"  {name:9} {value}" for name, value in _head(answer, home)), ""]
     records = [line for evidence in answer.evidence for line in _records(evidence)]
@@ -47,7 +47,7 @@ def _head(answer: Answer, home: str) -> Iterator[tuple[str, str]]:
 
 
 def _makers(chain: Chain) -> list[str]:
-    """Commit, container and versions of the results; the commonest first, with their number if they differ."""
+    """Commit, container and versions of the results, the most frequent first, with counts if they differ."""
     counts = Counter(_maker(result.provenance) for result in chain.results)
     return [f"{maker} ({count} results)" if len(counts) > 1 else maker for maker, count in counts.most_common()]
 
@@ -76,9 +76,9 @@ def _tree(answer: Answer, home: str) -> Iterator[str]:
 
 
 def _branch(chain: Chain, folder: str, home: str, margins: tuple[str, str], seen: set[str]) -> Iterator[str]:
-    """A result's line, and below it what it was made from; what was shown before is named only.
+    """A result's line and the tree of its inputs; a result that was shown before is not expanded.
 
-    `margins` stand before its own line and before those below it.
+    `margins` are the prefixes of the result's line and of the lines below it.
     """
     first, rest = margins
     if folder in seen:
@@ -98,18 +98,18 @@ def _branch(chain: Chain, folder: str, home: str, margins: tuple[str, str], seen
 
 
 def _short(path: str, home: str) -> str:
-    """A path without the suite's folder; one elsewhere begins with a dot."""
+    """A path relative to the suite's folder; a path outside it starts with a dot."""
     return path.removeprefix(f"{home}/") if path.startswith(f"{home}/") else f"./{path}"
 
 
 def _line(result: Result) -> str:
-    own = result.provenance
-    parts = [own.stage, *_contents(result), f"code {own.code_digest[:8]}", f"config {own.config_digest[:8]}"]
-    return ", ".join(parts)
+    made = result.provenance
+    digests = f"code {made.code_digest[:8]}", f"config {made.config_digest[:8]}"
+    return ", ".join([made.stage, *_contents(result), *digests])
 
 
 def _contents(result: Result) -> Iterator[str]:
-    """What is in a result, as far as it says so itself."""
+    """A result's policy hash, pair counts or mean reward."""
     notes, policy = result.provenance.notes, Path(result.folder, "policy.json")
     if policy.exists():
         yield f"policy {PolicyRef.from_json(policy.read_bytes()).sha256[:12]}"

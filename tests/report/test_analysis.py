@@ -186,7 +186,7 @@ def test_examples_are_shown_side_by_side_and_escaped():
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert r"**look \| \<b\>**" in rows[1] and "ETO: reward 0.20, 2 turns" in rows[0] and "..." in rows[1]
     assert rows[2].endswith("|  |")
-    assert "No instruction was failed by both" in examples.markdown([], {})
+    assert "There is no instruction that both failed" in examples.markdown([], {})
 
 
 def experts(env):

@@ -53,32 +53,36 @@ def test_cells_are_those_of_the_reading_of_the_paper():
 def test_every_difference_that_is_stated_is_that_of_its_cells():
     """The text says "on par" of -2.1 points."""
     table = claims.load(FILE)
-    stated = {name: said for name, said in table.statements.items() if isinstance(said, claims.Difference)}
-    for name, said in stated.items():
+    stated = {
+        name: statement for name, statement in table.statements.items() if isinstance(statement, claims.DifferenceClaim)
+    }
+    for name, statement in stated.items():
         if name != "intercode_sql_on_par":
-            cells = [table.value(method, said.column) for method in (said.better, said.than)]
-            assert cells[0] - cells[1] == pytest.approx(said.value, abs=1e-9)
+            cells = [table.value(method, statement.column) for method in (statement.better, statement.than)]
+            assert cells[0] - cells[1] == pytest.approx(statement.value, abs=1e-9)
     assert len(stated) == 7
 
 
 def test_every_order_that_is_stated_is_that_of_its_cells():
     table = claims.load(FILE)
-    for said in table.statements.values():
-        if isinstance(said, claims.Ordering) and said.than != "in_context":
-            assert table.value(said.better, said.column) > table.value(said.than, said.column)
+    for statement in table.statements.values():
+        if isinstance(statement, claims.OrderingClaim) and statement.than != "in_context":
+            assert table.value(statement.better, statement.column) > table.value(statement.than, statement.column)
 
 
 def test_statements_name_their_place_and_methods_of_the_kit():
     table = claims.load(FILE)
     recipes = load_suite(ROOT / "configs" / "smoke.yaml").recipes
     known = set(recipes) | set(table.rows)
-    for said in table.statements.values():
-        assert said.place and said.text
-        assert {getattr(said, name) for name in ("better", "than", "method") if hasattr(said, name)} <= known
+    for statement in table.statements.values():
+        assert statement.place and statement.text
+        assert {getattr(statement, name) for name in ("better", "than", "method") if hasattr(statement, name)} <= known
 
 
 def test_shares_of_a_method_add_up_to_a_hundred():
-    shares = [said for said in claims.load(FILE).statements.values() if isinstance(said, claims.Share)]
+    shares = [
+        statement for statement in claims.load(FILE).statements.values() if isinstance(statement, claims.ShareClaim)
+    ]
     for method in ("eto", "coevolve"):
         own = [s.value for s in shares if (s.method, s.env) == (method, "webshop")]
         assert len(own) == 3 and sum(own) == pytest.approx(100.0)
@@ -95,14 +99,14 @@ def test_facts_print_the_numbers_they_are_about():
     ("change", "message"),
     [
         (lambda raw: raw["rows"]["eto"]["cells"].update(webshop="high"), r"rows\.eto\.cells\.webshop"),
-        (lambda raw: raw["rows"]["eto"]["cells"].update(alfworld=1.0), "`alfworld` is no key of `columns`"),
+        (lambda raw: raw["rows"]["eto"]["cells"].update(alfworld=1.0), "`alfworld` is not a key of `columns`"),
         (lambda raw: raw["rows"]["eto"].update(note="?"), r"rows\.eto\.note"),
-        (lambda raw: raw["facts"][0]["cells"].update(gpt5=["mean"]), "`gpt5` is no key of `rows`"),
+        (lambda raw: raw["facts"][0]["cells"].update(gpt5=["mean"]), "`gpt5` is not a key of `rows`"),
         (lambda raw: raw["columns"]["mean"].update(env="x"), r"columns\.mean.*give `env` and `split`, or neither"),
         (lambda raw: raw.pop("source"), "source"),
         (lambda raw: raw["rows"]["gpt4"]["cells"].update(sciworld_seen=43.0), "gpt4.sciworld_seen.*differ"),
-        (lambda raw: raw["facts"][0].update(text="{gpt4.alfworld}"), "`gpt4.alfworld` is no number"),
-        (lambda raw: raw["statements"]["webshop_gain"].update(column="shop"), "`webshop_gain`: `shop` is no key"),
+        (lambda raw: raw["facts"][0].update(text="{gpt4.alfworld}"), "`gpt4.alfworld` is not a number"),
+        (lambda raw: raw["statements"]["webshop_gain"].update(column="shop"), "`webshop_gain`: `shop` is not a key"),
         (lambda raw: raw["statements"]["webshop_gain"].update(kind="guess"), r"statements\.webshop_gain"),
     ],
 )

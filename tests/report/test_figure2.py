@@ -7,7 +7,7 @@ from report.explored import explored
 
 from coevolve.errors import UserError
 from coevolve.report import figure2
-from coevolve.report.figure2 import Failures, data, difference, failed_by_sft, mean_failure, number, png, svg
+from coevolve.report.figure2 import FailureFigure, data, difference, failed_by_sft, mean_failure, number, png, svg
 
 #: SFT solves `d`; the failure agent, alone, makes a better failure of `a` and solves `c`.
 ETO = {"a": 0.2, "b": 0.4, "c": 0.0, "d": 1.0}
@@ -75,7 +75,7 @@ def test_panels_hold_bars_differences_and_what_is_to_be_said(labels, report):
 
 def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report):
     figure = data(explorations(), labels, "", report, 0)
-    again = Failures.from_json(figure.to_json())
+    again = FailureFigure.from_json(figure.to_json())
     assert again == figure and png(again) == png(figure) and svg(again) == svg(figure)
     assert b"Software" not in png(figure) and b"<dc:date>" not in svg(figure) and svg(figure).count(b"<svg") == 1
     pixels = matplotlib.image.imread(io.BytesIO(png(figure)))

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import t as student
 
 from coevolve.report import stats, verdicts
-from coevolve.report.claim_tests import Question
+from coevolve.report.claim_tests import ClaimTest
 
 #: Standard deviations in points of tasks, of trainings, and of what is left of both: each dominates once.
 WORLDS = {
@@ -27,7 +27,7 @@ def values(rng, mean, tasks, seeds, world):
 
 def outcome(values_ts, low, high, rng, *, sized):
     found = stats.spread([values_ts], resamples=1000, rng=rng, fixed_tasks=sized)
-    question = Question("it", "ordering", "section 5", "it says", low, high, (found,), sized=sized)
+    question = ClaimTest("it", "ordering", "section 5", "it says", low, high, (found,), sized=sized)
     return verdicts.judge([question], 0.95)[0].verdict
 
 

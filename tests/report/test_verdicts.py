@@ -10,7 +10,7 @@ from report.explored import explored
 from coevolve.config.suite import load_suite
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
-from coevolve.report.claim_tests import Question, Results, questions
+from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims
 from coevolve.report.table import Footnote, markdown
 from coevolve.report.table1 import reward_table
@@ -46,13 +46,13 @@ def small(**statements):
 
 def asked(claims, measurements=(), explorations=(), as_if=False):
     results = Results(tuple(measurements), tuple(explorations))
-    return {q.claim: q for q in questions(claims, results, resamples=500, seed=0, as_if=as_if)}
+    return {q.claim: q for q in prepare(claims, results, resamples=500, seed=0, as_if=as_if)}
 
 
 def question(values_ts, low=0.0, high=math.inf, claim="it", resamples=3000, rng=None):
     rng = rng or np.random.default_rng(0)
     found = stats.spread([np.array(values_ts)], resamples=resamples, rng=rng)
-    return Question(claim, "ordering", "section 5", "it says", low, high, (found,))
+    return ClaimTest(claim, "ordering", "section 5", "it says", low, high, (found,))
 
 
 def outcome(*arguments, **options):
@@ -158,7 +158,7 @@ def test_all_numbers_of_a_claim_have_to_agree_and_one_contradicts_it():
     )
 
     def judged(*spreads):
-        return verdicts.judge([Question("it", "largest_gain", "", "", 0.0, math.inf, spreads)], 0.95)[0].verdict
+        return verdicts.judge([ClaimTest("it", "largest_gain", "", "", 0.0, math.inf, spreads)], 0.95)[0].verdict
 
     assert judged(good, good) == "reproduced"
     assert judged(good, unclear) == "underpowered"
@@ -248,7 +248,7 @@ def test_the_largest_gain_compares_gains(measure):
     [
         ({"model": "Qwen3-4B"}, "model Qwen3-4B, not tiny"),
         ({"protocol": "paper"}, "protocol paper, not fixed"),
-        ({"environment": "MariaDB, non-comparable"}, "sciworld answered by an environment marked non-comparable"),
+        ({"environment": "MariaDB, non-comparable"}, "sciworld ran in an environment marked non-comparable"),
         ({"drop": True}, "2 of the paper's 3 instructions on Seen"),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_claim_is_judged_only_by_what_it_is_about(measure, changed, reason):
     for question_ in asked(claims, [sft, ours]).values():
         assert question_.missing == f"not about the claim: {reason}."
     anyway = asked(claims, [sft, ours], as_if=True)
-    assert anyway["order"].spreads and "as if: only the orders" in anyway["sft_seen"].missing
+    assert anyway["order"].spreads and "as if: only the paper" in anyway["sft_seen"].missing
 
 
 def test_a_claim_about_another_model_is_not_judged_by_this_one(measure):

@@ -1,7 +1,7 @@
-"""Writes the site: a short index that is loaded at once, and the episodes in pieces that are loaded when asked for.
+"""Write the site: a short index that is loaded at once, and the episodes in chunks that are loaded on demand.
 
-A browser that opened a page from a folder may load scripts and nothing else, so all data are scripts that hand their
-content to `receive` (site/view.js).
+A browser that opens a page from a folder may load scripts only, so all data are scripts that pass their content to
+`receive` (site/view.js).
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ from typing import Any, TextIO, TypeVar
 from pydantic import ValidationError
 
 from coevolve.errors import UserError
-from coevolve.report.view.place import Place, places
+from coevolve.report.view.origin import FileOrigin, record_files
 from coevolve.storage import files
 from coevolve.types import Message, PreferencePair, Record, Trajectory
 
 R = TypeVar("R", bound=Record)
 
 SITE = Path(__file__).parent / "site"
-#: A piece ends with the episode that fills it; small enough to parse between two key strokes.
-PIECE_BYTES = 250_000
-#: Characters of a task's text that the index carries.
+#: A chunk ends with the episode that exceeds this size; small enough to parse without a noticeable delay.
+CHUNK_BYTES = 250_000
+#: Characters of a task's text in the index.
 ABOUT = 200
 SHARED = {"base": "SFT, shared", "experts": "Experts"}
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a site shows."""
+class SiteSize:
+    """Numbers of episodes and pairs of a site."""
 
     episodes: int
     pairs: int
 
 
-def build(home: Path, out: Path, title: str, labels: Mapping[str, str]) -> Shown:
-    """Write the site of the results under `home` to the folder `out`, replaced whole; `labels` name the methods.
+def build(home: Path, out: Path, title: str, labels: Mapping[str, str]) -> SiteSize:
+    """Write the site of the results under `home` to the folder `out`, replacing it; `labels` name the methods.
 
-    Episodes are read and written one by one. Raises `UserError` where there is nothing to show, where a file is
-    damaged, and where `out` holds something else.
+    Episodes are read and written one by one. Raises `UserError` if there are no episodes, if a file is damaged, and if
+    `out` is not a site.
     """
-    episodes, pairs = places(home)
+    episodes, pairs = record_files(home)
     if not episodes:
         raise UserError(f"{home}: no episodes.jsonl under it; run the suite (or a rollout of it) first.")
     if out.exists() and not (out / "data" / "index.js").exists():
-        raise UserError(f"{out}: exists and is no view; give another --out or remove it.")
+        raise UserError(f"{out}: exists and is not a view; give another --out or remove it.")
     with files.directory(out) as folder:
         shutil.copytree(SITE, folder, dirs_exist_ok=True)
         (folder / "data" / "episodes").mkdir(parents=True)
         with (folder / "data" / "index.js").open("w", encoding="ascii") as index:
             _send(index, "start", {"title": title, "labels": {**SHARED, **labels}})
-            shown = Shown(_write_episodes(episodes, folder, index), _write_pairs(pairs, index))
-    return shown
+            size = SiteSize(_write_episodes(episodes, folder, index), _write_pairs(pairs, index))
+    return size
 
 
 def stream(path: Path, kind: type[R]) -> Iterator[R]:
-    """The records of a JSONL file, one at a time; raises `UserError` naming file and line if one is no `kind`."""
+    """The records of a JSONL file, one at a time; raises `UserError` with file and line if one is not a `kind`."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -72,34 +72,34 @@ def stream(path: Path, kind: type[R]) -> Iterator[R]:
 
 
 def first_difference(pair: PreferencePair) -> int:
-    """Number, from 1, of the first turn in which what was said or what was answered differs; 0 if none does."""
+    """Number, from 1, of the first turn in which action or observation differs; 0 if none does."""
     messages = itertools.zip_longest(pair.chosen, pair.rejected)
-    return next((place // 2 + 1 for place, (left, right) in enumerate(messages) if left != right), 0)
+    return next((index // 2 + 1 for index, (left, right) in enumerate(messages) if left != right), 0)
 
 
 def _write_episodes(paths: list[Path], folder: Path, index: TextIO) -> int:
-    """Send each file's place, then one row an episode: where its text lies, and what one filters by."""
-    pieces, tasks = _Pieces(folder / "data" / "episodes"), _Numbers()
+    """Send each file's origin, then one row per episode: the chunk with its text, and the fields to filter by."""
+    chunks, tasks = _Chunks(folder / "data" / "episodes"), _Numbers()
     count = 0
     for path in paths:
-        _send(index, "source", Place.of(path).model_dump())
+        _send(index, "source", FileOrigin.of(path).model_dump())
         for trajectory in stream(path, Trajectory):
             task = trajectory.task
             number, new = tasks.number((task.task_id, task.split))
             if new:
                 _send(index, "task", [task.task_id, task.split, task.kind, _about(trajectory.prompt)])
-            where = pieces.add(trajectory)
+            where = chunks.add(trajectory)
             turns, stop = len(trajectory.turns), trajectory.stop.value
             _send(index, "row", [trajectory.digest(), number, trajectory.agent, trajectory.reward, stop, turns, *where])
             count += 1
-    pieces.close()
+    chunks.close()
     return count
 
 
 def _write_pairs(paths: list[Path], index: TextIO) -> int:
     count = 0
     for path in paths:
-        _send(index, "source", Place.of(path).model_dump())
+        _send(index, "source", FileOrigin.of(path).model_dump())
         for pair in stream(path, PreferencePair):
             sides = [pair.chosen_id, pair.rejected_id, pair.chosen_reward, pair.rejected_reward]
             turns = [(len(side) + 1) // 2 for side in (pair.chosen, pair.rejected)]
@@ -109,7 +109,7 @@ def _write_pairs(paths: list[Path], index: TextIO) -> int:
     return count
 
 
-class _Pieces:
+class _Chunks:
     """Episodes in numbered files; a file is written when it is full."""
 
     def __init__(self, folder: Path) -> None:
@@ -119,8 +119,8 @@ class _Pieces:
         self._bytes = 0
 
     def add(self, trajectory: Trajectory) -> tuple[int, int]:
-        """The number of the file an episode goes to, and its place there."""
-        if self._bytes > PIECE_BYTES:
+        """The number of the episode's file, and its index in it."""
+        if self._bytes > CHUNK_BYTES:
             self.close()
             self.number += 1
         episode = _script_json(trajectory.model_dump(mode="json", exclude={"turns": {"__all__": {"token_ids"}}}))
@@ -129,7 +129,7 @@ class _Pieces:
         return self.number, len(self._episodes) - 1
 
     def close(self) -> None:
-        """Write the file that is being filled."""
+        """Write the current file."""
         episodes = ",\n".join(self._episodes)
         script = f"receive.episodes({self.number}, [\n{episodes}\n]);\n"
         (self.folder / f"{self.number}.js").write_text(script, encoding="ascii")
@@ -138,18 +138,18 @@ class _Pieces:
 
 @dataclass
 class _Numbers:
-    """Numbers from 0 for things in the order of their first mention."""
+    """Numbers keys from 0, in order of first occurrence."""
 
     known: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def number(self, key: tuple[str, ...]) -> tuple[int, bool]:
-        """The number of a thing, and whether it was mentioned for the first time."""
+        """The number of a key, and whether it is new."""
         new = key not in self.known
         return self.known.setdefault(key, len(self.known)), new
 
 
 def _about(prompt: tuple[Message, ...]) -> str:
-    """The beginning of what an episode's first action answers, on one line."""
+    """The beginning of the last message of the prompt, on one line."""
     return " ".join(prompt[-1].content.split())[:ABOUT] if prompt else ""
 
 
@@ -158,5 +158,5 @@ def _send(file: TextIO, name: str, value: Any) -> None:
 
 
 def _script_json(value: Any) -> str:
-    """JSON that is also a script, whatever the encoding it is read in."""
+    """JSON in ASCII, which is a valid script in every encoding."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)

@@ -38,13 +38,13 @@ def page(site):
 @pytest.fixture(scope="module")
 def episodes(home):
     """Every episode with its place."""
-    files, _ = view.places(home)
-    return [(view.Place.of(path), each) for path in files for each in jsonl.read(path, Trajectory)]
+    files, _ = view.record_files(home)
+    return [(view.FileOrigin.of(path), each) for path in files for each in jsonl.read(path, Trajectory)]
 
 
 @pytest.fixture(scope="module")
 def pairs(home):
-    _, files = view.places(home)
+    _, files = view.record_files(home)
     return [each for path in files for each in jsonl.read(path, PreferencePair)]
 
 
@@ -198,7 +198,7 @@ def test_it_is_made_again_in_place_and_replaces_nothing_else(home, tmp_path):
         view.build(home, tmp_path / "view", "", {})
     precious = tmp_path / "thesis"
     precious.mkdir()
-    with pytest.raises(UserError, match=r"thesis: exists and is no view; give another --out"):
+    with pytest.raises(UserError, match=r"thesis: exists and is not a view; give another --out"):
         view.build(home, precious, "", {})
     assert precious.is_dir()
 
