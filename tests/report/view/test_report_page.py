@@ -100,3 +100,14 @@ def test_equal_inputs_give_equal_bytes_without_a_time(make, page):
 def test_without_verdicts_there_is_no_such_section(make):
     text = make(without=["verdicts.json", "verdicts.md"])
     assert "<h2>Verdicts</h2>" not in text and "<h2>Provenance</h2>" in text
+
+
+def test_text_of_the_files_is_escaped_and_numbers_stand_beside_the_papers(make, folder):
+    text = make()
+    assert "Co-evolving &gt; ETO on &lt;b&gt;WebShop&lt;/b&gt;" in text and "12 seeds &amp; more" in text
+    cells = json.loads((folder / "table1/table1.json").read_text())[0]["cells"]
+    measured = [cell for cell in cells if cell["estimate"] and cell["paper"] is not None]
+    assert measured
+    for cell in measured:
+        shown = '{mean:.1f}</a> <span class="quiet">[{low:.1f}, {high:.1f}]</span>'.format_map(cell["estimate"])
+        assert f'{shown}<br><span class="quiet">paper {cell["paper"]:.1f}' in text
