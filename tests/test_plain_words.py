@@ -64,7 +64,6 @@ def test_retired_words_are_in_no_name(path):
     assert not retired(path.stem)
 
 
-@pytest.mark.xfail(reason="being renamed", strict=True)
 def test_public_class_names_are_unique():
     classes: dict[str, list[str]] = {}
     for path in MODULES:
