@@ -14,7 +14,7 @@ from typing import Literal
 from coevolve.envs.webshop.catalogue import Product
 
 PageKind = Literal["start", "results", "item", "sub_page", "done"]
-#: Clickable texts of a page in upstream's order; the value is the name of the option group, None if it is no option.
+#: Clickable texts of a page in upstream's order; the value is the name of an option's group, None for others.
 Clickables = dict[str, str | None]
 
 BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
