@@ -18,14 +18,6 @@ RETIRED = {
 ALLOWED = {"not_found"}
 #: Rooms and modules whose names have not been changed yet, by their path under `coevolve/`.
 PENDING = (
-    "envs/base.py",
-    "envs/experts.py",
-    "envs/registry.py",
-    "envs/replay.py",
-    "envs/sciworld",
-    "envs/task_split.py",
-    "envs/worker_process.py",
-    "envs/workers.py",
     "report",
     "stages",
     "workflow",

@@ -1,4 +1,4 @@
-"""What the kit asks of an environment."""
+"""The interface of an environment, and the types that it exchanges with the rest of the kit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol as Interface
 from coevolve.config.sections import Quirks
 from coevolve.types import Drop, Protocol, Scalar, Task
 
-#: What every environment answers once an episode is over, and the text ones where a policy's text holds no action.
+#: The observation after the end of an episode, and the one for a text that holds no action.
 OVER = "The episode is over."
 FORMAT_ERROR = "I found no action in that. Write `Thought: ...` and then, on a line of its own, `Action: ...`."
 
@@ -22,7 +22,7 @@ class EnvError(Exception):
 
 @dataclass(frozen=True)
 class StepResult:
-    """What an action met.
+    """The result of an action.
 
     `reward` is the episode's reward so far under the protocol, in [0, 1] unless the protocol lets it be negative;
     `score` the raw value behind it. `done`: the environment ended the episode.
@@ -35,18 +35,18 @@ class StepResult:
     info: dict[str, Scalar] = field(default_factory=dict)
 
 
-def cut(text: str, limit: int | None) -> str:
-    """At most `limit` characters of `text` (None: all), and three dots where some are missing."""
+def truncate(text: str, limit: int | None) -> str:
+    """The first `limit` characters of `text`, followed by three dots if there are more; None: the whole text."""
     return text if limit is None or len(text) <= limit else text[:limit] + "..."
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Where the stages enter an environment.
+    """The arguments with which a stage calls an environment's package.
 
-    `config` is the environment's section and `key` its place in the suite; `quirks` are the protocol's switches;
-    `prepared` is the folder of what the stage `prepare` made, for the kinds that need it. `chance` is the seed of what
-    upstream draws unseeded: another one in every job, and one for all of its processes.
+    `config` is the environment's section and `key` its dotted key in the suite; `quirks` are the protocol's switches;
+    `prepared` is the output folder of the stage `prepare`, for the kinds that need it. `chance` seeds what upstream
+    draws unseeded: it differs between jobs and is the same in all processes of a job.
     """
 
     config: Any
@@ -58,7 +58,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Selection:
+class TaskSplit:
     """The tasks of a suite. `sft` and `explore` are disjoint unless the suite lets exploration repeat `sft`.
 
     `evaluate` holds all evaluation splits, each task naming its own. `overlap` names the training tasks that the
@@ -73,39 +73,38 @@ class Selection:
 
     @property
     def training(self) -> tuple[Task, ...]:
-        """What is fine-tuned on or explored, each task once."""
+        """The tasks for fine-tuning or exploration, each once."""
         return tuple({task.task_id: task for task in (*self.sft, *self.explore)}.values())
 
 
 class Env(Interface):
     """One episode at a time, history-free: the same task gives the same text after any other episode.
 
-    `start` and `step` raise :class:`EnvError` only when the environment itself is broken; a bad action (None: the
-    policy's text held no action) is answered by an observation. After an EnvError the instance must be able to `start`
-    again.
+    `start` and `step` raise :class:`EnvError` only for a failure of the environment itself. A bad action (None: the
+    policy's text held no action) leads to an observation. After an `EnvError`, `start` must work again.
     """
 
     @property
     def identity(self) -> str:
-        """What answers here, with its version: results of different identities are never averaged."""
+        """Name and version of the implementation; results of different identities are never averaged."""
         ...
 
     def parse(self, text: str) -> str | None:
-        """The action in a policy's text, None if it holds none."""
+        """The action in a policy's text; None if there is none."""
         ...
 
     def start(self, task: Task) -> str:
-        """Begin `task` and return the text the policy sees first: the instruction and the first observation."""
+        """Starts `task`; returns the instruction and the first observation, the first text that the policy sees."""
         ...
 
     def step(self, action: str | None) -> StepResult:
-        """Do `action` in the running episode."""
+        """Executes `action` in the running episode."""
         ...
 
     def step_limit(self, task: Task) -> int:
-        """Largest number of steps an episode of `task` may have."""
+        """The maximum number of steps in an episode of `task`."""
         ...
 
     def close(self) -> None:
-        """Release processes and files; harmless when called twice."""
+        """Releases processes and files; may be called twice."""
         ...

@@ -1,13 +1,14 @@
-"""Expert trajectories: which of those found are used, and the reading of ETO's published format.
+"""Expert trajectories: the choice of one per task, scripted experts, and ETO's published format.
 
 A file in that format is a list of `{"id", "conversations": [{"from": "human" | "gpt", "value"}, ...], "reward"?}`: an
-instruction, its `OK`, the task, then actions and observations in turn.
+instruction, the reply `OK`, the task, then actions and observations alternately.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,24 +22,24 @@ from coevolve.storage import jsonl
 from coevolve.types import Drop, DropReason, Message, Protocol, StopReason, Task, Trajectory, Turn
 
 OBSERVATION = "Observation: "
-#: A script: told how an episode begins, it says a text a turn and is sent what each met.
-Guide = Callable[[str], Generator[str, Any, None]]
+#: A generator function: gets the start text, yields the text of each turn, and is sent the observation after it.
+ScriptedExpert = Callable[[str], Generator[str, Any, None]]
 
 
 @dataclass(frozen=True)
 class Experts:
-    """One trajectory per task at most, in the tasks' order, and why others were not used."""
+    """At most one trajectory per task, in the tasks' order, and a drop for each unused one."""
 
     trajectories: tuple[Trajectory, ...]
     drops: tuple[Drop, ...]
 
 
-def matched(found: Iterable[Trajectory], tasks: Collection[Task], min_reward: float) -> Experts:
+def match_experts(candidates: Iterable[Trajectory], tasks: Collection[Task], min_reward: float) -> Experts:
     """The first trajectory of each task in `tasks` that has turns and at least `min_reward`."""
     wanted = {task.task_id: task for task in tasks}
     kept: dict[str, Trajectory] = {}
     drops: list[Drop] = []
-    for trajectory in found:
+    for trajectory in candidates:
         task_id = trajectory.task.task_id
         if reason := _unused(trajectory, wanted, kept, min_reward):
             drops.append(Drop(task_id=task_id, reason=reason, ids=(trajectory.digest(),)))
@@ -48,20 +49,17 @@ def matched(found: Iterable[Trajectory], tasks: Collection[Task], min_reward: fl
     return Experts(tuple(kept[task_id] for task_id in wanted if task_id in kept), tuple(drops))
 
 
-def played(env: Env, task: Task, guide: Guide, instruction: str, protocol: Protocol) -> Trajectory:
-    """The episode of a scripted expert; one that is not done when the steps or the script end keeps what it earned.
-
-    `guide` is told what the episode begins with, says one text a turn and is sent the observation that it met.
-    """
+def play_expert(env: Env, task: Task, script: ScriptedExpert, instruction: str, protocol: Protocol) -> Trajectory:
+    """The episode of a scripted expert; it ends with the task, the script or the step limit, whichever is first."""
     start = env.start(task)
-    says, turns, result = guide(start), list[Turn](), StepResult(start, reward=0.0, score=0.0, done=False)
+    texts, turns, result = script(start), list[Turn](), StepResult(start, reward=0.0, score=0.0, done=False)
     with contextlib.suppress(StopIteration):
-        text = next(says)
+        text = next(texts)
         while len(turns) < env.step_limit(task):
             action = env.parse(text)
             result = env.step(action)
             turns.append(Turn(text=text, action=action, observation=result.observation, score=result.score))
-            text = says.send(result.observation)
+            text = texts.send(result.observation)
     return Trajectory(
         task=task,
         agent="expert",
@@ -78,26 +76,26 @@ def played(env: Env, task: Task, guide: Guide, instruction: str, protocol: Proto
 def read_eto(path: Path, task_of: Callable[[str], Task | None], parse: Callable[[str], str | None]) -> list[Trajectory]:
     """All trajectories of a file in ETO's format.
 
-    `task_of` gives the task an id stands for, None if it stands for none; `parse` the action in a turn's text. Raises
+    `task_of` maps an id to its task, None for an unknown id; `parse` extracts the action from a turn's text. Raises
     `UserError` naming the file and the item.
     """
-    found = []
-    for index, item in enumerate(jsonl.read_items(path, _Item)):
+    trajectories = []
+    for index, item in enumerate(jsonl.read_items(path, _EtoItem)):
         task = task_of(str(item.id))
         if task is None:
             raise UserError(f"{path}: item {index}: id `{item.id}` stands for no task; fetch the file again.")
-        found.append(_trajectory(item, task, parse, f"{path}: item {index}"))
-    return found
+        trajectories.append(_trajectory(item, task, parse, f"{path}: item {index}"))
+    return trajectories
 
 
-class _Said(BaseModel):
+class _EtoMessage(BaseModel):
     speaker: Literal["human", "gpt"] = Field(alias="from")
     value: str
 
 
-class _Item(BaseModel):
+class _EtoItem(BaseModel):
     id: str | int
-    conversations: list[_Said]
+    conversations: list[_EtoMessage]
     reward: float = Field(default=1.0, ge=0.0, le=1.0)
 
 
@@ -113,9 +111,10 @@ def _unused(
     return DropReason.LOW_REWARD if trajectory.reward < min_reward else None
 
 
-def _trajectory(item: _Item, task: Task, parse: Callable[[str], str | None], where: str) -> Trajectory:
-    said = item.conversations
-    if len(said) < 3 or any(one.speaker != speaker for one, speaker in zip(said, _speakers(), strict=False)):
+def _trajectory(item: _EtoItem, task: Task, parse: Callable[[str], str | None], where: str) -> Trajectory:
+    messages = item.conversations
+    speakers = itertools.cycle(("human", "gpt"))
+    if len(messages) < 3 or any(message.speaker != next(speakers) for message in messages):
         raise UserError(
             f"{where}: `conversations` must alternate human and gpt from instruction, OK, task; fetch it again."
         )
@@ -123,26 +122,20 @@ def _trajectory(item: _Item, task: Task, parse: Callable[[str], str | None], whe
         task=task,
         agent="expert",
         protocol="paper",
-        prompt=tuple(_message(one) for one in said[:3]),
-        turns=tuple(_turns(said[3:], parse)),
+        prompt=tuple(_message(message) for message in messages[:3]),
+        turns=tuple(_turns(messages[3:], parse)),
         reward=item.reward,
         raw_score=item.reward,
         stop=StopReason.DONE,
     )
 
 
-def _speakers() -> Iterator[str]:
-    while True:
-        yield "human"
-        yield "gpt"
+def _message(message: _EtoMessage) -> Message:
+    return Message(role="user" if message.speaker == "human" else "assistant", content=message.value)
 
 
-def _message(said: _Said) -> Message:
-    return Message(role="user" if said.speaker == "human" else "assistant", content=said.value)
-
-
-def _turns(said: list[_Said], parse: Callable[[str], str | None]) -> Iterable[Turn]:
-    """Actions with the observations after them, without the word ETO puts before each; the last may have none."""
-    observations = [one.value.removeprefix(OBSERVATION) for one in said[1::2]]
-    for action, observation in zip(said[::2], [*observations, ""], strict=False):
+def _turns(messages: list[_EtoMessage], parse: Callable[[str], str | None]) -> Iterable[Turn]:
+    """Actions with the observations after them, without ETO's prefix; the last action may have no observation."""
+    observations = [message.value.removeprefix(OBSERVATION) for message in messages[1::2]]
+    for action, observation in zip(messages[::2], [*observations, ""], strict=False):
         yield Turn(text=action.value, action=parse(action.value), observation=observation)

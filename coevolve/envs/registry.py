@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from coevolve.assets.checks import Check
 from coevolve.config.environments import EnvConfig, has_module, module_name
-from coevolve.envs.base import Env, Selection, Setup
+from coevolve.envs.base import Env, Setup, TaskSplit
 from coevolve.envs.experts import Experts
 from coevolve.types import Task, Turn
 
@@ -25,7 +25,7 @@ from coevolve.types import Task, Turn
 class Domain(Protocol):
     """The module `domain`; `setup.config` is the section of its own kind."""
 
-    def select(self, setup: Setup) -> Selection:
+    def select(self, setup: Setup) -> TaskSplit:
         """The tasks that a suite uses; raises `UserError` naming the key that leaves a list empty."""
         ...
 

@@ -1,4 +1,4 @@
-"""Which tasks out of an environment's lists a suite uses: the first of each type, in the lists' order."""
+"""The tasks of a suite out of an environment's lists: the first of each type, in the lists' order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from coevolve.config.environments import TaskSelection
-from coevolve.envs.base import Selection
+from coevolve.envs.base import TaskSplit
 from coevolve.errors import UserError
 from coevolve.types import Drop, DropReason, Task
 
@@ -15,25 +15,25 @@ from coevolve.types import Drop, DropReason, Task
 def select(
     config: TaskSelection,
     train: Sequence[Task],
-    evaluated: Mapping[str, Sequence[Task]],
+    evaluation: Mapping[str, Sequence[Task]],
     splits: Collection[str],
     overlap: Literal["keep", "remove"],
     kinds: Collection[str],
-) -> Selection:
-    """What `config` asks for out of the training list and the evaluation lists; those not in `splits` stay empty.
+) -> TaskSplit:
+    """The tasks that `config` selects from the training list and the evaluation lists in `splits`.
 
-    Training tasks that stand in *any* evaluation list of the source count as overlap, whether or not this suite
-    evaluates them. Raises `UserError` for a type not in `kinds`, and naming the key that leaves a list empty.
+    Training tasks that are in *any* evaluation list of the source count as overlap, whether or not this suite evaluates
+    them. Raises `UserError` for a type not in `kinds`, and naming the key that leaves a list empty.
     """
     _refuse_unknown(config.kinds, kinds)
     listed = _of_kinds(train, config.kinds)
-    lists = {split: _of_kinds(tasks, config.kinds) for split, tasks in evaluated.items()}
+    lists = {split: _of_kinds(tasks, config.kinds) for split, tasks in evaluation.items()}
     ids = {task.task_id for tasks in lists.values() for task in tasks}
     shared = tuple(task.task_id for task in listed if task.task_id in ids)
     removed = shared if overlap == "remove" else ()
     usable = [task for task in listed if task.task_id not in removed]
     sft = _first(usable, config.sft)
-    selection = Selection(
+    selection = TaskSplit(
         sft=sft,
         explore=_first(usable if config.explore_sft else _without(usable, sft), config.explore),
         evaluate=tuple(task for split in lists if split in splits for task in _first(lists[split], config.evaluate)),
@@ -70,7 +70,7 @@ def _without(tasks: Iterable[Task], others: Iterable[Task]) -> list[Task]:
     return [task for task in tasks if task.task_id not in taken]
 
 
-def _refuse_empty(selection: Selection, splits: Collection[str]) -> None:
+def _refuse_empty(selection: TaskSplit, splits: Collection[str]) -> None:
     lists: list[tuple[str, Sequence[Task]]] = [("tasks.sft", selection.sft), ("tasks.explore", selection.explore)]
     lists += [("splits", [task for task in selection.evaluate if task.split == split]) for split in splits]
     for key, tasks in lists:

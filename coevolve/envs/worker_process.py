@@ -1,8 +1,8 @@
-"""A program: holds environments for the process at the other end of a pipe, and ends when that process does.
+"""The program of a worker process: runs environments for the process at the other end of a pipe.
 
-`python -m coevolve.envs.worker_process DESCRIPTOR` reads how to open the environments and how many; then requests
-(number, environment, name, arguments), with arguments None for an attribute; then None. For each request it writes its
-number, the error that it met and its result.
+`python -m coevolve.envs.worker_process DESCRIPTOR` reads the function that opens the environments and their number;
+then requests (number, environment, name, arguments), with arguments None for an attribute; then None. For each request
+it writes the request's number, its error or None, and its result. It ends when the other process ends.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from typing import Any
 from coevolve.envs.base import Env, EnvError
 from coevolve.errors import UserError
 
-#: Opens so many environments, which end with the block.
+#: Opens the given number of environments; they end with the block.
 Pool = Callable[[int], AbstractContextManager[Sequence[Env]]]
 
 
-class Host:
+class RequestHandler:
     """Answers requests about environments, once they are open, through the pipe `link`."""
 
     def __init__(self, link: Connection, envs: Future[Sequence[Env]]) -> None:
         self._link, self._envs, self._sending = link, envs, threading.Lock()
 
     def answer(self, number: int, env: int, name: str, arguments: Sequence[Any] | None) -> bytes:
-        """The whole answer to a request, ready to be sent; raises what opening the environments raised."""
-        found = getattr(self._envs.result()[env], name)
-        return pickle.dumps((number, None, found if arguments is None else found(*arguments)))
+        """The pickled answer to a request; raises the exception of the request, or of opening the environments."""
+        value = getattr(self._envs.result()[env], name)
+        return pickle.dumps((number, None, value if arguments is None else value(*arguments)))
 
     def send(self, number: int, answer: Future[bytes]) -> None:
-        """Send an answer, or the error that stands in its place; to nobody, if nobody is left."""
+        """Sends an answer, or the error instead of it; does nothing if the other process has ended."""
         error = answer.exception()
         with self._sending, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._link.send_bytes(pickle.dumps((number, _told(error), None)) if error else answer.result())
+            self._link.send_bytes(pickle.dumps((number, _picklable(error), None)) if error else answer.result())
 
 
 def main(link: Connection) -> None:
-    """Serve until told to end; where the other process ended without a word, end at once.
+    """Answers requests until the request to end; ends at once if the other process ends without one.
 
-    All work is done in threads, so that the end is heard at any time. Programs behind the environments hear of it by
-    pipes of their own.
+    Requests run in threads, so the main thread notices the end at any time. The programs behind the environments notice
+    it through their own pipes.
     """
     opened, n = link.recv()
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(n + 1) as threads:
-        host = Host(link, threads.submit(stack.enter_context, opened(n)))
+        handler = RequestHandler(link, threads.submit(stack.enter_context, opened(n)))
         try:
             for number, *request in iter(link.recv, None):
-                answer = threads.submit(host.answer, number, *request)
-                answer.add_done_callback(functools.partial(host.send, number))
+                answer = threads.submit(handler.answer, number, *request)
+                answer.add_done_callback(functools.partial(handler.send, number))
         except (EOFError, OSError):
             os._exit(1)
 
 
-def _told(error: BaseException) -> Exception:
-    """An error as it can be sent: those the kit knows as they are, any other with its traceback as text."""
+def _picklable(error: BaseException) -> Exception:
+    """An error that can be pickled: the kit's own errors by type, any other as a `RuntimeError` with its traceback."""
     for kind in (EnvError, UserError):
         if isinstance(error, kind):
             return kind(str(error))
@@ -73,7 +73,7 @@ def _told(error: BaseException) -> Exception:
 
 
 if __name__ == "__main__":
-    # A terminal sends its interrupt to everybody; the process that is served decides what follows.
+    # A terminal interrupts all processes of its group; the other process decides what happens.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     os.set_inheritable(descriptor := int(sys.argv[1]), False)

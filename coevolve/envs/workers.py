@@ -1,8 +1,7 @@
-"""Environments in processes of their own, for those whose steps keep a processor busy.
+"""Environments in worker processes, for those whose steps keep a processor busy.
 
-Python runs one thread at a time, so all environments of a process share one core. Here each process
-(`coevolve.envs.worker_process`) opens a share of them and does their steps. What answers behind them, such as a server
-or a JVM, it has for itself.
+Python runs one thread at a time, so all environments of a process share one core. Here each worker process
+(`coevolve.envs.worker_process`) opens a share of them and executes their steps. It starts its own servers and JVMs.
 """
 
 from __future__ import annotations
@@ -26,28 +25,28 @@ from coevolve.envs.base import Env, EnvError, Setup, StepResult
 from coevolve.envs.registry import domain
 from coevolve.types import Task
 
-#: What has not ended so many seconds after it was told to is killed.
-PATIENCE_S = 30.0
+#: A worker process that has not ended this many seconds after the request to end is killed.
+END_TIMEOUT_S = 30.0
 
 
 def environments(setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
-    """`n` environments of a suite, in as many processes as its section says."""
+    """`n` environments of a suite, in as many worker processes as its section configures."""
     return pool(functools.partial(domain(setup.config).pool, setup), n, setup.config.processes)
 
 
 @contextlib.contextmanager
 def pool(opened: worker_process.Pool, n: int, processes: int) -> Iterator[Sequence[Env]]:
-    """`n` environments as the picklable `opened` opens them, divided among `processes` (0: all in this one).
+    """`n` environments that the picklable `opened` opens, divided among `processes` (0: all in this process).
 
-    The processes end with the block, and when this one ends, however it does. One that is gone is an `EnvError` to its
-    running episodes; what starts there next has a new one. `UserError` and `EnvError` come from there as they are, any
-    other error as a `RuntimeError` with its traceback.
+    The worker processes end with the block, and whenever this process ends. If one ends early, its running episodes
+    raise `EnvError`, and the next `start` uses a new worker process. `UserError` and `EnvError` are passed on; any
+    other error is raised as a `RuntimeError` with its traceback.
     """
     if not processes:
         with opened(n) as envs:
             yield envs
         return
-    # A rollout steps every second environment at a time: neighbours share a process, so that none is idle.
+    # A rollout steps every second environment at a time: two neighbours share a process, so all processes are busy.
     homes = [i // 2 % processes for i in range(n)]
     with contextlib.ExitStack() as stack:
         shares = [homes.count(home) for home in range(len(set(homes)))]
@@ -56,73 +55,73 @@ def pool(opened: worker_process.Pool, n: int, processes: int) -> Iterator[Sequen
 
 
 class RemoteEnv:
-    """An environment that lives in a worker. Implements `coevolve.envs.base.Env`; any call may raise `EnvError`."""
+    """An environment in a worker process. Implements `coevolve.envs.base.Env`; any call may raise `EnvError`."""
 
     def __init__(self, worker: Worker, number: int) -> None:
         self._worker, self._number, self._process = worker, number, worker.living()
-        self.identity: str = self._process.ask(number, "identity")
+        self.identity: str = self._process.call(number, "identity")
 
     def parse(self, text: str) -> str | None:
-        """The action in a policy's text, None if it holds none."""
-        action: str | None = self._process.ask(self._number, "parse", (text,))
+        """The action in a policy's text; None if there is none."""
+        action: str | None = self._process.call(self._number, "parse", (text,))
         return action
 
     def start(self, task: Task) -> str:
-        """Begin `task`; in a new process, if the last one is gone."""
+        """Starts `task`, in a new process if the last one has ended."""
         self._process = self._worker.living()
-        text: str = self._process.ask(self._number, "start", (task,))
+        text: str = self._process.call(self._number, "start", (task,))
         return text
 
     def step(self, action: str | None) -> StepResult:
-        """Do `action` in the running episode."""
-        result: StepResult = self._process.ask(self._number, "step", (action,))
+        """Executes `action` in the running episode."""
+        result: StepResult = self._process.call(self._number, "step", (action,))
         return result
 
     def step_limit(self, task: Task) -> int:
-        """Largest number of steps an episode of `task` may have."""
-        limit: int = self._process.ask(self._number, "step_limit", (task,))
+        """The maximum number of steps in an episode of `task`."""
+        limit: int = self._process.call(self._number, "step_limit", (task,))
         return limit
 
     def close(self) -> None:
-        """Forget the episode; the process is ended by whoever opened the pool."""
+        """Closes the environment; the worker process ends with the pool."""
         with contextlib.suppress(EnvError):
-            self._process.ask(self._number, "close", ())
+            self._process.call(self._number, "close", ())
 
 
 class Worker:
-    """A share of `n` environments, and the process they live in."""
+    """A share of `n` environments and the worker process that runs them, replaced when it has ended."""
 
     def __init__(self, opened: worker_process.Pool, n: int) -> None:
         self._opened, self._n, self._replacing = opened, n, threading.Lock()
-        self._process = Process(opened, n)
+        self._process = WorkerProcess(opened, n)
 
-    def living(self) -> Process:
-        """The process; a new one if the last one is gone."""
+    def living(self) -> WorkerProcess:
+        """The running process; a new one if the last one has ended."""
         with self._replacing:
-            if self._process.gone:
+            if self._process.ended:
                 self._process.end()
-                self._process = Process(self._opened, self._n)
+                self._process = WorkerProcess(self._opened, self._n)
             return self._process
 
     def close(self) -> None:
-        """End the process."""
+        """Ends the process."""
         self._process.end()
 
 
-class Process:
-    """A process with `n` environments, and the pipe to it; `gone` once that is broken."""
+class WorkerProcess:
+    """A process with `n` environments, and the pipe to it; `ended` once the pipe is broken."""
 
     def __init__(self, opened: worker_process.Pool, n: int) -> None:
         greeting = pickle.dumps((opened, n))
-        self.gone = False
+        self.ended = False
         self._waiting: dict[int, Future[Any]] = {}
         self._numbers, self._sending = itertools.count(), threading.Lock()
-        self._link, theirs = multiprocessing.Pipe()
-        with theirs:
+        self._link, remote_end = multiprocessing.Pipe()
+        with remote_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", worker_process.__name__, str(theirs.fileno())],
+                [sys.executable, "-m", worker_process.__name__, str(remote_end.fileno())],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[remote_end.fileno()],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -130,24 +129,24 @@ class Process:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._link.send_bytes(greeting)
 
-    def ask(self, env: int, name: str, arguments: Sequence[Any] | None = None) -> Any:
-        """An attribute of an environment, or what a method of it returns; raises what that raises.
+    def call(self, env: int, name: str, arguments: Sequence[Any] | None = None) -> Any:
+        """An attribute of an environment, or the result of a method; raises the method's exception.
 
-        Raises `EnvError` if the process is gone before it has answered.
+        Raises `EnvError` if the process ends before it answers.
         """
         answer: Future[Any] = Future()
         with self._sending:
-            if self.gone:
+            if self.ended:
                 raise self._loss()
             self._waiting[number := next(self._numbers)] = answer
             self._send((number, env, name, arguments))
         return answer.result()
 
     def end(self) -> None:
-        """Tell the process to end and wait until it has; kill it if it is gone, or does not listen."""
+        """Requests the end of the process and waits for it; kills a process that does not answer."""
         self._send(None)
         try:
-            self._process.wait(0.0 if self.gone else PATIENCE_S)
+            self._process.wait(0.0 if self.ended else END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -155,19 +154,19 @@ class Process:
         self._link.close()
 
     def _send(self, message: object) -> None:
-        """Send to the process; that nobody is there is for the reader to find."""
+        """Sends to the process; the reader thread notices a broken pipe."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._link.send(message)
 
     def _read(self) -> None:
-        """Hand each answer to whoever waits for it, and an `EnvError` to those who wait when the pipe breaks."""
-        with contextlib.suppress(EOFError, OSError):  # which half a message is, too
+        """Passes each answer to its caller; when the pipe breaks, all waiting callers get an `EnvError`."""
+        with contextlib.suppress(EOFError, OSError):  # an incomplete message is an OSError
             while True:
                 number, error, result = self._link.recv()
                 waiting = self._waiting.pop(number)
                 waiting.set_exception(error) if error else waiting.set_result(result)
         with self._sending:
-            self.gone = True
+            self.ended = True
         for waiting in self._waiting.values():
             waiting.set_exception(self._loss())
 

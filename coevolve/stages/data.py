@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.chat.prompts import demonstration, prompt_messages
-from coevolve.envs.base import Selection
+from coevolve.envs.base import TaskSplit
 from coevolve.envs.experts import Experts
 from coevolve.envs.registry import domain
 from coevolve.errors import UserError
@@ -56,7 +56,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     return notes
 
 
-def overlapping(selection: Selection) -> list[str]:
+def overlapping(selection: TaskSplit) -> list[str]:
     """Ids of the tasks that are fine-tuned on or explored, and evaluated too."""
     evaluated = {task.task_id for task in selection.evaluate}
     return sorted({task.task_id for task in selection.training} & evaluated)

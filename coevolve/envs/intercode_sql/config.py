@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
 from coevolve.config.sections import Positive, Rate, SourceFile, Strict
 
-#: Servers that speak MySQL's language; what MariaDB says differs from what was recorded in 2023.
+#: Kinds of servers; MariaDB's answers differ from those that MySQL gave in the runs of 2023.
 Flavour = Literal["mysql", "mariadb"]
 
 
@@ -64,9 +64,9 @@ class SqlServerConfig(Strict):
 
 
 class InterCodeSqlConfig(EnvSection):
-    """InterCodeSQL: questions over the twenty databases of `dump`, asked of a real server by `workers` sessions.
+    """InterCodeSQL: questions over the twenty databases of `dump`, answered by a real server in `workers` sessions.
 
-    `reward`: `continuous` as upstream computes it, or `binary` (1 for an exact answer, else 0), as appendix A says.
+    `reward`: `continuous` as upstream computes it, or `binary` (1 for an exact answer, else 0), as in appendix A.
     Observations are cut to `observation_length` characters.
     """
 

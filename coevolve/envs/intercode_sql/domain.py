@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from coevolve.envs.base import Selection, Setup
+from coevolve.envs.base import Setup, TaskSplit
 from coevolve.envs.experts import Experts
 from coevolve.envs.intercode_sql import env, tasks
 from coevolve.envs.intercode_sql import experts as sql_experts
 from coevolve.types import Task
 
 
-def select(setup: Setup) -> Selection:
+def select(setup: Setup) -> TaskSplit:
     """The tasks a suite uses."""
     return tasks.select(setup.config, setup.quirks.overlap)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coevolve.config.sections import Quirks
-from coevolve.envs.base import OVER, StepResult, cut
+from coevolve.envs.base import OVER, StepResult, truncate
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, fingerprint, item_of
@@ -122,7 +122,7 @@ class InterCodeSql:
         return max(0.0, score) if self._clipped else score
 
     def _cut(self, text: str) -> str:
-        return cut(text, self._config.observation_length)
+        return truncate(text, self._config.observation_length)
 
     def _unrewarded(self, text: str, done: bool = False) -> StepResult:
         """An observation that leaves reward and score unchanged."""

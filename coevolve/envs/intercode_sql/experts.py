@@ -11,7 +11,7 @@ from pathlib import Path
 from coevolve.chat.prompts import write_action
 from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup
-from coevolve.envs.experts import Experts, Guide, matched, played, read_eto
+from coevolve.envs.experts import Experts, ScriptedExpert, match_experts, play_expert, read_eto
 from coevolve.envs.intercode_sql import recorded_runs
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import pool
@@ -41,7 +41,7 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     path = files.verified(Path(source.file.path), source.file.sha256, f"{setup.key}.experts.file")
     if source.format == "recorded":
         return _play_scripts(setup, wanted, dict(_recorded_scripts(path, config.items.dev)))
-    return matched(read_eto(path, _training_task, _parse_action), wanted, source.min_reward)
+    return match_experts(read_eto(path, _training_task, _parse_action), wanted, source.min_reward)
 
 
 def _play_scripts(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Sequence[str]]) -> Experts:
@@ -50,11 +50,13 @@ def _play_scripts(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Se
     overlong = [task for task in scripted if len(scripts[task.task_id]) > setup.config.step_limit]
     with pool(setup.config, setup.quirks, 1) as (env,):
         trajectories = [
-            played(env, task, _fixed_script(scripts[task.task_id]), INSTRUCTION, setup.protocol)
+            play_expert(env, task, _fixed_script(scripts[task.task_id]), INSTRUCTION, setup.protocol)
             for task in scripted
             if task not in overlong
         ]
-    experts = matched(trajectories, [task for task in wanted if task not in overlong], setup.config.experts.min_reward)
+    experts = match_experts(
+        trajectories, [task for task in wanted if task not in overlong], setup.config.experts.min_reward
+    )
     drops = tuple(
         Drop(task_id=task.task_id, reason=DropReason.OVERLONG, detail=f"{len(scripts[task.task_id])} turns")
         for task in overlong
@@ -62,7 +64,7 @@ def _play_scripts(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Se
     return Experts(experts.trajectories, (*drops, *experts.drops))
 
 
-def _fixed_script(script: Sequence[str]) -> Guide:
+def _fixed_script(script: Sequence[str]) -> ScriptedExpert:
     """A scripted expert that ignores the observations."""
     return lambda _: (text for text in script)
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from coevolve.config.sections import SourceFile
 from coevolve.envs import task_split
-from coevolve.envs.base import Selection
+from coevolve.envs.base import TaskSplit
 from coevolve.envs.intercode_sql import question_templates
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.errors import UserError
@@ -41,7 +41,7 @@ class QuestionLists:
     drops: tuple[Drop, ...] = ()
 
 
-def select(config: InterCodeSqlConfig, overlap: Literal["keep", "remove"]) -> Selection:
+def select(config: InterCodeSqlConfig, overlap: Literal["keep", "remove"]) -> TaskSplit:
     """The tasks of a suite; raises `UserError` for an unexpected file and for an empty list."""
     lists = question_lists(config)
     kinds = dict.fromkeys(task.kind for task in (*lists.train, *lists.test))

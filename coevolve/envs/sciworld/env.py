@@ -1,4 +1,4 @@
-"""ScienceWorld as an environment: the real simulator, stepped without what no agent reads."""
+"""ScienceWorld as an environment: the real simulator, without its outputs that agents do not read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coevolve.types import Task
 #: An action is one line of at most this many characters: the simulator takes seconds over a very long one.
 ACTION_LENGTH = 300
 #: Sixteen worlds need 50 MB of heap together, and answer within 0.1 s when all of them act at once.
-WORLDS_PER_JVM = 16
+ENVS_PER_JVM = 16
 #: The simulator adds rounded shares of a goal up; from here on the sum is meant to be 1.
 FULL_SCORE = 0.995
 IDENTITY = f"ScienceWorld {metadata.version('scienceworld')}"
@@ -28,8 +28,8 @@ IDENTITY = f"ScienceWorld {metadata.version('scienceworld')}"
 class SciWorld:
     """One environment: a world inside a `simulator` that may hold others. Implements `coevolve.envs.base.Env`.
 
-    `start` answers with the task description, a newline and what the agent sees on looking around, which is the first
-    move of every episode and not counted as a step. The reward is the largest raw score so far (SPEC section 4, no. 7).
+    `start` returns the task description, a newline and the observation of `look around`, the first action of every
+    episode, which does not count as a step. The reward is the largest raw score so far (SPEC section 4, no. 7).
     """
 
     def __init__(
@@ -58,24 +58,24 @@ class SciWorld:
         return parse_action(text)
 
     def start(self, task: Task) -> str:
-        """Load `task` (`data`: {"task": type, "variation": number}); raises `UserError` if there is no such task."""
+        """Load `task` (`data`: {"task": type, "variation": number}); raises `UserError` for an unknown task."""
         try:
             return self._begin(*_address(task))
         except EnvError:
             if self._world is None:
                 raise
-            # The JVM died after the last episode ended, which is no episode's failure.
+            # The JVM ended after the last episode, so this episode has not failed.
             self._world = None
             return self._begin(*_address(task))
 
     def step(self, action: str | None) -> StepResult:
-        """Do one line of `action`; None is answered here, without asking the simulator."""
+        """Executes the first line of `action`; None leads to an observation without a call of the simulator."""
         if self._last.done:
             self._last = self._answer(OVER, self._last.reward, done=True)
         elif action is None:
             self._last = self._answer(FORMAT_ERROR, 0.0 if self._format_error_resets else self._last.reward, done=False)
         else:
-            self._last = self._result(self._simulator.step(self._running(), one_line(action)))
+            self._last = self._result(self._simulator.step(self._running(), first_line(action)))
         return self._last
 
     def step_limit(self, task: Task) -> int:
@@ -83,7 +83,7 @@ class SciWorld:
         return self._step_limit or tasks.step_limit(_address(task)[0])
 
     def close(self) -> None:
-        """Forget the world; the simulator is closed by whoever made it."""
+        """Drops the world; the simulator is closed by its owner."""
         if self._world is not None:
             self._simulator.drop(self._world)
         self._world = None
@@ -121,11 +121,11 @@ def pool(config: SciWorldConfig, quirks: Quirks, n: int) -> Iterator[list[SciWor
 
     A JVM starts with the first episode in it and runs one call at a time.
     """
-    simulators = [Simulator(config.memory_mb, config.read_timeout) for _ in range(math.ceil(n / WORLDS_PER_JVM))]
+    simulators = [Simulator(config.memory_mb, config.read_timeout) for _ in range(math.ceil(n / ENVS_PER_JVM))]
     try:
         yield [
             SciWorld(
-                simulators[i // WORLDS_PER_JVM],
+                simulators[i // ENVS_PER_JVM],
                 config.simplification,
                 format_error_resets=quirks.format_error_resets,
                 step_limit=config.step_limit,
@@ -137,7 +137,7 @@ def pool(config: SciWorldConfig, quirks: Quirks, n: int) -> Iterator[list[SciWor
             simulator.close()
 
 
-def one_line(action: str) -> str:
+def first_line(action: str) -> str:
     """The first line of `action`, cut to 300 characters that UTF-8 can encode."""
     line = action.strip().split("\n", 1)[0]
     return line[:ACTION_LENGTH].encode("utf-8", "replace").decode("utf-8")

@@ -15,7 +15,7 @@ from typing import Any
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.base import Setup, StepResult
 from coevolve.envs.sciworld.config import SciWorldConfig
-from coevolve.envs.sciworld.env import IDENTITY, SciWorld, one_line
+from coevolve.envs.sciworld.env import IDENTITY, SciWorld, first_line
 from coevolve.envs.sciworld.jvm import Simulator, simplifications_for
 from coevolve.envs.sciworld.tasks import kinds, select
 from coevolve.errors import UserError
@@ -102,7 +102,7 @@ def expert(solver: Simulator, env: SciWorld, task: Task, simplification: str) ->
 
 
 def gold_path(solver: Simulator, task: Task, simplification: str) -> list[str]:
-    """The simulator's own solution, asked of a fresh world in `solver`.
+    """The simulator's own solution, from a new world in `solver`.
 
     Making one leaves traces in the JVM, so `solver` must not be a simulator that episodes run in.
     """
@@ -165,7 +165,7 @@ def play(env: SciWorld, task: Task, actions: Sequence[str]) -> tuple[str, list[S
     text = env.start(task)
     results: list[StepResult] = []
     for action in actions:
-        results.append(env.step(one_line(action)))
+        results.append(env.step(first_line(action)))
         if results[-1].done:
             break
     return text, results

@@ -1,8 +1,8 @@
-"""The ScienceWorld simulator in a JVM of its own: started from pip's Java, memory-capped, gone when its parent is.
+"""The ScienceWorld simulator in a JVM: started from pip's Java, with a memory limit, ended with its parent process.
 
 One JVM holds many worlds. The simulator keeps exactly three things outside a world: the generator of random numbers,
 the counter of object ids and the list of simplifications. :class:`Simulator` exchanges them whenever another world
-acts, so that worlds cannot see each other; one call runs at a time.
+is stepped, so worlds do not affect each other. One call runs at a time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class World:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the simulator says after a step: its text, its raw score (-1: failed for good) and its own flag."""
+    """The simulator's output after a step: text, raw score (-1: failed for good), and whether the task is completed."""
 
     observation: str
     score: float
@@ -79,7 +79,7 @@ class Simulator:
 
     def holds(self, world: World | None) -> bool:
         """Whether `world` lives in the JVM that runs now."""
-        return self._jvm is not None and world in self._jvm.worlds and self._jvm.process.poll() is None
+        return self._jvm is not None and world in self._jvm.loaded and self._jvm.process.poll() is None
 
     def load(self, world: World, task: str, variation: int, simplifications: str, gold: bool = False) -> str:
         """Put `world` at the start of a task variation and return the task's description.
@@ -103,32 +103,32 @@ class Simulator:
             return Reading(observation.strip(), interface.getScore(), interface.getCompleted())
 
     def gold_path(self, world: World) -> list[str]:
-        """The simulator's own solution of the task `world` was loaded with, if it was asked to make one."""
+        """The simulator's own solution of the task that `world` was loaded with; needs `gold` of `load`."""
         with self._entered(world) as interface:
             return list(interface.getGoldActionSequence())
 
     def drop(self, world: World) -> None:
-        """Forget `world`, so that its memory can be used again."""
+        """Drops `world`, so that its memory can be used again."""
         with self._lock:
             if self._jvm is not None:
                 self._jvm.drop(world)
 
     def close(self) -> None:
-        """End the JVM; harmless when called twice."""
+        """Ends the JVM; may be called twice."""
         with self._lock:
             self._end()
 
     @contextlib.contextmanager
     def _entered(self, world: World) -> Iterator[Any]:
         with self._lock, self._failing("a call"):
-            if self._jvm is None or world not in self._jvm.worlds:
+            if self._jvm is None or world not in self._jvm.loaded:
                 raise EnvError("the JVM that held this world has ended")
             self._jvm.activate(world)
             yield world.interface
 
     @contextlib.contextmanager
     def _failing(self, what: str) -> Iterator[None]:
-        """Whatever the connection or Java itself raises as an `EnvError`, after the JVM was ended."""
+        """Ends the JVM and raises `EnvError` for an error of the connection or of Java."""
         try:
             yield
         except (Py4JError, OSError) as error:
@@ -148,7 +148,7 @@ class _Jvm:
         port, token, self.process = _launch(memory_mb)
         parameters = GatewayParameters(port=port, auth_token=token, auto_field=True, read_timeout=read_timeout)
         self._gateway = JavaGateway(gateway_parameters=parameters)
-        self.worlds: set[World] = set()
+        self.loaded: set[World] = set()
         self._active: World | None = None
         java = self._java = self._gateway.jvm
         self._ids = java.util.UniqueIdentifier
@@ -162,11 +162,11 @@ class _Jvm:
         world = World(interface=None, random=random)
         self.activate(world)
         world.interface = self._java.scienceworld.runtime.pythonapi.PythonInterface()
-        self.worlds.add(world)
+        self.loaded.add(world)
         return world
 
     def activate(self, world: World) -> None:
-        """Exchange what the simulator keeps outside worlds."""
+        """Exchanges the state that the simulator keeps outside of worlds."""
         last, self._active = self._active, world
         if last is world:
             return
@@ -178,12 +178,12 @@ class _Jvm:
             self._simplifier.parseSimplificationStr(world.simplifications)
 
     def drop(self, world: World) -> None:
-        self.worlds.discard(world)
+        self.loaded.discard(world)
         if self._active is world:
             self._active = None
 
     def end(self) -> None:
-        """Kill: the JVM has nothing worth saving, and may not be listening any more."""
+        """Kills the process: the JVM has no state to save and may not respond."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -211,7 +211,7 @@ def check_simplification(simplification: str) -> None:
 
 
 def _launch(memory_mb: int) -> tuple[int, str, Any]:
-    """Port, token and process of a new JVM, which ends by itself once nobody holds its standard input open."""
+    """Port, token and process of a new JVM, which ends when its standard input is closed."""
     # One hash code for all objects: the simulator walks hash tables of them, and their order reaches the text.
     flags = [f"-Xmx{memory_mb}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
     flags += ["-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"]

@@ -1,4 +1,4 @@
-"""Which ScienceWorld tasks a suite uses: ETO's lists or the official splits, cut by configuration, in list order."""
+"""The ScienceWorld tasks of a suite: selected from ETO's lists or the official splits, in list order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coevolve.envs import task_split
-from coevolve.envs.base import Selection
+from coevolve.envs.base import TaskSplit
 from coevolve.envs.sciworld.config import SciWorldSelection
 from coevolve.types import Task
 
@@ -23,10 +23,10 @@ SPLITS: dict[Split, str] = {"train": "train", "seen": "dev", "unseen": "test"}
 EVALUATED: tuple[Split, ...] = ("seen", "unseen")
 
 
-def select(config: SciWorldSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> Selection:
-    """The tasks `config` asks for out of its lists; see `coevolve.envs.task_split.select`."""
-    evaluated: dict[str, tuple[Task, ...]] = {split: listed(config.lists, split) for split in EVALUATED}
-    return task_split.select(config, listed(config.lists, "train"), evaluated, splits, overlap, kinds())
+def select(config: SciWorldSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> TaskSplit:
+    """The tasks that `config` selects from its lists; see `coevolve.envs.task_split.select`."""
+    evaluation: dict[str, tuple[Task, ...]] = {split: listed(config.lists, split) for split in EVALUATED}
+    return task_split.select(config, listed(config.lists, "train"), evaluation, splits, overlap, kinds())
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from coevolve.envs.base import Selection, Setup
+from coevolve.envs.base import Setup, TaskSplit
 from coevolve.envs.experts import Experts
 from coevolve.envs.webshop import experts as webshop_experts
 from coevolve.envs.webshop import prepared_shop, task_env, tasks
@@ -19,7 +19,7 @@ def prepare(setup: Setup, out: Path) -> dict[str, Any]:
     return prepared_shop.prepare(setup.config, setup.key, out).model_dump(mode="json")
 
 
-def select(setup: Setup) -> Selection:
+def select(setup: Setup) -> TaskSplit:
     """The tasks a suite uses."""
     return tasks.select(setup.config.tasks, prepared_shop.read_goals(_folder(setup)), setup.quirks.overlap)
 

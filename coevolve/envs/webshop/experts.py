@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup
-from coevolve.envs.experts import Experts, matched, played, read_eto
+from coevolve.envs.experts import Experts, match_experts, play_expert, read_eto
 from coevolve.envs.webshop import tasks
 from coevolve.envs.webshop.scripted_expert import scripted_expert
 from coevolve.envs.webshop.task_env import observation_text, parse_action, pool
@@ -24,10 +24,12 @@ def experts(setup: Setup, prepared: Path, wanted: Sequence[Task]) -> Experts:
     """
     source = setup.config.experts
     if source.file is not None:
-        return matched(_published_trajectories(source.file, f"{setup.key}.experts.file"), wanted, source.min_reward)
+        return match_experts(
+            _published_trajectories(source.file, f"{setup.key}.experts.file"), wanted, source.min_reward
+        )
     with pool(setup.config, setup.quirks, prepared, setup.chance, 1) as (env,):
-        trajectories = [played(env, task, scripted_expert, INSTRUCTION, setup.protocol) for task in wanted]
-    return matched(trajectories, wanted, source.min_reward)
+        trajectories = [play_expert(env, task, scripted_expert, INSTRUCTION, setup.protocol) for task in wanted]
+    return match_experts(trajectories, wanted, source.min_reward)
 
 
 def _published_trajectories(file: SourceFile, key: str) -> Iterator[Trajectory]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coevolve import seeds
 from coevolve.config.sections import Quirks
-from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, cut
+from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, truncate
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.page_rewards import PageRewardSession
 from coevolve.envs.webshop.prepared_shop import PreparedShop
@@ -78,7 +78,7 @@ class WebShopTaskEnv:
         return self._session
 
     def _cut(self, page: str) -> str:
-        return cut(page, self._config.observation_length)
+        return truncate(page, self._config.observation_length)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from coevolve.envs import task_split
-from coevolve.envs.base import Selection
+from coevolve.envs.base import TaskSplit
 from coevolve.envs.webshop.config import WebShopSelection
 from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError
@@ -39,7 +39,7 @@ class GoalLists:
         return tuple(number for number, count in Counter(self.train).items() if count > 1)
 
 
-def select(config: WebShopSelection, goals: Sequence[Goal], overlap: Literal["keep", "remove"]) -> Selection:
+def select(config: WebShopSelection, goals: Sequence[Goal], overlap: Literal["keep", "remove"]) -> TaskSplit:
     """The tasks selected by `config`; see `coevolve.envs.task_split.select`.
 
     With `overlap` "remove", a task that is listed twice is kept once and its repetitions are drops. Raises `UserError`
