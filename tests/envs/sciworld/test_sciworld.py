@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError
-from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, one_line
+from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, first_line
 from coevolve.envs.sciworld.jvm import HOME, Simulator
 from coevolve.envs.sciworld.tasks import task_of
 from coevolve.errors import UserError
@@ -96,7 +96,7 @@ def test_any_text_is_answered(env: SciWorld, action: str) -> None:
 def test_awkward_actions_are_answered(env: SciWorld, action: str) -> None:
     env.start(ANIMAL)
     assert not env.step(action).done
-    assert len(one_line(action)) <= ACTION_LENGTH
+    assert len(first_line(action)) <= ACTION_LENGTH
 
 
 def test_electrical_tasks_keep_their_electrical_actions(simulator: Simulator) -> None:
