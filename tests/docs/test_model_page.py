@@ -12,7 +12,7 @@ from coevolve.errors import UserError
 OWN = "results/own/own/webshop/base/untrained/policy/target"
 BAD = {
     "has no chat template": "",
-    "refuses a plain conversation": "{{ raise_exception('only one question') }}",
+    "rejects a plain conversation": "{{ raise_exception('only one question') }}",
     "drops, repeats": "{{ messages[-1]['content'] }}<|im_end|>",
     "differently from a new one": (
         "{%- for m in messages -%}{%- if m['role'] == 'user' -%}<|im_start|>{{ m['content'] }}<|im_end|>"
