@@ -16,9 +16,14 @@ RETIRED = {
     "turnstile", "watcher", "worlds", "worth", "worths",
 }  # fmt: skip
 ALLOWED = {"not_found"}
+#: Keys of files keep their names: `configs/claims.yaml`, `verdicts.json`, and the output of `coevolve why --json`.
+FILE_KEYS = {
+    "report/claims.py": {"place"},
+    "report/verdicts.py": {"place", "says"},
+    "report/why.py": {"place", "said"},
+}
 #: Rooms and modules whose names have not been changed yet, by their path under `coevolve/`.
 PENDING = (
-    "report",
     "stages",
     "workflow",
 )
@@ -53,7 +58,8 @@ def pending(path: Path) -> bool:
 @pytest.mark.parametrize("path", [path for path in MODULES if not pending(path)], ids=str)
 def test_retired_words_are_in_no_name(path):
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    assert sorted(name for name in names_in(tree) if retired(name)) == []
+    keys = FILE_KEYS.get(path.relative_to("coevolve").as_posix(), set())
+    assert sorted(name for name in names_in(tree) - keys if retired(name)) == []
     assert not retired(path.stem)
 
 

@@ -89,7 +89,7 @@ class JobUsage(Record):
 
 
 class Compute(Record):
-    """What a method takes from nothing: its own jobs and those it shares with others."""
+    """Compute of a method from the start: its jobs, including those shared with other methods."""
 
     method: str
     jobs: int
@@ -99,13 +99,13 @@ class Compute(Record):
     sampled_tokens: int
 
 
-def shares(one: Exploration, threshold: float) -> Shares:
-    """How one agent's episodes ended; raises ZeroDivisionError for none."""
-    counts = {name: sum(map(is_outcome(name, threshold), one.episodes)) for name in OUTCOMES}
-    between = sum(0.0 < episode.reward < 1.0 for episode in one.episodes)
-    total = len(one.episodes)
+def shares(exploration: Exploration, threshold: float) -> Shares:
+    """Outcomes of one agent's episodes; raises ZeroDivisionError without episodes."""
+    counts = {name: sum(map(is_outcome(name, threshold), exploration.episodes)) for name in OUTCOMES}
+    between = sum(0.0 < episode.reward < 1.0 for episode in exploration.episodes)
+    total = len(exploration.episodes)
     return Shares(
-        **_names(one),
+        **_names(exploration),
         threshold=threshold,
         episodes=total,
         **{name: count / total for name, count in counts.items()},
@@ -113,17 +113,17 @@ def shares(one: Exploration, threshold: float) -> Shares:
     )
 
 
-def diversity(one: Exploration, experts: Mapping[str, Trajectory]) -> Diversity:
-    """How different one agent's failures are; `experts` by task."""
-    failures = [episode for episode in one.episodes if episode.is_failure]
+def diversity(exploration: Exploration, experts: Mapping[str, Trajectory]) -> Diversity:
+    """Diversity of one agent's failures; `experts` by task."""
+    failures = [episode for episode in exploration.episodes if episode.is_failure]
     if not failures:
-        return Diversity(**_names(one), failures=0)
+        return Diversity(**_names(exploration), failures=0)
     sequences = Counter(map(actions, failures))
     steps = [pair for episode in failures for pair in zip(actions(episode), actions(episode)[1:], strict=False)]
     refused = [refusal for episode in failures for refusal in refusals(episode)]
     known = [(e, experts[e.task.task_id]) for e in failures if e.task.task_id in experts]
     return Diversity(
-        **_names(one),
+        **_names(exploration),
         failures=len(failures),
         distinct=len(sequences) / len(failures),
         commonest=max(sequences.values()) / len(failures),
@@ -135,18 +135,18 @@ def diversity(one: Exploration, experts: Mapping[str, Trajectory]) -> Diversity:
 
 
 def actions(episode: Trajectory) -> tuple[str, ...]:
-    """What an episode did, turn by turn; empty where no action could be parsed."""
+    """The actions of an episode, turn by turn; empty strings for format errors."""
     return tuple((turn.action or "").strip() for turn in episode.turns)
 
 
 def refusals(episode: Trajectory) -> list[bool]:
     """Whether each turn was without an action, or with one that the environment did not take."""
     before = episode.prompt[-1].content if episode.prompt else ""
-    found = []
+    refused = []
     for turn in episode.turns:
-        found.append(turn.action is None or is_refused(episode.task.env, before, turn))
+        refused.append(turn.action is None or is_refused(episode.task.env, before, turn))
         before = turn.observation
-    return found
+    return refused
 
 
 def entropy(counts: Iterable[int]) -> float:
@@ -156,18 +156,18 @@ def entropy(counts: Iterable[int]) -> float:
     return -math.fsum(count / total * math.log2(count / total) for count in numbers) + 0.0
 
 
-def edit_distance(one: Sequence[str], other: Sequence[str]) -> float:
+def edit_distance(left: Sequence[str], right: Sequence[str]) -> float:
     """Levenshtein's distance between two sequences of actions, over the longer one's length; 0 for two empty ones."""
-    row = list(range(len(other) + 1))
-    for place, left in enumerate(one, start=1):
-        diagonal, row[0] = row[0], place
-        for column, right in enumerate(other, start=1):
-            diagonal, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, diagonal + (left != right))
-    return row[-1] / max(len(one), len(other), 1)
+    row = list(range(len(right) + 1))
+    for index, old in enumerate(left, start=1):
+        diagonal, row[0] = row[0], index
+        for column, new in enumerate(right, start=1):
+            diagonal, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, diagonal + (old != new))
+    return row[-1] / max(len(left), len(right), 1)
 
 
-def drift(one: Mapping[str, Any], history: Sequence[Mapping[str, float]], epochs: float) -> list[Drift]:
-    """Drift of every pair kind in a training of `epochs` that `one` names; `history` has an entry a step.
+def drift(names: Mapping[str, Any], history: Sequence[Mapping[str, float]], epochs: float) -> list[Drift]:
+    """Drift of every pair kind in a training of `epochs` with these `names`; `history` has an entry a step.
 
     A kind that the first or the last epoch lacks has none.
     """
@@ -176,7 +176,7 @@ def drift(one: Mapping[str, Any], history: Sequence[Mapping[str, float]], epochs
     kinds = dict.fromkeys(key.rpartition("/")[0] for step in history for key in step if key.endswith("/pairs"))
     return [
         Drift(
-            **one,
+            **names,
             kind=kind,
             **{
                 f"{side}_{end}": _weighted(part, kind, side)
@@ -236,16 +236,16 @@ def write(
 
 
 def markdown(
-    found: Sequence[Shares], diverse: Sequence[Diversity], drifts: Sequence[Drift], computed: Sequence[Compute]
+    outcomes: Sequence[Shares], diverse: Sequence[Diversity], drifts: Sequence[Drift], computed: Sequence[Compute]
 ) -> str:
     """All of it as tables; their numbers are means over the files (one agent, iteration and seed) of a line."""
     agent = ("method", "env", "agent", "iteration")
-    first = [one for one in found if one.threshold == found[0].threshold]
+    first = [each for each in outcomes if each.threshold == outcomes[0].threshold]
     parts: dict[str, tuple[str, Sequence[Record], Sequence[str]]] = {
         "How explorations ended": (
             "Shares of a method's episodes, by the reward from which a failure counts as a hard negative; `between`: a "
             "reward strictly between 0 and 1, of which a binary reward has none.",
-            found,
+            outcomes,
             ("method", "env", "threshold"),
         ),
         "How explorations ended, by agent and iteration": ("", first, (*agent, "threshold")),
@@ -291,8 +291,8 @@ def _table(records: Sequence[Record], by: Sequence[str]) -> str:
     return tabulate(rows, head, tablefmt="github", floatfmt=".4g", missingval="-")
 
 
-def _names(one: Exploration) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in ("method", "env", "seed", "iteration", "agent")}
+def _names(exploration: Exploration) -> dict[str, Any]:
+    return {name: getattr(exploration, name) for name in ("method", "env", "seed", "iteration", "agent")}
 
 
 def _weighted(history: Sequence[Mapping[str, float]], kind: str, name: str) -> float:
@@ -303,5 +303,5 @@ def _weighted(history: Sequence[Mapping[str, float]], kind: str, name: str) -> f
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return math.fsum(found) / len(found) if found else None
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers) if numbers else None

@@ -32,16 +32,16 @@ KINDS_OF_ORDER = ("ordering", "largest_gain", "failures")
 class ClaimTest:
     """A claim is true if the true values of all `spreads` lie between `low` and `high`, in points or per cent.
 
-    `missing`: the reason if there are no results to test it. `says`: the paper's sentence. `caution`: a remark on the
-    verdict. `cell`: row and column of a cell of the table. `sized`: the claim states a size; then the range includes
-    its ends, and the claim is about the paper's instructions, whereas an order is about any instructions.
-    `unverified`: the sentence is known from a secondary source only.
+    `missing`: the reason if there are no results to test it. `statement`: the paper's sentence, at `location`.
+    `caution`: a remark on the verdict. `cell`: row and column of a cell of the table. `sized`: the claim states a size;
+    then the range includes its ends, and the claim is about the paper's instructions, whereas an order is about any
+    instructions. `unverified`: the sentence is known from a secondary source only.
     """
 
     claim: str
     kind: str
-    place: str
-    says: str
+    location: str
+    statement: str
     low: float
     high: float
     spreads: tuple[stats.Spread, ...] = ()
@@ -68,9 +68,9 @@ def prepare(claims: Claims, results: Results, *, resamples: int, seed: int, as_i
 def _tests(claims: Claims) -> Iterator[tuple[ClaimTest, paper.CellClaim | paper.AnyStatement]]:
     for cell in claims.cells():
         low, high = cell.value - claims.tolerance, cell.value + claims.tolerance
-        says = f"average reward {cell.value:g}"
+        statement = f"average reward {cell.value:g}"
         name, key = f"{cell.row}_{cell.column}", (cell.row, cell.column)
-        yield ClaimTest(name, "cell", cell.place, says, low, high, cell=key, sized=True), cell
+        yield ClaimTest(name, "cell", cell.place, statement, low, high, cell=key, sized=True), cell
     for name, claim in claims.statements.items():
         low, high = 0.0, math.inf
         if isinstance(claim, paper.DifferenceClaim | paper.ShareClaim):

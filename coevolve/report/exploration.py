@@ -1,4 +1,4 @@
-"""What the analysis of failures is made of: the episodes that agents explored with, with the name of whose they are."""
+"""The episodes of the agents' explorations, by method, environment, seed, iteration and agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coevolve.types import Agent, Protocol, Trajectory
 
 #: Method, environment, seed, iteration and agent.
 ExplorationKey = tuple[str, str, int, int, str]
-#: What is measured of an episode.
+#: A number computed from an episode.
 Measure = Callable[[Trajectory], float]
 
 
@@ -23,8 +23,8 @@ Measure = Callable[[Trajectory], float]
 class Exploration:
     """One agent's episodes in one iteration of a method, for one seed; `source` names their file.
 
-    In iteration 1 agents play with their base policies, so several methods can have the same file. `note` is what has
-    to be said beside results on this environment.
+    In iteration 1 agents play with their base policies, so several methods can have the same file. `note` is a
+    remark on results in this environment.
     """
 
     model: str
@@ -40,7 +40,7 @@ class Exploration:
 
 
 def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Exploration]:
-    """The explorations of the suite's one model; `episodes` are files by method, environment, seed, iteration, agent.
+    """The explorations of the suite's single model; `episodes` are files by `ExplorationKey`.
 
     Each file is read once, however many methods share it.
     """
@@ -64,35 +64,34 @@ def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Explorat
 
 
 def of(explorations: Sequence[Exploration], method: str, env: str, agent: Agent | None = None) -> list[Exploration]:
-    """Those of a method on an environment, of all its agents or of one."""
-    own = [e for e in explorations if (e.method, e.env) == (method, env)]
-    return [e for e in own if agent in (None, e.agent)]
+    """The explorations of a method in an environment, of one agent or (None) of all."""
+    return [e for e in explorations if (e.method, e.env) == (method, env) and agent in (None, e.agent)]
 
 
 def points(explorations: Sequence[Exploration], measure: Measure) -> list[Point]:
-    """What is measured of each episode, with its task and seed."""
-    return [(e.task.task_id, one.seed, measure(e)) for one in explorations for e in one.episodes]
+    """The measure of each episode, with task and seed."""
+    return [(e.task.task_id, each.seed, measure(e)) for each in explorations for e in each.episodes]
 
 
 def seeds(explorations: Sequence[Exploration]) -> list[int]:
-    """The seeds there are."""
-    return sorted({one.seed for one in explorations})
+    """The seeds, sorted."""
+    return sorted({each.seed for each in explorations})
 
 
 def tasks(explorations: Sequence[Exploration]) -> list[str]:
-    """The tasks that were explored."""
-    return sorted({e.task.task_id for one in explorations for e in one.episodes})
+    """The explored tasks, sorted."""
+    return sorted({e.task.task_id for each in explorations for e in each.episodes})
 
 
 def is_outcome(outcome: str, threshold: float) -> Measure:
-    """1 for an episode that ends so, else 0. `success` is r = 1, `hard_negative` threshold <= r < 1, `failure` less.
+    """1 for an episode with this outcome, else 0.
 
-    `extreme` is a reward of 0 or less, or of 1.
+    `success`: r = 1, `hard_negative`: threshold <= r < 1, `failure`: r < threshold, `extreme`: r <= 0 or r = 1.
     """
 
     def measure(episode: Trajectory) -> float:
-        own = "success" if not episode.is_failure else "hard_negative" if episode.reward >= threshold else "failure"
+        actual = "success" if not episode.is_failure else "hard_negative" if episode.reward >= threshold else "failure"
         extreme = episode.reward <= 0.0 or not episode.is_failure
-        return float(extreme if outcome == "extreme" else own == outcome)
+        return float(extreme if outcome == "extreme" else actual == outcome)
 
     return measure

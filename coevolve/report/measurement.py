@@ -1,4 +1,4 @@
-"""What tables and figures are made of: evaluation records with the name of what was evaluated."""
+"""Evaluation records by method, environment, split and iteration: the input of tables and figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EvaluationKey = tuple[str, str, int, int]
 class Measurement:
     """All seeds' records of one method on one split after one iteration (0: SFT); `sources` name their files.
 
-    `note` is what has to be said beside them.
+    `note` is a remark on these results.
     """
 
     suite: str
@@ -35,7 +35,7 @@ class Measurement:
 
 
 def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> Iterator[Measurement]:
-    """Every method's records by environment, split and iteration, seeds together, of the suite's one model.
+    """Every method's records by environment, split and iteration, seeds together, of the suite's single model.
 
     `records` are files by method and (model, environment, seed, iteration).
     """
@@ -60,7 +60,7 @@ def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> I
 
 
 def final(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Those after a method's last iteration on an environment."""
+    """The measurements after the last iteration of each method in each environment."""
     last: dict[tuple[str, str], int] = {}
     for m in measurements:
         last[m.method, m.env] = max(m.iteration, last.get((m.method, m.env), 0))
@@ -69,7 +69,7 @@ def final(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all numbers of one table or figure share."""
+    """What all numbers of a table or figure have in common."""
 
     suite: str
     model: str
@@ -81,21 +81,21 @@ class Setting:
 
 
 def environments(measurements: Iterable[Measurement]) -> list[str]:
-    """What answered in these measurements, with versions."""
+    """Names and versions of the environments of these measurements."""
     return sorted({record.environment for measurement in measurements for record in measurement.records} - {""})
 
 
 def remarks(measurements: Sequence[Measurement]) -> str:
-    """What answered, and what has to be said beside the numbers, as sentences."""
-    answered = "; ".join(environments(measurements))
+    """The environments and the notes of the measurements, as sentences."""
+    names = "; ".join(environments(measurements))
     notes = sorted({m.note for m in measurements} - {""})
-    return " ".join([*([f"Environments: {answered}."] if answered else []), *notes])
+    return " ".join([*([f"Environments: {names}."] if names else []), *notes])
 
 
 def common_setting(measurements: Sequence[Measurement]) -> Setting:
-    """The one suite, model and protocol of all measurements.
+    """The common suite, model and protocol of all measurements.
 
-    Raises `UserError` if there are no measurements, if one of them has no records, and if they differ, or if one
+    Raises `UserError` if there are no measurements, if a measurement has no records, if they differ, or if an
     environment's results come from different versions of it.
     """
     for measurement in measurements:
@@ -106,10 +106,10 @@ def common_setting(measurements: Sequence[Measurement]) -> Setting:
     if not settings:
         raise UserError("nothing was measured; run the evaluation before the report.")
     for env in sorted({m.env for m in measurements}):
-        found = environments(m for m in measurements if m.env == env)
-        if len(found) > 1:
+        names = environments(m for m in measurements if m.env == env)
+        if len(names) > 1:
             raise UserError(
-                f"results on {env} come from different environments ({'; '.join(found)}); run them all on one."
+                f"results on {env} come from different environments ({'; '.join(names)}); run them all on one."
             )
     for key in ("protocol", "suite", "model"):
         values = sorted({getattr(setting, key) for setting in settings})

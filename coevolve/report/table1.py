@@ -91,11 +91,11 @@ def _by_cell(measurements: Sequence[Measurement], claims: Claims) -> dict[Key, M
     column_of = {(column.env, column.split): key for key, column in claims.columns.items()}
     cells: dict[Key, Measurement] = {}
     for measurement in measurements:
-        place = measurement.env, measurement.split
-        key = measurement.method, column_of.get(place, " ".join(place))
+        evaluation = measurement.env, measurement.split
+        key = measurement.method, column_of.get(evaluation, " ".join(evaluation))
         if key in cells:
             raise UserError(
-                f"{measurement.method} on {' '.join(place)} was given twice; give one iteration per method."
+                f"{measurement.method} on {' '.join(evaluation)} was given twice; give one iteration per method."
             )
         cells[key] = measurement
     return cells

@@ -1,6 +1,6 @@
 """Did it reproduce? Every claim of the paper: reproduced, contradicted, underpowered or not run.
 
-A claim says that a number lies in a range (a cell within its tolerance, a difference above 0). Two p-values answer it:
+A claim states that a number lies in a range (a cell within its tolerance, a difference above 0). It has two p-values:
 that of "it lies inside", as in a test of equivalence, and that of "it lies outside". Each is twice the one-sided share
 of draws (`stats.spread`: paired by task and seed), so a claim is decided at 5 % exactly where its 95 % interval lies
 inside the range, or outside. Holm's correction over all claims that can be judged is on the smaller of the two.
@@ -42,7 +42,7 @@ class Verdict(Record):
     """What became of a claim. `mean` with its interval is in points, per cent or failures, uncorrected.
 
     `p` is Holm's over all claims judged with it. `seeds_needed`: seeds that would decide; None also where no number
-    would. A claim about several numbers (the largest gain) shows the one that says least for it.
+    would. A claim about several numbers (the largest gain) shows the number with the weakest evidence.
     """
 
     claim: str
@@ -86,35 +86,35 @@ def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False) -> dict[s
     return {outcome: sum(verdict.verdict == outcome for verdict in verdicts) for outcome in OUTCOMES}
 
 
-def judge(questions: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
-    """A verdict on every question, at the level 1 - `confidence` over all that are the paper's, and over the others."""
-    families = {apart: [q for q in questions if _decidable(q) and q.unverified == apart] for apart in (False, True)}
+def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
+    """A verdict on every claim, at the level 1 - `confidence` over all that are the paper's, and over the others."""
+    families = {apart: [q for q in tests if _decidable(q) and q.unverified == apart] for apart in (False, True)}
     adjusted = {
-        question.claim: p
+        test.claim: p
         for family in families.values()
-        for question, p in zip(family, stats.holm([min(tails(q)) for q in family]), strict=True)
+        for test, p in zip(family, stats.holm([min(tails(q)) for q in family]), strict=True)
     }
     return [
         _verdict(q, adjusted.get(q.claim, 1.0), 1.0 - confidence, max(1, len(families[q.unverified])), confidence)
         if q.spreads
         else _not_run(q)
-        for q in questions
+        for q in tests
     ]
 
 
-def tails(question: ClaimTest) -> tuple[float, float]:
+def tails(test: ClaimTest) -> tuple[float, float]:
     """Two-sided p-values of "the claim is true" and of "it is false"; all its numbers have to lie inside, one outside.
 
     The smaller is that of the side the draws are on.
     """
-    low, high, closed = question.low, question.high, question.sized
-    inside = [max(s.below(low, closed=closed), s.above(high, closed=closed)) for s in question.spreads]
-    outside = [min(s.above(low), s.below(high)) for s in question.spreads]
+    low, high, closed = test.low, test.high, test.sized
+    inside = [max(s.below(low, closed=closed), s.above(high, closed=closed)) for s in test.spreads]
+    outside = [min(s.above(low), s.below(high)) for s in test.spreads]
     return min(1.0, 2.0 * max(inside)), min(1.0, 2.0 * len(outside) * min(outside))
 
 
-def _decidable(question: ClaimTest) -> bool:
-    return bool(question.spreads) and all(spread.n_seeds >= stats.MIN_SEEDS for spread in question.spreads)
+def _decidable(test: ClaimTest) -> bool:
+    return bool(test.spreads) and all(spread.n_seeds >= stats.MIN_SEEDS for spread in test.spreads)
 
 
 def exit_status(verdicts: Sequence[Verdict]) -> int:
@@ -129,7 +129,7 @@ def line(verdict: Verdict) -> str:
 
 
 def summary(verdicts: Sequence[Verdict], as_if: str = "") -> str:
-    """How many claims got which verdict; `as_if` says on what else they were judged."""
+    """How many claims got which verdict; `as_if` is the remark on verdicts for other settings."""
     of_paper, of_others = ([v for v in verdicts if v.unverified == apart] for apart in (False, True))
     apart = f"From secondary sources, unverified: {_counted(of_others)}." if of_others else ""
     return " ".join(filter(None, [f"{len(of_paper)} claims: {_counted(of_paper)}.", apart, as_if]))
@@ -158,46 +158,46 @@ def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
         "contradicted": "Contradicted: our interval lies outside the tolerance of the paper's value.",
     }
     cells = {name: tuple((v.row, v.column) for v in verdicts if v.row and v.verdict == name) for name in texts}
-    found = [name for name in texts if cells[name]]
+    used = [name for name in texts if cells[name]]
     marks = ascii_lowercase[len(table.footnotes) :]
-    notes = [Footnote(mark=m, text=texts[name], cells=cells[name]) for m, name in zip(marks, found, strict=False)]
+    notes = [Footnote(mark=m, text=texts[name], cells=cells[name]) for m, name in zip(marks, used, strict=False)]
     return table.model_copy(update={"footnotes": (*table.footnotes, *notes)})
 
 
-def _not_run(question: ClaimTest) -> Verdict:
+def _not_run(test: ClaimTest) -> Verdict:
     return Verdict(
-        claim=question.claim,
-        kind=question.kind,
-        place=question.place,
+        claim=test.claim,
+        kind=test.kind,
+        place=test.location,
         verdict="not run",
-        text=question.missing,
-        says=question.says,
-        unverified=question.unverified,
-        **_cell(question),
+        text=test.missing,
+        says=test.statement,
+        unverified=test.unverified,
+        **_cell(test),
     )
 
 
-def _cell(question: ClaimTest) -> dict[str, str]:
-    return dict(zip(("row", "column"), question.cell or (), strict=False))
+def _cell(test: ClaimTest) -> dict[str, str]:
+    return dict(zip(("row", "column"), test.cell or (), strict=False))
 
 
-def _verdict(question: ClaimTest, p: float, level: float, claims: int, confidence: float) -> Verdict:
-    inside, outside = tails(question)
+def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: float) -> Verdict:
+    inside, outside = tails(test)
     decided: Outcome = "reproduced" if inside < outside else "contradicted"
-    outcome: Outcome = decided if p <= level and _decidable(question) else "underpowered"
-    shown = min(question.spreads, key=lambda spread: _room(spread.mean, question))
+    outcome: Outcome = decided if p <= level and _decidable(test) else "underpowered"
+    shown = min(test.spreads, key=lambda spread: _room(spread.mean, test))
     low, high = shown.interval(confidence)
-    needed = _seeds_needed(question, level / claims) if outcome == "underpowered" else None
-    numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}], claimed {_range(question)}"
+    needed = _seeds_needed(test, level / claims) if outcome == "underpowered" else None
+    numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}], claimed {_range(test)}"
     basis = f"{shown.n_tasks} tasks, {shown.n_seeds} seed{'s' * (shown.n_seeds > 1)}, p {p:.2g} of {claims} claims"
     return Verdict(
-        claim=question.claim,
-        kind=question.kind,
-        place=question.place,
+        claim=test.claim,
+        kind=test.kind,
+        place=test.location,
         verdict=outcome,
-        text=" ".join(filter(None, [f"{numbers}; {basis}.", _caveat(shown, outcome, needed), question.caution])),
-        says=question.says,
-        unverified=question.unverified,
+        text=" ".join(filter(None, [f"{numbers}; {basis}.", _caveat(shown, outcome, needed), test.caution])),
+        says=test.statement,
+        unverified=test.unverified,
         mean=shown.mean,
         low=low,
         high=high,
@@ -205,7 +205,7 @@ def _verdict(question: ClaimTest, p: float, level: float, claims: int, confidenc
         tasks=shown.n_tasks,
         seeds=shown.n_seeds,
         seeds_needed=needed,
-        **_cell(question),
+        **_cell(test),
     )
 
 
@@ -220,24 +220,24 @@ def _caveat(shown: stats.Spread, outcome: Outcome, needed: int | None) -> str:
     return f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
 
 
-def _seeds_needed(question: ClaimTest, level: float) -> int | None:
+def _seeds_needed(test: ClaimTest, level: float) -> int | None:
     """Seeds that would show on which side of its range every number lies; None if one of them would never show."""
-    needed = [s.seeds_needed(abs(_room(s.mean, question)), level, POWER) for s in question.spreads]
+    needed = [s.seeds_needed(abs(_room(s.mean, test)), level, POWER) for s in test.spreads]
     counts = [count for count in needed if count is not None]
     return max(counts) if len(counts) == len(needed) else None
 
 
-def _room(value: float, question: ClaimTest) -> float:
+def _room(value: float, test: ClaimTest) -> float:
     """How far a value lies inside the range; negative outside."""
-    return min(value - question.low, question.high - value)
+    return min(value - test.low, test.high - value)
 
 
-def _range(question: ClaimTest) -> str:
-    if math.isinf(question.low):
-        return f"{_number(question.high)} at most"
-    if math.isinf(question.high):
-        return f"{_number(question.low)} at least" if question.sized else f"above {question.low:g}"
-    return f"{_number(question.low)} to {_number(question.high)}"
+def _range(test: ClaimTest) -> str:
+    if math.isinf(test.low):
+        return f"{_number(test.high)} at most"
+    if math.isinf(test.high):
+        return f"{_number(test.low)} at least" if test.sized else f"above {test.low:g}"
+    return f"{_number(test.low)} to {_number(test.high)}"
 
 
 def _number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""From a printed cell down to its records, episodes, pairs, policies, code and the paper's own cell."""
+"""Trace a printed cell to its records, episodes, pairs, policies, code, and to the paper's cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST = "table1"
 
 
 class Printed(Record):
-    """A cell as it is printed: its name, the file it is printed in, its table (without the other cells) and itself."""
+    """A printed cell with its name, its file and its table (without the other cells)."""
 
     name: str
     file: str
@@ -32,7 +32,7 @@ class Printed(Record):
 
 
 class Evidence(Record):
-    """The records of one file that a cell is the mean of."""
+    """The records of one file that a cell averages."""
 
     file: str
     records: tuple[EvalRecord, ...]
@@ -43,10 +43,10 @@ class Evidence(Record):
         return sum(record.reward for record in self.records) / len(self.records)
 
 
-class Answer(Record):
-    """All there is to know about a cell.
+class CellTrace(Record):
+    """A cell with everything it was made from.
 
-    `place` is where the paper prints its value, `said` what the paper says of it, `broken` what does not fit together.
+    `place`: where the paper prints its value. `said`: the paper's statements about it. `broken`: inconsistencies.
     """
 
     printed: Printed
@@ -59,15 +59,15 @@ class Answer(Record):
 
 
 def cells(home: Path) -> list[Printed]:
-    """Every cell of every table under a suite's folder, those of its ablations too; raises `UserError` for none."""
-    found = {path.stem: path for path in home.glob("paper/*/*.json")}
-    found |= {f"ablation_{path.parent.name}": path for path in home.glob("ablations/*/table.json")}
-    files = sorted(found.items(), key=lambda item: (item[0] != FIRST, item[0]))
+    """All cells of all tables of a suite, including ablations; raises `UserError` if there are none."""
+    by_name = {path.stem: path for path in home.glob("paper/*/*.json")}
+    by_name |= {f"ablation_{path.parent.name}": path for path in home.glob("ablations/*/table.json")}
+    files = sorted(by_name.items(), key=lambda item: (item[0] != FIRST, item[0]))
     printed = [
-        Printed(name=_name(stem, table, beside[0], cell), file=path.as_posix(), table=_without_cells(table), cell=cell)
+        Printed(name=_name(stem, table, in_file[0], cell), file=path.as_posix(), table=_without_cells(table), cell=cell)
         for stem, path in files
-        for beside in [list(tables(path))]
-        for table in beside
+        for in_file in [list(tables(path))]
+        for table in in_file
         for cell in table.cells
     ]
     if not printed:
@@ -76,49 +76,49 @@ def cells(home: Path) -> list[Printed]:
 
 
 def find(printed: Sequence[Printed], query: str) -> Printed:
-    """The one cell a query names: all its words are in the cell's name or keys, or begin a word there.
+    """The cell that matches a query: all its words are words of the cell's name or keys, or prefixes of them.
 
-    Cells of the first table that fits come before those of later ones. Raises `UserError` naming the cells that fit,
-    or the nearest ones, where it is not one.
+    Cells of the first matching table have priority. Raises `UserError` with the matching cells if there are several,
+    and with similar ones if there is none.
     """
-    asked = _words(query)
+    words = _words(query)
     tests = (_is_name, _has_words, _begins_words)
     for test in tests:
-        fitting = [one for one in printed if test(asked, one)]
-        first = [one for one in fitting if (one.file, one.table) == (fitting[0].file, fitting[0].table)]
+        fitting = [each for each in printed if test(words, each)]
+        first = [each for each in fitting if (each.file, each.table) == (fitting[0].file, fitting[0].table)]
         if len(first) == 1:
             return first[0]
         if first:
             raise UserError(f"`{query}` fits {len(first)} cells; say which: {_listed(first)}.")
-    near = difflib.get_close_matches(query, [one.name for one in printed], n=3, cutoff=0.3)
-    meant = [one for one in printed if one.name in near] or list(printed)
+    near = difflib.get_close_matches(query, [each.name for each in printed], n=3, cutoff=0.3)
+    meant = [each for each in printed if each.name in near] or list(printed)
     raise UserError(f"`{query}` fits no cell; there are {len(printed)}, such as {_listed(meant)}.")
 
 
-def ask(printed: Printed, claims: Claims) -> Answer:
-    """Follow a cell to where it comes from, checking every file and every id on the way.
+def ask(printed: Printed, claims: Claims) -> CellTrace:
+    """Trace a cell to its sources and check the files and ids on the way.
 
-    Raises `UserError` where the table has no provenance.
+    Raises `UserError` if the table has no provenance.
     """
     cell, table = printed.cell, printed.table
     sources = list(dict.fromkeys(cell.sources))
     folder = Path(printed.file).parent.as_posix()
-    way = provenance_chain.walk(folder, sources)
+    chain = provenance_chain.walk(folder, sources)
     evidence = tuple(_evidence(sources, splits(cell.column, claims)))
-    places = {(claim.row, claim.column): f"{claim.place} ({claims.source})" for claim in claims.cells()}
-    return Answer(
+    locations = {(claim.row, claim.column): f"{claim.place} ({claims.source})" for claim in claims.cells()}
+    return CellTrace(
         printed=printed,
-        place=places.get((cell.row, cell.column), ""),
-        said=tuple(dict.fromkeys(_said(cell, claims))),
+        place=locations.get((cell.row, cell.column), ""),
+        said=tuple(dict.fromkeys(_statements(cell, claims))),
         footnotes=tuple(f"{n.mark}: {n.text}" for n in table.footnotes if (cell.row, cell.column) in n.cells),
         evidence=evidence,
-        chain=way,
-        broken=(*_own_file(printed, folder), *way.broken, *_loose_ends(evidence, way)),
+        chain=chain,
+        broken=(*_changed_table(printed, folder), *chain.broken, *_dangling_ids(evidence, chain)),
     )
 
 
 def tables(path: Path) -> Iterator[Table]:
-    """The tables a file of JSON holds, alone or in a list; nothing for other content."""
+    """The tables in a JSON file, single or in a list; nothing for other content."""
     content = json.loads(path.read_text(encoding="utf-8"))
     for each in content if isinstance(content, list) else [content]:
         try:
@@ -139,8 +139,8 @@ def _json(folder: Path) -> list[Path]:
 
 
 def _name(file: str, table: Table, first: Table, cell: Cell) -> str:
-    """Such as `table1: SFT, WebShop`; a file's further tables are told apart by what they measure, and of whom."""
-    other = [own for own, of_first in ((table.unit, first.unit), (table.model, first.model)) if own != of_first]
+    """Such as `table1: SFT, WebShop`; a file's further tables are distinguished by unit and model."""
+    other = [value for value, of_first in ((table.unit, first.unit), (table.model, first.model)) if value != of_first]
     which = f" ({', '.join(other)})" if other else ""
     return f"{file}{which}: {table.rows[cell.row]}, {table.columns[cell.column]}"
 
@@ -153,36 +153,36 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9.]+", text.lower())
 
 
-def _names(one: Printed) -> list[str]:
-    return _words(f"{one.name} {one.cell.row} {one.cell.column}")
+def _names(printed: Printed) -> list[str]:
+    return _words(f"{printed.name} {printed.cell.row} {printed.cell.column}")
 
 
-def _is_name(asked: list[str], one: Printed) -> bool:
-    return asked == _words(one.name)
+def _is_name(words: list[str], printed: Printed) -> bool:
+    return words == _words(printed.name)
 
 
-def _has_words(asked: list[str], one: Printed) -> bool:
-    return set(asked) <= set(_names(one))
+def _has_words(words: list[str], printed: Printed) -> bool:
+    return set(words) <= set(_names(printed))
 
 
-def _begins_words(asked: list[str], one: Printed) -> bool:
-    return all(any(name.startswith(word) for name in _names(one)) for word in asked)
+def _begins_words(words: list[str], printed: Printed) -> bool:
+    return all(any(name.startswith(word) for name in _names(printed)) for word in words)
 
 
 def _listed(printed: Sequence[Printed]) -> str:
-    return "; ".join(f"`{one.name}`" for one in printed[:8]) + ("; ..." if len(printed) > 8 else "")
+    return "; ".join(f"`{each.name}`" for each in printed[:8]) + ("; ..." if len(printed) > 8 else "")
 
 
 def splits(column: str, claims: Claims) -> set[str]:
-    """Splits that a column counts; one that the paper lacks is named after its environment and split."""
+    """The splits of a column; a column that the paper lacks is named after its environment and split."""
     spec = claims.columns.get(column)
     if spec is None:
         return {column.split(" ")[-1]}
     return {spec.split} if spec.split else {each.split for each in claims.columns.values() if each.split}
 
 
-def _said(cell: Cell, claims: Claims) -> Iterator[str]:
-    """The paper's sentences about the cell's row in its column, or on its environment as a whole."""
+def _statements(cell: Cell, claims: Claims) -> Iterator[str]:
+    """The paper's statements about the cell's row in its column, or in its environment."""
     column = claims.columns.get(cell.column)
     for statement in claims.statements.values():
         names = statement.model_dump()
@@ -198,22 +198,22 @@ def _evidence(sources: Sequence[str], splits: set[str]) -> Iterator[Evidence]:
             yield Evidence(file=source, records=tuple(record for record in records if record.split in splits))
 
 
-def _own_file(printed: Printed, folder: str) -> Iterator[str]:
-    """Whether the table itself is what its stage wrote."""
+def _changed_table(printed: Printed, folder: str) -> Iterator[str]:
+    """A sentence if the table file has changed since its stage wrote it."""
     record, now = provenance_chain.read(folder), files.sha256(Path(printed.file))
     if record.outputs.get(Path(printed.file).name) != now:
         yield f"{printed.file} is not what `{record.stage}` wrote: it is {now[:12]} now; make it again."
 
 
-def _loose_ends(evidence: Sequence[Evidence], way: provenance_chain.Chain) -> Iterator[str]:
-    """Records without their episode, pairs without their sides, episodes of another policy."""
+def _dangling_ids(evidence: Sequence[Evidence], chain: provenance_chain.Chain) -> Iterator[str]:
+    """Records without their episode, pairs without their trajectories, episodes of another policy."""
     ids = functools.cache(_ids)
-    for one in evidence:
-        beside = ids(str(Path(one.file).with_name("episodes.jsonl")))
-        lost = [record.trajectory_id for record in one.records if record.trajectory_id not in beside]
+    for each in evidence:
+        known = ids(str(Path(each.file).with_name("episodes.jsonl")))
+        lost = [record.trajectory_id for record in each.records if record.trajectory_id not in known]
         if lost:
-            yield f"{one.file}: {len(lost)} records name episodes that are not beside it, such as {lost[0]}."
-    for result in way.results:
+            yield f"{each.file}: {len(lost)} records name episodes that are not beside it, such as {lost[0]}."
+    for result in chain.results:
         rollouts = [each.path for each in result.inputs if each.path.endswith(("episodes.jsonl", "experts.jsonl"))]
         yield from _unknown_sides(Path(result.folder, "pairs.jsonl"), set().union(*map(ids, rollouts)))
         yield from _other_policies(result)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from coevolve.report import view
 from coevolve.report.provenance_chain import Chain, Result
-from coevolve.report.why import Answer, Evidence
+from coevolve.report.why import CellTrace, Evidence
 from coevolve.types import PolicyRef, Provenance
 
 #: Number of records shown of each file; `--json` has them all.
 SHOWN = 3
 
 
-def text(answer: Answer, home: str) -> str:
+def text(answer: CellTrace, home: str) -> str:
     """The cell, its records, the tree of results they were made from, and inconsistencies.
 
     `home` is the folder of the suite's results; paths in the tree are relative to it.
@@ -27,7 +27,7 @@ def text(answer: Answer, home: str) -> str:
     return "\n".join([*head, *records, *made, *_verdict(answer)])
 
 
-def _head(answer: Answer, home: str) -> Iterator[tuple[str, str]]:
+def _head(answer: CellTrace, home: str) -> Iterator[tuple[str, str]]:
     cell, table, estimate = answer.printed.cell, answer.printed.table, answer.printed.cell.estimate
     measured = "not run"
     if estimate:
@@ -67,7 +67,7 @@ def _records(evidence: Evidence) -> Iterator[str]:
         yield f"  and {len(evidence.records) - SHOWN} more"
 
 
-def _tree(answer: Answer, home: str) -> Iterator[str]:
+def _tree(answer: CellTrace, home: str) -> Iterator[str]:
     seen = set[str]()
     for evidence in answer.evidence:
         folder = Path(evidence.file).parent.as_posix()
@@ -119,6 +119,6 @@ def _contents(result: Result) -> Iterator[str]:
         yield f"{notes['episodes']} episodes, mean reward {notes['mean_reward']:.3f}"
 
 
-def _verdict(answer: Answer) -> list[str]:
+def _verdict(answer: CellTrace) -> list[str]:
     checked = f"{len(answer.chain.results)} results, {answer.chain.files} files checked"
     return [f"{checked}; {'all as they were' if not answer.broken else 'NOT as they were:'}", *answer.broken]

@@ -68,7 +68,7 @@ def test_as_text_each_result_is_told_once(here, paper):
 
 def test_as_json_it_is_whole(here, paper):
     answer = ask("coevolve webshop", paper)
-    assert why.Answer.from_json(answer.to_json()) == answer
+    assert why.CellTrace.from_json(answer.to_json()) == answer
     assert len(json.loads(answer.to_json())["evidence"][0]["records"]) == 6
 
 
