@@ -1,9 +1,11 @@
 """Where things are, and in what order they are tested."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 # Tests run side by side, on policies too small for a second thread; PyTorch reads it when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -44,3 +46,19 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no ../shared beside the repository: this extra evidence is skipped")
     return folder
+
+
+@pytest.fixture(scope="session")
+def made(root, tmp_path_factory, worker_id):
+    """A folder in which the whole suite `glance` was run; this process's copy of the one run of a test session."""
+    from small_run import run_suite
+
+    common = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
+    run = common / "small_run"
+    with FileLock(f"{run}.lock"):
+        if not (run / "finished").exists():
+            shutil.rmtree(run, ignore_errors=True)
+            run.mkdir()
+            run_suite(root, run)
+            (run / "finished").touch()
+    return shutil.copytree(run, tmp_path_factory.mktemp("made") / "run", symlinks=True)

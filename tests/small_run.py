@@ -1,0 +1,61 @@
+"""A suite of seconds, really run without Snakemake: WebShop, which needs only Python, and a very small policy."""
+
+import contextlib
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coevolve import cli
+from coevolve.config.suite import load_suite
+from coevolve.workflow.plan import Plan
+
+SUITE = """
+extends: [small.yaml, envs/webshop-small.yaml]
+suite: glance
+iterations: {webshop: 1}
+envs:
+  webshop:
+    tasks: {sft: 6, explore: 4, evaluate: 3}
+    workers: 2
+models:
+  tiny:
+    context: 512
+    tiny: {vocab_size: 420, hidden_size: 32, layers: 1, heads: 2, intermediate_size: 64}
+    pretrain: {epochs: 4, batch_size: 4}
+sft: {epochs: 4, batch_size: 4}
+dpo: {epochs: 1, batch_size: 4}
+rollout: {max_new_tokens: 24}
+report: {bootstrap: 100}
+"""
+
+
+def run_suite(root, folder):
+    """Run the whole suite `glance` in a folder, which then has `configs` and `results`."""
+    shutil.copytree(root / "configs", folder / "configs")
+    (folder / "data").symlink_to(root / "data")
+    (folder / "configs/glance.yaml").write_text(SUITE)
+    with contextlib.chdir(folder):
+        plan = Plan(load_suite("configs/glance.yaml"))
+        for target in plan.targets():
+            make(plan, target)
+
+
+def make(plan, path, suite="glance"):
+    """Run the stages that `path` needs, as the DAG would, in the current folder."""
+    job = plan.maker(path)
+    if job is None or Path(path).exists():
+        return
+    for paths in plan.inputs(*job).values():
+        for needed in [paths] if isinstance(paths, str) else paths:
+            make(plan, needed, suite)
+    run_job(plan, job, suite)
+
+
+def run_job(plan, job, suite="glance"):
+    """Run one job in this process, in the current folder."""
+    command = ["stage", job[0], "--suite", str(suite), *shlex.split(plan.arguments(*job))]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command)
+    assert ended.value.code == 0, command
