@@ -8,22 +8,22 @@ exploration of its SFT policy, which is that of iteration 1, succeeds on it.
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from coevolve import seeds as seeds_of
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
-from coevolve.report import stats
+from coevolve.report import drawing, stats
 from coevolve.report.exploration import Exploration, of, seeds, tasks
 from coevolve.types import Agent, Estimate, Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: The paper's two methods, the baseline first.
 METHODS = ("eto", "coevolve")
@@ -131,7 +131,7 @@ def data(
 
 def draw(figure2: FailureFigure) -> Figure:
     """The figure: a column per environment, the number of failures above, the reward of shared ones below."""
-    figure = Figure(figsize=(3.6 * max(1, len(figure2.panels)), 5.2), dpi=150, layout="constrained")
+    figure = drawing.new_figure(3.6 * max(1, len(figure2.panels)), 5.2)
     if not figure2.panels:
         figure.text(0.5, 0.5, NOT_RUN, ha="center", wrap=True)
         return figure
@@ -146,19 +146,12 @@ def draw(figure2: FailureFigure) -> Figure:
 
 def png(figure2: FailureFigure) -> bytes:
     """The figure as a PNG image; equal data give equal bytes."""
-    buffer = io.BytesIO()
-    with mpl.rc_context(mpl.rcParamsDefault):
-        FigureCanvasAgg(draw(figure2)).print_png(buffer, metadata={"Software": None})
-    return buffer.getvalue()
+    return drawing.png(lambda: draw(figure2))
 
 
 def svg(figure2: FailureFigure) -> bytes:
     """The figure as an SVG image; equal data give equal bytes."""
-    buffer = io.BytesIO()
-    # By default, the file contains the date and random ids.
-    with mpl.rc_context({**mpl.rcParamsDefault, "svg.hashsalt": "coevolve"}):
-        draw(figure2).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+    return drawing.svg(lambda: draw(figure2))
 
 
 def _caption(report: ReportConfig) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
-from coevolve.report import stats
+from coevolve.report import drawing, stats
 from coevolve.report.measurement import Measurement, common_setting
 from coevolve.types import Estimate, Protocol, Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: The method every curve starts from: iteration 0 is its policy.
 START = "sft"
@@ -68,7 +67,7 @@ def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], repor
 def draw(data: Curves) -> Figure:
     """The figure: a panel per environment and split; the methods' points are slightly shifted horizontally."""
     panels = list(dict.fromkeys((point.env, point.split) for point in data.points))
-    figure = Figure(figsize=(4.0 * len(panels), 3.2), dpi=150, layout="constrained")
+    figure = drawing.new_figure(4.0 * len(panels), 3.2)
     row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (env, split) in zip(row, panels, strict=True):
         _draw_panel(axes, [p for p in data.points if (p.env, p.split) == (env, split)], data.labels)
@@ -79,11 +78,7 @@ def draw(data: Curves) -> Figure:
 
 def png(data: Curves) -> bytes:
     """The figure as a PNG image; equal data give equal bytes."""
-    buffer = io.BytesIO()
-    with mpl.rc_context(mpl.rcParamsDefault):
-        # By default, the file contains the version of matplotlib.
-        FigureCanvasAgg(draw(data)).print_png(buffer, metadata={"Software": None})
-    return buffer.getvalue()
+    return drawing.png(lambda: draw(data))
 
 
 def _point(m: Measurement, report: ReportConfig, seed: int) -> Point:

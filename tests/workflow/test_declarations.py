@@ -1,0 +1,152 @@
+"""A stage is declared once: nothing else knows stages by name, and each product is a rule with inputs of its own."""
+
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+
+from coevolve.config.suite import load_suite
+from coevolve.storage import provenance
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage import Stage
+from coevolve.workflow.stage_table import STAGES, load_machine
+from coevolve.workflow.targets import targets
+
+PRODUCTS = [name for name, stage in STAGES.items() if stage.product]
+#: Where stages may be named: their declarations.
+DECLARATIONS = {"stage_table.py", "inputs.py", "workloads.py"}
+
+
+@pytest.fixture(scope="module")
+def plan(root):
+    return Plan(load_suite(root / "configs/smoke.yaml"))
+
+
+def strings(node):
+    """All strings of an expression, those in tuples, lists and sets too."""
+    return {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+
+
+def holds_stage(node):
+    """Whether an expression is a stage's name, by what it is called: `stage`, `job.stage`, `stage.name`."""
+    if isinstance(node, ast.Attribute):
+        return "stage" in node.attr.lower() or (node.attr == "name" and holds_stage(node.value))
+    return isinstance(node, ast.Name) and "stage" in node.id.lower()
+
+
+def named_stages(tree):
+    """Places where a stage is told apart by its name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(map(holds_stage, sides)) and any(strings(side) & STAGES.keys() for side in sides):
+                yield node.lineno
+        if isinstance(node, ast.Subscript) and holds_stage(node.value) and strings(node.slice) & STAGES.keys():
+            yield node.lineno
+        if isinstance(node, ast.match_case) and strings(node.pattern) & STAGES.keys():
+            yield node.pattern.lineno
+
+
+def test_no_module_tells_stages_apart_by_name(root):
+    modules = [path for path in (root / "coevolve").rglob("*.py") if path.name not in DECLARATIONS]
+    found = {str(path): list(named_stages(ast.parse(path.read_text()))) for path in modules}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'stage == "train"',
+        'job.stage in ("ppo", "grpo")',
+        '"sft" != stage.name',
+        'STAGES["table1"]',
+        'f(stage != "sft")',
+    ],
+)
+def test_what_is_looked_for_is_found(text):
+    assert list(named_stages(ast.parse(text))) == [1]
+
+
+def test_declarations_are_whole(root):
+    for name, stage in STAGES.items():
+        assert stage.name == name and stage.help.endswith(".")
+        assert (root / f"coevolve/stages/{name}.py").is_file()
+    modules = {path.stem for path in (root / "coevolve/stages").glob("*.py")} - {"__init__"}
+    assert modules == set(STAGES), "a module in `stages` is a stage"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_no_stage_reaches_the_declarations(stage):
+    """Its code digest would cover them, and adding a stage would rerun all jobs."""
+    reached = provenance.reachable(STAGES[stage].module)
+    assert not {name for name in reached if name.split(".")[-1] in ("stage_table", "inputs", "workloads", "plan")}
+
+
+def test_adding_a_stage_reruns_no_job(plan, monkeypatch):
+    jobs = list(plan.jobs())
+    before = [(plan.fingerprint(*job), plan.inputs(*job)) for job in jobs]
+    added = Stage(name="new", help="A new one.", reads=("models",), files=("new.json",), folder="new/{model}")
+    monkeypatch.setitem(STAGES, "new", added)
+    again = Plan(plan.suite)
+    assert again.maker("results/smoke/new/tiny/new.json") == ("new", {"model": "tiny"})
+    assert [(again.fingerprint(*job), again.inputs(*job)) for job in jobs] == before
+    assert list(again.jobs()) == jobs
+
+
+def products_behind(plan, product):
+    """The products that a product is made of, itself included."""
+    files = [f"{plan.folder(product, {})}/{name}" for name in STAGES[product].files]
+    return {stage for stage, _ in plan.jobs(files) if STAGES[stage].product}
+
+
+def test_a_product_is_made_alone(plan):
+    alone = set(PRODUCTS) - {"table1", "summary", "page"}
+    assert {product: products_behind(plan, product) for product in alone} == {product: {product} for product in alone}
+    assert products_behind(plan, "table1") == {"table1", "verdicts"}, "its notes are the verdicts on its cells"
+    assert products_behind(plan, "summary") == {"summary", "differences"}
+    assert products_behind(plan, "page") == set(PRODUCTS)
+
+
+def test_a_product_reads_what_it_is_made_of(plan):
+    read = {product: set(plan.inputs(product, {})) for product in PRODUCTS}
+    assert read["figure3"] == read["differences"] == {"records"}
+    assert read["figure2"] == read["examples"] == {"explorations"}
+    assert read["pair_counts"] == {"summaries"} and read["costs"] == {"machine", "provenance"}
+    assert read["table1"] == {"records", "claims", "verdicts"}
+
+
+def test_every_product_is_a_target_and_a_full_run_makes_them_all(plan):
+    listed = {target.name: target for target in targets(plan)}
+    assert list(listed)[: len(PRODUCTS)] == PRODUCTS
+    assert sorted(path for product in PRODUCTS for path in listed[product].files) == sorted(plan.targets())
+
+
+def test_a_machine_names_all_products_at_once(root):
+    machine = load_machine(root / "configs/machines/h100.yaml")
+    assert all(machine.job_resources(product).local for product in PRODUCTS)
+
+
+def test_snakemake_makes_a_product_by_its_name(root):
+    command = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--dry-run", "--forceall", "table1"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    stats = re.search(r"Job stats:\n(.*?)\n\n", done.stdout + done.stderr, re.DOTALL)
+    rules = set(re.findall(r"^(\w+) +\d+$", stats[1], re.MULTILINE))
+    assert "evaluate" in rules and rules & set(PRODUCTS) == {"table1", "verdicts"}
+
+
+LIGHT = """
+import importlib, sys
+import coevolve.cli, coevolve.workflow.run_stage
+heavy = ("torch", "transformers", "trl", "scipy", "matplotlib")
+for name in sys.argv[1:]:
+    importlib.import_module(f"coevolve.stages.{name}")
+sys.exit(", ".join(name for name in heavy if name in sys.modules) or 0)
+"""
+
+
+def test_products_load_no_torch_and_draw_only_where_a_figure_is_drawn():
+    command = [sys.executable, "-c", LIGHT, *PRODUCTS, "ablation", "pairs", "select"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"loaded: {done.stderr}"
