@@ -25,9 +25,10 @@ def copy_of(root: Path, target: Path) -> Path:
 
 
 def environment(repo: Path) -> dict[str, str]:
-    """Variables with which a copy runs its own code, under this interpreter."""
+    """Variables with which a copy runs its own code, under this interpreter, and keeps bytecode for the next job."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(repo), "HOME": str(repo)}
+    variables = {"PATH": path, "PYTHONPATH": str(repo), "HOME": str(repo), "PYTHONDONTWRITEBYTECODE": ""}
+    return os.environ | variables
 
 
 def decided(home: Path) -> dict[str, object]:

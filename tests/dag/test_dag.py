@@ -13,10 +13,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 from checkout import copy_of, decided, environment
 
-pytestmark = [pytest.mark.dag, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.dag, pytest.mark.timeout(2400)]
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=nano"]
 
@@ -78,26 +79,25 @@ def test_changing_a_setting_reruns_its_readers_only(finished):
 
 
 def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_path):
-    """kill -9 of the scheduler and of its jobs, again and again; then the same command."""
+    """kill -9 while a job of each kind runs, of all processes or of the scheduler alone; then the same command.
+
+    Jobs outlive a scheduler that is killed alone: their restarted twins wait for them, so that no result has a second
+    writer.
+    """
     repo = nano(root, tmp_path / "repo")
     moments = random.Random(20261121)
-    for _ in range(6):
-        process = subprocess.Popen(SNAKEMAKE, cwd=repo, env=environment(repo), start_new_session=True, **QUIET)
-        time.sleep(moments.uniform(4, 14))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    for stage in ("data", "pretrain", "sft", "evaluate", "reference", "train"):
+        scheduler, _ = running(repo, stage)
+        time.sleep(moments.uniform(0, 6))
+        os.killpg(scheduler.pid, signal.SIGKILL)
+        scheduler.wait()
+    scheduler, job = running(repo, "rollout")
+    scheduler.kill()
+    scheduler.wait()
+    assert job.status() != psutil.STATUS_ZOMBIE
     run(repo)
-    assert results(repo) == results(finished)
-
-
-def test_a_scheduler_killed_alone_leaves_no_second_writer(finished, root, tmp_path):
-    """kill -9 of snakemake only: its jobs live on, and the restarted ones wait for them."""
-    repo = nano(root, tmp_path / "repo")
-    process = subprocess.Popen(SNAKEMAKE, cwd=repo, env=environment(repo), start_new_session=True, **QUIET)
-    time.sleep(12)
-    process.kill()
-    process.wait()
-    run(repo)
+    logs = [path.read_text() for path in (repo / "results/nano/logs/rollout").rglob("*.log")]
+    assert any("waiting for it" in text for text in logs)
     assert results(repo) == results(finished)
 
 
@@ -124,6 +124,19 @@ def nano(root: Path, target: Path) -> Path:
     repo = copy_of(root, target)
     shutil.copy(root / "tests/dag/nano.yaml", repo / "configs")
     return repo
+
+
+def running(repo: Path, stage: str) -> tuple[subprocess.Popen[bytes], psutil.Process]:
+    """A scheduler, in a process group of its own, and its first job of `stage` as soon as that runs."""
+    scheduler = subprocess.Popen(SNAKEMAKE, cwd=repo, env=environment(repo), start_new_session=True, **QUIET)
+    watched = psutil.Process(scheduler.pid)
+    while scheduler.poll() is None:
+        for process in watched.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline()[1:5] == ["-m", "coevolve", "stage", stage]:
+                    return scheduler, process
+        time.sleep(0.05)
+    raise AssertionError(f"the run ended without a job of `{stage}`")
 
 
 def run(repo: Path) -> None:

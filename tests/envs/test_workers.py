@@ -212,6 +212,8 @@ def play():
             threading.Thread(target=envs[0].step, args=("sleep",), daemon=True).start()
         if ending == "exception":
             raise RuntimeError("on purpose")
+        if doing == "-":
+            print("started", flush=True)
         if ending != "exit":
             time.sleep(600)
 
@@ -229,15 +231,13 @@ play()
 def test_no_process_outlives_the_one_that_started_it(root, ending, doing):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests")])}
     command = [sys.executable, "-c", PROGRAM, ending, doing]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as parent:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         watched = psutil.Process(parent.pid)
         workers = []
         while len(workers) < 2:
             workers = watched.children()
         if ending.startswith("SIG"):
-            # Long enough for the workers to be doing what they are to be killed in.
-            with pytest.raises(subprocess.TimeoutExpired):
-                parent.wait(2)
+            assert parent.stdout.readline() == {"-": b"started\n", "sleep": b"asleep\n", "open": b"opening\n"}[doing]
             assert all(worker.is_running() for worker in workers)
             parent.send_signal(getattr(signal, ending))
         parent.wait(30)

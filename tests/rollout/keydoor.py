@@ -104,6 +104,7 @@ class TrapDoor(KeyDoor):
         if action == "jump":
             os.kill(os.getpid(), signal.SIGKILL)
         if action == "sleep":
+            os.write(sys.stdout.fileno(), b"asleep\n")
             time.sleep(600)
         return super().step(action)
 
@@ -111,6 +112,8 @@ class TrapDoor(KeyDoor):
 @contextlib.contextmanager
 def trapdoors(n, slow=0.0):
     """`n` environments that are open after `slow` seconds."""
+    if slow:
+        os.write(sys.stdout.fileno(), b"opening\n")
     time.sleep(slow)
     yield [TrapDoor() for _ in range(n)]
 

@@ -129,12 +129,15 @@ def test_an_interrupted_tokenizer_build_leaves_nothing_and_starts_again(coevolve
         "stage", "untrained", "--suite", "smoke", "--out", str(out), "--on", "model=tiny", "--on", "env=sciworld",
         "--on", "branch=base/untrained", f"corpus={gold}",
     ]  # fmt: skip
-    for pause in (2.0, 4.0, 6.0):
+    # Killed when its scratch folder is there and nothing is imported yet, then while it writes its files.
+    for first in (".work-untrained", ".untrained*/*"):
         process = subprocess.Popen([sys.executable, "-m", "coevolve", *command], cwd=root, stderr=subprocess.DEVNULL)
-        time.sleep(pause)
+        while not list(tmp_path.glob(first)):
+            assert process.poll() is None
+            time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert not out.exists() or (out / "provenance.json").exists()
+        assert process.wait() == -signal.SIGKILL
+        assert not out.exists()
     assert coevolve(*command).returncode == 0
     assert json.loads((out / "policy.json").read_text())["sha256"]
     assert sorted(path.name for path in out.parent.iterdir() if path.name.startswith(".untrained")) == []
