@@ -1,0 +1,85 @@
+"""The page on adding a stage is true: in a copy of the kit its stage runs, and no other job runs again."""
+
+import json
+import re
+import textwrap
+from dataclasses import fields
+
+import pytest
+from small_run import SUITE
+
+from coevolve.storage import jsonl
+from coevolve.types import Trajectory
+from coevolve.workflow.stage import Stage
+
+TABLE = "coevolve/workflow/stage_table.py"
+BRANCH = "tiny/webshop/base/untrained"
+
+
+@pytest.fixture(scope="module")
+def page(read):
+    """The page, about a suite of seconds."""
+    page = read("add_a_stage")
+    page.text = page.text.replace("results/smoke", "results/glance").replace("--suite smoke", "--suite glance")
+    page.text = page.text.replace("--profile smoke ", "--profile smoke --config suite=glance -- ")
+    page.text = page.text.replace("-- --dry-run ", "--dry-run -- ")
+    return page
+
+
+@pytest.fixture(scope="module")
+def added(page, kit):
+    """A copy of the kit with an evaluation, and then the page's stage."""
+    kit.write("configs/glance.yaml", SUITE)
+    evaluated = f"results/glance/{BRANCH}/eval/records.jsonl"
+    kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--", evaluated)
+    declaration, module = page.blocks("python")
+    before = '    Stage(\n        name="ablation",'
+    kit.edit(TABLE, before, f"{textwrap.indent(declaration.rstrip(), '    ')},\n{before}")
+    kit.write("coevolve/stages/lengths.py", module)
+    return kit
+
+
+@pytest.fixture(scope="module")
+def ran(page, added):
+    """What each command of the page prints, on stdout and stderr."""
+    return [added.shell(f"{command} 2>&1") for command in page.commands]
+
+
+def test_it_is_listed(ran):
+    assert re.search(r"lengths +Count the turns of evaluated episodes", ran[0])
+
+
+def test_it_runs_and_no_other_job_does(ran):
+    assert set(re.findall(r"^(?:local)?rule (\w+):", ran[1], re.MULTILINE)) == {"lengths"}
+    assert "Nothing to be done" in ran[3]
+
+
+def test_its_result_is_about_the_episodes(added, ran):
+    episodes = jsonl.read(added.folder / f"results/glance/{BRANCH}/eval/episodes.jsonl", Trajectory)
+    turns = json.loads(ran[2])
+    assert sorted(number for each in turns.values() for number in each) == sorted(len(e.turns) for e in episodes)
+    assert set(turns) == {episode.stop.value for episode in episodes}
+    record = json.loads((added.folder / f"results/glance/{BRANCH}/lengths/provenance.json").read_text())
+    assert record["notes"] == {"episodes": len(episodes)} and record["config"] == {}
+
+
+def test_it_runs_without_snakemake(added, ran):
+    alone = (added.folder / "results/lengths/lengths.json").read_bytes()
+    assert alone == (added.folder / f"results/glance/{BRANCH}/lengths/lengths.json").read_bytes()
+
+
+def test_a_missing_input_is_the_sentence_it_shows(page, added):
+    *command, _ = page.commands[-1].split()
+    done = added.ask(*command)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == page.blocks("text")[0].strip()
+
+
+def test_the_table_names_every_field(page):
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page.text, re.MULTILINE))))
+    assert named == {field.name for field in fields(Stage)} - {"digest"}
+
+
+def test_what_it_adds_keeps_to_the_style(added):
+    for check in (("check",), ("format", "--check")):
+        added.run("ruff", *check, TABLE, "coevolve/stages/lengths.py")
