@@ -13,7 +13,6 @@ from coevolve.assets import hub
 from coevolve.errors import UserError
 from coevolve.policies import openai
 from coevolve.storage import files, policy_dir
-from coevolve.train import tiny_model
 from coevolve.types import Trajectory
 from coevolve.workflow.corpus import texts
 from coevolve.workflow.job import Job
@@ -38,6 +37,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         _link(source, names, out)
         ref = policy_dir.seal(out, name=source.name, base=str(source), revision=model.revision)
         return {"policy": ref.sha256, "linked": names}
+    from coevolve.train import tiny_model  # imports the model classes of transformers, which no other branch needs
+
     corpus = texts(job.records("corpus", Trajectory))
     ref = tiny_model.build(model.tiny, context=model.context, texts=corpus, seed=job.seed, out=out, name=name)
     return {"policy": ref.sha256, "texts": len(corpus)}

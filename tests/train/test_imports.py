@@ -1,0 +1,60 @@
+"""What a job imports: seconds of CPU for each of the many jobs of a suite."""
+
+import json
+import subprocess
+import sys
+
+from coevolve.config.sections import DpoConfig, SftConfig
+
+LIGHT = ("data", "download", "gold", "pairs", "prepare", "select")
+MODEL = ("evaluate", "pretrain", "reference", "rft_train", "rollout", "sft", "shard", "steps", "train", "untrained")
+OPTIMISER = {
+    "epochs": 1, "batch_size": 2, "micro_batch": 2, "warmup": 0.0, "schedule": "constant", "weight_decay": 0.0,
+    "max_grad_norm": 1.0, "save_steps": 1, "layout": "flat",
+}  # fmt: skip
+SFT = SftConfig(**OPTIMISER, learning_rate=1e-3)
+DPO = DpoConfig(
+    **OPTIMISER, learning_rate=[1e-3], beta=[0.1], reference="base", nll="mean", objective={"name": "dpo"},
+    precompute_reference=False,
+)  # fmt: skip
+#: Both trainings, with checkpoints, and a reference model that runs in every step.
+TRAININGS = """
+from pathlib import Path
+from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.sections import DpoConfig, SftConfig
+from coevolve.train import dpo, sft
+from coevolve.train.dataset import TokenizedPair
+from coevolve.types import PairKind
+
+start, out = map(Path, sys.argv[1:3])
+sides = [TokenizedTrajectory(tuple(range(k, k + 9)), (0,) * 4 + (1,) * 5) for k in range(5, 9)]
+pairs = [TokenizedPair(PairKind.EXPERT_TARGET, *both, 1.0, 1.0) for both in (sides[:2], sides[2:])]
+settings = {"start": start, "lora": None, "seed": 1}
+sft.run_sft(sides, config=SftConfig.model_validate_json(sys.argv[3]), out=out / "sft", work=out / "w1", **settings)
+config = DpoConfig.model_validate_json(sys.argv[4])
+dpo.run_dpo(pairs, config=config, reference=None, iteration=1, out=out / "dpo", work=out / "w2", **settings)
+"""
+
+
+def packages_after(code, *arguments):
+    """The top-level packages that a new process has imported after `code`."""
+    code = f"import sys, json\n{code}\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def importing(stages):
+    return "import coevolve.cli, " + ", ".join(f"coevolve.stages.{stage}" for stage in stages)
+
+
+def test_stages_without_a_model_import_no_torch():
+    assert not packages_after(importing(LIGHT)) & {"torch", "transformers", "accelerate", "openai", "scipy", "pandas"}
+
+
+def test_training_and_playing_import_no_trl(llama, tmp_path):
+    """TRL is for GRPO, for GPUs (its tiled head) and for launches (a sharded reference model)."""
+    configs = (SFT.model_dump_json(), DPO.model_dump_json())
+    packages = packages_after(importing(MODEL) + TRAININGS, str(llama), str(tmp_path), *configs)
+    assert (tmp_path / "dpo/policy.json").exists()
+    assert "torch" in packages and not packages & {"trl", "openai"}
