@@ -23,10 +23,7 @@ FILE_KEYS = {
     "report/why.py": {"place", "said"},
 }
 #: Rooms and modules whose names have not been changed yet, by their path under `coevolve/`.
-PENDING = (
-    "stages",
-    "workflow",
-)
+PENDING = ()
 
 
 def names_in(tree: ast.Module) -> set[str]:

@@ -28,6 +28,8 @@ class JobHistory:
         jobs: dict[str, Provenance] = {}
         for path in paths:
             record = read_provenance(path)
+            if not record.result:
+                raise UserError(f"{path}: an older version of the kit made it; rerun its stage.")
             if record.result in jobs:
                 raise UserError(f"{path}: a second provenance of `{record.result}`; give each once.")
             jobs[record.result] = record

@@ -1,1 +1,1 @@
-"""Stages: read files, call a floor below, write files. One module a stage, each with one `run(job, out) -> notes`."""
+"""One module per stage, each with `run(job, out) -> notes`: it reads the job's inputs and writes files to `out`."""

@@ -1,4 +1,4 @@
-"""A file that the kit may not carry, brought to `data/mirror/<source>/` once and checked against its sha256."""
+"""A file that the kit may not redistribute, fetched to `data/mirror/<source>/` once and checked by its sha256."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write the file of the job's source; the folder named in COEVOLVE_MIRROR is looked into before the network."""
+    """Write the file of the job's source; the folder of COEVOLVE_MIRROR is tried before the network."""
     name = job.wildcards["source"]
     source = job.suite.sources[name]
     folder = downloads.mirror()

@@ -9,9 +9,8 @@ from typing import Any
 from coevolve.config.sections import Quirks
 from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, StopReason, Task, Trajectory
-from coevolve.workflow.endpoint import spent
 from coevolve.workflow.job import Job
-from coevolve.workflow.playing import counts, evaluation, gathered
+from coevolve.workflow.playing import counts, evaluation, gathered, spending
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -21,14 +20,14 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     scored = records(episodes, job.suite.quirks, job.branch.seed, job.suite.evaluation.samples)
     jsonl.write(out / "episodes.jsonl", episodes)
     jsonl.write(out / "records.jsonl", scored)
-    return {**counts(job, episodes), **spent(job), "left_out": len(tasks) - len(scored)}
+    return {**counts(job, episodes), **spending(job), "left_out": len(tasks) - len(scored)}
 
 
 def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int, samples: int = 1) -> list[EvalRecord]:
-    """What counts towards a mean: of every `samples` episodes of a task the best, of equally good ones the first.
+    """The records that means are taken of: of every `samples` episodes of a task the best, the first of several.
 
-    All episodes are asked, or (`env_error: exclude`) those the environment did not break; a task without any is left
-    out.
+    With `env_error: exclude`, episodes that ended by an error of the environment do not count; a task with no other
+    episode has no record.
     """
     counted = [
         [e for e in episodes[i : i + samples] if e.stop is not StopReason.ENV_ERROR or quirks.env_error == "zero"]

@@ -10,13 +10,12 @@ from coevolve.methods import pairing
 from coevolve.storage import files, jsonl
 from coevolve.types import Agent, Task, Trajectory
 from coevolve.workflow.job import Job
-from coevolve.workflow.task_prompts import example
 
 log = logging.getLogger(__name__)
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `pairs.jsonl`, `drops.jsonl` and `summary.json`; nothing that came in is lost (asserted in `pairing`)."""
+    """Write `pairs.jsonl`, `drops.jsonl` and `summary.json`; every candidate is a pair or a drop."""
     agents: tuple[Agent, ...] = ("target", "failure")
     rollouts = {agent: job.records(agent, Trajectory) for agent in agents if agent in job.inputs}
     result = pairing.pair(
@@ -25,7 +24,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         job.records("tasks", Task),
         job.records("experts", Trajectory),
         rollouts,
-        excluded_example=example(job, "unlearned"),
+        excluded_example=job.few_shot_example("unlearned"),
     )
     jsonl.write(out / "pairs.jsonl", result.pairs)
     jsonl.write(out / "drops.jsonl", result.drops)

@@ -1,4 +1,4 @@
-"""PPO from a base policy: it plays the training tasks and learns from its own episodes."""
+"""PPO from a base policy, which trains on its own episodes of the training tasks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from coevolve.workflow.online import learn
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Train the `policy` on the `tasks`; write a policy directory, and the episodes it learned from beside it."""
+    """Train the `policy` on the `tasks`; write a policy directory with the episodes that it trained on."""
     config = job.suite.ppo
     return learn(job, out, partial(ppo.run_ppo, config=config), config.rollouts)

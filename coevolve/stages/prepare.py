@@ -1,4 +1,4 @@
-"""What all jobs of an environment share and is worth making once, such as a shop and its search engine."""
+"""Files that all jobs of an environment share, such as a shop and its search index."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Let the environment's package fill the folder."""
+    """Write the files of the environment's package."""
     return cast(Preparing, domain(job.env)).prepare(job.setup, out)

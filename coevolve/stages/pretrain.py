@@ -9,14 +9,13 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.policies import loading
 from coevolve.train import sft
 from coevolve.types import Trajectory
-from coevolve.workflow.corpus import tokenize
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import notes, prepare
+from coevolve.workflow.training import limit_threads, notes, tokenize
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Train from `start` on the corpus and write a policy directory."""
-    prepare(job)
+    limit_threads(job)
     start = job.policy("start")
     corpus = tokenize(job.records("corpus", Trajectory), Renderer(loading.load_tokenizer(start)))
     config = job.model.pretrain

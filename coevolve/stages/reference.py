@@ -14,10 +14,8 @@ from coevolve.progress import Progress
 from coevolve.train import policy_io, reference_logps
 from coevolve.types import PreferencePair, Trajectory
 from coevolve.workflow.branch import SOURCES
-from coevolve.workflow.corpus import tokenize
 from coevolve.workflow.job import Job
-from coevolve.workflow.task_prompts import example
-from coevolve.workflow.training import prepare
+from coevolve.workflow.training import limit_threads, tokenize
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -26,7 +24,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     One process on one device. It loads the weights as a training does, float32 or quantised, and computes on a GPU in
     bfloat16 as the trainers do, so that the loss of the first step is ln 2.
     """
-    prepare(job)
+    limit_threads(job)
     policy = job.policy("policy")
     renderer = Renderer(loading.load_tokenizer(policy))
     sequences = reference_logps.without_prefixes(ids[: job.model.context] for ids in _sequences(job, renderer))
@@ -42,7 +40,7 @@ def _sequences(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
         for pair in job.records("pairs", PreferencePair):
             yield renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids).input_ids
             yield renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids).input_ids
-    unlearned = example(job, "unlearned")
+    unlearned = job.few_shot_example("unlearned")
     sources = job.inputs.keys() & SOURCES.values()
     trajectories = _comparable([trajectory for name in sources for trajectory in job.records(name, Trajectory)])
     trimmed = [t.model_copy(update={"prompt": without_example(t.prompt, unlearned)}) for t in trajectories]

@@ -1,4 +1,4 @@
-"""Rejection sampling fine-tuning: a base policy again, from its start, on experts and own successes together."""
+"""Rejection sampling fine-tuning: a base policy, trained from its start on experts and the agent's successes."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Fine-tune from `start` on `selected` as the stage `sft` does on experts; own turns keep their sampled ids."""
+    """Fine-tune from `start` on `selected` as the stage `sft` does on experts; sampled turns keep their token ids."""
     return sft.run(replace(job, inputs={**job.inputs, "experts": job.inputs["selected"]}), out)

@@ -1,4 +1,4 @@
-"""Rejection sampling: the experts and the agent's own successes, for `rft_train` to learn from."""
+"""Rejection sampling: the experts and the agent's successes, which `rft_train` trains on."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from coevolve.methods import rejection_sampling
 from coevolve.storage import files, jsonl
 from coevolve.types import Trajectory
 from coevolve.workflow.job import Job
-from coevolve.workflow.task_prompts import example
 
 log = logging.getLogger(__name__)
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `selected.jsonl`, `drops.jsonl` and `summary.json`; nothing that came in is lost (see `selection`)."""
+    """Write `selected.jsonl`, `drops.jsonl` and `summary.json`; every input is selected or dropped."""
     experts, rollouts = job.records("experts", Trajectory), job.records(job.agent, Trajectory)
     result = rejection_sampling.select(job.suite.selection, experts, rollouts)
-    unlearned = example(job, "unlearned")
+    unlearned = job.few_shot_example("unlearned")
     jsonl.write(
         out / "selected.jsonl",
-        (one.model_copy(update={"prompt": without_example(one.prompt, unlearned)}) for one in result.selected),
+        (each.model_copy(update={"prompt": without_example(each.prompt, unlearned)}) for each in result.selected),
     )
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = rejection_sampling.summary(result)

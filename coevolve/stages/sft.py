@@ -9,14 +9,13 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.policies import loading
 from coevolve.train import sft
 from coevolve.types import Trajectory
-from coevolve.workflow.corpus import tokenize
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import notes, prepare
+from coevolve.workflow.training import limit_threads, notes, tokenize
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Fine-tune from `start` on the experts and write a policy directory; the agent's name decides its seed."""
-    prepare(job)
+    limit_threads(job)
     start = job.policy("start")
     experts = tokenize(job.records("experts", Trajectory), Renderer(loading.load_tokenizer(start)))
     report = sft.run_sft(

@@ -1,4 +1,4 @@
-"""One part of a rollout or evaluation; the stages `rollout` and `evaluate` put the parts together."""
+"""One part of a rollout or evaluation; the stages `rollout` and `evaluate` join the parts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 from coevolve.storage import jsonl
 from coevolve.types import Task
-from coevolve.workflow.endpoint import spent
 from coevolve.workflow.job import Job
-from coevolve.workflow.playing import counts, evaluation, exploration
+from coevolve.workflow.playing import counts, evaluation, exploration, spending
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -20,10 +19,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     play = evaluation if job.wildcards["whole"] == "eval" else exploration
     episodes = play(job, tasks)
     jsonl.write(out / "episodes.jsonl", episodes)
-    return {**counts(job, episodes), **spent(job)}
+    return {**counts(job, episodes), **spending(job)}
 
 
 def part(tasks: Sequence[Task], number: int, of: int) -> list[Task]:
-    """Part `number` (from 1) of the tasks; a task that is listed twice stays in one part, which counts its rollouts."""
+    """Part `number` (from 1) of the tasks; all listings of a task are in the same part."""
     order = {task_id: index for index, task_id in enumerate(dict.fromkeys(task.task_id for task in tasks))}
     return [task for task in tasks if order[task.task_id] % of == number - 1]

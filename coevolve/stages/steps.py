@@ -1,4 +1,4 @@
-"""IPR's pairs: whole trajectories by the method's recipe, and steps along the experts' trajectories."""
+"""IPR's pairs: of whole trajectories by the method's recipe, and of steps along the experts' trajectories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from coevolve.storage import files, jsonl
 from coevolve.types import Agent, PairKind, Task, Trajectory, Turn
 from coevolve.workflow.job import Job
 from coevolve.workflow.playing import play
-from coevolve.workflow.task_prompts import example
 
 log = logging.getLogger(__name__)
 
@@ -21,29 +20,29 @@ log = logging.getLogger(__name__)
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `pairs.jsonl`, `drops.jsonl` and `summary.json` as `pairs` does, `explored.jsonl` and `step_values.jsonl`.
 
-    The inputs are those of `pairs` and of `rollout`, and the policy `scorer`. Nothing that came in is lost (asserted by
-    the counts of `pairing`).
+    The inputs are those of `pairs` and of `rollout`, and the policy `scorer`. Every candidate is a pair or a
+    drop (asserted in `pairing`).
     """
     recipe, rules = job.recipe.agents[job.agent], job.suite.pairing
     tasks, experts = job.records("tasks", Task), job.records("experts", Trajectory)
-    asked = {kind: weights for kind, weights in recipe.trains_on.items() if kind is not PairKind.EXPERT_STEP}
+    whole_kinds = {kind: weights for kind, weights in recipe.trains_on.items() if kind is not PairKind.EXPERT_STEP}
     rollouts: dict[Agent, list[Trajectory]] = {job.agent: job.records(job.agent, Trajectory)}
-    recipe_of_whole, unlearned = recipe.model_copy(update={"trains_on": asked}), example(job, "unlearned")
+    recipe_of_whole, unlearned = recipe.model_copy(update={"trains_on": whole_kinds}), job.few_shot_example("unlearned")
     whole = pairing.pair(recipe_of_whole, rules, tasks, experts, rollouts, unlearned)
     agent = _Player(job, "policy", job.temperature, samples=1)
     scorer = _Player(job, "scorer", job.suite.steps.temperature, job.suite.steps.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]
-    found = step_pairs.pair_steps(job.suite.steps, rules, weights, tasks, experts, agent, scorer)
+    stepped = step_pairs.pair_steps(job.suite.steps, rules, weights, tasks, experts, agent, scorer)
     both = replace(
         whole,
-        pairs=whole.pairs + found.pairs,
-        drops=whole.drops + found.drops,
-        kinds={**whole.kinds, PairKind.EXPERT_STEP: found.count},
+        pairs=whole.pairs + stepped.pairs,
+        drops=whole.drops + stepped.drops,
+        kinds={**whole.kinds, PairKind.EXPERT_STEP: stepped.count},
     )
     jsonl.write(out / "pairs.jsonl", both.pairs)
     jsonl.write(out / "drops.jsonl", both.drops)
-    jsonl.write(out / "explored.jsonl", found.explored)
-    jsonl.write(out / "step_values.jsonl", found.step_values)
+    jsonl.write(out / "explored.jsonl", stepped.explored)
+    jsonl.write(out / "step_values.jsonl", stepped.step_values)
     summary = {**pairing.summary(both), "played": {player.policy: player.cost for player in (agent, scorer)}}
     files.write_json(out / "summary.json", summary)
     for sentence in summary["empty"]:
@@ -52,14 +51,14 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 
 class _Player:
-    """An input policy that plays from prefixes on; `cost` counts its episodes and the tokens it said in them."""
+    """An input policy that continues prefixes; `cost` counts its episodes and the tokens that it sampled."""
 
     def __init__(self, job: Job, policy: str, temperature: float, samples: int) -> None:
         self.policy, self.cost = policy, {"episodes": 0, "tokens": 0}
         self._job, self._temperature, self._samples = job, temperature, samples
 
     def __call__(self, tasks: Sequence[Task], prefixes: Sequence[Sequence[Turn]]) -> list[Trajectory]:
-        """The episodes of each task, as many as asked for side by side."""
+        """`samples` episodes of each task, next to each other."""
         if not tasks:
             return []
         log.info("%s: %d episodes to play.", self.policy, len(tasks) * self._samples)
@@ -72,8 +71,8 @@ class _Player:
             prefixes=prefixes,
             name=self.policy,
         )
-        given = [len(prefix) for prefix in prefixes for _ in range(self._samples)]
-        said = [turn for episode, first in zip(episodes, given, strict=True) for turn in episode.turns[first:]]
+        lengths = [len(prefix) for prefix in prefixes for _ in range(self._samples)]
+        sampled = [turn for episode, length in zip(episodes, lengths, strict=True) for turn in episode.turns[length:]]
         self.cost["episodes"] += len(episodes)
-        self.cost["tokens"] += sum(len(turn.token_ids) for turn in said)
+        self.cost["tokens"] += sum(len(turn.token_ids) for turn in sampled)
         return episodes

@@ -16,12 +16,12 @@ from coevolve.train import dpo, reference_logps
 from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PreferencePair
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import notes, prepare
+from coevolve.workflow.training import limit_threads, notes
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Train from `start` on the pairs, with the reference log-probs in `scores` or with the policy `reference`."""
-    prepare(job)
+    limit_threads(job)
     start = job.policy("start")
     renderer = Renderer(loading.load_tokenizer(start))
     pairs = job.records("pairs", PreferencePair)

@@ -14,8 +14,8 @@ from coevolve.errors import UserError
 from coevolve.policies import openai
 from coevolve.storage import files, policy_dir
 from coevolve.types import Trajectory
-from coevolve.workflow.corpus import texts
 from coevolve.workflow.job import Job
+from coevolve.workflow.training import texts
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -46,12 +46,12 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 def _checkpoint(source: Path) -> list[str]:
     if not (source / "config.json").exists():
-        raise UserError(f"{source}: no checkpoint here; put the model in transformers' format there or change `path`.")
+        raise UserError(f"{source}: no checkpoint in transformers' format; put one there or change `path`.")
     return sorted(path.name for path in source.iterdir() if path.is_file() and path.name != policy_dir.REF_NAME)
 
 
 def _link(source: Path, names: Iterable[str], out: Path) -> None:
-    """Give the files a second name in `out`; on another file system, where that cannot be, a symbolic link."""
+    """Hard-link the files into `out`; on another file system, link them symbolically."""
     for name in names:
         try:
             os.link((source / name).resolve(), out / name)

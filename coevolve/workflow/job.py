@@ -1,4 +1,4 @@
-"""What a stage is told."""
+"""A job: one execution of a stage, with its config, inputs and seed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from coevolve import seeds
+from coevolve.chat.prompts import demonstration
 from coevolve.config.environments import EnvConfig
 from coevolve.config.sections import ModelConfig, Recipe
 from coevolve.config.suite import Suite
 from coevolve.envs.base import Setup
 from coevolve.errors import UserError
 from coevolve.storage import jsonl
-from coevolve.types import Record
+from coevolve.types import Message, Record, Trajectory
 from coevolve.workflow.branch import AgentName, Branch, agent_name
 
 R = TypeVar("R", bound=Record)
@@ -25,9 +26,9 @@ K = TypeVar("K")
 class Job:
     """One execution of a stage.
 
-    `suite` holds only the sections the stage declared. `inputs` are files by name. `work` is a folder for checkpoints
-    and journals that survives a killed job and is private to this job's fingerprint. `wildcards` say which model,
-    environment, branch and agent it is about.
+    `suite` holds only the sections that the stage declared. `inputs` are files by name. `work` is a folder for
+    checkpoints and journals: it survives a killed job, and no job with another fingerprint uses it. `wildcards` name
+    the model, environment, branch and agent.
     """
 
     stage: str
@@ -49,18 +50,18 @@ class Job:
 
     @property
     def setup(self) -> Setup:
-        """Where the job enters its environment."""
+        """What the environment's package needs: its config section, the protocol and the prepared folder."""
         prepared = self.file("prepared").parent if "prepared" in self.inputs else None
         return Setup(self.env, f"envs.{self.wildcards['env']}", self.suite.protocol, self.suite.quirks, prepared)
 
     @property
     def branch(self) -> Branch:
-        """Where in the method's history the job stands."""
+        """The job's method, seed and iteration."""
         return Branch.parse(self.wildcards["branch"])
 
     @property
     def agent(self) -> AgentName:
-        """The agent the job is about."""
+        """The job's agent."""
         return agent_name(self.wildcards.get("agent") or self.wildcards.get("whole", "").rpartition("/")[2])
 
     @property
@@ -70,13 +71,13 @@ class Job:
 
     @property
     def temperature(self) -> float:
-        """At which agents explore: the method's own, else the protocol's."""
-        own = self.suite.rollout.temperature
-        return self.suite.quirks.exploration_temperature if own is None else own
+        """Sampling temperature of explorations: that of the section `rollout`, else of the protocol."""
+        temperature = self.suite.rollout.temperature
+        return self.suite.quirks.exploration_temperature if temperature is None else temperature
 
     @property
     def seed(self) -> int:
-        """The job's own seed, derived from the suite's seed and the job's names; a part has that of the whole."""
+        """The job's seed, derived from the suite's seed and the job's names; a shard has that of the undivided job."""
         whole = self.wildcards.get("whole", "")
         stage = {"": self.stage, "eval": "evaluate"}.get(whole, "rollout")
         names = (stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
@@ -101,22 +102,26 @@ class Job:
         return {key: paths[tail] for key, tail in tails.items()}
 
     def file(self, name: str) -> Path:
-        """The one input file called `name`; raises `UserError` if there is none, or more than one."""
+        """The single input file called `name`; raises `UserError` if there is none, or more than one."""
         paths = self.inputs.get(name, [])
         if len(paths) != 1:
             raise UserError(f"stage `{self.stage}`: {len(paths)} inputs `{name}`, it takes one; give {name}=FILE.")
         return paths[0]
 
     def policy(self, name: str) -> Path:
-        """Directory of the input policy called `name`."""
+        """Folder of the input policy called `name`."""
         return self.file(name).parent
 
     def records(self, name: str, kind: type[R]) -> list[R]:
         """All records of the input file called `name`."""
         return jsonl.read(self.file(name), kind)
 
+    def few_shot_example(self, name: str) -> tuple[Message, ...]:
+        """The episode in the input called `name` as messages; empty if the job has no such input."""
+        return demonstration(self.records(name, Trajectory)[0]) if name in self.inputs else ()
+
 
 def _ends(path: Path) -> Iterator[str]:
-    """Every end of a path, the longest first."""
+    """Every end of a path, the longest first: `a/b`, `b`."""
     parts = path.as_posix().split("/")
     return ("/".join(parts[start:]) for start in range(len(parts)))

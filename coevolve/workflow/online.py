@@ -13,13 +13,13 @@ from coevolve.train.online import OnlineSetup
 from coevolve.train.train_report import TrainReport
 from coevolve.types import Task, Trajectory
 from coevolve.workflow.job import Job
-from coevolve.workflow.task_prompts import asking
-from coevolve.workflow.training import notes, prepare
+from coevolve.workflow.playing import prompt_builder
+from coevolve.workflow.training import limit_threads, notes
 
 
 def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int) -> dict[str, Any]:
     """Train the `policy` on the `tasks`, `episodes` a step; write a policy directory and the episodes."""
-    prepare(job)
+    limit_threads(job)
     with _online_setup(job, episodes) as setup:
         report = train(
             setup,
@@ -42,7 +42,7 @@ def _online_setup(job: Job, episodes: int) -> Iterator[OnlineSetup]:
         yield OnlineSetup(
             tasks=job.records("tasks", Task),
             envs=envs,
-            prompt=asking(job),
+            prompt=prompt_builder(job),
             protocol=job.suite.protocol,
             long_prompt=job.suite.quirks.long_prompt,
             max_new_tokens=config.max_new_tokens,

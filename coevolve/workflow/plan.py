@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coevolve.config.environments import has_module, module_name
+from coevolve.config.machine import Shards
 from coevolve.config.suite import Suite, as_dict, digest, restrict
 from coevolve.storage.provenance import code_digest
 from coevolve.types import Workload
 from coevolve.workflow.branch import Branch
-from coevolve.workflow.layout import MIRROR, Layout
+from coevolve.workflow.layout import MIRROR, UNDIVIDED, Layout
 from coevolve.workflow.stage import Inputs, Stage, Wildcards, constrained, regex
 from coevolve.workflow.stage_table import SCORED, STAGES
 
@@ -37,6 +38,18 @@ class Plan(Layout):
         jobs = self.jobs(declared.history(self, wildcards))
         leaving = [job for job in jobs if "provenance.json" in STAGES[job[0]].outputs]
         return inputs | {"provenance": sorted(f"{self.folder(*job)}/provenance.json" for job in leaving)}
+
+    def has_job(self, stage: str, wildcards: Wildcards) -> bool:
+        """Whether the wildcards are those of a job that the suite could have."""
+        name = STAGES[stage].files[0].format_map({"file": "any", **wildcards})
+        path = f"{self.folder(stage, wildcards)}/{name}"
+        return any(pattern.fullmatch(path) for owner, pattern in self._patterns if owner == stage)
+
+    def input_names(self, stage: str, wildcards: Wildcards) -> list[str]:
+        """Names of the inputs that a job can have, whether or not the machine divides rollouts and evaluations."""
+        divided = replace(self, shards=Shards(rollout=2, evaluate=2))
+        names = [name for plan in (replace(self, shards=UNDIVIDED), divided) for name in plan.inputs(stage, wildcards)]
+        return list(dict.fromkeys(names))
 
     def outputs(self, stage: str) -> list[str]:
         """Output patterns of a stage, with Snakemake's wildcards and their constraints."""
@@ -94,7 +107,7 @@ class Plan(Layout):
         return restrict(suite, [key for key in STAGES[stage].reads if key not in unread], entries)
 
     def workload(self, stage: str, wildcards: Wildcards) -> Workload:
-        """Estimated work of a job; a job that puts parts together has none."""
+        """Estimated work of a job; a job that joins parts has none."""
         gathers = "parts" in self.inputs(stage, wildcards)
         return Workload() if gathers else STAGES[stage].workload(self, wildcards)
 

@@ -1,7 +1,8 @@
-"""Playing tasks with a policy: what exploration and evaluation share."""
+"""Playing tasks as a stage: prompts, the policy or endpoint that plays, and what episodes cost."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -10,20 +11,24 @@ from typing import Any
 import torch
 
 from coevolve import seeds
+from coevolve.chat.prompts import prompt_messages
+from coevolve.config.sections import EndpointConfig
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
+from coevolve.policies import openai
 from coevolve.policies.base import Policy
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.policies.openai import EndpointSettings, OpenAIPolicy, Usage
 from coevolve.policies.vllm import VllmPolicy
-from coevolve.rollout import rollout
+from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl
 from coevolve.types import Sampling, Task, Trajectory, Turn
-from coevolve.workflow import endpoint
 from coevolve.workflow.job import Job
-from coevolve.workflow.task_prompts import asking
 
-#: The episodes of a job that plays once; others have a name of their own.
+#: Name of the journal of a job that plays once.
 EPISODES = "episodes"
+#: File name of the journal of an endpoint's token usage.
+USAGE = "usage.jsonl"
 
 
 def play(
@@ -36,9 +41,9 @@ def play(
     prefixes: Sequence[Sequence[Turn]] | None = None,
     name: str = EPISODES,
 ) -> list[Trajectory]:
-    """Episodes of every task in task order; those that a killed run finished are read back, not played again.
+    """Episodes of every task in task order; episodes that a killed run finished are read back from the journal.
 
-    `policy` is the input that plays. Episodes of another `name` have a journal and random draws of their own.
+    `policy` names the input that plays. The journal and the random draws depend on `name`.
     """
     torch.set_num_threads(job.threads)
     config = job.suite.rollout
@@ -46,7 +51,7 @@ def play(
     workers = min(job.env.workers, len(tasks) * samples)
     player = _player(job, policy, workers)
     if isinstance(player, TransformersPolicy):
-        # An episode without a slot would be read from its beginning in every turn.
+        # Without a slot, each turn of an episode would prefill the whole conversation.
         workers = min(workers, player.slots)
     journal = jsonl.Journal(job.work / f"{name}.jsonl", Trajectory)
     with environments(job.setup, workers) as envs:
@@ -61,21 +66,22 @@ def play(
             protocol=job.suite.protocol,
             retries=config.retries,
             journal=journal,
-            prompt=asking(job),
+            prompt=prompt_builder(job),
             prefixes=prefixes,
         )
 
 
-def _precision() -> torch.dtype | str:
-    """Policies are kept in float32; a GPU plays them in bfloat16, at half the memory (not run here)."""
-    return torch.bfloat16 if torch.cuda.is_available() else "auto"
+def prompt_builder(job: Job) -> PromptBuilder:
+    """Builds a task's prompt: the experts' instruction, the few-shot example if the job has one, the task."""
+    instruction = job.file("instruction").read_text(encoding="utf-8")
+    return functools.partial(prompt_messages, instruction=instruction, example=job.few_shot_example("example"))
 
 
 def _player(job: Job, name: str, workers: int) -> Policy:
     """The input policy called `name`, for `workers` episodes at once."""
     model = job.model
     if model.endpoint:
-        return endpoint.asked(job, model.endpoint, name)
+        return _endpoint_policy(job, model.endpoint, name)
     sampler = job.suite.sampler
     path, long_prompt = job.policy(name), job.suite.quirks.long_prompt
     if sampler.engine == "vllm":
@@ -87,32 +93,48 @@ def _player(job: Job, name: str, workers: int) -> Policy:
             max_num_seqs=sampler.max_num_seqs,
             tensor_parallel_size=sampler.tensor_parallel_size,
         )
-    return TransformersPolicy.load(
-        path, slots=workers, context=model.context, long_prompt=long_prompt, dtype=_precision()
+    # Policies are kept in float32; a GPU plays them in bfloat16, at half the memory (not run here).
+    dtype = torch.bfloat16 if torch.cuda.is_available() else "auto"
+    return TransformersPolicy.load(path, slots=workers, context=model.context, long_prompt=long_prompt, dtype=dtype)
+
+
+def _endpoint_policy(job: Job, endpoint: EndpointConfig, name: str) -> OpenAIPolicy:
+    """The endpoint's model, whose name the input policy must have; usage goes to a journal in the work folder."""
+    openai.check_ref(job.policy(name), endpoint.model)
+    settings = EndpointSettings(
+        concurrency=endpoint.concurrency,
+        timeout=endpoint.timeout_seconds,
+        retries=endpoint.retries,
+        seeds=endpoint.seeds,
+        length=endpoint.length,
     )
+    journal = jsonl.Journal(job.work / USAGE, Usage)
+    return OpenAIPolicy(endpoint.model, settings, context=job.model.context, journal=journal)
 
 
 def exploration(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
-    """Every task k times, at the job's temperature."""
+    """K episodes of every task, at the job's temperature."""
     return play(job, tasks, temperature=job.temperature, samples=job.suite.rollout.k)
 
 
 def evaluation(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
-    """Every task, as often and at the temperature that the suite or the method says."""
+    """Episodes of every task, with the number and temperature of the section `evaluation`."""
     rules = job.suite.evaluation
     return play(job, tasks, temperature=rules.temperature, samples=rules.samples)
 
 
 def gathered(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
-    """The episodes of all parts in the order in which one job would have brought them."""
-    found: dict[str, list[Trajectory]] = {}
+    """The episodes of all parts, in the order in which one job would have played them."""
+    by_task: dict[str, list[Trajectory]] = {}
     for episode in (episode for path in job.inputs["parts"] for episode in jsonl.read(path, Trajectory)):
-        found.setdefault(episode.task.task_id, []).append(episode)
-    if found.keys() != {task.task_id for task in tasks}:
+        by_task.setdefault(episode.task.task_id, []).append(episode)
+    if by_task.keys() != {task.task_id for task in tasks}:
         raise UserError(f"{job.inputs['parts'][0]}: these parts are of other tasks; delete `parts` and run again.")
-    share = {task_id: len(found[task_id]) // count for task_id, count in Counter(t.task_id for t in tasks).items()}
-    left = {task_id: iter(episodes) for task_id, episodes in found.items()}
-    return [episode for task in tasks for episode in itertools.islice(left[task.task_id], share[task.task_id])]
+    # A task that is listed several times has its samples split evenly over its listings.
+    listed = Counter(task.task_id for task in tasks)
+    samples = {task_id: len(by_task[task_id]) // count for task_id, count in listed.items()}
+    rest = {task_id: iter(episodes) for task_id, episodes in by_task.items()}
+    return [episode for task in tasks for episode in itertools.islice(rest[task.task_id], samples[task.task_id])]
 
 
 def counts(job: Job, episodes: Sequence[Trajectory]) -> dict[str, Any]:
@@ -130,3 +152,11 @@ def counts(job: Job, episodes: Sequence[Trajectory]) -> dict[str, Any]:
         "tokens": tokens,
         "sampled_tokens": 0 if "parts" in job.inputs else tokens,
     }
+
+
+def spending(job: Job) -> dict[str, Any]:
+    """The cost of an endpoint's answers, for the notes; empty if no endpoint played."""
+    endpoint, path = job.model.endpoint, job.work / USAGE
+    if endpoint is None or not path.exists():
+        return {}
+    return {"spent": openai.spending(jsonl.read(path, Usage), endpoint.price_in, endpoint.price_out)}

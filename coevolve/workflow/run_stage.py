@@ -1,4 +1,4 @@
-"""Runs a stage so that its outputs appear whole or not at all, with their provenance beside them."""
+"""Runs a job: its outputs appear as a whole or not at all, together with their provenance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from coevolve.config.suite import Suite, as_dict, digest
-from coevolve.errors import UserError
+from coevolve.errors import UserError, suggestion
 from coevolve.storage import files, provenance
 from coevolve.types import Provenance, Workload
 from coevolve.workflow.job import Job
@@ -30,16 +30,17 @@ log = logging.getLogger(__name__)
 def execute(
     suite: Suite, stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]], out: Path, threads: int
 ) -> None:
-    """Run `stage` and leave its files and `provenance.json` in the directory `out`.
+    """Run `stage` and write its files and `provenance.json` to the folder `out`.
 
-    Work that a killed run left behind under the same fingerprint (config, code, inputs, launch) is taken up again. Of
-    several processes the first writes, and it alone; the others take part in what the stage computes together.
+    A job resumes from the checkpoints and journals of a killed job with the same fingerprint (config, code, inputs,
+    launch). Of several processes only the first writes; all take part in the computation. Raises `UserError` for a
+    missing wildcard and for an input that does not exist or that the stage does not read.
     """
     plan, process = Plan(suite), LaunchedProcess.current()
     with errors_to_launcher():
-        _require(stage, wildcards, inputs)
+        _check(plan, stage, wildcards, inputs)
         hashes = {name: [files.sha256(path) for path in paths] for name, paths in inputs.items()}
-        # Checkpoints of one launch are of no use to another: they lie in as many pieces as there were processes.
+        # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
         fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, process.note])
         scratch = out.parent / f".work-{out.name}"
         job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch / fingerprint, threads)
@@ -48,7 +49,7 @@ def execute(
             return
         record = _record(plan, job, hashes)
         with _alone(scratch) as waited:
-            # Several processes have begun together, and must end together.
+            # Processes of one launch start together, so the first must not skip the work that the others do.
             if not (waited and process.world_size == 1 and _is_made(record, out)):
                 _make(job, process, record, out)
             shutil.rmtree(scratch, ignore_errors=True)
@@ -72,7 +73,7 @@ def _record(plan: Plan, job: Job, hashes: dict[str, list[str]]) -> dict[str, Any
 
 
 def _workload(plan: Plan, job: Job) -> Workload | None:
-    """Estimated work of the job; a job that puts parts together has none."""
+    """Estimated work of the job; a job that joins parts has none."""
     if "parts" in job.inputs:
         return Workload()
     try:
@@ -82,7 +83,7 @@ def _workload(plan: Plan, job: Job) -> Workload | None:
 
 
 def _is_made(record: dict[str, Any], out: Path) -> bool:
-    """Whether the result of this very job exists: the process that held the lock has made it."""
+    """Whether the result exists: the process that held the lock before has made it."""
     try:
         made = Provenance.from_json((out / "provenance.json").read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -117,7 +118,7 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
 
 
 def _help(job: Job, process: LaunchedProcess) -> None:
-    """Run the job's stage beside the first process, after that has begun; what this one writes is thrown away."""
+    """Run the job's stage with the first process, once that has started; the files that this one writes are deleted."""
     logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process reports the progress
     while not (job.work / process.launch_id).exists():
         time.sleep(0.1)
@@ -130,11 +131,18 @@ def _run(job: Job, folder: Path) -> dict[str, Any]:
     return notes
 
 
-def _require(stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]]) -> None:
+def _check(plan: Plan, stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]]) -> None:
     for name in STAGES[stage].wildcards:
         if name not in wildcards:
             raise UserError(f"stage `{stage}`: which {name}? Give --on {name}=NAME.")
+    if not plan.has_job(stage, wildcards):
+        given = ", ".join(f"{name}={value}" for name, value in wildcards.items())
+        raise UserError(f"stage `{stage}`: suite `{plan.suite.suite}` has no job with {given}; correct --on.")
+    known = plan.input_names(stage, wildcards)
     for name, paths in inputs.items():
+        if name not in known:
+            hint = suggestion(name, known) or f"; it reads {', '.join(known) or 'no file'}."
+            raise UserError(f"stage `{stage}` has no input `{name}`{hint}")
         for path in paths:
             if not path.is_file():
                 raise UserError(f"{path}: input `{name}` does not exist; run the stage that makes it.")
@@ -142,9 +150,9 @@ def _require(stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]
 
 @contextlib.contextmanager
 def _alone(scratch: Path) -> Iterator[bool]:
-    """Hold the folder's lock: a job that outlived its killed scheduler is waited for, never run beside.
+    """Hold the folder's lock; gives whether another process held it before.
 
-    Gives whether another had to be waited for.
+    A job can outlive its killed scheduler; the restarted job then waits for it.
     """
     lock = files.ProcessLock(scratch / "lock")
     waited = not lock.acquire()

@@ -1,22 +1,35 @@
-"""What all training stages share."""
+"""Training as a stage: trajectories as token ids, and the training report as notes."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.train.train_report import TrainReport
+from coevolve.types import Trajectory
 from coevolve.workflow.job import Job
 
-log = logging.getLogger(__name__)
 
-
-def prepare(job: Job) -> None:
-    """Give torch the job's threads and nothing more; the same number gives the same bits."""
+def limit_threads(job: Job) -> None:
+    """Give PyTorch the job's number of threads; an equal number gives equal bits."""
     torch.set_num_threads(job.threads)
+
+
+def tokenize(trajectories: Sequence[Trajectory], renderer: Renderer) -> list[TokenizedTrajectory]:
+    """The trajectories as token ids with their action masks; sampled token ids are kept."""
+    return [
+        renderer.render(trajectory.prompt, trajectory.completion, [turn.token_ids for turn in trajectory.turns])
+        for trajectory in trajectories
+    ]
+
+
+def texts(trajectories: Sequence[Trajectory]) -> list[str]:
+    """Every message of the trajectories, in order."""
+    return [message.content for trajectory in trajectories for message in (*trajectory.prompt, *trajectory.completion)]
 
 
 def notes(report: TrainReport) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from coevolve.config.sections import TinyArchitecture
 from coevolve.storage import jsonl
 from coevolve.train import tiny_model
 from coevolve.types import Trajectory
-from coevolve.workflow.corpus import texts
+from coevolve.workflow.training import texts
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=airgap"]
 #: Loopback only: the simulator's JVM talks to Python over it.

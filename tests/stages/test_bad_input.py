@@ -175,3 +175,19 @@ def at(out, arguments):
 def source(path, format_):
     prefix = "envs.sciworld.experts"
     return [f"{prefix}.path={path}", f"{prefix}.format={format_}", f"{prefix}.sha256='{files.sha256(path)}'"]
+
+
+def test_a_job_that_the_suite_does_not_have(coevolve, tmp_path):
+    out = tmp_path / "out"
+    about = [word for name in ("model=tiny", "env=sciworld", "agent=target") for word in ("--on", name)]
+    done = coevolve("stage", "train", "--suite", "smoke", "--out", out, *about, "--on", "branch=nothing/seed0/iter1")
+    refused(done, out, "stage `train`", "suite `smoke` has no job with", "branch=nothing/seed0/iter1", "correct --on")
+
+
+def test_an_input_that_the_stage_does_not_read(coevolve, tmp_path):
+    out, record = tmp_path / "out", tmp_path / "records.jsonl"
+    record.write_text("")
+    done = coevolve("stage", "figure3", "--suite", "smoke", "--out", out, f"record={record}")
+    refused(done, out, "stage `figure3` has no input `record`", "did you mean `records`?")
+    done = coevolve("stage", "figure3", "--suite", "smoke", "--out", out, f"machine={record}")
+    refused(done, out, "stage `figure3` has no input `machine`", "it reads records")

@@ -13,7 +13,7 @@ from coevolve.policies import loading
 from coevolve.stages import rft_train, rollout, select, sft, steps, train
 from coevolve.storage import jsonl, policy_dir
 from coevolve.types import Drop, PairKind, PreferencePair, Trajectory
-from coevolve.workflow.corpus import tokenize
+from coevolve.workflow.training import tokenize
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from coevolve.stages import train
 from coevolve.storage import jsonl
 from coevolve.train import policy_io, reference_logps
 from coevolve.types import Message, PairKind, PairWeights, PreferencePair, StopReason, Trajectory, Turn
-from coevolve.workflow.corpus import tokenize
+from coevolve.workflow.training import tokenize
 
 ROWS = st.lists(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), min_size=2, max_size=6), max_size=12)
 CUT = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)
