@@ -50,7 +50,7 @@ def test_changed_files_are_noticed(saved, name):
     policy_dir.seal(saved, name="tiny", base="", revision="")
     with (saved / name).open("ab") as file:
         file.write(b" ")
-    with pytest.raises(UserError, match=r"policy\.json says"):
+    with pytest.raises(UserError, match=r"policy\.json has"):
         policy_dir.describe(saved)
 
 
