@@ -14,17 +14,22 @@ ROOT = Path(__file__).parents[1]
 #: The files that take longest, the longest first: begun last, one of them would keep one process busy and others idle.
 LONGEST = (
     "dag/test_dag.py",
-    "train/test_grpo.py",
     "docs/test_environment_page.py",
-    "docs/test_model_page.py",
-    "envs/test_workers.py",
-    "envs/sciworld/test_orphans.py",
-    "envs/sciworld/test_sciworld.py",
-    "invariant/test_curves.py",
     "stages/test_bad_input.py",
-    "assets/test_hub.py",
-    "train/test_equations.py",
+    "envs/test_workers.py",
+    "docs/test_stage_page.py",
+    "docs/test_endpoint_page.py",
+    "docs/test_model_page.py",
+    "train/test_grpo.py",
+    "train/test_ppo.py",
+    "envs/sciworld/test_sciworld.py",
+    "envs/sciworld/test_gold.py",
+    "envs/sciworld/test_orphans.py",
+    "stages/test_isolation.py",
+    "invariant/test_curves.py",
+    "train/test_train_resume.py",
     "train/test_training.py",
+    "envs/test_environments.py",
 )
 
 
