@@ -1,7 +1,6 @@
 """A suite of seconds, really run without Snakemake: WebShop, which needs only Python, and a very small policy."""
 
 import contextlib
-import shlex
 import shutil
 from pathlib import Path
 
@@ -55,7 +54,11 @@ def make(plan, path, suite="glance"):
 
 def run_job(plan, job, suite="glance"):
     """Run one job in this process, in the current folder."""
-    command = ["stage", job[0], "--suite", str(suite), *shlex.split(plan.arguments(*job))]
+    stage, wildcards = job
+    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
+    inputs = plan.inputs(*job).items()
+    files = [f"{name}={path}" for name, paths in inputs for path in ([paths] if isinstance(paths, str) else paths)]
+    command = ["stage", stage, "--suite", str(suite), "--out", plan.folder(*job), *on, *files]
     with pytest.raises(SystemExit) as ended:
         cli.main(command)
     assert ended.value.code == 0, command

@@ -1,4 +1,4 @@
-"""What the pairing used and dropped, as data."""
+"""Candidates, pairs and drops of every pairing, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every job of a suite costs: estimated before anything runs, and measured where its result is there."""
+"""Costs of a suite's jobs: estimated before they run, and measured once they are done."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from coevolve.workflow.stage import Wildcards
 
 
 def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
-    """(stage, method, cost) of every job of a full run; what methods share counts as `shared`."""
+    """(stage, method, cost) of every job of a full run; jobs that methods share have the method `shared`."""
     for stage, wildcards in plan.jobs():
         method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else ""
         yield stage, method if method in plan.suite.recipes else "shared", cost(plan, machine, stage, wildcards)
 
 
 def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost:
-    """What one job is estimated to cost, and the seconds it took if its result is there."""
+    """The estimated cost of a job, with the measured seconds if it is done."""
     weights = plan.suite.models[wildcards["model"]].parameter_count if "model" in wildcards else 0.0
     seconds = measured(plan, stage, wildcards)
     return estimate(plan.workload(stage, wildcards), weights, machine, stage, seconds)

@@ -20,7 +20,7 @@ def prepare(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def data(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The environment's data files, and what was prepared of them."""
+    """The environment's data files, and the prepared folder."""
     return {**prepare(layout, wildcards), **_prepared(layout, wildcards["env"])}
 
 
@@ -48,7 +48,7 @@ def sft(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def shard(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Those of the rollout or evaluation that it is a part of, undivided."""
+    """The inputs of the undivided rollout or evaluation."""
     model, env, branch, _ = _subject(wildcards)
     return _episodes(layout, model, env, branch, wildcards["whole"], 1)
 
@@ -77,7 +77,7 @@ def pairs(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def steps(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Those of `pairs`, the policy that explores from steps on, and the `scorer` whose continuations value a step."""
+    """The inputs of `pairs`, the policy that explores after steps, and the `scorer` whose continuations value them."""
     model, env, branch, agent = _subject(wildcards)
     inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
     if unlearned := _unlearned(layout, env, branch):
@@ -106,7 +106,7 @@ def rft_train(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def online(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Those of a rollout; the policy is trained while it plays."""
+    """The inputs of a rollout; the policy is trained while it plays."""
     model, env, branch, agent = _subject(wildcards)
     inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
     return {**inputs, "policy": layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)}
@@ -156,7 +156,7 @@ def verdicts(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Explorations, experts, the paper's thresholds and the machine; the history adds provenance."""
+    """Explorations, experts, the paper's thresholds and the machine, beside the history's provenance."""
     experts = list(layout.experts().values())
     return figure2(layout, wildcards) | {"experts": experts, "claims": CLAIMS, "machine": layout.machine}
 
@@ -167,14 +167,14 @@ def pair_counts(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def summary(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Differences, pairing summaries, and what each environment's `data` left out."""
+    """Differences, pairing summaries, and the drops of each environment's `data`."""
     differences = f"{layout.home}/paper/differences/differences.json"
     drops = list(layout.drops().values())
     return pair_counts(layout, wildcards) | {"differences": differences, "drops": drops}
 
 
 def machine(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The machine; the history adds provenance."""
+    """The machine, beside the history's provenance."""
     return {"machine": layout.machine}
 
 
@@ -223,7 +223,7 @@ def _prepared(layout: Layout, env: str) -> dict[str, str]:
 
 
 def _episodes(layout: Layout, model: str, env: str, branch: Branch, whole: str, jobs: int) -> Inputs:
-    """What playing episodes needs; of a rollout or evaluation that several `jobs` play, its parts."""
+    """Inputs of a job that plays episodes; the parts of a rollout or evaluation that is divided over several `jobs`."""
     tasks = layout.data(env, "evaluate.jsonl" if whole == "eval" else "explore.jsonl")
     if jobs > 1:
         parts = [f"parts/{whole}/{part}of{jobs}/episodes.jsonl" for part in range(1, jobs + 1)]
@@ -239,7 +239,7 @@ def _episodes(layout: Layout, model: str, env: str, branch: Branch, whole: str, 
 
 
 def _player(layout: Layout, model: str, env: str, branch: Branch, whole: str) -> str:
-    """The policy that is evaluated on a branch, or that explores there: what the previous iteration left."""
+    """The policy that is evaluated on a branch, or that explores there after the previous iteration's training."""
     if whole == "eval" and branch.method in layout.suite.recipes:
         return layout.policy(model, env, branch.method, branch.seed, branch.iteration, "target")
     agent = agent_name("target" if whole == "eval" else whole.removeprefix("rollout/"))
@@ -249,7 +249,7 @@ def _player(layout: Layout, model: str, env: str, branch: Branch, whole: str) ->
 
 
 def _unlearned(layout: Layout, env: str, branch: Branch) -> dict[str, str]:
-    """The example that episodes begin with and experts do not; nothing where both have it, or neither."""
+    """The few-shot example, if episodes begin with it and experts do not."""
     trained = layout.suite.prompt.examples and layout.suite.prompt.trained
     return {"unlearned": layout.data(env, "example.json")} if layout.examples(branch) and not trained else {}
 

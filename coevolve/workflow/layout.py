@@ -1,7 +1,7 @@
-"""Names of the files of a suite: recipes become paths here, and nowhere else.
+"""Names of the files of a suite: only this module turns recipes into paths.
 
 A result lies at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch* is a method's iteration for one seed:
-`base/untrained`, `base/pretrained`, `base/seed0` (what all methods share: base policies, their rollouts and evaluation)
+`base/untrained`, `base/pretrained`, `base/seed0` (shared by all methods: base policies, their rollouts and evaluation)
 or `coevolve/seed0/iter2`.
 """
 
@@ -61,7 +61,7 @@ class Layout:
         return self.suite.recipes[method]
 
     def branch(self, method: str, seed: int, iteration: int) -> Branch:
-        """Where a method's results lie: its own branch, or that of the method whose results it shares."""
+        """The branch of a method's results, or of the method whose results it shares."""
         return Branch(self.recipe(method).shares or method, seed, iteration)
 
     def iterations(self, env: str, method: str) -> int:
@@ -91,7 +91,7 @@ class Layout:
         return self.result(model, env, Branch("base", seed, 0), f"policy/{recipe.base}/policy.json")
 
     def trains(self, method: str, agent: AgentName) -> bool:
-        """Whether an agent changes with each iteration; what learns from no pairs is the target alone."""
+        """Whether an agent is trained in each iteration; methods that learn without pairs train the target only."""
         recipe = self.recipe(method)
         learns_alone = recipe.learns in ("selected", "ppo", "grpo") and agent == "target"
         return learns_alone or bool(recipe.agents[agent].trains_on)
@@ -144,11 +144,11 @@ class Layout:
         return summaries
 
     def drops(self) -> dict[str, str]:
-        """What each environment's `data` left out."""
+        """The drops of each environment's `data`, by environment."""
         return {env: self.data(env, "drops.jsonl") for env in self.suite.envs}
 
     def experts(self) -> dict[str, str]:
-        """The experts of each environment's explored tasks."""
+        """The experts of each environment's explored tasks, by environment."""
         return {env: self.data(env, "experts.jsonl") for env in self.suite.envs}
 
     def results(self, methods: Sequence[str]) -> list[str]:

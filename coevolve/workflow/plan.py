@@ -26,7 +26,7 @@ class Plan(Layout):
     """The jobs of one suite, and their files under `root`."""
 
     def targets(self) -> list[str]:
-        """What a full run ends with."""
+        """The files of all products, which a full run ends with."""
         return [f"{self.folder(stage.name, {})}/{name}" for stage in _products() for name in stage.files]
 
     def inputs(self, stage: str, wildcards: Wildcards) -> Inputs:
@@ -62,21 +62,25 @@ class Plan(Layout):
         return f"{self.home}/logs/{stage}{'/' if names else ''}{'.'.join(f'{{{name}}}' for name in names)}.log"
 
     def arguments(self, stage: str, wildcards: Wildcards) -> str:
-        """What follows `coevolve stage <stage> --suite ...` on the command line of a job."""
+        """Arguments of a job after `coevolve stage <stage> --suite ...`, for bash: several files share braces.
+
+        Linux limits the command that Snakemake gives to bash to 128 KiB, and a cost report has thousands of inputs.
+        """
         on = [f"--on {name}={value}" for name, value in wildcards.items()]
+        inputs = self.inputs(stage, wildcards).items()
         files = [
             f"{name}={path}"
-            for name, paths in self.inputs(stage, wildcards).items()
-            for path in ([paths] if isinstance(paths, str) else paths)
+            for name, paths in inputs
+            for path in ([paths] if isinstance(paths, str) else braced(paths))
         ]
         return " ".join([f"--out {self.folder(stage, wildcards)}", *on, *files])
 
     def folder(self, stage: str, wildcards: Wildcards) -> str:
-        """Where a job leaves its files."""
+        """The folder of a job's files."""
         return f"{self._root(stage)}/{STAGES[stage].folder.format_map(dict(wildcards))}"
 
     def fingerprint(self, stage: str, wildcards: Wildcards) -> str:
-        """Digest of what a job depends on beside its inputs: the config it may read, and its code."""
+        """Digest of the config that a job may read and of its code; with its inputs, all that the job depends on."""
         if declared := STAGES[stage].digest:
             return declared(self, wildcards)
         return f"{digest(as_dict(self.restricted(stage, wildcards)))}-{self.code(stage, wildcards)}"
@@ -179,3 +183,28 @@ def _products() -> Iterator[Stage]:
 def _any(names: Iterable[str]) -> str:
     """A pattern of any of the names, and of nothing where there are none."""
     return "|".join(names) or "(?!)"
+
+
+def braced(paths: Sequence[str]) -> list[str]:
+    """Words that bash expands to the paths: `a/{b,c}/file`, a word for each file name."""
+    folders: dict[str, list[list[str]]] = {}
+    for path in paths:
+        *folder, name = path.split("/")
+        folders.setdefault(name, []).append(folder)
+    return [f"{_braces(group)}/{name}" for name, group in folders.items()]
+
+
+def _braces(paths: Sequence[Sequence[str]]) -> str:
+    """Different paths as a single word: their common beginning, and their ends in braces."""
+    rests: dict[str, list[Sequence[str]]] = {}
+    for first, *rest in paths:
+        rests.setdefault(first, []).append(rest)
+    words = [_with_rest(first, group) for first, group in rests.items()]
+    return words[0] if len(words) == 1 else f"{{{','.join(words)}}}"
+
+
+def _with_rest(first: str, rests: Sequence[Sequence[str]]) -> str:
+    deeper = [rest for rest in rests if rest]
+    if not deeper:
+        return first
+    return f"{first}/{_braces(deeper)}" if len(deeper) == len(rests) else f"{first}{{,/{_braces(deeper)}}}"

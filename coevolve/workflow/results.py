@@ -1,4 +1,4 @@
-"""Files of results by what they are of: those given to a job, and those of a whole suite on disk."""
+"""Result files by method, environment and iteration: those given to a job, and those of a suite on disk."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def summaries(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey
 
 
 def drops(job: Job) -> dict[str, Path]:
-    """What each environment's `data` left out, as given to a job."""
+    """The drops of each environment's `data` that a job was given."""
     layout = Layout(job.suite)
     return job.files("drops", {env: layout.tail(path) for env, path in layout.drops().items()})
 
 
 def experts(job: Job) -> dict[str, Path]:
-    """Each environment's experts, as given to a job."""
+    """The experts of each environment that a job was given."""
     layout = Layout(job.suite)
     return job.files("experts", {env: layout.tail(path) for env, path in layout.experts().items()})
 

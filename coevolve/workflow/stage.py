@@ -68,7 +68,7 @@ class Stage:
 
     @property
     def wildcards(self) -> list[str]:
-        """What a job needs to know beside its inputs, such as its environment."""
+        """Names of the wildcards that a job needs beside its inputs, such as `env`."""
         return re.findall(r"\{(\w+)\}", self.folder)
 
     @property

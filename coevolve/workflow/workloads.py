@@ -1,4 +1,4 @@
-"""How much work a job of each stage has, from `envs.*.expected` and the recipes: tokens and seconds of turns."""
+"""Estimated work of each stage's jobs, from `envs.*.expected` and the recipes: tokens and seconds of turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from coevolve.config.suite import Suite, load_suite
 from coevolve.storage.provenance import code_digest, reachable
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.layout import MIRROR
-from coevolve.workflow.plan import Plan
+from coevolve.workflow.plan import Plan, braced
 from coevolve.workflow.stage_table import STAGES
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
@@ -145,3 +146,30 @@ def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):
         return [plan.fingerprint(*job) for job in played]
 
     assert fingerprints() and fingerprints() == fingerprints("sampler.engine=vllm")
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["a/x"],
+        ["a/x", "a/y"],
+        ["r/s/m/e/base/eval/x", "r/s/m/e/eto/eval/x", "r/s/data/e/x", "r/s/data/e/y", "elsewhere/x"],
+        ["a/b/x", "a/x", "a/b/c/x", "a/b/d/x"],
+    ],
+)
+def test_bash_expands_the_braces_to_the_paths(paths):
+    words = " ".join(f"name={word}" for word in braced(paths))
+    expanded = subprocess.run(["bash", "-c", f"printf '%s\\n' {words}"], capture_output=True, text=True, check=True)
+    assert sorted(expanded.stdout.splitlines()) == sorted(f"name={path}" for path in paths)
+
+
+@pytest.mark.parametrize(("suite", "seeds"), [("paper", 10), ("base_models", 5)])
+def test_the_longest_command_is_one_that_linux_takes(root, suite, seeds):
+    large = Plan(load_suite(root / f"configs/{suite}.yaml", [f"seeds={list(range(seeds))}"]))
+    commands = [large.arguments(stage, {}) for stage in ("costs", "failures", "page", "verdicts")]
+    assert max(map(len, commands)) < 100_000
+    printed = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {commands[0]}"], capture_output=True, text=True, check=True
+    ).stdout
+    given = [word.partition("=")[2] for word in printed.splitlines() if word.startswith("provenance=")]
+    assert sorted(given) == large.inputs("costs", {})["provenance"]
