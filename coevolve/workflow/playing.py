@@ -138,7 +138,7 @@ def gathered(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
 
 
 def counts(job: Job, episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """Counts of endings, format errors, truncated turns, retries and tokens; tokens count in the job that sampled them."""
+    """Counts of endings, format errors, truncated turns, retries and tokens; `sampled_tokens` are this job's own."""
     tokens = sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
     return {
         "episodes": len(episodes),
