@@ -171,3 +171,11 @@ def test_nothing_to_average_is_an_error():
         stats.macro_average([records({"a": [1.0]}), []], **options())
     with pytest.raises(UserError, match="share no evaluated task"):
         stats.difference(records({"a": [1.0]}), records({"b": [1.0]}), **options())
+
+
+def test_an_interval_stays_in_the_range_of_rewards():
+    rare = stats.estimate(records({f"t{i}": [float(i == 0)] for i in range(12)}), **options())
+    often = stats.estimate(records({f"t{i}": [float(i != 0)] for i in range(12)}), **options())
+    assert (rare.low, often.high) == (0.0, 1.0)
+    negative = stats.estimate(records({"a": [-0.5], "b": [0.5], "c": [-0.2]}), **options())
+    assert -1.0 <= negative.low < 0.0
