@@ -13,8 +13,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 
-from coevolve.report import view
+from coevolve.report import verdicts, view
 from coevolve.report.claims import Claims
+from coevolve.report.table import Table
 from coevolve.report.why import splits, tables
 from coevolve.types import Cell, Provenance
 
@@ -31,6 +32,7 @@ def report(paths: Sequence[Path], title: str, claims: Claims, jobs: Iterable[Pro
     Equal files give equal text. `view_page` is the address of the suite's view, relative to the report.
     """
     ordered = sorted(paths, key=lambda path: path.name)
+    judged = [row for path in ordered if path.name == "verdicts.json" for row in _json(path)]
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
@@ -38,9 +40,9 @@ def report(paths: Sequence[Path], title: str, claims: Claims, jobs: Iterable[Pro
     return environment.get_template(TEMPLATE.name).render(
         title=title,
         view=view_page,
-        verdicts=[row for path in ordered if path.name == "verdicts.json" for row in _json(path)],
+        verdicts=judged,
         tables=[
-            {"name": path.stem, "id": f"{path.stem}-{number}", "table": table}
+            {"name": path.stem, "id": f"{path.stem}-{number}", "table": _noted(table, judged)}
             for path in ordered
             if path.suffix == ".json"
             for number, table in enumerate(tables(path))
@@ -50,6 +52,11 @@ def report(paths: Sequence[Path], title: str, claims: Claims, jobs: Iterable[Pro
         texts=list(_texts(ordered)),
         provenance=_provenance(list(jobs)),
     )
+
+
+def _noted(table: Table, judged: Sequence[Mapping[str, Any]]) -> Table:
+    """A table with cells of the paper has notes where a verdict on them was reached."""
+    return verdicts.noted(table, judged) if any(cell.paper is not None for cell in table.cells) else table
 
 
 def _link(claims: Claims, view_page: str, cell: Cell) -> str:

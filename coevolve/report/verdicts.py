@@ -12,10 +12,9 @@ secondary source alone (`unverified`) is judged and counted apart, never as the 
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Literal
@@ -72,11 +71,6 @@ def verify(claims: Claims, results: Results, report: ReportConfig, as_if: bool =
 def resamples(least: int, claims: Claims) -> int:
     """Draws that make a correction for the number of claims finer than its level, `least` at least."""
     return max(least, 200 * (len(claims.cells()) + len(claims.statements)))
-
-
-def read(path: Path) -> list[Verdict]:
-    """The verdicts in `verdicts.json`."""
-    return [Verdict.model_validate(item) for item in json.loads(files.read_bytes(path))]
 
 
 def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False) -> dict[str, Any]:
@@ -151,13 +145,14 @@ def markdown(verdicts: Sequence[Verdict], as_if: str = "") -> str:
     return "\n".join(["## Verdicts", "", f"{summary(verdicts, as_if)} Units: {SIZES}.", "", table, "", *left, ""])
 
 
-def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
-    """The table with notes on the cells that are reproduced, and on those that are contradicted, after its own."""
+def noted(table: Table, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The table with notes on its cells that are reproduced or contradicted; `rows` are those of `verdicts.json`."""
     texts = {
         "reproduced": "Reproduced: our interval lies within the tolerance of the paper's value.",
         "contradicted": "Contradicted: our interval lies outside the tolerance of the paper's value.",
     }
-    cells = {name: tuple((v.row, v.column) for v in verdicts if v.row and v.verdict == name) for name in texts}
+    judged = [row for row in rows if row.get("row")]
+    cells = {name: tuple((r["row"], r["column"]) for r in judged if r["verdict"] == name) for name in texts}
     used = [name for name in texts if cells[name]]
     marks = ascii_lowercase[len(table.footnotes) :]
     notes = [Footnote(mark=m, text=texts[name], cells=cells[name]) for m, name in zip(marks, used, strict=False)]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import claims, table, table1, verdicts
+from coevolve.report import claims, table, table1
 from coevolve.report.measurement import final
 from coevolve.workflow import results
 from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `table1` as Markdown, LaTeX and JSON; notes mark the cells that a verdict was reached on."""
+    """Write `table1` as Markdown, LaTeX and JSON."""
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     labels = {method: suite.recipes[method].label for method in suite.methods}
     last = final(results.measurements(job, suite, suite.methods))
     rewards = table1.reward_table(last, paper, labels, suite.report, 0)
     successes = table1.success_table(last, paper, labels, suite.report, 0)
-    tables = [verdicts.noted(rewards, verdicts.read(job.file("verdicts"))), successes]
+    tables = [rewards, successes]
     table.write(tables, out, "table1")
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}

@@ -140,9 +140,8 @@ def tables(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def table1(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Evaluation records, the paper's cells and the verdicts on them."""
-    verdicts = f"{layout.home}/paper/verdicts/verdicts.json"
-    return tables(layout, wildcards) | {"claims": CLAIMS, "verdicts": verdicts}
+    """Evaluation records and the paper's cells."""
+    return tables(layout, wildcards) | {"claims": CLAIMS}
 
 
 def figure2(layout: Layout, wildcards: Wildcards) -> Inputs:

@@ -102,9 +102,8 @@ def products_behind(plan, product):
 
 
 def test_a_product_is_made_alone(plan):
-    alone = set(PRODUCTS) - {"table1", "summary", "page"}
+    alone = set(PRODUCTS) - {"summary", "page"}
     assert {product: products_behind(plan, product) for product in alone} == {product: {product} for product in alone}
-    assert products_behind(plan, "table1") == {"table1", "verdicts"}, "its notes are the verdicts on its cells"
     assert products_behind(plan, "summary") == {"summary", "differences"}
     assert products_behind(plan, "page") == set(PRODUCTS)
 
@@ -114,7 +113,7 @@ def test_a_product_reads_what_it_is_made_of(plan):
     assert read["figure3"] == read["differences"] == {"records"}
     assert read["figure2"] == read["examples"] == {"explorations"}
     assert read["pair_counts"] == {"summaries"} and read["costs"] == {"machine", "provenance"}
-    assert read["table1"] == {"records", "claims", "verdicts"}
+    assert read["table1"] == {"records", "claims"}
 
 
 def test_every_product_is_a_target_and_a_full_run_makes_them_all(plan):
@@ -133,7 +132,7 @@ def test_snakemake_makes_a_product_by_its_name(root):
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     stats = re.search(r"Job stats:\n(.*?)\n\n", done.stdout + done.stderr, re.DOTALL)
     rules = set(re.findall(r"^(\w+) +\d+$", stats[1], re.MULTILINE))
-    assert "evaluate" in rules and rules & set(PRODUCTS) == {"table1", "verdicts"}
+    assert "evaluate" in rules and rules & set(PRODUCTS) == {"table1"}
 
 
 LIGHT = """
