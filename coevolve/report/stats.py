@@ -203,8 +203,8 @@ def macro_average(
     points_g = [points(records, quantity) for records in groups]
     seeds = sorted({seed for of_group in points_g for _, seed, _ in of_group})
     matrices = [matrix(of_group, _tasks(of_group), seeds) / len(groups) for of_group in points_g]
-    found = spread(matrices, resamples=resamples, rng=rng)
-    estimated = as_estimate(found, sum(map(len, groups)), confidence, seeds)
+    spread_of_mean = spread(matrices, resamples=resamples, rng=rng)
+    estimated = as_estimate(spread_of_mean, sum(map(len, groups)), confidence, seeds)
     # Draws are scaled, so their quantiles can leave the range of the quantity: [0, 1], or from -1 on where it does.
     least = 0.0 if all(value >= 0.0 for of_group in points_g for _, _, value in of_group) else -1.0
     ends = {"low": max(least, estimated.low), "high": min(1.0, estimated.high)}
