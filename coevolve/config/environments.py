@@ -7,7 +7,6 @@ covers the sections of its own environments and no others.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -19,6 +18,7 @@ from pydantic import Field, ModelWrapValidatorHandler, SerializeAsAny, Validatio
 from pydantic_core import PydanticCustomError
 
 from coevolve.config.sections import Positive, Rate, SourceFile, Strict
+from coevolve.errors import suggestion
 from coevolve.types import UnitInterval
 
 #: The package whose subpackages are the environments.
@@ -148,8 +148,7 @@ def _by_kind(raw: Any, handler: ModelWrapValidatorHandler[EnvSection]) -> EnvSec
     if not isinstance(kind, str):
         return handler(raw)
     if kind not in known_kinds():
-        near = difflib.get_close_matches(kind, known_kinds(), n=1)
-        hint = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(known_kinds())}"
+        hint = suggestion(kind, known_kinds()) or f"; known are {', '.join(known_kinds())}"
         # Pydantic substitutes the braces itself.
         error = PydanticCustomError(UNKNOWN_KIND, "no environment `{kind}`{hint}", {"kind": kind, "hint": hint})
         raise ValidationError.from_exception_data("EnvSection", [{"type": error, "loc": ("kind",), "input": kind}])

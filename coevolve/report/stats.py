@@ -225,12 +225,13 @@ def difference(
     Raises `UserError` if they share no task with a seed.
     """
     points_a, points_b = points(a, quantity), points(b, quantity)
-    tasks = sorted({*_tasks(points_a)} & {*_tasks(points_b)}, key=str)
-    seeds = sorted({seed for _, seed, _ in points_a} & {seed for _, seed, _ in points_b})
+    shared_tasks = {*_tasks(points_a)} & {*_tasks(points_b)}
+    shared_seeds = {seed for _, seed, _ in points_a} & {seed for _, seed, _ in points_b}
+    tasks, seeds = sorted(shared_tasks, key=str), sorted(shared_seeds)
     values_ts = matrix(points_a, tasks, seeds) - matrix(points_b, tasks, seeds)
     if np.isnan(values_ts).all():
         raise UserError("the two methods share no evaluated task with a seed; evaluate them on the same split.")
-    used = sum(task in tasks and seed in seeds for task, seed, _ in (*points_a, *points_b))
+    used = sum(task in shared_tasks and seed in shared_seeds for task, seed, _ in (*points_a, *points_b))
     return as_estimate(spread([values_ts], resamples=resamples, rng=rng), used, confidence, seeds)
 
 

@@ -33,7 +33,7 @@ class InterCodeSql:
 
     `start` returns the question alone, like IPR's environment. The reward is 0 until the last result is submitted.
     With `sql_wrapper` "lenient", `submit` anywhere in an action submits, only the first line of the SQL is executed,
-    and a statement without a result set is answered by `NOT_UNDERSTOOD` (SPEC section 4, no. 9). With "exact", the
+    and a statement without a result set is answered by `NOT_UNDERSTOOD` (quirk 9). With "exact", the
     whole action must be `submit`, all lines are executed, and such a statement is answered by `NO_ROWS`.
     """
 

@@ -29,7 +29,7 @@ class SciWorld:
     """One environment: a world inside a `simulator` that may hold others. Implements `coevolve.envs.base.Env`.
 
     `start` returns the task description, a newline and the observation of `look around`, the first action of every
-    episode, which does not count as a step. The reward is the largest raw score so far (SPEC section 4, no. 7).
+    episode, which does not count as a step. The reward is the largest raw score so far (quirk 7).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""IPR's reward of a page: the reward that a purchase from that page could earn (SPEC section 4, no. 8).
+"""IPR's reward of a page: the reward that a purchase from that page could earn (quirk 8).
 
 IPR's copy of upstream's environment returns it after every step, so that an episode at the step limit keeps the last
 one.
