@@ -13,10 +13,12 @@ from pathlib import Path
 from snakemake.settings.types import DeploymentMethod
 
 from coevolve.assets import images
+from coevolve.cli import OFFLINE
 from coevolve.config.machine import machine_file
 from coevolve.config.suite import as_overrides, load_suite
 from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock
+from coevolve.workflow.job_server import JobServer
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES, load_machine
 from coevolve.workflow.targets import targets
@@ -33,6 +35,7 @@ COEVOLVE = f"${{{{COEVOLVE_PYTHON:-{config.get('python', sys.executable)}}}}} -m
 CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
+SERVERS = []
 
 
 def inputs(stage):
@@ -59,6 +62,18 @@ onstart:
     # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
     if not LOCK.acquire():
         raise UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
+    if MACHINE.fork_jobs:
+        stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
+        SERVERS.append(JobServer(stages, OFFLINE | {"OMP_NUM_THREADS": "1"}))
+
+
+def stop_servers(log):
+    while SERVERS:
+        SERVERS.pop().stop()
+
+
+onsuccess: stop_servers(log)
+onerror: stop_servers(log)
 
 
 rule all:

@@ -1,6 +1,14 @@
-"""`python -m coevolve` is `coevolve`."""
+"""`python -m coevolve` is `coevolve`, but a job server, if Snakemake has started one, runs the stages with a model."""
 
-from coevolve.cli import main
+import os
+import sys
+
+from coevolve.workflow import job_server
 
 if __name__ == "__main__":
+    status = job_server.run_job(os.environ.pop(job_server.VARIABLE, ""), sys.argv[1:])
+    if status is not None:
+        sys.exit(status)
+    from coevolve.cli import main
+
     main()

@@ -63,7 +63,8 @@ class Machine(Strict):
     """A cluster or a computer: `configs/machines/<name>.yaml`.
 
     `gpu`: the GPU type, by its name in Slurm. `extra`: additional options for sbatch. `launch`: accelerate's config for
-    stages with several processes.
+    stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
+    (`coevolve.workflow.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
     """
 
     label: str
@@ -76,6 +77,7 @@ class Machine(Strict):
     extra: str
     shards: Shards
     launch: str | None
+    fork_jobs: bool = False
     stages: dict[str, JobResources]
     costs: CostConstants
 

@@ -1,0 +1,116 @@
+"""Jobs that a job server forks: their output, status, code and end are those of a process of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from checkout import copy_of, environment
+
+from coevolve.workflow.job_server import VARIABLE
+
+#: Starts a server, prints its variable, and waits for the end of its input.
+SNAKEMAKE = """
+import os, sys
+from coevolve.workflow import job_server
+server = job_server.JobServer(["sft", "train"], {})
+print(os.environ[job_server.VARIABLE], flush=True)
+sys.stdin.read()
+server.stop()
+"""
+#: A command line that writes its process id to a file and sleeps.
+SLEEP = """
+import os, time
+def main(arguments=None):
+    open({!r}, "w").write(str(os.getpid()))
+    time.sleep(600)
+"""
+PARTS = ["-m", "coevolve", "stage", "sft", "--suite", "smoke", "--out", "out"]
+
+
+@pytest.fixture(scope="module")
+def repo(root, tmp_path_factory):
+    return copy_of(root, tmp_path_factory.mktemp("repo"))
+
+
+@pytest.fixture
+def server(repo):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SNAKEMAKE],
+        cwd=repo,
+        env=environment(repo),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    value = process.stdout.readline().decode().strip()
+    yield process, {**environment(repo), VARIABLE: value}
+    process.communicate(timeout=60)
+
+
+def sft(repo, variables):
+    return subprocess.run(
+        [sys.executable, *PARTS], cwd=repo, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_a_job_has_the_clients_output_status_and_the_code_of_its_start(repo, server):
+    _, variables = server
+    alone = sft(repo, environment(repo))
+    assert alone.returncode == 2 and "which model?" in alone.stderr
+    forked = sft(repo, variables)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (2, alone.stdout, alone.stderr)
+    module = repo / "coevolve/cli.py"
+    text = module.read_text()
+    module.write_text(text.replace('f"coevolve: {error}"', 'f"{error} pid {os.getppid()}"'))
+    try:
+        edited = [sft(repo, variables).stderr for _ in range(2)]
+    finally:
+        module.write_text(text)
+    pids = {line.rsplit(" ", 1)[1] for line in edited}
+    assert len(pids) == 2 and all(" pid " in line for line in edited), edited
+
+
+def test_a_killed_client_ends_its_job_and_the_server_goes_on(repo, server, tmp_path):
+    _, variables = server
+    client, job = sleeping_job(repo, variables, tmp_path)
+    client.kill()
+    client.wait()
+    psutil.wait_procs([job], timeout=20)
+    assert not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
+    assert sft(repo, variables).returncode == 2
+
+
+def test_a_job_outlives_a_killed_snakemake_and_the_server_ends_with_it(repo, server, tmp_path):
+    snakemake, variables = server
+    client, job = sleeping_job(repo, variables, tmp_path)
+    (process,) = psutil.Process(snakemake.pid).children()
+    snakemake.kill()
+    snakemake.wait()
+    time.sleep(2)
+    assert job.is_running() and client.poll() is None
+    job.send_signal(signal.SIGTERM)
+    assert client.wait(timeout=20) == 256 - signal.SIGTERM
+    psutil.wait_procs([process], timeout=20)
+    assert not process.is_running()
+    assert not Path(variables[VARIABLE].partition(":")[2]).parent.exists()
+    assert sft(repo, variables).returncode == 2, "without its server, a client runs the job itself"
+
+
+def sleeping_job(repo, variables, tmp_path):
+    """A client and its job, which sleeps after its imports."""
+    module, note = repo / "coevolve/cli.py", tmp_path / "pid"
+    text = module.read_text()
+    module.write_text(SLEEP.format(str(note)))
+    try:
+        client = subprocess.Popen([sys.executable, *PARTS], cwd=repo, env=variables)
+        deadline = time.monotonic() + 120
+        while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        module.write_text(text)
+    assert int(note.read_text()) != client.pid != os.getpid()
+    return client, psutil.Process(int(note.read_text()))
