@@ -62,10 +62,22 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as error:
         print(f"coevolve: {error}", file=sys.stderr)
         status = 2
-    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
+    except OSError as error:
+        status = _after_os_error(error)
     sys.exit(status)
+
+
+def _after_os_error(error: OSError) -> int:
+    """The exit status after an error of the operating system; raises the error unless a user can correct it."""
+    from coevolve.storage import files
+
+    if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if not files.is_disk_problem(error):
+        raise error
+    print(f"coevolve: {files.disk_problem(error)}", file=sys.stderr)
+    return 2
 
 
 def _run(prog: str, group: Group, arguments: list[str]) -> int:
@@ -210,7 +222,9 @@ def _stages() -> dict[str, dict[str, Command]]:
 
 def _stage_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results, replaced as a whole")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the result; one of the same stage is replaced as a whole"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1, help="on all nodes together")
     parser.add_argument("--nodes", type=int, default=1)

@@ -7,17 +7,23 @@ ids of wrappers and contents, each tokenized separately, so the action mask is k
 Contents are stripped, as the templates of Llama 2 and others do. A turn is always rendered as the template renders
 turns of the history, so its ids do not depend on later turns: the ids of a conversation start with those of each of its
 prefixes.
+
+Only the template writes control tokens. A content is text: an observation, an instruction or an expert's action that
+spells a control token, special (`<|im_end|>`) or not (`<tool_call>`, `<think>`), is tokenized as ordinary characters.
+Sampled ids are the exception: the ids that a policy sampled are kept, control tokens among them.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jinja2
+from tokenizers import Tokenizer
 
 from coevolve.errors import UserError
 from coevolve.types import Message, Turn
@@ -79,8 +85,11 @@ class Renderer:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._wrappers = read_template(tokenizer)
-        self._content_ids = functools.lru_cache(maxsize=1 << 16)(_encoder(tokenizer, special=False))
-        self._wrapper_ids = functools.lru_cache(maxsize=16)(_encoder(tokenizer, special=True))
+        self._content_ids = functools.lru_cache(maxsize=1 << 16)(_content_encoder(tokenizer))
+        self._wrapper_ids = functools.lru_cache(maxsize=16)(_wrapper_encoder(tokenizer))
+        # The texts that the template writes before and after an action, divided so that control tokens are wrappers.
+        self._lead, self._lead_text = _split_after_control(tokenizer, self._wrappers.lead)
+        self._end_text, self._end = _split_before_control(tokenizer, self._wrappers.end)
         self.end_of_turn: int = tokenizer.convert_tokens_to_ids(self._wrappers.end_token)
 
     def prompt_ids(self, prompt: Sequence[Message]) -> Ids:
@@ -147,12 +156,13 @@ class Renderer:
         """The sampled ids of an action, or the ids of its text and its end-of-turn token."""
         if sampled:
             return sampled
-        return (*self._content_ids(self._wrappers.lead + text.strip() + self._wrappers.end), self.end_of_turn)
+        content = self._content_ids(self._lead_text + text.strip() + self._end_text)
+        return (*self._wrapper_ids(self._lead), *content, *self._wrapper_ids(self._end), self.end_of_turn)
 
     def _observation(self, text: str, sampled: Ids) -> Iterator[Ids]:
         """Ids from the end of an action to the next generation prompt, in pieces."""
         if sampled and sampled[-1] != self.end_of_turn:
-            yield (*self._content_ids(self._wrappers.end), self.end_of_turn)
+            yield (*self._content_ids(self._end_text), *self._wrapper_ids(self._end), self.end_of_turn)
         yield from self._segment(self._wrappers.after, text)
         yield self._wrapper_ids(self._wrappers.generation_prompt)
 
@@ -226,21 +236,60 @@ def _special_tokens(tokenizer: Any) -> list[str]:
     return [*tokenizer.all_special_tokens, *added]
 
 
-def _encoder(tokenizer: Any, *, special: bool) -> Callable[[str], Ids]:
-    """A function that tokenizes text inside a conversation; it parses special tokens only if `special` is True.
+def _control_tokens(tokenizer: Any) -> dict[str, int]:
+    """Ids of the added tokens, special or not. Runs of whitespace, which some tokenizers add, are ordinary text."""
+    added = {str(token): number for number, token in tokenizer.added_tokens_decoder.items()}
+    return {token: number for token, number in added.items() if token.strip()}
+
+
+def _split_after_control(tokenizer: Any, text: str) -> tuple[str, str]:
+    """The text up to the end of its last control token, and the rest."""
+    ends = [text.rindex(token) + len(token) for token in _control_tokens(tokenizer) if token in text]
+    end = max(ends, default=0)
+    return text[:end], text[end:]
+
+
+def _split_before_control(tokenizer: Any, text: str) -> tuple[str, str]:
+    """The text before its first control token, and the rest."""
+    start = min((text.index(token) for token in _control_tokens(tokenizer) if token in text), default=len(text))
+    return text[:start], text[start:]
+
+
+def _wrapper_encoder(tokenizer: Any) -> Callable[[str], Ids]:
+    """A function that tokenizes a wrapper, with its control tokens."""
+    return _inside_a_text(tokenizer, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _content_encoder(tokenizer: Any) -> Callable[[str], Ids]:
+    """A function that tokenizes a content, never to a control token.
+
+    transformers' `split_special_tokens` would still parse added tokens that are not special. So the backend is copied
+    without any. Raises `UserError` if the tokenizer's model itself knows a control token as a piece of text.
+    """
+    control = _control_tokens(tokenizer)
+    described = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    described["added_tokens"] = [token for token in described["added_tokens"] if token["content"] not in control]
+    plain = Tokenizer.from_str(json.dumps(described))
+    # The copy numbers the tokens that it keeps anew.
+    kept = {plain.token_to_id(token["content"]): token["id"] for token in described["added_tokens"]}
+    encode = _inside_a_text(
+        tokenizer,
+        lambda text: [kept.get(number, number) for number in plain.encode(text, add_special_tokens=False).ids],
+    )
+    if parsed := [token for token in control if not set(control.values()).isdisjoint(encode(f"a{token}a"))]:
+        raise UserError(f"{_name(tokenizer)}: it parses `{parsed[0]}` in any text as a control token; use another.")
+    return encode
+
+
+def _inside_a_text(tokenizer: Any, encode: Callable[[str], Sequence[int]]) -> Callable[[str], Ids]:
+    """A function that tokenizes a text as it would be inside a conversation.
 
     SentencePiece-like tokenizers prepend a space to their input. Their input gets a line break in front, which none of
     their tokens spans, and the ids of the line break are removed.
     """
-    settings = {"add_special_tokens": False, "split_special_tokens": not special}
-    first_piece = tokenizer.convert_ids_to_tokens(tokenizer("a", **settings)["input_ids"])[0]
-    anchor = "\n" if first_piece.startswith("\u2581") else ""
-    skipped = len(tokenizer(anchor, **settings)["input_ids"])
-
-    def encode(text: str) -> Ids:
-        return tuple(tokenizer(anchor + text, **settings)["input_ids"][skipped:])
-
-    return encode
+    anchor = "\n" if tokenizer.convert_ids_to_tokens(list(encode("a")))[0].startswith("\u2581") else ""
+    skipped = len(encode(anchor))
+    return lambda text: tuple(encode(anchor + text)[skipped:])
 
 
 def _check_roles(messages: Sequence[Message], first: str) -> None:

@@ -18,17 +18,18 @@ from coevolve.errors import UserError
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that at any moment it is the old one or the new one; raises `UserError` on a full disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file so that at any moment it is the old one or the new one; raises as `disk_errors`."""
     temporary = _temporary(path)
-    try:
-        with disk_errors(path), temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -38,19 +39,27 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextlib.contextmanager
 def directory(path: Path) -> Iterator[Path]:
-    """A new directory, renamed to `path` when the block ends without an error; an existing one is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _temporary(path)
-    shutil.rmtree(temporary, ignore_errors=True)
+    """A new directory, renamed to `path` when the block ends without an error; an existing one is replaced.
+
+    Raises `UserError` if `path` is a file or a link, and as `disk_errors`.
+    """
+    temporary, replaced = _temporary(path), path.with_name(f".{path.name}.old")
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise UserError(f"{path}: exists and is not a folder; name another folder, or remove it.")
     try:
         with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove(temporary)
             temporary.mkdir()
             yield temporary
-        if path.exists():
-            shutil.rmtree(path)
-        temporary.replace(path)
+            # A deletion takes time, so the old folder is deleted under another name: `path` is never half a folder.
+            _remove(replaced)
+            if path.exists():
+                path.rename(replaced)
+            temporary.replace(path)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for leftover in (temporary, replaced):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 class ProcessLock:
@@ -106,22 +115,65 @@ def verified(path: Path, expected: str, key: str) -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file that a stage makes; raises `UserError` if the file does not exist."""
+    """The bytes of a file that a stage makes; raises `UserError` if it does not exist or cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run the stage that makes it.") from None
+    except OSError as error:
+        raise UserError(disk_problem(error)) from None
+
+
+#: What the user can do about an error of the operating system.
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room, then run again"),
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`), or make room, then run again",
+    errno.EROFS: "the disk is mounted read-only: name a folder on another disk",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give this user the permission, or name another path"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (`ulimit -n`), then run again"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR), "name another path, or remove what is there"),
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP), "name another path"),
+    errno.EIO: "the disk failed: copy the files to another one",
+}
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the errors of a full, read-only or forbidden disk into a `UserError`."""
+    """Turn an error of the disk while `path` is written into a `UserError`: full, read-only, no permission.
+
+    The message names the file that the error names, which can be an input; an error without one is of `path`.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
+        if not is_disk_problem(error):
             raise
-        raise UserError(f"{path}: cannot be written ({error.strerror}); make room, then run again.") from error
+        raise UserError(disk_problem(error, path)) from error
+
+
+def is_disk_problem(error: OSError) -> bool:
+    """Whether the user can correct this error of the operating system, so that a traceback would be of no use."""
+    return error.errno in _REMEDIES
+
+
+def disk_problem(error: OSError, path: Path | None = None) -> str:
+    """The sentence about an error of the operating system; `path` is the file that was written, if one was."""
+    remedy = _REMEDIES.get(error.errno or 0, "correct the path, then run again")
+    named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    if path is None or (named and not _concerns(named, path)):
+        return f"{named or 'a file'}: cannot be read ({error.strerror or error}); {remedy}."
+    return f"{path}: cannot be written ({error.strerror or error}); {remedy}."
+
+
+def _concerns(named: Path, path: Path) -> bool:
+    """Whether a file is `path`, a folder above it, or its temporary name or a file in that."""
+    temporary = _temporary(path)
+    return named in (path, temporary, *path.parents) or temporary in named.parents or path in named.parents
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
 
 
 def _temporary(path: Path) -> Path:

@@ -34,11 +34,13 @@ def execute(
 
     A job resumes from the checkpoints and journals of a killed job with the same fingerprint (config, code, inputs,
     launch). Of several processes only the first writes; all take part in the computation. Raises `UserError` for a
-    missing wildcard and for an input that does not exist or that the stage does not read.
+    missing wildcard, for an input that does not exist or that the stage does not read, and for an `out` that holds
+    anything else than a result of this stage.
     """
     plan, process = Plan(suite), LaunchedProcess.current()
     with errors_to_launcher():
         _check(plan, stage, wildcards, inputs)
+        _require_replaceable(plan, stage, wildcards, out)
         hashes = {name: [files.sha256(path) for path in paths] for name, paths in inputs.items()}
         # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
         fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, process.note])
@@ -84,11 +86,9 @@ def _workload(plan: Plan, job: Job) -> Workload | None:
 
 def _is_made(record: dict[str, Any], out: Path) -> bool:
     """Whether the result exists: the process that held the lock before has made it."""
-    try:
-        made = Provenance.from_json((out / "provenance.json").read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return False
-    same = all(getattr(made, name) == record[name] for name in ("config_digest", "code_digest", "inputs"))
+    made = _provenance(out)
+    compared = ("config_digest", "code_digest", "inputs")
+    same = made is not None and all(getattr(made, name) == record[name] for name in compared)
     if same:
         log.info("%s: another process has made it; nothing is left to do.", out)
     return same
@@ -146,6 +146,32 @@ def _check(plan: Plan, stage: str, wildcards: dict[str, str], inputs: dict[str, 
         for path in paths:
             if not path.is_file():
                 raise UserError(f"{path}: input `{name}` does not exist; run the stage that makes it.")
+
+
+def _require_replaceable(plan: Plan, stage: str, wildcards: dict[str, str], out: Path) -> None:
+    """Raise `UserError` unless `out` is new, empty or a result of this stage, which the job replaces as a whole.
+
+    Snakemake deletes the `provenance.json` of a result before its job runs, but not the other files. So the job's own
+    folder in the suite's results may lack it.
+    """
+    if not out.name or out.name == "..":
+        raise UserError(f"--out {out}: name a new folder for the results.")
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise UserError(f"--out {out}: exists and is not a folder; name another folder, or remove it.")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    made = _provenance(out)
+    in_layout = out.resolve() == Path(plan.folder(stage, wildcards)).resolve()
+    if (made is None and not in_layout) or (made is not None and made.stage != stage):
+        raise UserError(f"--out {out}: stage `{stage}` did not write these files; name another folder or empty it.")
+
+
+def _provenance(out: Path) -> Provenance | None:
+    """The provenance of the result in a folder; None if it is missing or invalid."""
+    try:
+        return Provenance.from_json((out / "provenance.json").read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
 
 
 @contextlib.contextmanager

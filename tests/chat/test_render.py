@@ -1,17 +1,21 @@
 """Ids and masks against what the chat templates themselves write."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from templates.models import NAMES, SPECIALS, tokenizer
+from templates.models import CONTROLS, NAMES, SPECIALS, TEXT, tokenizer
+from tokenizers import AddedToken
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.errors import UserError
+from coevolve.train.tiny_model import train_tokenizer
 from coevolve.types import Message, Turn
 
 RENDERERS = {name: Renderer(tokenizer(name)) for name in NAMES}
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\u2581")
-SPECIAL_TEXTS = [token for tokens in SPECIALS.values() for token in tokens]
+SPECIAL_TEXTS = [token for tokens in SPECIALS.values() for token in tokens] + ["<tool_call>", "</tool_call>"]
 
 
 def contents(*, specials=True):
@@ -143,10 +147,10 @@ def test_a_turn_that_was_cut_off_is_closed_without_loss():
     assert sum(whole.action_mask) - sum(cut.action_mask) == 1
 
 
-def with_template(template):
+def with_template(template, name="tiny"):
     import copy
 
-    changed = copy.deepcopy(tokenizer("tiny"))
+    changed = copy.deepcopy(tokenizer(name))
     changed.chat_template = template
     return changed
 
@@ -190,3 +194,65 @@ def test_a_template_without_system_messages_still_serves_conversations_without_o
 def test_a_prompt_that_does_not_alternate_is_refused(roles):
     with pytest.raises(UserError, match="alternate"):
         RENDERERS["tiny"].prompt_ids([Message(role=role, content="x") for role in roles])
+
+
+def qwen_like():
+    """The tokenizer of a tiny policy with control tokens that are not special, and whitespace as an added token."""
+    made = train_tokenizer(TEXT, 340)
+    made.add_tokens([AddedToken(token, special=False, normalized=False) for token in (*CONTROLS, "    ")])
+    return made
+
+
+@pytest.mark.parametrize("made", [lambda: tokenizer("qwen3"), qwen_like], ids=["qwen3", "tiny"])
+@pytest.mark.parametrize("control", [*CONTROLS, "<|im_end|>", "<|end|>", "<|user|>"])
+def test_no_content_is_ever_tokenized_into_a_control_token(made, control):
+    """Observation, instruction, few-shot example and an expert's action: none of them writes a control token."""
+    renderer = Renderer(tokens := made())
+    text = f"a stove{control}a {control} key {control}"
+
+    def ids(content):
+        prompt = [Message(role=role, content=content) for role in ("system", "user", "assistant", "user")]
+        completion = [Message(role=role, content=content) for role in ("assistant", "user", "assistant")]
+        return renderer.render(prompt, completion).input_ids
+
+    added = {number for number, token in tokens.added_tokens_decoder.items() if str(token).strip()}
+    written = [Counter(number for number in ids(content) if number in added) for content in (text, "a stove")]
+    assert written[0] == written[1]
+    assert tokens.decode(ids(text)).count(text) == 7
+
+
+def test_sampled_control_tokens_stay_what_was_sampled():
+    renderer, tokens = RENDERERS["qwen3"], tokenizer("qwen3")
+    sampled = (*tokens("<think>look</think><tool_call>")["input_ids"], renderer.end_of_turn)
+    assert tokens.convert_tokens_to_ids("<tool_call>") in sampled
+    rendered = renderer.render(
+        [Message(role="user", content="Go.")], [Message(role="assistant", content="anything")], [sampled]
+    )
+    assert actions(rendered) == [list(sampled)]
+    assert renderer.decode(sampled) == "<think>look</think><tool_call>"
+
+
+def test_whitespace_that_is_an_added_token_stays_a_token_of_the_text():
+    tokens = qwen_like()
+    ids = Renderer(tokens).prompt_ids([Message(role="user", content="a    key")])
+    assert tokens.convert_tokens_to_ids("    ") in ids
+    assert "a    key" in tokens.decode(ids)
+
+
+@pytest.mark.parametrize("name", ["tiny", "qwen3"])
+def test_control_tokens_that_the_template_writes_around_an_action_are_kept(name):
+    """Such as Qwen3's empty thought: the policy generates it, and an expert's action has it as control tokens."""
+    tokens = qwen_like() if name == "tiny" else with_template(None, name)
+    end = SPECIALS[name][0]
+    tokens.chat_template = (
+        "{% for m in messages %}{{ '<|' + m['role'] + '|>' }}"
+        "{% if m['role'] == 'assistant' %}{{ '<think>\n\n</think>\n\n' + m['content'] + '</tool_call>' }}"
+        f"{{% else %}}{{{{ m['content'] }}}}{{% endif %}}{end}{{% endfor %}}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    messages = [Message(role="user", content="Go."), Message(role="assistant", content="Action: open door")]
+    plain = [message.model_dump() for message in messages]
+    whole = tokens(tokens.apply_chat_template(plain, tokenize=False), add_special_tokens=False)["input_ids"]
+    rendered = Renderer(tokens).render(messages[:1], messages[1:])
+    assert list(rendered.input_ids) == whole
+    assert tokens.convert_tokens_to_ids("</think>") in actions(rendered)[0]

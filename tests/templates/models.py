@@ -14,6 +14,8 @@ SPECIALS = {
     "llama2": ("</s>", "<s>"),
     "qwen3": ("<|im_end|>", "<|im_start|>", "<|endoftext|>"),
 }
+#: Added tokens that the tokenizer does not call special, as Qwen3's has them.
+CONTROLS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 TEXT = (
     "Thought: the door is closed.\nAction: open door to the kitchen",
     "This room is called the kitchen. In it you see: a stove, a cup of water, a key.\n\nYou also see a red door.",
@@ -26,6 +28,8 @@ def tokenizer(name: str) -> PreTrainedTokenizerFast:
     """A trained tokenizer: SentencePiece-like for llama2, byte-level for the others."""
     backend = _sentencepiece_like() if name == "llama2" else _byte_level()
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIALS[name]])
+    if name == "qwen3":
+        backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in CONTROLS])
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=backend, name_or_path=name, eos_token=SPECIALS[name][0], bos_token=SPECIALS[name][1]
     )

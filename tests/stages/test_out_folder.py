@@ -1,0 +1,78 @@
+"""`--out` replaces a result of the same stage and nothing else."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from small_run import SUITE
+
+from coevolve import cli
+from coevolve.config.suite import load_suite
+from coevolve.workflow.plan import Plan
+
+HOME = Path("results/glance")
+
+
+@pytest.fixture
+def figure3(made, monkeypatch, capsys):
+    """Draws Figure 3 of the small suite to a folder; returns the exit status and stderr."""
+    monkeypatch.chdir(made)
+    (made / "configs/glance.yaml").write_text(SUITE)
+    inputs = Plan(load_suite("configs/glance.yaml")).inputs("figure3", {})
+
+    def run(out):
+        files = [
+            f"{name}={path}"
+            for name, paths in inputs.items()
+            for path in ([paths] if isinstance(paths, str) else paths)
+        ]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["stage", "figure3", "--suite", "configs/glance.yaml", "--out", str(out), *files])
+        return ended.value.code, capsys.readouterr().err
+
+    return run
+
+
+def refused(run, out, *needles):
+    before = sorted(Path().rglob("*"))
+    status, err = run(out)
+    sentence = err.strip().splitlines()[-1]
+    assert status == 2 and sentence.startswith(f"coevolve: --out {out}: "), err
+    for needle in needles:
+        assert needle in sentence
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_a_folder_of_someone_elses_files_is_not_replaced(figure3):
+    thesis = Path("mine/thesis.txt")
+    thesis.parent.mkdir()
+    thesis.write_text("five years")
+    refused(figure3, "mine", "stage `figure3` did not write these files", "name another folder")
+    refused(figure3, ".", "name a new folder")
+    refused(figure3, "mine/..", "name a new folder")
+    refused(figure3, thesis, "not a folder")
+    Path("link").symlink_to("mine")
+    refused(figure3, "link", "not a folder")
+    assert thesis.read_text() == "five years"
+
+
+def test_a_result_of_another_stage_is_not_replaced(figure3):
+    refused(figure3, HOME / "paper/table1", "stage `figure3` did not write these files")
+    refused(figure3, "results", "stage `figure3` did not write these files")
+
+
+def test_an_empty_folder_and_a_result_of_the_same_stage_are_replaced(figure3):
+    Path("new").mkdir()
+    assert figure3("new")[0] == 0
+    Path("new/stale.txt").touch()
+    assert figure3("new")[0] == 0
+    assert sorted(path.name for path in Path("new").iterdir()) == ["figure3.json", "figure3.png", "provenance.json"]
+    assert [path.name for path in Path().iterdir() if "new" in path.name] == ["new"]
+
+
+def test_the_jobs_own_folder_is_replaced_where_snakemake_deleted_the_provenance(figure3):
+    own = HOME / "paper/figure3"
+    (own / "provenance.json").unlink()
+    elsewhere = shutil.copytree(own, "elsewhere")
+    assert figure3(own)[0] == 0
+    refused(figure3, elsewhere, "stage `figure3` did not write these files")
