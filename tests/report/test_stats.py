@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from itertools import product
 
 import numpy as np
@@ -179,3 +182,46 @@ def test_an_interval_stays_in_the_range_of_rewards():
     assert (rare.low, often.high) == (0.0, 1.0)
     negative = stats.estimate(records({"a": [-0.5], "b": [0.5], "c": [-0.2]}), **options())
     assert -1.0 <= negative.low < 0.0
+
+
+HASHED = """
+from coevolve import seeds
+from coevolve.report import stats
+from coevolve.types import EvalRecord, StopReason
+
+def records(shift):
+    return [
+        EvalRecord(task_id=f"task{task}", split="seen", seed=seed, reward=(7 * task + 3 * seed + shift) % 10 / 10,
+                   success=False, stop=StopReason.DONE, turns=1, trajectory_id="x")
+        for task in range(30) for seed in range(3)
+    ]
+
+options = {"resamples": 50, "confidence": 0.95, "rng": seeds.generator(0, "x")}
+print(stats.estimate(records(0), **options), stats.difference(records(0), records(4), **options))
+"""
+
+
+def test_the_interval_does_not_depend_on_the_order_of_sets():
+    """Python orders a set of strings by hashes that differ from process to process."""
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", HASHED],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1 and "low=" in printed.pop()
+
+
+@pytest.mark.parametrize("seeds_", [1, 4])
+def test_the_variance_of_a_mean_over_tasks_is_unbiased(seeds_):
+    """With four tasks a variance that divides by T is a quarter too small."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(2000):
+        values_ts = rng.normal(0.0, 1.0, (4, 1)) + rng.normal(0.0, 0.1, (4, seeds_))
+        found.append(stats.spread([values_ts], resamples=1, rng=rng).of_tasks)
+    assert np.mean(found) == pytest.approx(1.0 / 4, rel=0.05)

@@ -3,8 +3,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import claims as claims_file
 from coevolve.report.claims import Claims
@@ -162,3 +164,15 @@ def test_nothing_measured_and_twice_measured_are_errors(measure, sft, report):
         success_table([sft, sft], SMALL, {}, report, 0)
     with pytest.raises(UserError, match="eto on sciworld seen has no evaluation records"):
         reward_table([measure("eto", "sciworld", "seen", {})], SMALL, {}, report, 0)
+
+
+def test_the_interval_of_a_cell_has_the_confidence_of_its_caption(measure):
+    """200 tasks: nearly the normal interval of the mean at 95 %, and not that of any other level."""
+    rewards = np.random.default_rng(3).random(200)
+    sft = measure("sft", "sciworld", "seen", {f"t{i}": [reward] for i, reward in enumerate(rewards)})
+    half = 100 * rewards.std(ddof=1) / np.sqrt(len(rewards))
+    for confidence, quantile in ((0.95, 1.96), (0.5, 0.674)):
+        table = reward_table([sft], SMALL, {}, ReportConfig(bootstrap=20_000, confidence=confidence), 0)
+        assert f"with its {100 * confidence:g} % interval" in table.caption
+        estimate = cell(table, "sft", "seen").estimate
+        assert estimate.high - estimate.low == pytest.approx(2 * quantile * half, rel=0.03)

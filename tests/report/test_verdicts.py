@@ -349,3 +349,19 @@ def test_verdicts_of_a_suites_files(root, tmp_path):
     assert "* `ppo` was not evaluated on WebShop. Claims: `better_than_ppo`." in text
     plain = verdicts.verify(paper_claims, measured, plan.suite.report)
     assert {verdict.verdict for verdict in plain} == {"not run"} and verdicts.exit_status(plain) == 3
+
+
+def test_a_claim_about_three_numbers_is_false_at_three_times_the_p_value_of_one():
+    """A gain is the largest if it is above each of the others: true if all are, false if one is not (Bonferroni)."""
+
+    def spread(below):
+        draws = np.where(np.arange(999) < below, -1.0, 1.0)
+        return stats.Spread(0.5, draws, 30, 3, of_tasks=0.0, of_seeds=1.0, fixed_tasks=True)
+
+    def test(*counts):
+        return ClaimTest("it", "largest_gain", "place", "it says", 0.0, math.inf, tuple(map(spread, counts)))
+
+    assert verdicts.tails(test(9)) == pytest.approx((2 * 10 / 1000, 1.0))
+    assert verdicts.tails(test(9, 9, 19)) == pytest.approx((2 * 20 / 1000, 1.0))
+    assert verdicts.tails(test(990)) == pytest.approx((1.0, 2 * 10 / 1000))
+    assert verdicts.tails(test(990, 9, 9)) == pytest.approx((1.0, 3 * 2 * 10 / 1000))

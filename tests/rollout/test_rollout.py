@@ -1,6 +1,7 @@
 """Many episodes at once in a small real environment."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from rollout.keydoor import KeyDoor, gold, task, tasks
@@ -181,3 +182,20 @@ def test_trajectories_survive_json(uninterrupted):
     for trajectory in uninterrupted:
         assert Trajectory.from_json(trajectory.to_json()) == trajectory
         assert json.loads(trajectory.to_json())["policy"]["name"] == "random"
+
+
+class Falling(KeyDoor):
+    """The reward falls to 0.25 when the agent walks on after it has taken the key."""
+
+    def step(self, action):
+        step = super().step(action)
+        fell = step.reward == 0.5 and action != "take key"
+        return replace(step, reward=0.25, score=2.5) if fell else step
+
+
+def test_the_reward_is_that_of_the_last_step(tmp_path):
+    """Quirk 7 is the environment's: an episode has the reward that its environment gave last, also a lower one."""
+    actions = ["Action: take key", *["Action: go right"] * 6]
+    (episode,) = play(recorded({"door0": actions}), [task(0)], tmp_path, environments=[Falling()])
+    assert [turn.score for turn in episode.turns] == [5.0] + [2.5] * 6
+    assert (episode.stop, episode.reward, episode.raw_score) == (StopReason.STEP_LIMIT, 0.25, 2.5)

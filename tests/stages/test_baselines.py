@@ -6,8 +6,9 @@ import logging
 import pytest
 from stages import corridor
 
+from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.baselines import SelectionConfig
+from coevolve.config.baselines import SelectionConfig, StepsConfig
 from coevolve.config.suite import load_suite
 from coevolve.policies import loading
 from coevolve.stages import rft_train, rollout, select, sft, steps, train
@@ -88,7 +89,8 @@ def test_rft_train_learns_from_what_was_selected(selected, files, quirks, tmp_pa
 
 def stepped(files, quirks, folder):
     inputs = taken(files, "tasks", "experts", "target", "policy", "scorer", "instruction")
-    return steps.run(corridor.job("steps", folder, corridor.suite(quirks), **inputs), folder)
+    sections = corridor.suite(quirks, steps=StepsConfig(samples=2, temperature=0.8, margin=0.01, every=1))
+    return steps.run(corridor.job("steps", folder, sections, **inputs), folder)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,15 @@ def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):
     assert summary["played"]["scorer"]["episodes"] == 2 * (2 * 12 - 3)  # both sides, but for the experts' last steps
     sampled = sum(player["tokens"] for player in summary["played"].values())
     assert json.loads((out / "summary.json").read_text()) | {"sampled_tokens": sampled} == summary
+
+
+def test_the_agent_and_the_scorer_draw_from_seeds_and_temperatures_of_their_own(refined):
+    _, out = refined
+    job = seeds.derive(0, "steps", "keydoor", "method/seed0/iter1", "target")
+    for name, temperature in (("policy", 1.0), ("scorer", 0.8)):
+        played = jsonl.read(out / "work" / f"{name}.jsonl", Trajectory)
+        assert {episode.seed for episode in played} == {seeds.derive(job, name)}
+        assert {episode.sampling.temperature for episode in played} == {temperature}
 
 
 def test_steps_goes_on_after_a_kill_and_ends_with_the_same_bytes(refined, files, quirks, tmp_path):

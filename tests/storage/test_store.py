@@ -1,3 +1,4 @@
+import hashlib
 import shutil
 import signal
 import subprocess
@@ -169,3 +170,22 @@ def test_a_wrong_sha256_names_file_and_key(tmp_path):
     (tmp_path / "experts.json").write_text("[]")
     with pytest.raises(UserError, match=r"experts\.json: sha256 is .*`envs\.x\.experts\.sha256` is"):
         files.verified(tmp_path / "experts.json", "0" * 64, "envs.x.experts")
+
+
+def test_directory_hash_depends_neither_on_the_order_of_the_file_system_nor_on_the_folders_place(tmp_path, monkeypatch):
+    hidden = tmp_path / ".cache" / "policy"
+    for folder, names in ((tmp_path / "policy", "abc"), (hidden, "cba")):
+        (folder / "sub").mkdir(parents=True)
+        for name in names:
+            (folder / name).write_text(name)
+            (folder / "sub" / name).write_text(name)
+    expected = files.sha256(tmp_path / "policy")
+    listing = "".join(f"{name} {hashlib.sha256(name[-1].encode()).hexdigest()}\n" for name in FILES)
+    assert expected == hashlib.sha256(listing.encode()).hexdigest()
+    assert files.sha256(hidden) == expected
+    rglob = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda self, pattern: reversed(list(rglob(self, pattern))))
+    assert files.sha256(tmp_path / "policy") == expected
+
+
+FILES = ("a", "b", "c", "sub/a", "sub/b", "sub/c")

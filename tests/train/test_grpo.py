@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from train.doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
 from transformers import TrainerCallback
 
+from coevolve import seeds
 from coevolve.config.baselines import GrpoConfig
 from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
@@ -16,7 +17,7 @@ from coevolve.policies import loading
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import grpo, online
 from coevolve.train import trainer as training
-from coevolve.types import StopReason, Trajectory
+from coevolve.types import Sampling, StopReason, Trajectory
 
 ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
 CONFIG = GrpoConfig(
@@ -61,32 +62,56 @@ class Witness(TrainerCallback):
 
 
 def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
-    """Eq. 3 and 4 with plain loops in float64; TRL's own head computes in float32."""
+    """Eq. 3 and 4 with plain loops in float64; TRL's own head computes in float32.
+
+    The policy has moved away from the start, so that the KL term has a gradient: that of `beta` times the log-ratio.
+    """
     explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
     plan = [list(TASKS)]
-    config = CONFIG.model_copy(update={"max_grad_norm": 1e9, "batch_size": 16, "group": 8})
+    config = CONFIG.model_copy(update={"max_grad_norm": 1e9, "batch_size": 16, "group": 8, "beta": 2.0})
     trainer = grpo.group_trainer(explorer, plan, start=half, config=config, lora=None, seed=3, work=tmp_path)
+    with torch.no_grad():
+        for weight in trainer.model.parameters():
+            weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    moved = {name: weight.detach().double().clone() for name, weight in trainer.model.named_parameters()}
     witness = Witness(trainer.model)
     trainer.add_callback(witness)
     training.train(trainer, tmp_path)
 
     with closing(jsonl.Journal(tmp_path / "episodes-0.jsonl", Trajectory)) as journal:
         rows = [(episode.task.task_id, explorer.experience(episode)) for episode in journal.records]
-    model = loading.load_model(half, dtype=torch.float64)
-    total, tokens = torch.zeros((), dtype=torch.float64), 0
+    model, start = (loading.load_model(half, dtype=torch.float64) for _ in range(2))
+    model.load_state_dict(moved, strict=False)
+    total, penalty, tokens = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64), 0
     for task, row in rows:
         rewards = torch.tensor([other.reward for name, other in rows if name == task], dtype=torch.float64)
         advantage = (row.reward - rewards.mean()) / (rewards.std() + 1e-4)
-        logits = model(input_ids=torch.tensor([row.input_ids])).logits[0]
+        logits, before = (each(input_ids=torch.tensor([row.input_ids])).logits[0] for each in (model, start))
         for k in range(1, len(row)):
             if row.action_mask[k]:
                 logp = torch.log_softmax(logits[k - 1], dim=-1)[row.input_ids[k]]
-                total, tokens = total - advantage * logp, tokens + 1  # the KL's gradient is 0 at the reference
-    expected = torch.autograd.grad(total / tokens, list(model.parameters()))
+                ratio = (logp - torch.log_softmax(before[k - 1], dim=-1)[row.input_ids[k]]).detach()
+                total, penalty, tokens = total - advantage * logp, penalty + 2.0 * ratio * logp, tokens + 1
+    of_kl = torch.autograd.grad(penalty / tokens, list(model.parameters()), retain_graph=True)
+    expected = torch.autograd.grad((total + penalty) / tokens, list(model.parameters()))
     scale = max(gradient.abs().max() for gradient in expected)
-    assert scale > 1e-3
+    assert scale > 1e-3 and max(gradient.abs().max() for gradient in of_kl) > 0.05 * scale
     for (name, _), gradient in zip(model.named_parameters(), expected, strict=True):
         assert (witness.gradients[name] - gradient).abs().max() < 1e-4 * scale, name
+
+
+def test_each_step_plays_the_tasks_that_are_scheduled_for_it(half, tmp_path):
+    config = CONFIG.model_copy(update={"epochs": 2.0, "group": 8})  # one of the two tasks a step
+    report, out = train(half, tmp_path, "visits", config)
+    schedule = [[task.task_id for task in step] for step in online.task_schedule(TASKS, 1, 2.0, seed=3)]
+    played = [jsonl.read(tmp_path / f"work-visits/episodes-{step}.jsonl", Trajectory) for step in range(report.steps)]
+    assert [sorted({episode.task.task_id for episode in step}) for step in played] == schedule
+    assert {task for step in schedule for task in step} == {task.task_id for task in TASKS}
+    assert [len(step) for step in played] == [8] * 4
+    for step, episodes in enumerate(played):
+        assert {episode.seed for episode in episodes} == {seeds.derive(3, "explore", step)}
+    sampled = {episode.sampling for episode in jsonl.read(out / "episodes.jsonl", Trajectory)}
+    assert sampled == {Sampling(temperature=1.0, top_p=1.0, max_new_tokens=16)}
 
 
 def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):

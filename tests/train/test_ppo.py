@@ -2,12 +2,15 @@
 
 import json
 import math
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
 import torch
 from train.doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
 
+from coevolve import seeds
 from coevolve.config.baselines import PpoConfig
 from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
@@ -15,7 +18,7 @@ from coevolve.policies import loading
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import online, ppo
 from coevolve.train.online import Experience
-from coevolve.types import StopReason, Trajectory
+from coevolve.types import Sampling, StopReason, Trajectory
 
 ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
 CONFIG = PpoConfig(
@@ -182,6 +185,38 @@ def test_a_step_follows_the_gradient_of_the_equations(llama, other, micro):
         assert (weight.grad - gradient).abs().max() <= 1e-9 * scale
 
 
+def test_a_step_without_a_gradient_shrinks_the_weights_by_the_decay(llama, other):
+    """AdamW: each step multiplies a weight by 1 - rate x decay."""
+    config = CONFIG.model_copy(update={"weight_decay": 0.5, "learning_rate": 0.02, "kl": 0.0, "passes": 2})
+    rows = [replace(random_experience(seed), reward=0.0) for seed in range(8)]
+    model, reference = (loading.load_model(path, dtype=torch.float64) for path in (llama, other))
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    trainer = ppo.PpoTrainer(model, reference, config, seed=1)
+    trainer.learn(rows, iteration=0)
+    assert [step["grad_norm"] for step in trainer.history] == [0.0, 0.0]
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.detach(), before[name] * (1 - 0.02 * 0.5) ** 2)
+
+
+def test_each_pass_visits_all_episodes_in_an_order_of_its_own(llama):
+    class Recorder(ppo.PpoTrainer):
+        """Keeps which episodes each step was given."""
+
+        def step(self, episodes, batch, selected):
+            visited.append(list(selected))
+            return super().step(episodes, batch, selected)
+
+    visited: list[list[int]] = []
+    config = CONFIG.model_copy(update={"passes": 3, "batch_size": 4})
+    trainer = Recorder(loading.load_model(llama), loading.load_model(llama), config, seed=1)
+    rows = [random_experience(seed) for seed in range(12)]
+    for iteration in range(2):
+        trainer.learn(rows, iteration)
+    passes = [list(chain.from_iterable(visited[first : first + 3])) for first in range(0, 18, 3)]
+    assert all(sorted(order) == list(range(12)) for order in passes)
+    assert len({tuple(order) for order in passes}) == 6
+
+
 LEARNING = CONFIG.model_copy(
     update={"epochs": 160.0, "rollouts": 32, "passes": 4, "batch_size": 16, "micro_batch": 16, "discount": 1.0}
     | {"gae_lambda": 0.95, "kl": 0.003}
@@ -212,6 +247,10 @@ def test_the_episodes_lie_beside_the_policy(half, tmp_path):
     episodes = jsonl.read(out / "episodes.jsonl", Trajectory)
     assert len(episodes) == report.rows == 32
     assert len({episode.policy.sha256 for episode in episodes}) == 2, "one policy an iteration"
+    assert {episode.sampling for episode in episodes} == {Sampling(temperature=1.0, top_p=1.0, max_new_tokens=16)}
+    for step in range(2):
+        played = jsonl.read(tmp_path / f"work-episodes/episodes-{step}.jsonl", Trajectory)
+        assert {episode.seed for episode in played} == {seeds.derive(3, "explore", step)} and len(played) == 16
     explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
     assert report.tokens == 3 * sum(len(explorer.experience(episode)) for episode in episodes)
 

@@ -259,3 +259,42 @@ def test_the_rate_of_each_step_is_its_formula_and_no_step_is_lost(schedule, warm
     supervised.add_callback(Recorder())
     training.train(supervised, tmp_path)
     assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("run", [run_sft, run_dpo])
+def test_adapter_dropout_changes_what_is_learned(run, tmp_path, llama):
+    histories = {}
+    for dropout in (0.0, 0.5):
+        lora = ADAPTERS.model_copy(update={"dropout": dropout})
+        report, _ = run(tmp_path, llama, f"dropout{dropout}", lora=lora)
+        histories[dropout] = [step["loss"] for step in report.history]
+    # Adapters start at 0, so dropout changes nothing before the first step.
+    assert histories[0.0][0] == pytest.approx(histories[0.5][0], rel=1e-5)
+    assert histories[0.0][2:] != histories[0.5][2:]
+
+
+def test_a_training_without_a_gradient_shrinks_its_matrices_by_the_decay(tmp_path, llama):
+    """AdamW: each step multiplies a matrix by 1 - rate x decay; norms do not decay."""
+    silent = [TokenizedPair(pair.kind, pair.chosen, pair.rejected, 0.0, 0.0) for pair in PAIRS]
+    report, out = run_dpo(tmp_path, llama, pairs=silent, config=DPO.model_copy(update={"weight_decay": 0.5}))
+    kept = math.prod(1 - 0.5 * step["learning_rate"] for step in report.history)
+    assert kept < 0.995
+    for name, tensor in tensors(llama).items():
+        expected = tensor if "norm" in name else tensor * kept
+        torch.testing.assert_close(tensors(out)[name], expected)
+
+
+def test_an_iteration_has_its_own_rate_and_beta(tmp_path, llama, other):
+    """The last entry of a schedule holds for all later iterations."""
+    config = DPO.model_copy(
+        update={"learning_rate": [5e-3, 1e-3], "beta": [0.1, 0.6], "schedule": "constant"} | {"epochs": 0.3}
+    )
+    found = {}
+    for iteration in (1, 2, 3):
+        out, work = tmp_path / f"{iteration}", tmp_path / f"work{iteration}"
+        places = {"start": llama, "reference": other, "out": out, "work": work}
+        report = dpo.run_dpo(PAIRS, config=config, iteration=iteration, lora=None, seed=7, **places)
+        assert report.history[-1]["learning_rate"] == pytest.approx({1: 5e-3}.get(iteration, 1e-3))
+        found[iteration] = report.history[0]["failure_failure/margin"]
+    assert found[2] == pytest.approx(6 * found[1], rel=1e-4) and abs(found[1]) > 1e-4
+    assert found[3] == pytest.approx(found[2], rel=1e-6)

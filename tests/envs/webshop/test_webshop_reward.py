@@ -141,3 +141,32 @@ def test_relatives_are_forgiven_few_common_nouns_but_not_none():
     assert match_type(CUP, replace(goal, name="tea pot"), TAGGER).factor == 0.0
     levels = replace(goal, query="x", product_category="Kitchen \u203a Pots")
     assert match_type(CUP, levels, TAGGER).factor == 0.5
+
+
+@pytest.mark.parametrize(("price", "affordable"), [(19.99, True), (20.0, True), (20.01, False)])
+def test_a_price_equal_to_the_limit_is_affordable(price: float, affordable: bool):
+    assert reward(CUP, GOAL, price, (), TAGGER)[1]["r_price"] is affordable
+
+
+@pytest.mark.parametrize(("nouns", "factor"), [(10, 0.5), (11, 0.1)])
+def test_a_tenth_of_the_nouns_is_not_below_a_tenth(nouns: int, factor: float):
+    wanted = " ".join(["plum", *(["red", "cup", "tea", "pot", "lid", "jug", "keg", "box", "mug", "pan"][: nouns - 1])])
+    product = replace(CUP, title="plum", query="a", product_category="b")
+    assert match_type(product, replace(GOAL, name=wanted), TAGGER).factor == factor
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "ratio"),
+    [
+        (LETTERS[:17], LETTERS[:23], 85),  # 17 of 17 and 23 characters: the bound of the lengths is the threshold
+        (LETTERS[:17], LETTERS[:22], 87),
+        ("abc" + LETTERS[3:20], LETTERS[3:20] + "cab", 85),  # the ratio is the threshold, its bounds are above
+        ("abc" + LETTERS[3:21], LETTERS[3:21] + "cab", 86),
+    ],
+)
+def test_texts_at_the_threshold_do_not_match(one: str, other: str, ratio: int):
+    assert token_set_ratio(one, other) == ratio
+    assert matches(one, other) is (ratio > THRESHOLD) is (ratio > 85)

@@ -197,3 +197,10 @@ def test_no_index_and_one_of_another_format_are_refused(tmp_path):
     (tmp_path / "meta.json").write_text('{"format": 0}')
     with pytest.raises(UserError, match="format 0"):
         SearchIndex.open(tmp_path)
+
+
+def test_ties_at_the_bound_of_a_group_are_kept(tmp_path, monkeypatch):
+    """Of more groups than hits each has the same highest score: the bound is a score of the results."""
+    monkeypatch.setattr(search_index, "GROUP_SIZE", 2)
+    search_index.build(["red lamp", "a lamp shade of linen"] * 20, tmp_path / "index")
+    assert SearchIndex.open(tmp_path / "index").search("lamp", 3) == [0, 2, 4]

