@@ -33,7 +33,10 @@ class ModelFile(Record):
 
 
 class Manifest(Record):
-    """The files of a model at a commit, as they were when they were fetched."""
+    """The files of a model as they were when they were fetched: of the repository `hub` at the commit `revision`.
+
+    Of a dequantised model, `hub` is the path of the GGUF file and `revision` its sha256.
+    """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     hub: str
@@ -67,6 +70,11 @@ def fetch(
         raise UserError(f"{hub} at {revision}: not fetched: {error}; {advice}.") from None
     for name in names:
         link_or_copy(source / name, out / name)
+    return write_manifest(out, hub, revision, names)
+
+
+def write_manifest(out: Path, hub: str, revision: str, names: Iterable[str]) -> Manifest:
+    """Write the `manifest.json` of the model files `names` in the folder `out`; returns its content."""
     listed = tuple(
         ModelFile(name=name, bytes=(out / name).stat().st_size, sha256=files.sha256(out / name)) for name in names
     )

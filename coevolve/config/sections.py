@@ -142,9 +142,22 @@ class EndpointConfig(Strict):
     price_out: Annotated[float, Field(ge=0.0)] = Field(exclude=True)
 
 
+class SourceFile(Strict):
+    """A file from outside the kit, checked against its sha256 before use."""
+
+    path: str
+    sha256: str
+
+
+class GgufFile(SourceFile):
+    """A model in a GGUF file. `weights_sha256`: of the dequantised float32 weights, `model.safetensors`."""
+
+    weights_sha256: str
+
+
 class ModelConfig(Strict):
-    """A base model: `tiny` (built by the kit), `hub` (at the commit `revision`), `path` (a folder in the format of
-    transformers) or `endpoint`. `context`: the longest sequence in tokens.
+    """A base model: `tiny` (built by the kit), `hub` (at the commit `revision`), `gguf` (a file, dequantised once),
+    `path` (a folder in the format of transformers) or `endpoint`. `context`: the longest sequence in tokens.
     """
 
     label: str
@@ -152,6 +165,7 @@ class ModelConfig(Strict):
     tiny: TinyArchitecture | None = None
     pretrain: PretrainConfig | None = None
     hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None
+    gguf: GgufFile | None = None
     path: str | None = None
     endpoint: EndpointConfig | None = None
     revision: str = ""
@@ -160,16 +174,16 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _single_source(self) -> ModelConfig:
-        sources = [source for source in (self.tiny, self.hub, self.path, self.endpoint) if source is not None]
-        if len(sources) != 1 or (self.tiny is None) != (self.pretrain is None):
+        sources = (self.tiny, self.hub, self.gguf, self.path, self.endpoint)
+        if sum(source is not None for source in sources) != 1 or (self.tiny is None) != (self.pretrain is None):
             raise ValueError(
-                "give either `hub` and `revision`, or `path`, or `endpoint`, or both `tiny` and `pretrain`"
+                "give either `hub` and `revision`, or `gguf`, or `path`, or `endpoint`, or both `tiny` and `pretrain`"
             )
         if self.hub and not re.fullmatch("[0-9a-f]{40}", self.revision):
             raise ValueError("`revision`: name the commit of the hub's model by its 40 hex digits")
         if (self.tiny is None and self.endpoint is None) != (self.parameters is not None):
             raise ValueError(
-                "set `parameters` for a `hub` or `path` model, and only there; those of a tiny model are counted"
+                "set `parameters` for a model of `hub`, `gguf` or `path`, and only there; a tiny model's are counted"
             )
         return self
 
@@ -200,13 +214,6 @@ class Source(Strict):
         if (self.url is None) == (self.pypi is None) or (self.pypi is None) != (self.member is None):
             raise ValueError("give either `url`, or both `pypi` and `member`")
         return self
-
-
-class SourceFile(Strict):
-    """A file from outside the kit, checked against its sha256 before use."""
-
-    path: str
-    sha256: str
 
 
 class PromptConfig(Strict):

@@ -24,15 +24,21 @@ def data(layout: Layout, wildcards: Wildcards) -> Inputs:
     return {**prepare(layout, wildcards), **_prepared(layout, wildcards["env"])}
 
 
+def convert(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The model's GGUF file."""
+    gguf = layout.suite.models[wildcards["model"]].gguf
+    return {"gguf": gguf.path} if gguf else {}
+
+
 def untrained(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """A snapshot of the hub, or the corpus of a tiny model's tokenizer; nothing for an endpoint."""
+    """The downloaded or dequantised model, or the corpus of a tiny model's tokenizer; else nothing."""
     name, env = wildcards["model"], wildcards["env"]
     model = layout.suite.models[name]
-    if model.endpoint:
-        return {}
     if model.hub:
         return {"model": f"{MIRROR}/models/{name}/manifest.json"}
-    return {"corpus": layout.data(env, "sft.jsonl")}
+    if model.gguf:
+        return {"model": f"{MIRROR}/converted/{name}/manifest.json"}
+    return {"corpus": layout.data(env, "sft.jsonl")} if model.tiny else {}
 
 
 def pretrain(layout: Layout, wildcards: Wildcards) -> Inputs:

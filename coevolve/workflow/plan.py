@@ -173,7 +173,7 @@ class Plan(Layout):
             yield rf"(?:{_any(methods)})/seed\d+"
 
     def _root(self, stage: str) -> str:
-        return MIRROR if STAGES[stage].network else self.home
+        return MIRROR if STAGES[stage].shared else self.home
 
 
 def _products() -> Iterator[Stage]:

@@ -57,7 +57,10 @@ def required_files(suite: Suite) -> list[RequiredFile]:
         for name, env in suite.envs.items()
         for key, file in _files(env)
     }
-    return [*files.values(), *(_model(name, model) for name, model in suite.models.items() if model.tiny is None)]
+    return [
+        *files.values(),
+        *(_model(suite, name, model) for name, model in suite.models.items() if model.tiny is None),
+    ]
 
 
 def verify(suite: Suite, root: Path = Path(MIRROR), *, thorough: bool = True) -> Iterator[Check]:
@@ -107,7 +110,9 @@ def _file(suite: Suite, key: str, file: SourceFile) -> RequiredFile:
     )
 
 
-def _model(name: str, model: ModelConfig) -> RequiredFile:
+def _model(suite: Suite, name: str, model: ModelConfig) -> RequiredFile:
+    if model.gguf:
+        return _file(suite, f"models.{name}.gguf", model.gguf)
     if model.hub is None:
         return RequiredFile(f"models.{name}.path", str(model.path), (), _NAMED_ORIGIN, fetched=False)
     manifest = f"models/{name}/{hub.MANIFEST}"

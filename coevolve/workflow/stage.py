@@ -39,8 +39,9 @@ class Stage:
     says and, if it `evaluates`, the branches of methods with evaluation settings of their own.
 
     Execution: `workload` estimates the work of a job, `image` is the container image that it runs in (empty: none),
-    `launchable` says whether several processes can share a job, `network` whether it fetches from outside; what is
-    fetched lies in `data/mirror`, for all suites. A `product` is a file of the paper that a full run ends with.
+    `launchable` says whether several processes can share a job, `network` whether it fetches from outside, `shared`
+    whether its result lies in `data/mirror`, for all suites. A `product` is a file of the paper that a full run ends
+    with.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Stage:
     image: str = "envs"
     launchable: bool = False
     network: bool = False
+    shared: bool = False
     product: bool = False
 
     @property

@@ -39,6 +39,12 @@ def _pinned_model(layout: Layout, wildcards: Wildcards) -> str:
     return digest([model.hub, model.revision])
 
 
+def _pinned_gguf(layout: Layout, wildcards: Wildcards) -> str:
+    """Digest of a GGUF file's pin and of the weights' in it."""
+    gguf = layout.suite.models[wildcards["model"]].gguf
+    return digest(gguf and [gguf.sha256, gguf.weights_sha256])
+
+
 _EXPERIMENT = (
     Stage(
         name="download",
@@ -49,6 +55,7 @@ _EXPERIMENT = (
         digest=_pinned_file,
         image="",
         network=True,
+        shared=True,
     ),
     Stage(
         name="snapshot",
@@ -60,6 +67,18 @@ _EXPERIMENT = (
         workload=workloads.snapshot,
         image="",
         network=True,
+        shared=True,
+    ),
+    Stage(
+        name="convert",
+        help="Dequantise a model in a GGUF file into a folder in transformers' format, once for all suites.",
+        reads=("models",),
+        files=("manifest.json",),
+        folder="converted/{model}",
+        inputs=inputs.convert,
+        digest=_pinned_gguf,
+        image="train",
+        shared=True,
     ),
     Stage(
         name="gold",

@@ -261,5 +261,5 @@ def test_a_model_of_the_hub_needs_its_commit(root: Path) -> None:
     settings = ["models.tiny.tiny=null", "models.tiny.pretrain=null", "models.tiny.parameters=1.0"]
     with pytest.raises(UserError, match="40 hex digits"):
         load_suite(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.revision=main"])
-    with pytest.raises(UserError, match="give either `hub` and `revision`, or `path`"):
+    with pytest.raises(UserError, match="give either `hub` and `revision`, or `gguf`, or `path`"):
         load_suite(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.path=x"])

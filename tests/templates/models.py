@@ -1,6 +1,7 @@
-"""Tokenizers and models built here from nothing, one for each chat template beside this file."""
+"""Tokenizers, one for each chat template beside this file: of SmolLM2 the real one, the others built from nothing."""
 
 import json
+import lzma
 from functools import cache
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-NAMES = ("tiny", "llama2", "qwen3")
+NAMES = ("tiny", "llama2", "qwen3", "smollm2")
 SPECIALS = {
     "tiny": ("<|end|>", "<|system|>", "<|user|>", "<|assistant|>"),
     "llama2": ("</s>", "<s>"),
     "qwen3": ("<|im_end|>", "<|im_start|>", "<|endoftext|>"),
+    "smollm2": ("<|im_end|>", "<|im_start|>", "<|endoftext|>"),
 }
 #: Added tokens that the tokenizer does not call special, as Qwen3's has them.
 CONTROLS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
@@ -25,7 +27,9 @@ TEXT = (
 
 @cache
 def tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """A trained tokenizer: SentencePiece-like for llama2, byte-level for the others."""
+    """A trained tokenizer: SentencePiece-like for llama2, SmolLM2's own, byte-level for the others."""
+    if name == "smollm2":
+        return _smollm2()
     backend = _sentencepiece_like() if name == "llama2" else _byte_level()
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIALS[name]])
     if name == "qwen3":
@@ -61,6 +65,22 @@ def qwen3(seed: int = 0, vocab_size: int = 400) -> Qwen3ForCausalLM:
         tie_word_embeddings=True,
     )
     return Qwen3ForCausalLM(config).eval()
+
+
+def _smollm2() -> PreTrainedTokenizerFast:
+    folder = Path(__file__).parent
+    text = lzma.decompress((folder / "smollm2/tokenizer.json.xz").read_bytes()).decode()
+    end, start, none = SPECIALS["smollm2"]
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(text),
+        name_or_path="smollm2",
+        eos_token=end,
+        bos_token=start,
+        unk_token=none,
+        pad_token=end,
+    )
+    wrapped.chat_template = (folder / "smollm2.jinja").read_text()
+    return wrapped
 
 
 def _byte_level() -> Tokenizer:

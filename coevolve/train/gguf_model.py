@@ -1,0 +1,55 @@
+"""Models in GGUF files: float32 weights and the tokenizer in transformers' format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+# Before transformers.
+from coevolve.policies import optional_packages  # noqa: F401
+
+# isort: split
+import torch
+from gguf import GGUFReader
+from tokenizers import pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from coevolve.errors import UserError
+
+#: What transformers' conversion of the tokenizer loses, by the rule's name in the file (`tokenizer.ggml.pre`).
+#: llama.cpp's rule `smollm` splits a text at every digit before the byte-level rule.
+PRE_TOKENIZERS = {"smollm": [pre_tokenizers.Digits(individual_digits=True)]}
+
+
+def convert(source: Path, out: Path) -> None:
+    """Write the dequantised model and the tokenizer of the GGUF file `source` to the folder `out`.
+
+    Equal files give equal bytes. Raises `UserError` for a file that is not GGUF, and for a rule of its tokenizer
+    that is not known here: the tokenizer would be another than the model was trained with.
+    """
+    transformers_logging.disable_progress_bar()
+    tokenizer = load_tokenizer(source)
+    original = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    config = original.config
+    del config.quantization_config  # the weights are dequantised, and a model with this key is not saved
+    model = type(original)(config)
+    model.load_state_dict(original.state_dict())
+    model.generation_config = original.generation_config
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def load_tokenizer(source: Path) -> Any:
+    """The tokenizer in a GGUF file, with the rule that transformers' conversion loses; raises as `convert`."""
+    try:
+        field = GGUFReader(source).fields["tokenizer.ggml.pre"]
+    except (ValueError, OSError, IndexError, KeyError) as error:
+        raise UserError(f"{source}: not a GGUF file with a byte-level tokenizer ({error}); fetch it again.") from None
+    rule = field.contents()
+    if rule not in PRE_TOKENIZERS:
+        raise UserError(f"{source}: its tokenizer splits text by the rule `{rule}`, which is not known here.")
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    backend = tokenizer.backend_tokenizer
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*PRE_TOKENIZERS[rule], backend.pre_tokenizer])
+    return tokenizer

@@ -1,0 +1,122 @@
+"""SmolLM2 from its GGUF file: the bytes of the conversion, and the tokenizer against the rules that the file names."""
+
+import hashlib
+import lzma
+import shutil
+from pathlib import Path
+
+import pytest
+import regex
+from templates.models import NAMES, SPECIALS, tokenizer
+
+from coevolve.assets import downloads
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.sections import Source
+from coevolve.config.yaml_files import read_yaml
+from coevolve.errors import UserError
+from coevolve.train import gguf_model
+from coevolve.types import Message
+
+#: The rule `smollm` of llama.cpp: each digit stands alone, then GPT-2's rule. Written here from its documentation.
+SMOLLM = (r"\p{N}", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+TEXTS = (
+    "In 2024 it cost $1,299.50 (12% off), didn't it?",
+    "find-animal 12  tabs\tand\n\nlines   ",
+    "SELECT AVG(T1.age) FROM pets AS T1 WHERE T1.weight >= 10.5;",
+    "Größe: ½ kg, Ⅻ, 三十 and ٣٤ and 🙂🙂7",
+    "Thought: I need 3 items.\nAction: search[size 10 shoes]",
+)
+
+
+@pytest.fixture(scope="module")
+def gguf(root, tmp_path_factory):
+    """The pinned file: that of `make smoke`, else fetched as the stage `download` does."""
+    source = Source(**read_yaml(root / "configs/sources.yaml")["sources"]["smollm2"])
+    fetched = root / "data/mirror/smollm2" / source.file
+    if not fetched.exists():
+        fetched = tmp_path_factory.mktemp("smollm2") / source.file
+        downloads.fetch(source, fetched, downloads.mirror())
+    return fetched
+
+
+def split(text):
+    """The pieces of a text under the rule, as llama.cpp applies its expressions one after another."""
+    pieces = [text]
+    for expression in SMOLLM:
+        pieces = [part for piece in pieces for part in _split(expression, piece)]
+    return pieces
+
+
+def _split(expression, piece):
+    end = 0
+    for match in regex.finditer(expression, piece):
+        if match.start() > end:
+            yield piece[end : match.start()]
+        yield match.group()
+        end = match.end()
+    if end < len(piece):
+        yield piece[end:]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_tokenizer_splits_text_by_the_rule_that_the_file_names(text):
+    backend = tokenizer("smollm2").backend_tokenizer
+    places = [place for _, place in backend.pre_tokenizer.pre_tokenize_str(text)]
+    assert [text[start:end] for start, end in places] == split(text)
+    assert tokenizer("smollm2").decode(tokenizer("smollm2")(text)["input_ids"]) == text
+
+
+def test_every_digit_is_a_token():
+    tokens = tokenizer("smollm2")
+    assert [tokens.decode(token) for token in tokens("2024")["input_ids"]] == list("2024")
+
+
+def test_a_turn_ends_with_the_end_token_which_also_pads():
+    tokens = tokenizer("smollm2")
+    assert tokens.pad_token == tokens.eos_token == SPECIALS["smollm2"][0]
+    renderer = Renderer(tokens)
+    assert renderer.end_of_turn == tokens.eos_token_id
+    task = [Message(role="user", content="Find a living thing.")]
+    rendered = renderer.render(task, [Message(role="assistant", content="Action: look around")])
+    action = [token for token, flag in zip(rendered.input_ids, rendered.action_mask, strict=True) if flag]
+    assert tokens.decode(action) == "Action: look around<|im_end|>"
+
+
+def test_a_prompt_without_a_system_message_gets_the_templates_own():
+    tokens = tokenizer("smollm2")
+    task = [Message(role="user", content="Find a living thing.")]
+    ids = Renderer(tokens).prompt_ids(task)
+    plain = [message.model_dump() for message in task]
+    assert list(ids) == tokens.apply_chat_template(plain, add_generation_prompt=True, return_dict=False)
+    assert tokens.decode(ids).startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
+
+
+def test_the_committed_tokenizer_is_the_one_in_the_file(gguf, root, tmp_path):
+    assert "smollm2" in NAMES
+    gguf_model.load_tokenizer(gguf).save_pretrained(tmp_path)
+    committed = root / "tests/templates"
+    assert (tmp_path / "tokenizer.json").read_bytes() == lzma.decompress(
+        (committed / "smollm2/tokenizer.json.xz").read_bytes()
+    )
+    assert (tmp_path / "chat_template.jinja").read_text() == (committed / "smollm2.jinja").read_text()
+
+
+def test_a_file_that_is_not_gguf_is_refused(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"not a model")
+    with pytest.raises(UserError, match="not a GGUF file"):
+        gguf_model.load_tokenizer(path)
+
+
+@pytest.mark.slow
+def test_two_conversions_give_the_pinned_bytes(gguf, root, tmp_path):
+    model = read_yaml(root / "configs/models/smollm2-135m.yaml")["models"]["smollm2-135m"]
+    hashes = []
+    for _ in range(2):
+        gguf_model.convert(gguf, tmp_path)
+        found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(Path(tmp_path).iterdir())}
+        hashes.append(found)
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+    assert hashes[0] == hashes[1]
+    assert hashes[0]["model.safetensors"] == model["gguf"]["weights_sha256"]
