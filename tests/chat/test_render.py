@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from templates.models import CONTROLS, NAMES, SPECIALS, TEXT, tokenizer
 from tokenizers import AddedToken
@@ -49,6 +49,11 @@ def template_text(name, messages):
     return text[: text.rindex(SPECIALS[name][0], 0, text.rindex(mark)) + len(SPECIALS[name][0])]
 
 
+def spelled(name, text):
+    """Whether the tokenizer has tokens for all bytes of a text."""
+    return tokenizer(name).decode(tokenizer(name)(text)["input_ids"]) == text
+
+
 def actions(rendered):
     """The runs of ids under the mask."""
     runs, previous = [], 0
@@ -66,6 +71,8 @@ def actions(rendered):
 @given(conversation=conversations())
 def test_exactly_the_actions_and_their_ends_carry_loss(name, conversation):
     prompt, completion = conversation
+    # SmolLM2 has no tokens for 21 of the 256 bytes (tests/train/test_gguf_model.py).
+    assume(name != "smollm2" or all(spelled(name, message.content) for message in completion))
     rendered = RENDERERS[name].render(prompt, completion)
     spoken = [message.content for message in completion if message.role == "assistant"]
     runs = actions(rendered)

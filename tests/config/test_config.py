@@ -111,6 +111,7 @@ def test_schedules_hold_their_last_entry():
 
 #: Reads that a type checker does not see: what stands there for which section, and where.
 UNSEEN = (
+    ("Machine", "Snakefile", r"MACHINE\.(\w+)"),
     ("JobResources", "Snakefile", r"stage\)\.(\w+)"),
     ("ObjectiveConfig", "coevolve/train/losses.py", r"(\w+): float\b"),  # by keyword
     ("EnvSection", "coevolve/envs/**/*.py", r"setup\.config\.(\w+)"),  # of any kind

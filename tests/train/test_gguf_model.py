@@ -66,6 +66,14 @@ def test_the_tokenizer_splits_text_by_the_rule_that_the_file_names(text):
     assert tokenizer("smollm2").decode(tokenizer("smollm2")(text)["input_ids"]) == text
 
 
+def test_some_bytes_have_no_token():
+    """As in the published tokenizer: control characters, and what begins with the bytes F1 to F4, leave no token."""
+    tokens = tokenizer("smollm2")
+    lost = [character for character in map(chr, range(256)) if not tokens(character)["input_ids"]]
+    assert lost == list("\x04\x06\x13\x14\x16\x1d")
+    assert tokens.decode(tokens("a\U00040000b")["input_ids"]) != "a\U00040000b"
+
+
 def test_every_digit_is_a_token():
     tokens = tokenizer("smollm2")
     assert [tokens.decode(token) for token in tokens("2024")["input_ids"]] == list("2024")
