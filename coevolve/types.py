@@ -10,7 +10,7 @@ import hashlib
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -285,11 +285,115 @@ class Workload(Record):
     keeps_weights: bool = False
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class EpisodeNotes(Record):
+    """Counts of the episodes that a stage played or joined, written as its notes.
+
+    `environments`: names and versions. `format_errors` and `truncated_turns` count turns, `retried` episodes. `tokens`
+    were sampled for these episodes, `sampled_tokens` of them by this job. `spent` is the cost of an endpoint's answers,
+    `left_out` the number of tasks without an evaluation record; each is omitted where the stage has none.
+    """
+
+    episodes: int
+    environments: tuple[str, ...]
+    mean_reward: float
+    failures: int
+    stops: dict[StopReason, int]
+    format_errors: int
+    truncated_turns: int
+    retried: int
+    tokens: int
+    sampled_tokens: int
+    spent: dict[str, Any] | None = Field(default=None, exclude_if=_is_none)
+    left_out: int | None = Field(default=None, exclude_if=_is_none)
+
+
+class TrainReport(Record):
+    """One training on `rows` examples in `steps` steps, written as its notes.
+
+    `tokens` and `trained_tokens` count the tokens of all epochs without padding. `history` has the metrics of each
+    step: `step`, `loss` (of the global batch, before the step), `grad_norm` (before clipping), `learning_rate`, and for
+    pairs those of `coevolve.train.train_report`, which `kinds` averages over the last epoch. `note` describes what is
+    unusual. `seconds` is wall time since the start or the last resumption. `sampled_tokens` (of online training) and
+    `launch` (of several processes) are omitted where there are none.
+    """
+
+    rows: int
+    truncated: int
+    dropped: int
+    steps: int
+    tokens: int
+    first_loss: float | None
+    last_loss: float | None
+    history: tuple[dict[str, int | float], ...]
+    kinds: dict[PairKind, dict[str, int | float]] = {}
+    note: str = ""
+    seconds: float
+    trained_tokens: int
+    sampled_tokens: int | None = Field(default=None, exclude_if=_is_none)
+    launch: dict[str, int | str] | None = Field(default=None, exclude_if=_is_none)
+
+
+class KindCount(Record):
+    """Counts of the candidates of one pair kind; `swapped` and `cut` are counted among `pairs`."""
+
+    candidates: int
+    pairs: int
+    swapped: int
+    cut: int
+    drops: dict[DropReason, int]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        assert self.candidates == self.pairs + sum(self.drops.values()), f"candidates are lost: {self}"
+        return self
+
+
+class TrajectoryCount(Record):
+    """Counts of the input trajectories.
+
+    `paired`: in a pair. `dropped`: in drops only. `unasked`: in neither, of an agent that no kind of the recipe uses.
+    """
+
+    came_in: int
+    paired: int
+    dropped: int
+    unasked: int
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        assert self.came_in == self.paired + self.dropped + self.unasked, f"trajectories are lost: {self}"
+        return self
+
+
+class PairingSummary(Record):
+    """Counts of a pairing: by pair kind, of drops without a kind (`strays`), and of the input trajectories.
+
+    `empty` has a sentence for each kind without a pair. `played` counts the episodes and tokens of each policy that
+    continued prefixes, `sampled_tokens` their tokens; both are omitted where nothing was played.
+    """
+
+    kinds: dict[PairKind, KindCount]
+    strays: dict[DropReason, int]
+    trajectories: TrajectoryCount
+    empty: tuple[str, ...]
+    played: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=_is_none)
+    sampled_tokens: int | None = Field(default=None, exclude_if=_is_none)
+
+
+#: What a stage notes of its run: a record where a report reads it, else JSON data.
+Notes = EpisodeNotes | TrainReport | PairingSummary | dict[str, Any]
+
+
 class Provenance(Record):
     """How the outputs of a stage were made, written next to them as `provenance.json`.
 
     `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time. `result` is the folder of the outputs
-    below the suite's results. `workload` is the estimated work, None if the environment's section has no `expected`.
+    below the suite's results. `notes` are what the stage's `run` returned. `workload` is the estimated work, None if
+    the environment's section has no `expected`.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -307,7 +411,7 @@ class Provenance(Record):
     container: str
     inputs: dict[str, str]
     outputs: dict[str, str]
-    notes: dict[str, Any] = {}
+    notes: Notes = Field(default={}, union_mode="left_to_right")
     workload: Workload | None = None
     started: str
     seconds: float

@@ -55,6 +55,24 @@ def test_torch_stays_in_its_rooms():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+#: Objects whose keys are data: of a job's names, its config and seeds, a regular expression's groups, an error of
+#: pydantic, the fields of one of several kinds of statement.
+KEYED = ("wildcards", "config", "config['dpo']", "seeds", "match", "first", "names", "Literal")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "coevolve/report").rglob("*.py")), ids=lambda path: path.name)
+def test_reports_read_named_fields(path):
+    """What a stage notes, counts or judges is a type: a key that is misspelt is an error, not an empty value."""
+    read = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Subscript(value=of, slice=ast.Constant(value=str())):
+                read.add(ast.unparse(of))
+            case ast.Call(func=ast.Attribute(value=of, attr="get"), args=[ast.Constant(value=str()), *_]):
+                read.add(ast.unparse(of))
+    assert {name for name in read if name.rpartition(".")[2] not in KEYED} == set()
+
+
 def test_the_snakefile_is_short():
     assert len((ROOT / "Snakefile").read_text().splitlines()) <= 200
 

@@ -16,10 +16,9 @@ dropped as MISSING_ROLLOUT. Each input trajectory is counted as paired, dropped 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
-from typing import Any
 
 from coevolve.chat.prompts import without_example
 from coevolve.config.sections import AgentRecipe, PairingConfig
@@ -28,13 +27,16 @@ from coevolve.types import (
     Agent,
     Drop,
     DropReason,
+    KindCount,
     Message,
+    PairingSummary,
     PairKind,
     PairWeights,
     PreferencePair,
     StopReason,
     Task,
     Trajectory,
+    TrajectoryCount,
 )
 
 #: The agents whose trajectories each kind compares.
@@ -83,42 +85,12 @@ class BuiltPair:
 
 
 @dataclass(frozen=True)
-class KindCount:
-    """Counts of the candidates of one pair kind; `swapped` and `cut` are counted among `pairs`."""
-
-    candidates: int
-    pairs: int
-    swapped: int
-    cut: int
-    drops: Mapping[DropReason, int]
-
-    def __post_init__(self) -> None:
-        assert self.candidates == self.pairs + sum(self.drops.values()), f"candidates are lost: {self}"
-
-
-@dataclass(frozen=True)
-class TrajectoryCount:
-    """Counts of the input trajectories.
-
-    `paired`: in a pair. `dropped`: in drops only. `unasked`: in neither, of an agent that no kind of the recipe uses.
-    """
-
-    came_in: int
-    paired: int
-    dropped: int
-    unasked: int
-
-    def __post_init__(self) -> None:
-        assert self.came_in == self.paired + self.dropped + self.unasked, f"trajectories are lost: {self}"
-
-
-@dataclass(frozen=True)
 class Pairing:
     """The pairs of one agent, the drops and the counts; a drop without a kind is of a trajectory, not of a pair."""
 
     pairs: tuple[PreferencePair, ...]
     drops: tuple[Drop, ...]
-    kinds: Mapping[PairKind, KindCount]
+    kinds: dict[PairKind, KindCount]
     trajectories: TrajectoryCount
 
 
@@ -187,14 +159,14 @@ CANDIDATES: Mapping[PairKind, Callable[[TaskTrajectories], list[Candidate]]] = {
 }
 
 
-def summary(result: Pairing) -> dict[str, Any]:
-    """Counts by kind and reason as JSON data; `empty` has a sentence for each kind without a pair."""
-    return {
-        "kinds": {kind.value: vars(n) | {"drops": _by_reason(n.drops)} for kind, n in result.kinds.items()},
-        "strays": _by_reason(Counter(drop.reason for drop in result.drops if drop.kind is None)),
-        "trajectories": vars(result.trajectories).copy(),
-        "empty": [_empty_sentence(kind, count) for kind, count in result.kinds.items() if count.pairs == 0],
-    }
+def summary(result: Pairing) -> PairingSummary:
+    """Counts by kind and reason, the most frequent reason first."""
+    return PairingSummary(
+        kinds=result.kinds,
+        strays=by_reason(drop.reason for drop in result.drops if drop.kind is None),
+        trajectories=result.trajectories,
+        empty=tuple(_empty_sentence(kind, count) for kind, count in result.kinds.items() if count.pairs == 0),
+    )
 
 
 def _check_agents(
@@ -377,7 +349,7 @@ def _kind_count(
         pairs=len(of_kind),
         swapped=sum(outcome.swapped for outcome in of_kind),
         cut=sum(outcome.cut for outcome in of_kind),
-        drops=Counter(drop.reason for drop in drops if drop.kind is kind),
+        drops=by_reason(drop.reason for drop in drops if drop.kind is kind),
     )
 
 
@@ -396,11 +368,11 @@ def _trajectory_count(
     )
 
 
-def _by_reason(reasons: Mapping[DropReason, int]) -> dict[str, int]:
+def by_reason(reasons: Iterable[DropReason]) -> dict[DropReason, int]:
     """Counts by reason, most frequent first."""
-    return {reason.value: n for reason, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))}
+    return dict(sorted(Counter(reasons).items(), key=lambda item: (-item[1], item[0])))
 
 
 def _empty_sentence(kind: PairKind, count: KindCount) -> str:
-    reasons = ", ".join(f"{n} {reason}" for reason, n in _by_reason(count.drops).items()) or "no task was explored"
+    reasons = ", ".join(f"{n} {reason}" for reason, n in count.drops.items()) or "no task was explored"
     return f"No {kind.value} pair could be built from {count.candidates} candidates: {reasons}."

@@ -21,16 +21,16 @@ Re-implemented without upstream's code (`construct_preference_monte_carlo_*.py`)
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coevolve.config.baselines import StepsConfig
 from coevolve.config.sections import PairingConfig
-from coevolve.methods.pairing import BuiltPair, KindCount
+from coevolve.methods.pairing import BuiltPair, by_reason
 from coevolve.types import (
     Drop,
     DropReason,
+    KindCount,
     Message,
     PairKind,
     PairWeights,
@@ -131,7 +131,7 @@ def pair_steps(
             pairs=len(built),
             swapped=sum(outcome.swapped for outcome in built),
             cut=sum(outcome.cut for outcome in built),
-            drops=Counter(drop.reason for drop in drops),
+            drops=by_reason(drop.reason for drop in drops),
         ),
         explored=tuple(explored),
         step_values=tuple(values),

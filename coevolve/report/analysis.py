@@ -1,8 +1,7 @@
-"""What agents did while they explored, what training did to their pairs, and what it all took: the numbers behind
-section 5.2.1 that its reviewers asked for.
+"""Outcomes of explorations, diversity of failures, drift of log-probs in training, and compute of each method
+(section 5.2.1).
 
-Everything is measured on one file at a time (one agent, one iteration, one seed) and averaged over seeds where it is
-printed.
+Each value is measured on one file (one agent, iteration and seed); printed numbers are means over seeds.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from tabulate import tabulate
 
 from coevolve.config.machine import Machine
 from coevolve.envs.registry import is_refused
+from coevolve.errors import UserError
 from coevolve.report.exploration import Exploration, is_outcome
 from coevolve.storage import files
-from coevolve.types import Agent, Provenance, Record, Trajectory
+from coevolve.types import Agent, Provenance, Record, TrainReport, Trajectory
 
 OUTCOMES = ("success", "hard_negative", "failure")
 
@@ -41,7 +41,7 @@ class Shares(Record):
 
 
 class Diversity(Record):
-    """How different one agent's failures are; None where there is nothing to measure.
+    """Diversity of one agent's failures; a value is None if no failure has it.
 
     `distinct`: different action sequences over failures. `commonest`: share of the commonest one. `repeated`: actions
     equal to the one before, of those that have one before. `invalid`: turns without an action, or with one that the
@@ -179,7 +179,7 @@ def drift(names: Mapping[str, Any], history: Sequence[Mapping[str, float]], epoc
             **names,
             kind=kind,
             **{
-                f"{side}_{end}": _weighted(part, kind, side)
+                f"{side}_{end}": _weighted(part, kind, f"logps/{side}")
                 for side in ("chosen", "rejected")
                 for end, part in ends.items()
             },
@@ -194,18 +194,23 @@ def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
     if "dpo" not in training.config:
         return []
     names = {"env": training.wildcards["env"], "agent": training.wildcards["agent"], **branch}
-    return drift(names, training.notes.get("history", []), training.config["dpo"]["epochs"])
+    try:
+        history = training.notes.history if isinstance(training.notes, TrainReport) else ()
+        return drift(names, history, training.config["dpo"]["epochs"])
+    except KeyError as metric:
+        problem = f"`{training.result}`: no {metric} in the history of its training"
+        raise UserError(f"{problem}; an older version of the kit made it, rerun its stage.") from None
 
 
 def usage(job: Provenance, machine: Machine) -> JobUsage:
     """The measured use of a finished job."""
-    needs = machine.job_resources(job.stage)
+    needs, notes = machine.job_resources(job.stage), job.notes
     return JobUsage(
         stage=job.stage,
         seconds=job.seconds,
         gpus=needs.gpus * needs.nodes,
-        trained=job.notes.get("trained_tokens", 0),
-        sampled=job.notes.get("sampled_tokens", 0),
+        trained=notes.trained_tokens if isinstance(notes, TrainReport) else 0,
+        sampled=0 if isinstance(notes, dict) else notes.sampled_tokens or 0,
     )
 
 

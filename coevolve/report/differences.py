@@ -1,4 +1,4 @@
-"""Method against method on the same tasks: what a table's overlapping intervals cannot say."""
+"""Differences between methods, paired by task and seed, with their intervals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Difference(Record):
 
 
 def paired(final: Sequence[Measurement], report: ReportConfig, seed: int) -> list[Difference]:
-    """Differences of all couples of methods, later rows against earlier ones, paired by task."""
+    """Differences of every two methods, the later row minus the earlier one, paired by task and seed."""
     records: dict[str, dict[str, list[EvalRecord]]] = {}
     for measurement in final:
         records.setdefault(measurement.env, {}).setdefault(measurement.method, []).extend(measurement.records)

@@ -9,7 +9,7 @@ exploration of its SFT policy, which is that of iteration 1, succeeds on it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -202,13 +202,12 @@ def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig, 
             rng = seeds_of.generator(seed, "figure2", env, quantity, method, str(agent))
             if kept:
                 spread = _spread(explorations, kept, quantity, env, report.bootstrap, rng)
-                bars.append(
-                    Bar(quantity=quantity, method=method, agent=agent, estimate=_estimate(spread, kept, report))
-                )
+                estimate = stats.as_estimate(spread, len(kept), report.confidence)
+                bars.append(Bar(quantity=quantity, method=method, agent=agent, estimate=estimate))
         if quantity == "number" or shared:
             rng = seeds_of.generator(seed, "figure2", env, quantity)
             spread = difference(explorations, quantity, env, ours, base, resamples=report.bootstrap, rng=rng)
-            differences[quantity] = _estimate(spread, shared, report)
+            differences[quantity] = stats.as_estimate(spread, len(shared), report.confidence)
     failed = failed_by_sft(explorations, base, env)
     explored = of(explorations, base, env)
     return Panel(
@@ -218,11 +217,6 @@ def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig, 
         differences=differences,
         note=explored[0].note,
     )
-
-
-def _estimate(spread: stats.Spread, values: Collection[object], report: ReportConfig) -> Estimate:
-    low, high = spread.interval(report.confidence)
-    return Estimate(mean=spread.mean, low=low, high=high, n=len(values), n_tasks=spread.n_tasks, n_seeds=spread.n_seeds)
 
 
 def _draw_bars(axes: Axes, bars: Sequence[Bar], labels: Mapping[str, str]) -> None:

@@ -235,8 +235,8 @@ def difference(
     return as_estimate(spread([values_ts], resamples=resamples, rng=rng), used, confidence, seeds)
 
 
-def as_estimate(spread: Spread, n: int, confidence: float, seeds: Sequence[int]) -> Estimate:
-    """A spread as it is printed: the mean, its interval and the mean of each of `seeds`; `n` values went into it."""
+def as_estimate(spread: Spread, n: int, confidence: float, seeds: Sequence[int] = ()) -> Estimate:
+    """The mean of `n` values with its interval, and the mean of each of the spread's `seeds` if they are given."""
     low, high = spread.interval(confidence)
     return Estimate(
         mean=spread.mean,
@@ -244,8 +244,8 @@ def as_estimate(spread: Spread, n: int, confidence: float, seeds: Sequence[int])
         high=high,
         n=n,
         n_tasks=spread.n_tasks,
-        n_seeds=len(seeds),
-        seed_means={seed: mean for seed, mean in zip(seeds, spread.seed_means, strict=True) if not math.isnan(mean)},
+        n_seeds=len(seeds) or spread.n_seeds,
+        seed_means={seed: mean for seed, mean in zip(seeds, spread.seed_means, strict=False) if not math.isnan(mean)},
     )
 
 

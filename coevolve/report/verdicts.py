@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve.config.sections import ReportConfig
@@ -145,14 +146,21 @@ def markdown(verdicts: Sequence[Verdict], as_if: str = "") -> str:
     return "\n".join(["## Verdicts", "", f"{summary(verdicts, as_if)} Units: {SIZES}.", "", table, "", *left, ""])
 
 
-def noted(table: Table, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The table with notes on its cells that are reproduced or contradicted; `rows` are those of `verdicts.json`."""
+def read(path: Path) -> list[Verdict]:
+    """The verdicts in `verdicts.json`."""
+    verdicts: list[Verdict] = TypeAdapter(list[Verdict]).validate_json(files.read_bytes(path))
+    return verdicts
+
+
+def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
+    """The table with notes on its cells of the paper that are reproduced or contradicted."""
     texts = {
         "reproduced": "Reproduced: our interval lies within the tolerance of the paper's value.",
         "contradicted": "Contradicted: our interval lies outside the tolerance of the paper's value.",
     }
-    judged = [row for row in rows if row.get("row")]
-    cells = {name: tuple((r["row"], r["column"]) for r in judged if r["verdict"] == name) for name in texts}
+    judged = {(verdict.row, verdict.column): verdict.verdict for verdict in verdicts}
+    printed = [(cell.row, cell.column) for cell in table.cells if cell.paper is not None]
+    cells = {name: tuple(cell for cell in printed if judged.get(cell) == name) for name in texts}
     used = [name for name in texts if cells[name]]
     marks = ascii_lowercase[len(table.footnotes) :]
     notes = [Footnote(mark=m, text=texts[name], cells=cells[name]) for m, name in zip(marks, used, strict=False)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from coevolve.report import view
 from coevolve.report.provenance_chain import Chain, Result
 from coevolve.report.why import CellTrace, Evidence
-from coevolve.types import PolicyRef, Provenance
+from coevolve.types import EpisodeNotes, PairingSummary, PolicyRef, Provenance
 
 #: Number of records shown of each file; `--json` has them all.
 SHOWN = 3
@@ -110,13 +110,14 @@ def _line(result: Result) -> str:
 
 def _contents(result: Result) -> Iterator[str]:
     """A result's policy hash, pair counts or mean reward."""
-    notes, policy = result.provenance.notes, Path(result.folder, "policy.json")
+    policy = Path(result.folder, "policy.json")
     if policy.exists():
         yield f"policy {PolicyRef.from_json(policy.read_bytes()).sha256[:12]}"
-    elif "kinds" in notes:
-        yield " + ".join(f"{count['pairs']} {kind}" for kind, count in notes["kinds"].items())
-    elif "mean_reward" in notes:
-        yield f"{notes['episodes']} episodes, mean reward {notes['mean_reward']:.3f}"
+    match result.provenance.notes:
+        case PairingSummary(kinds=kinds):
+            yield " + ".join(f"{count.pairs} {kind}" for kind, count in kinds.items())
+        case EpisodeNotes(episodes=episodes, mean_reward=mean):
+            yield f"{episodes} episodes, mean reward {mean:.3f}"
 
 
 def _verdict(answer: CellTrace) -> list[str]:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from coevolve.config.sections import Quirks
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, StopReason, Task, Trajectory
+from coevolve.types import EpisodeNotes, EvalRecord, StopReason, Task, Trajectory
 from coevolve.workflow.job import Job
-from coevolve.workflow.playing import counts, evaluation, gathered, spending
+from coevolve.workflow.playing import counts, evaluation, gathered
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl`, all samples, and, for statistics, `records.jsonl`, the best of each task."""
     tasks = job.records("tasks", Task)
     episodes = (gathered if "parts" in job.inputs else evaluation)(job, tasks)
     scored = records(episodes, job.suite.quirks, job.branch.seed, job.suite.evaluation.samples)
     jsonl.write(out / "episodes.jsonl", episodes)
     jsonl.write(out / "records.jsonl", scored)
-    return {**counts(job, episodes), **spending(job), "left_out": len(tasks) - len(scored)}
+    return counts(job, episodes, left_out=len(tasks) - len(scored))
 
 
 def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int, samples: int = 1) -> list[EvalRecord]:

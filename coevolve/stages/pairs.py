@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from coevolve.methods import pairing
 from coevolve.storage import files, jsonl
-from coevolve.types import Agent, Task, Trajectory
+from coevolve.types import Agent, PairingSummary, Task, Trajectory
 from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> PairingSummary:
     """Write `pairs.jsonl`, `drops.jsonl` and `summary.json`; every candidate is a pair or a drop."""
     agents: tuple[Agent, ...] = ("target", "failure")
     rollouts = {agent: job.records(agent, Trajectory) for agent in agents if agent in job.inputs}
@@ -29,7 +28,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     jsonl.write(out / "pairs.jsonl", result.pairs)
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = pairing.summary(result)
-    files.write_json(out / "summary.json", summary)
-    for sentence in summary["empty"]:
+    files.write_json(out / "summary.json", summary.model_dump(mode="json"))
+    for sentence in summary.empty:
         log.warning("%s", sentence)
     return summary

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from coevolve.train import ppo
+from coevolve.types import TrainReport
 from coevolve.workflow.job import Job
 from coevolve.workflow.online import learn
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> TrainReport:
     """Train the `policy` on the `tasks`; write a policy directory with the episodes that it trained on."""
     config = job.suite.ppo
     return learn(job, out, partial(ppo.run_ppo, config=config), config.rollouts)

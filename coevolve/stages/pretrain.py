@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.policies import loading
 from coevolve.train import sft
-from coevolve.types import Trajectory
+from coevolve.types import TrainReport, Trajectory
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import limit_threads, notes, tokenize
+from coevolve.workflow.training import limit_threads, tokenize
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> TrainReport:
     """Train from `start` on the corpus and write a policy directory."""
     limit_threads(job)
     start = job.policy("start")
     corpus = tokenize(job.records("corpus", Trajectory), Renderer(loading.load_tokenizer(start)))
     config = job.model.pretrain
     assert config is not None, "the plan asks for pre-training of tiny models only"
-    report = sft.run_pretrain(
+    return sft.run_pretrain(
         corpus,
         start=start,
         config=config,
@@ -29,4 +28,3 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         out=out,
         work=job.work,
     )
-    return notes(report)

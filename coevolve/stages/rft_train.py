@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from coevolve.stages import sft
+from coevolve.types import TrainReport
 from coevolve.workflow.job import Job
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> TrainReport:
     """Fine-tune from `start` on `selected` as the stage `sft` does on experts; sampled turns keep their token ids."""
     return sft.run(replace(job, inputs={**job.inputs, "experts": job.inputs["selected"]}), out)

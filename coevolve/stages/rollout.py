@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from coevolve.storage import jsonl
-from coevolve.types import Task
+from coevolve.types import EpisodeNotes, Task
 from coevolve.workflow.job import Job
 from coevolve.workflow.playing import counts, exploration, gathered
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl` in task order: played here, or in parts by other jobs."""
     episodes = (gathered if "parts" in job.inputs else exploration)(job, job.records("tasks", Task))
     jsonl.write(out / "episodes.jsonl", episodes)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.policies import loading
 from coevolve.train import sft
-from coevolve.types import Trajectory
+from coevolve.types import TrainReport, Trajectory
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import limit_threads, notes, tokenize
+from coevolve.workflow.training import limit_threads, tokenize
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> TrainReport:
     """Fine-tune from `start` on the experts and write a policy directory; the agent's name decides its seed."""
     limit_threads(job)
     start = job.policy("start")
     experts = tokenize(job.records("experts", Trajectory), Renderer(loading.load_tokenizer(start)))
-    report = sft.run_sft(
+    return sft.run_sft(
         experts,
         start=start,
         config=job.suite.sft,
@@ -28,4 +27,3 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         out=out,
         work=job.work,
     )
-    return notes(report)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from coevolve.storage import jsonl
-from coevolve.types import Task
+from coevolve.types import EpisodeNotes, Task
 from coevolve.workflow.job import Job
-from coevolve.workflow.playing import counts, evaluation, exploration, spending
+from coevolve.workflow.playing import counts, evaluation, exploration
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl` of this part's tasks."""
     number, of = map(int, job.wildcards["part"].split("of"))
     tasks = part(job.records("tasks", Task), number, of)
     play = evaluation if job.wildcards["whole"] == "eval" else exploration
     episodes = play(job, tasks)
     jsonl.write(out / "episodes.jsonl", episodes)
-    return {**counts(job, episodes), **spending(job)}
+    return counts(job, episodes)
 
 
 def part(tasks: Sequence[Task], number: int, of: int) -> list[Task]:

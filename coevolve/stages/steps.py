@@ -6,18 +6,17 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from coevolve.methods import pairing, step_pairs
 from coevolve.storage import files, jsonl
-from coevolve.types import Agent, PairKind, Task, Trajectory, Turn
+from coevolve.types import Agent, PairingSummary, PairKind, Task, Trajectory, Turn
 from coevolve.workflow.job import Job
 from coevolve.workflow.playing import play
 
 log = logging.getLogger(__name__)
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> PairingSummary:
     """Write `pairs.jsonl`, `drops.jsonl` and `summary.json` as `pairs` does, `explored.jsonl` and `step_values.jsonl`.
 
     The inputs are those of `pairs` and of `rollout`, and the policy `scorer`. Every candidate is a pair or a
@@ -43,11 +42,12 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     jsonl.write(out / "drops.jsonl", both.drops)
     jsonl.write(out / "explored.jsonl", stepped.explored)
     jsonl.write(out / "step_values.jsonl", stepped.step_values)
-    summary = {**pairing.summary(both), "played": {player.policy: player.cost for player in (agent, scorer)}}
-    files.write_json(out / "summary.json", summary)
-    for sentence in summary["empty"]:
+    played = {player.policy: player.cost for player in (agent, scorer)}
+    summary = pairing.summary(both).model_copy(update={"played": played})
+    files.write_json(out / "summary.json", summary.model_dump(mode="json"))
+    for sentence in summary.empty:
         log.warning("%s", sentence)
-    return {**summary, "sampled_tokens": agent.cost["tokens"] + scorer.cost["tokens"]}
+    return summary.model_copy(update={"sampled_tokens": agent.cost["tokens"] + scorer.cost["tokens"]})
 
 
 class _Player:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -14,19 +13,19 @@ from coevolve.config.sections import DpoConfig
 from coevolve.policies import loading
 from coevolve.train import dpo, reference_logps
 from coevolve.train.dataset import TokenizedPair
-from coevolve.types import PreferencePair
+from coevolve.types import PreferencePair, TrainReport
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import limit_threads, notes
+from coevolve.workflow.training import limit_threads
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> TrainReport:
     """Train from `start` on the pairs, with the reference log-probs in `scores` or with the policy `reference`."""
     limit_threads(job)
     start = job.policy("start")
     renderer = Renderer(loading.load_tokenizer(start))
     pairs = job.records("pairs", PreferencePair)
     tokenized = [_tokenize(pair, renderer) for pair in pairs]
-    report = dpo.run_dpo(
+    return dpo.run_dpo(
         _with_reference_logps(job, pairs, tokenized) if "scores" in job.inputs else tokenized,
         start=start,
         reference=job.policy("reference") if "reference" in job.inputs else None,
@@ -38,7 +37,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         out=out,
         work=job.work,
     )
-    return notes(report)
 
 
 def _compute_matched(job: Job) -> DpoConfig:

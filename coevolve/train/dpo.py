@@ -19,7 +19,8 @@ from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, PairCollator
 from coevolve.train.dataset import TokenizedPair, fit_pairs, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
-from coevolve.train.train_report import TrainReport, kind_means, report
+from coevolve.train.train_report import kind_means, report
+from coevolve.types import TrainReport
 
 
 class PreferenceTrainer(trainer.MaskedTrainer):

@@ -29,8 +29,7 @@ from coevolve.policies import loading
 from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io, trainer
 from coevolve.train.online import Experience, Explorer, OnlineSetup
-from coevolve.train.train_report import TrainReport
-from coevolve.types import Task
+from coevolve.types import Task, TrainReport
 
 
 class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]

@@ -25,8 +25,7 @@ from coevolve.policies.hf import TransformersPolicy
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import policy_io
-from coevolve.train.train_report import TrainReport
-from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, Trajectory
+from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, TrainReport, Trajectory
 
 
 @dataclass(frozen=True)
@@ -129,18 +128,19 @@ class Explorer:
         jsonl.write(out / "episodes.jsonl", episodes)
         experiences = [self.experience(episode) for episode in episodes]
         trained = [experience for experience in experiences if experience is not None]
+        tokens = passes * sum(map(len, trained))
         return TrainReport(
             rows=len(trained),
             truncated=sum(experience.truncated for experience in trained),
             dropped=len(experiences) - len(trained),
             steps=len(history),
-            tokens=passes * sum(map(len, trained)),
+            tokens=tokens,
             first_loss=history[0]["loss"] if history else None,
             last_loss=history[-1]["loss"] if history else None,
             history=tuple(history),
-            kinds={},
-            note="",
             seconds=seconds,
+            trained_tokens=tokens,
+            sampled_tokens=sum(len(turn.token_ids) for episode in episodes for turn in episode.turns),
         )
 
     @property

@@ -35,7 +35,7 @@ from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io
 from coevolve.train.collate import collate
 from coevolve.train.online import Experience, Explorer, OnlineSetup
-from coevolve.train.train_report import TrainReport
+from coevolve.types import TrainReport
 
 logger = logging.getLogger(__name__)
 

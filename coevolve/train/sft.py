@@ -18,7 +18,8 @@ from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, TrajectoryCollator
 from coevolve.train.dataset import fit_trajectories, slot_order
 from coevolve.train.losses import sft_losses
-from coevolve.train.train_report import TrainReport, report
+from coevolve.train.train_report import report
+from coevolve.types import TrainReport
 
 
 class SupervisedTrainer(trainer.MaskedTrainer):

@@ -1,55 +1,22 @@
-"""The report of a training: counts, loss curve, and means per pair kind."""
+"""The report of a training: counts, loss curve, and means per pair kind.
+
+Metrics of pairs have TRL's names and meanings, with the pair kind in front, such as `expert_target/rewards/margins`;
+`<kind>/pairs` is the number of pairs. `logps/*` are log pi(e | u) in nats, `rewards/margins` is the argument of the
+sigmoid in eq. 7, `rewards/accuracies` the share of pairs in which it is positive.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from coevolve.train.dataset import EMPTY_SLOT, TrainingSet
-from coevolve.types import PairKind
+from coevolve.types import PairKind, TrainReport
 
-#: Means over the pairs of one kind that a step reports, under `<kind>/<name>`; `<kind>/pairs` is their number.
-KIND_METRICS = ("loss", "chosen", "rejected", "margin", "accuracy")
-
-
-@dataclass(frozen=True)
-class KindReport:
-    """Means over the pairs of one kind in the last epoch, each pair measured when it was trained on.
-
-    `chosen` and `rejected` are log pi(e | u) in nats; `accuracy` is the share of pairs with a positive margin.
-    """
-
-    pairs: int
-    loss: float
-    chosen: float
-    rejected: float
-    margin: float
-    accuracy: float
-
-
-@dataclass(frozen=True)
-class TrainReport:
-    """One training on `rows` examples in `steps` steps; `tokens` counts the tokens of all epochs without padding.
-
-    `history` has one entry per step: `step`, `loss` (of the global batch, before the step), `grad_norm` (before
-    clipping), `learning_rate`, and for pairs `<kind>/<metric>`. `note` describes what is unusual. `seconds` is wall
-    time since the start or the last resumption.
-    """
-
-    rows: int
-    truncated: int
-    dropped: int
-    steps: int
-    tokens: int
-    first_loss: float | None
-    last_loss: float | None
-    history: tuple[dict[str, float], ...]
-    kinds: dict[PairKind, KindReport]
-    note: str
-    seconds: float
+#: Means over the pairs of one kind that a step reports, under `<kind>/<name>`.
+KIND_METRICS = ("loss", "logps/chosen", "logps/rejected", "rewards/margins", "rewards/accuracies")
 
 
 def report(
@@ -63,31 +30,33 @@ def report(
 ) -> TrainReport:
     """The report of a training that visited the examples in `order`, `batch_size` slots a step."""
     epoch = math.ceil(len(fitted.examples) / batch_size)
+    tokens = sum(len(fitted.examples[slot]) for slot in order if slot != EMPTY_SLOT)
     return TrainReport(
         rows=len(fitted.examples),
         truncated=fitted.truncated,
         dropped=fitted.dropped,
         steps=len(history),
-        tokens=sum(len(fitted.examples[slot]) for slot in order if slot != EMPTY_SLOT),
+        tokens=tokens,
         first_loss=history[0]["loss"] if history else None,
         last_loss=history[-1]["loss"] if history else None,
         history=tuple(history),
-        kinds=kind_reports(history[-epoch:]),
+        kinds=last_metrics(history[-epoch:]),
         note=note,
         seconds=seconds,
+        trained_tokens=tokens,
     )
 
 
-def kind_reports(history: Sequence[dict[str, float]]) -> dict[PairKind, KindReport]:
-    """Each kind's means over the steps of `history`, weighted by its number of pairs in each."""
-    reports = {}
+def last_metrics(history: Sequence[dict[str, float]]) -> dict[PairKind, dict[str, int | float]]:
+    """Number of pairs and means of each kind over the steps of `history`, weighted by its number of pairs in each."""
+    means: dict[PairKind, dict[str, int | float]] = {}
     for kind in PairKind:
         steps = [step for step in history if f"{kind}/pairs" in step]
         pairs = sum(step[f"{kind}/pairs"] for step in steps)
         sums = {name: sum(step[f"{kind}/{name}"] * step[f"{kind}/pairs"] for step in steps) for name in KIND_METRICS}
         if pairs:
-            reports[kind] = KindReport(pairs=int(pairs), **{name: total / pairs for name, total in sums.items()})
-    return reports
+            means[kind] = {"pairs": int(pairs)} | {name: total / pairs for name, total in sums.items()}
+    return means
 
 
 def kind_means(pairs: Sequence[tuple[str, tuple[float, ...]]]) -> dict[str, float]:

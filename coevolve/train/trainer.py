@@ -255,9 +255,9 @@ def train(trainer: Trainer, work: Path) -> list[dict[str, float]]:
     if checkpoint is not None:
         logger.info("resuming from %s", checkpoint.name)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    # `epoch` counts passes over the slots, of which there is always one.
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
-    return [{name: value for name, value in step.items() if name != "epoch"} for step in steps]
+    # `epoch` counts passes over the slots, of which there is always one. JSON has no NaN.
+    return [{k: value for k, value in step.items() if k != "epoch" and math.isfinite(value)} for step in steps]
 
 
 def last_checkpoint(work: Path) -> Path | None:

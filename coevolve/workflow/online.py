@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from coevolve.envs.workers import environments
-from coevolve.storage import jsonl
 from coevolve.train.online import OnlineSetup
-from coevolve.train.train_report import TrainReport
-from coevolve.types import Task, Trajectory
+from coevolve.types import Task, TrainReport
 from coevolve.workflow.job import Job
 from coevolve.workflow.playing import prompt_builder
-from coevolve.workflow.training import limit_threads, notes
+from coevolve.workflow.training import limit_threads
 
 
-def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int) -> dict[str, Any]:
+def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int) -> TrainReport:
     """Train the `policy` on the `tasks`, `episodes` a step; write a policy directory and the episodes."""
     limit_threads(job)
     with _online_setup(job, episodes) as setup:
-        report = train(
+        return train(
             setup,
             start=job.policy("policy"),
             lora=job.model.lora,
@@ -30,8 +27,6 @@ def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int)
             out=out,
             work=job.work,
         )
-    played = jsonl.read(out / "episodes.jsonl", Trajectory)
-    return {**notes(report), "sampled_tokens": sum(len(turn.token_ids) for episode in played for turn in episode.turns)}
 
 
 @contextlib.contextmanager

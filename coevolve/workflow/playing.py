@@ -22,7 +22,7 @@ from coevolve.policies.openai import EndpointSettings, OpenAIPolicy, Usage
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl
-from coevolve.types import Sampling, Task, Trajectory, Turn
+from coevolve.types import EpisodeNotes, Sampling, Task, Trajectory, Turn
 from coevolve.workflow.job import Job
 
 #: Name of the journal of a job that plays once.
@@ -137,26 +137,29 @@ def gathered(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
     return [episode for task in tasks for episode in itertools.islice(rest[task.task_id], samples[task.task_id])]
 
 
-def counts(job: Job, episodes: Sequence[Trajectory]) -> dict[str, Any]:
-    """Counts of endings, format errors, truncated turns, retries and tokens; `sampled_tokens` are this job's own."""
-    tokens = sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
-    return {
-        "episodes": len(episodes),
-        "environments": sorted({episode.environment for episode in episodes}),
-        "mean_reward": sum(episode.reward for episode in episodes) / max(1, len(episodes)),
-        "failures": sum(episode.is_failure for episode in episodes),
-        "stops": dict(Counter(episode.stop.value for episode in episodes)),
-        "format_errors": sum(turn.action is None for episode in episodes for turn in episode.turns),
-        "truncated_turns": sum(turn.truncated for episode in episodes for turn in episode.turns),
-        "retried": sum(episode.attempts > 1 for episode in episodes),
-        "tokens": tokens,
-        "sampled_tokens": 0 if "parts" in job.inputs else tokens,
-    }
+def counts(job: Job, episodes: Sequence[Trajectory], left_out: int | None = None) -> EpisodeNotes:
+    """Counts of the episodes; of an endpoint's also what this job's answers cost."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    tokens = sum(len(turn.token_ids) for turn in turns)
+    return EpisodeNotes(
+        episodes=len(episodes),
+        environments=tuple(sorted({episode.environment for episode in episodes})),
+        mean_reward=sum(episode.reward for episode in episodes) / max(1, len(episodes)),
+        failures=sum(episode.is_failure for episode in episodes),
+        stops=Counter(episode.stop for episode in episodes),
+        format_errors=sum(turn.action is None for turn in turns),
+        truncated_turns=sum(turn.truncated for turn in turns),
+        retried=sum(episode.attempts > 1 for episode in episodes),
+        tokens=tokens,
+        sampled_tokens=0 if "parts" in job.inputs else tokens,
+        spent=_spending(job),
+        left_out=left_out,
+    )
 
 
-def spending(job: Job) -> dict[str, Any]:
-    """The cost of an endpoint's answers, for the notes; empty if no endpoint played."""
+def _spending(job: Job) -> dict[str, Any] | None:
+    """The cost of an endpoint's answers; None if no endpoint played."""
     endpoint, path = job.model.endpoint, job.work / USAGE
     if endpoint is None or not path.exists():
-        return {}
-    return {"spent": openai.spending(jsonl.read(path, Usage), endpoint.price_in, endpoint.price_out)}
+        return None
+    return openai.spending(jsonl.read(path, Usage), endpoint.price_in, endpoint.price_out)

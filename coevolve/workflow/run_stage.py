@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from coevolve.config.suite import Suite, as_dict, digest
 from coevolve.errors import UserError, suggestion
 from coevolve.storage import files, provenance
-from coevolve.types import Provenance, Workload
+from coevolve.types import Notes, Provenance, Workload
 from coevolve.workflow.job import Job
 from coevolve.workflow.launch import LaunchedProcess, errors_to_launcher
 from coevolve.workflow.plan import Plan
@@ -127,8 +127,9 @@ def _help(job: Job, process: LaunchedProcess) -> None:
 
 
 def _run(job: Job, folder: Path) -> dict[str, Any]:
-    notes: dict[str, Any] = importlib.import_module(STAGES[job.stage].module).run(job, folder)
-    return notes
+    """Run the job's stage; returns its notes as JSON data."""
+    notes: Notes = importlib.import_module(STAGES[job.stage].module).run(job, folder)
+    return notes if isinstance(notes, dict) else notes.model_dump(mode="json")
 
 
 def _check(plan: Plan, stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]]) -> None:

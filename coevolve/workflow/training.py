@@ -1,15 +1,12 @@
-"""Training as a stage: trajectories as token ids, and the training report as notes."""
+"""Training as a stage: threads, and trajectories as token ids."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.train.train_report import TrainReport
 from coevolve.types import Trajectory
 from coevolve.workflow.job import Job
 
@@ -30,8 +27,3 @@ def tokenize(trajectories: Sequence[Trajectory], renderer: Renderer) -> list[Tok
 def texts(trajectories: Sequence[Trajectory]) -> list[str]:
     """Every message of the trajectories, in order."""
     return [message.content for trajectory in trajectories for message in (*trajectory.prompt, *trajectory.completion)]
-
-
-def notes(report: TrainReport) -> dict[str, Any]:
-    """A training report as plain data for the provenance."""
-    return {**dataclasses.asdict(report), "trained_tokens": report.tokens}

@@ -15,10 +15,25 @@ from coevolve.report.costs import Line
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
 from coevolve.stages.evaluate import records
-from coevolve.types import Drop, EvalRecord, PolicyRef, PreferencePair, Provenance, Task, Trajectory, Turn
+from coevolve.train.train_report import KIND_METRICS, kind_means
+from coevolve.types import (
+    Drop,
+    EpisodeNotes,
+    EvalRecord,
+    PairingSummary,
+    PairKind,
+    PolicyRef,
+    PreferencePair,
+    Provenance,
+    Task,
+    TrainReport,
+    Trajectory,
+    Turn,
+)
 from coevolve.workflow.stage_table import STAGES
 
-RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PolicyRef, Provenance, Table, Verdict, Manifest]
+RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,
+           Table, Verdict, Manifest]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +55,23 @@ def test_an_example_is_a_whole_record(examples, kind):
     )
 
 
+def test_notes_are_read_as_their_type(examples):
+    """A report reads named fields; without them a wrong name of a metric or count would be an empty value."""
+    provenance = json.loads(examples["Provenance"])
+    notes = {"PairingSummary": PairingSummary, "TrainReport": TrainReport}
+    for name, kind in notes.items():
+        read = Provenance.model_validate(provenance | {"notes": json.loads(examples[name])}).notes
+        assert isinstance(read, kind) and read == kind.from_json(examples[name])
+    assert isinstance(Provenance.from_json(examples["Provenance"]).notes, EpisodeNotes)
+    assert Provenance.model_validate(provenance | {"notes": {"cells": 36}}).notes == {"cells": 36}
+
+
+def test_metrics_of_pairs_are_those_that_a_step_logs(examples):
+    (step,) = TrainReport.from_json(examples["TrainReport"]).history
+    logged = kind_means([(PairKind.EXPERT_TARGET, (0.0,) * len(KIND_METRICS))])
+    assert [name for name in step if "/" in name] == list(logged)
+
+
 def test_examples_of_other_classes_are_whole(examples):
     assert list(json.loads(examples["Line"])) == [field.name for field in dataclasses.fields(Line)]
     (lock,) = images.ImageLock.model_validate(yaml.safe_load(examples["ImageLock"])).images.values()
@@ -47,7 +79,7 @@ def test_examples_of_other_classes_are_whole(examples):
 
 
 def test_no_example_is_left_unread(examples):
-    assert set(examples) == {*(kind.__name__ for kind in RECORDS), "Line", "ImageLock", "summary"}
+    assert set(examples) == {*(kind.__name__ for kind in RECORDS), "Line", "ImageLock"}
 
 
 def test_the_record_is_what_evaluation_makes_of_the_trajectory(examples, root):
@@ -71,7 +103,7 @@ def test_the_pair_and_the_summary_are_what_pairing_makes_of_the_trajectory(examp
         recipe.model_copy(update={"trains_on": kinds}), suite.pairing, [rollout.task], [expert], {"target": [rollout]}
     )
     assert result.pairs == (shown,)
-    assert pairing.summary(result) == json.loads(examples["summary"])
+    assert pairing.summary(result) == PairingSummary.from_json(examples["PairingSummary"])
 
 
 def test_every_file_of_every_stage_is_named(page):

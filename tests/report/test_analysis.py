@@ -16,7 +16,7 @@ from coevolve.report import analysis, examples, pair_counts
 from coevolve.report.exploration import Exploration
 from coevolve.report.job_history import JobHistory
 from coevolve.storage import files, jsonl
-from coevolve.types import Provenance, Turn
+from coevolve.types import EpisodeNotes, KindCount, PairingSummary, Provenance, TrainReport, TrajectoryCount, Turn
 from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES
@@ -118,7 +118,7 @@ def test_edit_distance_by_hand():
 
 def test_drift_weighs_steps_by_their_pairs():
     def step(chosen, pairs, kind="expert_target"):
-        return {f"{kind}/pairs": pairs, f"{kind}/chosen": chosen, f"{kind}/rejected": 2 * chosen, "loss": 1.0}
+        return {f"{kind}/pairs": pairs, f"{kind}/logps/chosen": chosen, f"{kind}/logps/rejected": 2 * chosen}
 
     history = [
         step(-1.0, 1),
@@ -151,8 +151,15 @@ def test_printed_numbers_are_means_over_seeds():
     assert "| eto      | sciworld |         0.6 |          2 |      0.25 |" in text and "None." in text
 
 
+def summarised(candidates, pairs, drops):
+    """The summary of a pairing of one kind."""
+    count = KindCount(candidates=candidates, pairs=pairs, swapped=0, cut=0, drops=drops)
+    sides = TrajectoryCount(came_in=candidates + 1, paired=pairs + 1, dropped=candidates - pairs, unasked=0)
+    return PairingSummary(kinds={"expert_target": count}, strays={}, trajectories=sides, empty=())
+
+
 def test_pair_counts_are_flat_objects():
-    summary = {"kinds": {"expert_target": {"candidates": 3, "pairs": 2, "drops": {"tie": 1}}}, "empty": []}
+    summary = summarised(candidates=3, pairs=2, drops={"tie": 1})
     (row,) = pair_counts.rows({("eto", "tiny", "sciworld", 0, 1, "target"): summary})
     assert row["kind"] == "expert_target" and row["iteration"] == 1 and row["drops"] == {"tie": 1}
 
@@ -201,7 +208,7 @@ def given(root, tmp_path, monkeypatch):
         (tmp_path / "configs").mkdir(exist_ok=True)
         (tmp_path / "configs" / name).symlink_to(root / "configs" / name)
     monkeypatch.chdir(tmp_path)
-    summary = {"kinds": {"expert_target": {"candidates": 1, "pairs": 1, "drops": {}}}, "empty": []}
+    summary = summarised(candidates=1, pairs=1, drops={})
     for method in plan.suite.methods:
         for model, env, seed, iteration in plan.evaluations(method):
             jsonl.write(Path("results/smoke/data", env, "experts.jsonl"), experts(env))
@@ -209,16 +216,15 @@ def given(root, tmp_path, monkeypatch):
                 rewards = {"a": 0.1 if agent == "target" else 0.7, "b": 0.2}
                 jsonl.write(Path(path), explored(method, rewards, agent=agent, env=env).episodes)
     for path in plan.summaries(plan.suite.methods).values():
-        files.write_bytes(Path(path), json.dumps(summary).encode())
+        files.write_bytes(Path(path), summary.to_json().encode())
     for path in plan.inputs("failures", {})["provenance"]:
         stage, wildcards = plan.maker(path)
         inputs = plan.inputs(stage, wildcards).values()
         read = [path for paths in inputs for path in ([paths] if isinstance(paths, str) else paths)]
-        history = [{f"expert_target/{name}": -1.0 for name in ("pairs", "chosen", "rejected")}]
         job = provenance(
             plan.tail(path).removesuffix("/provenance.json"), stage=stage, wildcards=wildcards,
             config={"dpo": {"epochs": 1.0}} if stage == "train" else {},
-            notes={"trained_tokens": 9, "history": history},
+            notes=trained(),
         )  # fmt: skip
         files.write_bytes(Path(path), job.model_copy(update={"inputs": dict.fromkeys(read, "")}).to_json().encode())
     return plan
@@ -249,6 +255,23 @@ def test_the_products_of_explorations(given, tmp_path):
         assert row["hours"] == pytest.approx(0.01 * len(jobs)) and row["trained_tokens"] == 9 * len(jobs)
 
 
+def trained():
+    """The notes of a preference training of one step."""
+    history = [{f"expert_target/{name}": -1.0 for name in ("pairs", "logps/chosen", "logps/rejected")}]
+    return TrainReport(
+        rows=1, truncated=0, dropped=0, steps=1, tokens=9, first_loss=1.0, last_loss=1.0, history=history,
+        seconds=1.0, trained_tokens=9,
+    )  # fmt: skip
+
+
+def played(tokens):
+    """The notes of an evaluation of one episode."""
+    return EpisodeNotes(
+        episodes=1, environments=("WebShop",), mean_reward=0.5, failures=1, stops={"done": 1}, format_errors=0,
+        truncated_turns=0, retried=0, tokens=tokens, sampled_tokens=tokens, left_out=0,
+    )  # fmt: skip
+
+
 def provenance(result, inputs=(), **fields):
     """A finished job's provenance; its inputs are named as in a run under `results`."""
     empty = {
@@ -262,12 +285,11 @@ def provenance(result, inputs=(), **fields):
 @pytest.fixture
 def history(tmp_path):
     """An evaluation of a policy that was trained on pairs; the other policy's file comes from outside."""
-    notes = {"history": [{f"expert_target/{name}": -1.0 for name in ("pairs", "chosen", "rejected")}]}
     config, wildcards = {"dpo": {"epochs": 1.0}}, {"env": "webshop", "agent": "target", "branch": "eto/seed0/iter1"}
     jobs = [
-        provenance("m/e/eval", ["m/e/policy/policy.json", "m/e/other/policy.json"], notes={"sampled_tokens": 5}),
+        provenance("m/e/eval", ["m/e/policy/policy.json", "m/e/other/policy.json"], notes=played(5)),
         provenance("m/e/policy", ["m/e/pairs/pairs.jsonl"], config=config, wildcards=wildcards,
-                   notes=notes | {"trained_tokens": 9}, started="2"),
+                   notes=trained(), started="2"),
         provenance("m/e/pairs", started="1"),
         provenance("m/e/alone"),
     ]  # fmt: skip

@@ -197,7 +197,7 @@ def test_cells_of_a_table_get_notes_after_its_own(measure, report):
     found = verdicts.judge(list(asked(small(), [sft]).values()), 0.95)
 
     def noted(outcome):
-        return verdicts.noted(table, [v.model_dump() | {"verdict": outcome} for v in found])
+        return verdicts.noted(table, [v.model_copy(update={"verdict": outcome}) for v in found])
 
     note = noted("contradicted").footnotes[1]
     assert (note.mark, note.cells) == ("b", (("sft", "seen"),)) and note.text.startswith("Contradicted")

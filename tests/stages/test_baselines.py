@@ -104,20 +104,21 @@ def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):
     summary, out = refined
     pairs, drops = jsonl.read(out / "pairs.jsonl", PreferencePair), jsonl.read(out / "drops.jsonl", Drop)
     for kind in (PairKind.EXPERT_TARGET, PairKind.EXPERT_STEP):
-        count = summary["kinds"][kind.value]
-        assert count["pairs"] == sum(pair.kind is kind for pair in pairs)
-        assert count["candidates"] == count["pairs"] + sum(drop.kind is kind for drop in drops)
-    assert summary["kinds"]["expert_target"]["candidates"] == 6
-    assert summary["kinds"]["expert_step"] == {
+        count = summary.kinds[kind]
+        assert count.pairs == sum(pair.kind is kind for pair in pairs)
+        assert count.candidates == count.pairs + sum(drop.kind is kind for drop in drops)
+    assert summary.kinds[PairKind.EXPERT_TARGET].candidates == 6
+    assert summary.kinds[PairKind.EXPERT_STEP].model_dump() == {
         "candidates": 12, "pairs": 5, "swapped": 0, "cut": 0, "drops": {"margin": 7},
     }  # fmt: skip
     assert [(len(p.prompt) // 2, p.task_id) for p in pairs if p.kind is PairKind.EXPERT_STEP] == [
         (4, "door0"), (1, "door1"), (4, "door1"), (2, "door2"), (4, "door2"),
     ]  # fmt: skip
-    assert summary["played"]["policy"]["episodes"] == len(jsonl.read(out / "explored.jsonl", Trajectory)) == 12
-    assert summary["played"]["scorer"]["episodes"] == 2 * (2 * 12 - 3)  # both sides, but for the experts' last steps
-    sampled = sum(player["tokens"] for player in summary["played"].values())
-    assert json.loads((out / "summary.json").read_text()) | {"sampled_tokens": sampled} == summary
+    assert summary.played["policy"]["episodes"] == len(jsonl.read(out / "explored.jsonl", Trajectory)) == 12
+    assert summary.played["scorer"]["episodes"] == 2 * (2 * 12 - 3)  # both sides, but for the experts' last steps
+    sampled = sum(player["tokens"] for player in summary.played.values())
+    written = json.loads((out / "summary.json").read_text())
+    assert written | {"sampled_tokens": sampled} == summary.model_dump(mode="json")
 
 
 def test_the_agent_and_the_scorer_draw_from_seeds_and_temperatures_of_their_own(refined):
@@ -144,5 +145,5 @@ def test_train_takes_the_pairs_as_they_are(refined, files, quirks, tmp_path):
     _, out = refined
     inputs = {"pairs": out / "pairs.jsonl", "start": files["policy"], "reference": files["policy"]}
     notes = train.run(corridor.job("train", tmp_path / "job", corridor.suite(quirks), **inputs), tmp_path / "trained")
-    assert notes["kinds"][PairKind.EXPERT_STEP]["pairs"] == 5
+    assert notes.kinds[PairKind.EXPERT_STEP]["pairs"] == 5
     assert policy_dir.describe(tmp_path / "trained") != policy_dir.describe(files["policy"].parent)

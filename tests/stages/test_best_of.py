@@ -89,7 +89,7 @@ def test_the_stage_keeps_all_episodes_and_records_the_best_of_each_task(evaluate
     assert [(r.trajectory_id, r.samples) for r in scored] == [
         (max(group, key=lambda e: e.reward).digest(), 3) for group in groups
     ]
-    assert (notes["episodes"], notes["left_out"]) == (9, 0)
+    assert (notes.episodes, notes.left_out) == (9, 0)
 
 
 def test_by_default_a_task_is_played_once_and_greedily(evaluated):

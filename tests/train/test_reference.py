@@ -130,9 +130,9 @@ def test_training_is_that_with_the_reference_on_the_fly(base, quirks, tmp_path, 
     scores = scored(tmp_path, quirks, policy, **sources(base))
     before = trained(tmp_path, quirks, base, "before", pairs=pairs, scores=scores)
     on_the_fly = trained(tmp_path, quirks, base, "on_the_fly", pairs=pairs, reference=policy)
-    assert before["first_loss"] == pytest.approx(on_the_fly["first_loss"], rel=1e-6)
-    assert before["last_loss"] == pytest.approx(on_the_fly["last_loss"], rel=1e-6)
-    assert (before["first_loss"] == pytest.approx(math.log(2), rel=1e-6)) == (held_to == "policy")
+    assert before.first_loss == pytest.approx(on_the_fly.first_loss, rel=1e-6)
+    assert before.last_loss == pytest.approx(on_the_fly.last_loss, rel=1e-6)
+    assert (before.first_loss == pytest.approx(math.log(2), rel=1e-6)) == (held_to == "policy")
 
 
 def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_path):
@@ -156,7 +156,7 @@ def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_
         trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=whole)
     scores = scored(tmp_path, quirks, policy, pairs=pairs)
     notes = trained(tmp_path, quirks, base, "steps", pairs=pairs, scores=scores)
-    assert notes["first_loss"] == pytest.approx(math.log(2), rel=1e-6)
+    assert notes.first_loss == pytest.approx(math.log(2), rel=1e-6)
 
 
 def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, tmp_path):
@@ -174,7 +174,7 @@ def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, t
     inputs = sources(tmp_path) | {"policy": base / "policy/policy.json"}
     scores = scored(tmp_path, quirks, **inputs, unlearned=tmp_path / "example.json")
     notes = trained(tmp_path, quirks, base, "trained", pairs=pairs, scores=scores)
-    assert notes["first_loss"] == pytest.approx(math.log(2), rel=1e-6)
+    assert notes.first_loss == pytest.approx(math.log(2), rel=1e-6)
     with pytest.raises(RuntimeError, match="no sequence starts with the tokens of"):
         trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=scored(tmp_path, quirks, name="with", **inputs))
 

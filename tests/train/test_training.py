@@ -107,10 +107,10 @@ def test_dpo_widens_the_margin_and_reports_each_kind(tmp_path, llama, lora):
     config = DPO.model_copy(update={"epochs": 10.0})
     report, out = run_dpo(tmp_path, llama, config=config, lora=lora)
     assert set(report.kinds) == set(PAPERS)
-    assert [report.kinds[kind].pairs for kind in PAPERS] == [3, 3, 4]
-    for kind in report.kinds.values():
-        assert kind.margin > 0 and kind.accuracy > 0.5 and kind.chosen < 0
-    assert report.kinds[PairKind.FAILURE_FAILURE].loss < math.log(2)
+    assert [report.kinds[kind]["pairs"] for kind in PAPERS] == [3, 3, 4]
+    for means in report.kinds.values():
+        assert means["rewards/margins"] > 0 and means["rewards/accuracies"] > 0.5 and means["logps/chosen"] < 0
+    assert report.kinds[PairKind.FAILURE_FAILURE]["loss"] < math.log(2)
     assert not (out / "adapter_config.json").exists()
     assert tensors(out).keys() == tensors(llama).keys()
     json.dumps(report.history)

@@ -13,7 +13,14 @@ from coevolve.report.job_history import read_provenance
 from coevolve.types import Provenance
 
 HOME = "results/glance"
-VERDICT = {"claim": "Co-evolving > ETO on <b>WebShop</b>", "verdict": "underpowered", "text": "12 seeds & more"}
+VERDICT = {
+    "claim": "Co-evolving > ETO on <b>WebShop</b>",
+    "verdict": "underpowered",
+    "text": "12 seeds & more",
+    "place": "Table 1",
+    "says": "ours is better",
+    "kind": "ordering",
+}
 
 
 @pytest.fixture(scope="module")
