@@ -7,12 +7,20 @@ Records with equal content are equal and have equal digests. Files of records ar
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 SCHEMA_VERSION: Literal[1] = 1
+
+#: Model, environment, seed and iteration of evaluation records.
+EvaluationKey = tuple[str, str, int, int]
+#: Method, environment, seed, iteration and agent of explored episodes.
+ExplorationKey = tuple[str, str, int, int, str]
+#: Method, model, environment, seed, iteration and agent of a pairing's summary.
+SummaryKey = tuple[str, str, str, int, int, str]
 
 Role = Literal["system", "user", "assistant"]
 Protocol = Literal["paper", "fixed"]
@@ -91,6 +99,15 @@ class Turn(Record):
     truncated: bool = False
 
 
+def turn_messages(turns: Iterable[Turn]) -> tuple[Message, ...]:
+    """The turns as messages: action, observation, ..., action, observation."""
+    return tuple(
+        Message(role=role, content=content)
+        for turn in turns
+        for role, content in (("assistant", turn.text), ("user", turn.observation))
+    )
+
+
 class PolicyRef(Record):
     """Name of a policy, sha256 over its files, and the base model and revision it comes from."""
 
@@ -145,10 +162,7 @@ class Trajectory(Record):
     @property
     def completion(self) -> tuple[Message, ...]:
         """The turns as messages: action, observation, ..., action; without the last observation."""
-        messages: list[Message] = []
-        for turn in self.turns:
-            messages += [Message(role="assistant", content=turn.text), Message(role="user", content=turn.observation)]
-        return tuple(messages[:-1])
+        return turn_messages(self.turns)[:-1]
 
 
 class PairKind(StrEnum):

@@ -267,7 +267,7 @@ def _build(candidate: Candidate, limit: int | None, weights: PairWeights, rules:
     if reason is not None:
         return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=reason, ids=ids)
     return BuiltPair(
-        _preference_pair(candidate, chosen, rejected, weights),
+        preference_pair(candidate.kind, chosen, rejected, weights),
         swapped=rejected.trajectory.agent == "expert",
         cut=rejected is not whole,
     )
@@ -315,17 +315,17 @@ def _below(reward: float, threshold: float | None) -> bool:
     return threshold is not None and reward < threshold
 
 
-def _preference_pair(
-    candidate: Candidate, chosen: PairSide, rejected: PairSide, weights: PairWeights
-) -> PreferencePair:
+def preference_pair(kind: PairKind, chosen: PairSide, rejected: PairSide, weights: PairWeights) -> PreferencePair:
+    """The pair of two sides of one task; raises `UserError` if they have different prompts."""
+    task_id = chosen.trajectory.task.task_id
     if chosen.trajectory.prompt != rejected.trajectory.prompt:
         raise UserError(
-            f"task {candidate.task_id}: the prompts of the {chosen.trajectory.agent} trajectory {chosen.id} and the "
+            f"task {task_id}: the prompts of the {chosen.trajectory.agent} trajectory {chosen.id} and the "
             f"{rejected.trajectory.agent} trajectory {rejected.id} differ; play both with the same prompt settings."
         )
     return PreferencePair(
-        task_id=candidate.task_id,
-        kind=candidate.kind,
+        task_id=task_id,
+        kind=kind,
         prompt=chosen.trajectory.prompt,
         chosen=chosen.trajectory.completion,
         rejected=rejected.trajectory.completion,

@@ -26,12 +26,11 @@ from dataclasses import dataclass
 
 from coevolve.config.baselines import StepsConfig
 from coevolve.config.sections import PairingConfig
-from coevolve.methods.pairing import BuiltPair, by_reason
+from coevolve.methods.pairing import BuiltPair, PairSide, by_reason, preference_pair
 from coevolve.types import (
     Drop,
     DropReason,
     KindCount,
-    Message,
     PairKind,
     PairWeights,
     PreferencePair,
@@ -41,6 +40,7 @@ from coevolve.types import (
     Task,
     Trajectory,
     Turn,
+    turn_messages,
 )
 
 #: Plays tasks from prefixes of turns: one episode each to explore, `StepsConfig.samples` consecutive ones to continue.
@@ -212,35 +212,12 @@ def _step_pair(divergence: Divergence, swapped: bool, rules: PairingConfig, weig
     chosen, rejected = (divergence.explored, expert) if swapped else (expert, divergence.explored)
     limit = len(expert.turns) + (rules.max_extra_turns or 0)
     cut = rules.max_extra_turns is not None and len(rejected.turns) > limit
-    chosen_part, rejected_part = _part(chosen, turn), _part(rejected, turn, limit if cut else None)
-    pair = PreferencePair(
-        task_id=expert.task.task_id,
-        kind=PairKind.EXPERT_STEP,
-        prompt=(*expert.prompt, *_messages(divergence.point.prefix)),
-        chosen=chosen_part.completion,
-        rejected=rejected_part.completion,
-        chosen_token_ids=tuple(turn.token_ids for turn in chosen_part.turns),
-        rejected_token_ids=tuple(turn.token_ids for turn in rejected_part.turns),
-        chosen_id=chosen.digest(),
-        rejected_id=rejected.digest(),
-        chosen_reward=chosen.reward,
-        rejected_reward=rejected.reward,
-        lambda_dpo=weights.dpo,
-        lambda_sft=weights.sft,
+    prompt = (*expert.prompt, *turn_messages(divergence.point.prefix))
+    better, worse = (
+        PairSide(side.digest(), side.model_copy(update={"prompt": prompt, "turns": side.turns[turn:end]}))
+        for side, end in ((chosen, None), (rejected, limit if cut else None))
     )
-    return BuiltPair(pair, swapped, cut)
-
-
-def _part(trajectory: Trajectory, begin: int, end: int | None = None) -> Trajectory:
-    return trajectory.model_copy(update={"turns": trajectory.turns[begin:end]})
-
-
-def _messages(turns: Sequence[Turn]) -> list[Message]:
-    """Actions and observations as prompt messages, the last observation included."""
-    messages: list[Message] = []
-    for turn in turns:
-        messages += [Message(role="assistant", content=turn.text), Message(role="user", content=turn.observation)]
-    return messages
+    return BuiltPair(preference_pair(PairKind.EXPERT_STEP, better, worse, weights), swapped, cut)
 
 
 def _drop(task_id: str, reason: DropReason, ids: tuple[str, ...] = (), detail: str = "") -> Drop:

@@ -11,27 +11,25 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from coevolve import seeds
+from coevolve.config.sections import EndpointConfig
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
 from coevolve.storage.jsonl import Journal
 from coevolve.storage.policy_dir import REF_NAME
-from coevolve.types import Message, PolicyRef, Record, Sampling
+from coevolve.types import PolicyRef, Record, Sampling, turn_messages
 
 if TYPE_CHECKING:
     import openai
     from openai.types.chat import ChatCompletion
-
-LengthKey = Literal["max_tokens", "max_completion_tokens"]
 
 
 class Usage(Record):
@@ -42,39 +40,25 @@ class Usage(Record):
     completion_tokens: int
 
 
-@dataclass(frozen=True)
-class EndpointSettings:
-    """How requests are sent: how many at once, time-out in seconds, and retries after a failure.
-
-    `seeds`: whether to send a `seed`. `length`: the endpoint's name of the parameter for the maximum of new tokens.
-    """
-
-    concurrency: int
-    timeout: float
-    retries: int
-    seeds: bool
-    length: LengthKey
-
-
 class OpenAIPolicy:
-    """Sends the whole conversation to `model` each turn; completions have no token ids.
+    """Sends the whole conversation to the endpoint's model each turn; completions have no token ids.
 
     A conversation does not fit if the endpoint rejects it as too long, or counts more than context - max_new_tokens
     prompt tokens. The usage of each response is appended to `journal` at once. Raises `UserError` if the endpoint
     rejects the key, the model or the request, or does not answer.
     """
 
-    def __init__(self, model: str, settings: EndpointSettings, *, context: int, journal: Journal[Usage]) -> None:
+    def __init__(self, endpoint: EndpointConfig, *, context: int, journal: Journal[Usage]) -> None:
         import openai
 
-        self.ref = endpoint_ref(model)
-        self._model, self._settings, self._context = model, settings, context
+        self.ref = endpoint_ref(endpoint.model)
+        self._endpoint, self._context = endpoint, context
         self._journal, self._journal_lock = journal, threading.Lock()
-        self._client = openai.OpenAI(api_key=_api_key(), timeout=settings.timeout, max_retries=settings.retries)
+        self._client = openai.OpenAI(api_key=_api_key(), timeout=endpoint.timeout_seconds, max_retries=endpoint.retries)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """The next action of each conversation, in order."""
-        with ThreadPoolExecutor(max_workers=self._settings.concurrency) as threads:
+        with ThreadPoolExecutor(max_workers=self._endpoint.concurrency) as threads:
             return list(threads.map(lambda conversation: self._complete(conversation, sampling), conversations))
 
     def forget(self, key: str) -> None:
@@ -104,14 +88,15 @@ class OpenAIPolicy:
         return Completion((choice.message.content or "").strip(), truncated=choice.finish_reason == "length")
 
     def _request(self, conversation: Conversation, sampling: Sampling) -> dict[str, Any]:
+        messages = (*conversation.prompt, *turn_messages(conversation.turns))
         request: dict[str, Any] = {
-            "model": self._model,
-            "messages": [{"role": message.role, "content": message.content} for message in _messages(conversation)],
+            "model": self._endpoint.model,
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            self._settings.length: sampling.max_new_tokens,
+            self._endpoint.length: sampling.max_new_tokens,
         }
-        if self._settings.seeds:
+        if self._endpoint.seeds:
             # Some servers store a seed as a signed 32-bit number.
             request["seed"] = seeds.derive(conversation.seed, "turn", len(conversation.turns)) % 2**31
         return request
@@ -132,15 +117,16 @@ class OpenAIPolicy:
         status = getattr(error, "status_code", None)
         detail = " ".join(str(error).replace(_api_key(), "***").split())[:300]
         again = "then run again: finished episodes are kept"
+        name = self._endpoint.model
         problem = {
-            None: f"no response after {self._settings.retries} retries ({detail}); check that the server runs, {again}",
+            None: f"no response after {self._endpoint.retries} retries ({detail}); check that the server runs, {again}",
             401: f"OPENAI_API_KEY is not accepted (401); export a valid one, {again}",
-            403: f"this key has no access to model `{self._model}` (403); use another model or key, {again}",
-            404: f"model `{self._model}` was not found ({detail}); correct `endpoint.model` or OPENAI_BASE_URL",
-            429: f"too many requests after {self._settings.retries} retries ({detail}); lower `concurrency`, {again}",
+            403: f"this key has no access to model `{name}` (403); use another model or key, {again}",
+            404: f"model `{name}` was not found ({detail}); correct `endpoint.model` or OPENAI_BASE_URL",
+            429: f"too many requests after {self._endpoint.retries} retries ({detail}); lower `concurrency`, {again}",
         }
         rejected = f"the request was rejected ({detail}); correct the model's `endpoint` section"
-        failing = f"still failing after {self._settings.retries} retries ({detail}); wait, {again}"
+        failing = f"still failing after {self._endpoint.retries} retries ({detail}); wait, {again}"
         return f"{_endpoint_host()}: {problem.get(status, failing if status and status >= 500 else rejected)}."
 
 
@@ -185,13 +171,6 @@ def _totals(usages: Sequence[Usage], price_in: float, price_out: float) -> dict[
         "completion_tokens": completion_tokens,
         "cost": round((prompt_tokens * price_in + completion_tokens * price_out) / 1e6, 6),
     }
-
-
-def _messages(conversation: Conversation) -> Iterator[Message]:
-    yield from conversation.prompt
-    for turn in conversation.turns:
-        yield Message(role="assistant", content=turn.text)
-        yield Message(role="user", content=turn.observation)
 
 
 def _too_long(error: openai.OpenAIError) -> bool:

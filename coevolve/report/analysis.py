@@ -24,14 +24,19 @@ from coevolve.types import Agent, Provenance, Record, TrainReport, Trajectory
 OUTCOMES = ("success", "hard_negative", "failure")
 
 
-class Shares(Record):
-    """Shares of one agent's episodes by outcome (they add up to 1); `between`: of a reward strictly between 0 and 1."""
+class AgentRecord(Record):
+    """A value measured of one agent in one iteration of a method, for one seed."""
 
     method: str
     env: str
     seed: int
     iteration: int
     agent: Agent
+
+
+class Shares(AgentRecord):
+    """Shares of one agent's episodes by outcome (they add up to 1); `between`: of a reward strictly between 0 and 1."""
+
     threshold: float
     episodes: int
     success: float
@@ -40,7 +45,7 @@ class Shares(Record):
     between: float
 
 
-class Diversity(Record):
+class Diversity(AgentRecord):
     """Diversity of one agent's failures; a value is None if no failure has it.
 
     `distinct`: different action sequences over failures. `commonest`: share of the commonest one. `repeated`: actions
@@ -49,11 +54,6 @@ class Diversity(Record):
     actions into the expert's, over the longer of the two, in [0, 1].
     """
 
-    method: str
-    env: str
-    seed: int
-    iteration: int
-    agent: Agent
     failures: int
     distinct: float | None = None
     commonest: float | None = None
@@ -63,14 +63,9 @@ class Diversity(Record):
     distance: float | None = None
 
 
-class Drift(Record):
+class Drift(AgentRecord):
     """Mean log pi(e | u) in nats of one pair kind's sides in the first and the last epoch of one training."""
 
-    method: str
-    env: str
-    seed: int
-    iteration: int
-    agent: Agent
     kind: str
     chosen_first: float
     chosen_last: float
@@ -297,7 +292,7 @@ def _table(records: Sequence[Record], by: Sequence[str]) -> str:
 
 
 def _names(exploration: Exploration) -> dict[str, Any]:
-    return {name: getattr(exploration, name) for name in ("method", "env", "seed", "iteration", "agent")}
+    return {name: getattr(exploration, name) for name in AgentRecord.model_fields}
 
 
 def _weighted(history: Sequence[Mapping[str, float]], kind: str, name: str) -> float:

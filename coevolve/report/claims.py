@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from coevolve.config.sections import Strict
-from coevolve.errors import UserError
+from coevolve.config.suite import validated
+from coevolve.config.yaml_files import read_yaml
 from coevolve.types import Protocol
 
 Threshold = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -237,15 +237,4 @@ def _columns(statement: AnyStatement) -> Iterator[str]:
 
 def load(path: str | Path) -> Claims:
     """The claims in a YAML file; raises `UserError` with file and key if it is missing, unreadable or ill-typed."""
-    path = Path(path)
-    try:
-        raw: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Claims.model_validate(raw)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file of claims; give configs/claims.yaml.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not readable as YAML ({' '.join(str(error).split())}).") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "(top level)"
-        raise UserError(f"{path}: key `{key}`: {first['msg'].removeprefix('Value error, ')}; correct it.") from None
+    return validated(Claims, Path(path), read_yaml(Path(path)))

@@ -11,10 +11,8 @@ from typing import cast
 from coevolve.config.suite import Suite
 from coevolve.report.stats import Point
 from coevolve.storage import jsonl
-from coevolve.types import Agent, Protocol, Trajectory
+from coevolve.types import Agent, ExplorationKey, Protocol, Trajectory
 
-#: Method, environment, seed, iteration and agent.
-ExplorationKey = tuple[str, str, int, int, str]
 #: A number computed from an episode.
 Measure = Callable[[Trajectory], float]
 

@@ -144,16 +144,6 @@ def draw(figure2: FailureFigure) -> Figure:
     return figure
 
 
-def png(figure2: FailureFigure) -> bytes:
-    """The figure as a PNG image; equal data give equal bytes."""
-    return drawing.png(lambda: draw(figure2))
-
-
-def svg(figure2: FailureFigure) -> bytes:
-    """The figure as an SVG image; equal data give equal bytes."""
-    return drawing.svg(lambda: draw(figure2))
-
-
 def _caption(report: ReportConfig) -> str:
     return (
         "Failures on instructions that the SFT policy fails, explorations of all iterations: above, their number for "

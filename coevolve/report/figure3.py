@@ -76,11 +76,6 @@ def draw(data: Curves) -> Figure:
     return figure
 
 
-def png(data: Curves) -> bytes:
-    """The figure as a PNG image; equal data give equal bytes."""
-    return drawing.png(lambda: draw(data))
-
-
 def _point(m: Measurement, report: ReportConfig, seed: int) -> Point:
     estimate = stats.estimate(
         m.records,

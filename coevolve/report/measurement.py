@@ -9,10 +9,7 @@ from pathlib import Path
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, Protocol
-
-#: Model, environment, seed and iteration.
-EvaluationKey = tuple[str, str, int, int]
+from coevolve.types import EvalRecord, EvaluationKey, Protocol
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,12 @@ from tabulate import tabulate
 
 from coevolve.config.sections import Recipe
 from coevolve.storage import jsonl
-from coevolve.types import Drop, DropReason, PairingSummary
+from coevolve.types import Drop, DropReason, PairingSummary, SummaryKey
 
-#: Method, model, environment, seed, iteration and agent.
-Key = tuple[str, str, str, int, int, str]
-
-
-Summaries = Mapping[Key, PairingSummary]
+Summaries = Mapping[SummaryKey, PairingSummary]
 
 
-def read(paths: Mapping[Key, Path]) -> dict[Key, PairingSummary]:
+def read(paths: Mapping[SummaryKey, Path]) -> dict[SummaryKey, PairingSummary]:
     """The pairing summaries in files."""
     return {key: PairingSummary.from_json(path.read_bytes()) for key, path in paths.items()}
 

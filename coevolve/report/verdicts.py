@@ -92,7 +92,7 @@ def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
     return [
         _verdict(q, adjusted.get(q.claim, 1.0), 1.0 - confidence, max(1, len(families[q.unverified])), confidence)
         if q.spreads
-        else _not_run(q)
+        else Verdict(**_about(q), verdict="not run", text=q.missing)
         for q in tests
     ]
 
@@ -167,21 +167,11 @@ def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
     return table.model_copy(update={"footnotes": (*table.footnotes, *notes)})
 
 
-def _not_run(test: ClaimTest) -> Verdict:
-    return Verdict(
-        claim=test.claim,
-        kind=test.kind,
-        place=test.location,
-        verdict="not run",
-        text=test.missing,
-        says=test.statement,
-        unverified=test.unverified,
-        **_cell(test),
-    )
-
-
-def _cell(test: ClaimTest) -> dict[str, str]:
-    return dict(zip(("row", "column"), test.cell or (), strict=False))
+def _about(test: ClaimTest) -> dict[str, Any]:
+    """What a verdict repeats of its claim."""
+    claim = {"claim": test.claim, "kind": test.kind, "place": test.location, "says": test.statement}
+    cell = dict(zip(("row", "column"), test.cell or (), strict=False))
+    return {**claim, "unverified": test.unverified, **cell}
 
 
 def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: float) -> Verdict:
@@ -194,13 +184,9 @@ def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: f
     numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}], claimed {_range(test)}"
     basis = f"{shown.n_tasks} tasks, {shown.n_seeds} seed{'s' * (shown.n_seeds > 1)}, p {p:.2g} of {claims} claims"
     return Verdict(
-        claim=test.claim,
-        kind=test.kind,
-        place=test.location,
+        **_about(test),
         verdict=outcome,
         text=" ".join(filter(None, [f"{numbers}; {basis}.", _caveat(shown, outcome, needed), test.caution])),
-        says=test.statement,
-        unverified=test.unverified,
         mean=shown.mean,
         low=low,
         high=high,
@@ -208,7 +194,6 @@ def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: f
         tasks=shown.n_tasks,
         seeds=shown.n_seeds,
         seeds_needed=needed,
-        **_cell(test),
     )
 
 

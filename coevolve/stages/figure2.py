@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import figure2
+from coevolve.report import drawing, figure2
 from coevolve.report.measurement import Setting
 from coevolve.storage import files
 from coevolve.workflow import results
@@ -22,6 +22,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     labels = {method: recipe.label for method, recipe in suite.recipes.items()}
     data = figure2.data(explored, labels, notes, suite.report, 0)
     files.write_json(out / "figure2.json", data.model_dump(mode="json"))
-    files.write_bytes(out / "figure2.png", figure2.png(data))
-    files.write_bytes(out / "figure2.svg", figure2.svg(data))
+    files.write_bytes(out / "figure2.png", drawing.png(lambda: figure2.draw(data)))
+    files.write_bytes(out / "figure2.svg", drawing.svg(lambda: figure2.draw(data)))
     return {"explorations": len(explored)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import figure3
+from coevolve.report import drawing, figure3
 from coevolve.report.measurement import Measurement, final
 from coevolve.storage import files
 from coevolve.workflow import results
@@ -20,7 +20,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     drawn = [each for each in measured if _in_figure(each)] or final(measured)
     curves = figure3.curves(drawn, labels, suite.report, 0)
     files.write_json(out / "figure3.json", curves.model_dump(mode="json"))
-    files.write_bytes(out / "figure3.png", figure3.png(curves))
+    files.write_bytes(out / "figure3.png", drawing.png(lambda: figure3.draw(curves)))
     return {"points": len(drawn)}
 
 

@@ -256,8 +256,8 @@ def train(trainer: Trainer, work: Path) -> list[dict[str, float]]:
         logger.info("resuming from %s", checkpoint.name)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
-    # `epoch` counts passes over the slots, of which there is always one. A metric that is not finite is None.
-    return [{k: value for k, value in step.items() if k != "epoch" and value is not None} for step in steps]
+    # `epoch` counts passes over the slots, of which there is always one.
+    return [{name: value for name, value in step.items() if name != "epoch" and value is not None} for step in steps]
 
 
 def last_checkpoint(work: Path) -> Path | None:

@@ -11,13 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from coevolve.assets import images
 from coevolve.assets.checks import Check, run_check
 from coevolve.config.environments import known_kinds
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite, load_suite
+from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
 from coevolve.workflow import estimates, required_files, slurm, stage_table
@@ -44,13 +43,13 @@ class Profile:
         """The profile of a name, searched in Snakemake's order; raises `UserError` if no folder has it."""
         for folder in (Path(name), Path("profiles", name)):
             if (folder / "config.yaml").is_file():
-                settings = _yaml(folder / "config.yaml")
+                settings = read_yaml(folder / "config.yaml")
                 break
         else:
             raise UserError(f"profile `{name}`: no {name}/config.yaml here; run in the repository's folder.")
         chosen: dict[str, Any] = {}
         for file in settings.get("configfile", []):
-            chosen |= _yaml(Path(file))
+            chosen |= read_yaml(Path(file))
         chosen |= dict(item.split("=", 1) for item in settings.get("config", []))
         methods = settings.get("software-deployment-method", settings.get("sdm", []))
         slurm, containers = settings.get("executor") == "slurm", "apptainer" in methods
@@ -198,10 +197,3 @@ def _version(name: str) -> str | None:
         return metadata.version(name).partition("+")[0]
     except metadata.PackageNotFoundError:
         return None
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (FileNotFoundError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: not readable as YAML ({' '.join(str(error).split())}).") from None

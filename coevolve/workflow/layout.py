@@ -14,17 +14,12 @@ from itertools import product
 from coevolve.config.machine import Shards
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import Suite
+from coevolve.types import EvaluationKey, ExplorationKey, SummaryKey
 from coevolve.workflow.branch import AgentName, Branch
 
 UNDIVIDED = Shards(rollout=1, evaluate=1)
 #: Downloads of all suites.
 MIRROR = "data/mirror"
-#: Model, environment, seed and iteration.
-EvaluationKey = tuple[str, str, int, int]
-#: Method, environment, seed, iteration and agent.
-ExplorationKey = tuple[str, str, int, int, str]
-#: Method, model, environment, seed, iteration and agent.
-SummaryKey = tuple[str, str, str, int, int, str]
 
 
 @dataclass(frozen=True)

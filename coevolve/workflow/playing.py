@@ -18,7 +18,7 @@ from coevolve.errors import UserError
 from coevolve.policies import openai
 from coevolve.policies.base import Policy
 from coevolve.policies.hf import TransformersPolicy
-from coevolve.policies.openai import EndpointSettings, OpenAIPolicy, Usage
+from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl
@@ -101,15 +101,7 @@ def _player(job: Job, name: str, workers: int) -> Policy:
 def _endpoint_policy(job: Job, endpoint: EndpointConfig, name: str) -> OpenAIPolicy:
     """The endpoint's model, whose name the input policy must have; usage goes to a journal in the work folder."""
     openai.check_ref(job.policy(name), endpoint.model)
-    settings = EndpointSettings(
-        concurrency=endpoint.concurrency,
-        timeout=endpoint.timeout_seconds,
-        retries=endpoint.retries,
-        seeds=endpoint.seeds,
-        length=endpoint.length,
-    )
-    journal = jsonl.Journal(job.work / USAGE, Usage)
-    return OpenAIPolicy(endpoint.model, settings, context=job.model.context, journal=journal)
+    return OpenAIPolicy(endpoint, context=job.model.context, journal=jsonl.Journal(job.work / USAGE, Usage))
 
 
 def exploration(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:

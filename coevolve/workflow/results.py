@@ -10,8 +10,9 @@ from coevolve.report import exploration, measurement
 from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
 from coevolve.report.measurement import Measurement
+from coevolve.types import EvaluationKey, ExplorationKey, SummaryKey
 from coevolve.workflow.job import Job
-from coevolve.workflow.layout import EvaluationKey, ExplorationKey, Layout, SummaryKey
+from coevolve.workflow.layout import Layout
 
 Records = Mapping[str, Mapping[EvaluationKey, Path]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from pathlib import Path
 
 from coevolve.config import machine as machine_config
@@ -286,83 +287,68 @@ _EXPERIMENT = (
         inputs=inputs.ablation,
     ),
 )
+_product = functools.partial(Stage, reads=_TABLE, product=True)
 #: The files of the paper that a full run ends with.
 _PRODUCTS = (
-    Stage(
+    _product(
         name="verdicts",
         help="Judge each claim of the paper: reproduced, contradicted, underpowered or not run.",
-        reads=_TABLE,
         files=("verdicts.json", "verdicts.md"),
         folder="paper/verdicts",
         inputs=inputs.verdicts,
-        product=True,
     ),
-    Stage(
+    _product(
         name="table1",
         help="Write Table 1 beside the paper's cells.",
-        reads=_TABLE,
         files=("table1.md", "table1.tex", "table1.json"),
         folder="paper/table1",
         inputs=inputs.table1,
-        product=True,
     ),
-    Stage(
+    _product(
         name="figure2",
         help="Draw Figure 2: failures, and the rewards of shared failures.",
-        reads=_TABLE,
         files=("figure2.json", "figure2.png", "figure2.svg"),
         folder="paper/figure2",
         inputs=inputs.figure2,
-        product=True,
     ),
-    Stage(
+    _product(
         name="figure3",
         help="Draw Figure 3: average reward per iteration.",
-        reads=_TABLE,
         files=("figure3.json", "figure3.png"),
         folder="paper/figure3",
         inputs=inputs.tables,
-        product=True,
     ),
-    Stage(
+    _product(
         name="differences",
         help="Compare the methods, paired by task and seed.",
-        reads=_TABLE,
         files=("differences.json",),
         folder="paper/differences",
         inputs=inputs.tables,
-        product=True,
     ),
-    Stage(
+    _product(
         name="failures",
         help="Analyse explorations, failures, log-probs before and after training, and compute.",
-        reads=_TABLE,
         files=("analysis.json", "analysis.md"),
         folder="paper/failures",
         inputs=inputs.failures,
         environment=("observations",),
         history=inputs.evaluated,
-        product=True,
     ),
-    Stage(
+    _product(
         name="pair_counts",
         help="Count the pairs and drops of every pairing.",
-        reads=_TABLE,
         files=("pairs.json",),
         folder="paper/pair_counts",
         inputs=inputs.pair_counts,
-        product=True,
     ),
-    Stage(
+    _product(
         name="examples",
         help="Show failures of two agents on the same instructions, chosen by rule.",
-        reads=_TABLE,
         files=("examples.md",),
         folder="paper/examples",
         inputs=inputs.figure2,
-        product=True,
     ),
-    Stage(
+    _product(
         name="costs",
         help="Compare estimated and measured hours of all jobs.",
         reads=("models", "recipes"),
@@ -370,16 +356,13 @@ _PRODUCTS = (
         folder="paper/costs",
         inputs=inputs.machine,
         history=inputs.measured,
-        product=True,
     ),
-    Stage(
+    _product(
         name="summary",
         help="Write the differences between methods, and each method's source, pairs and drops.",
-        reads=_TABLE,
         files=("summary.md",),
         folder="paper/summary",
         inputs=inputs.summary,
-        product=True,
     ),
 )
 
@@ -390,7 +373,7 @@ def _page_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     return {"products": products, "claims": inputs.CLAIMS}
 
 
-_PAGE = Stage(
+_PAGE = _product(
     name="page",
     help="Put all products on one HTML page.",
     reads=("suite",),
@@ -398,7 +381,6 @@ _PAGE = Stage(
     folder="paper/page",
     inputs=_page_inputs,
     history=inputs.measured,
-    product=True,
 )
 STAGES = {stage.name: stage for stage in (*_EXPERIMENT, *_PRODUCTS, _PAGE)}
 

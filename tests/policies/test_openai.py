@@ -11,16 +11,26 @@ from templates.models import llama, tokenizer
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import prompt_messages, write_action
+from coevolve.config.sections import EndpointConfig
 from coevolve.errors import UserError
 from coevolve.policies import openai
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
-from coevolve.policies.openai import EndpointSettings, OpenAIPolicy, Usage
+from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.storage import files, jsonl
 from coevolve.types import PolicyRef, Sampling
 
-SETTINGS = EndpointSettings(concurrency=4, timeout=5.0, retries=2, seeds=True, length="max_tokens")
+SETTINGS = EndpointConfig(
+    model="served",
+    price_in=0.0,
+    price_out=0.0,
+    concurrency=4,
+    timeout_seconds=5.0,
+    retries=2,
+    seeds=True,
+    length="max_tokens",
+)
 SAMPLING = Sampling(temperature=0.0, max_new_tokens=10)
 CONTEXT = 160  # some of the episodes do not fit
 
@@ -65,7 +75,7 @@ def journal(tmp_path):
 
 
 def connect(journal, context=4096, model=MODEL, **changes):
-    return OpenAIPolicy(model, replace(SETTINGS, **changes), context=context, journal=journal)
+    return OpenAIPolicy(SETTINGS.model_copy(update={"model": model, **changes}), context=context, journal=journal)
 
 
 def conversation(number=0):
@@ -115,7 +125,7 @@ def test_a_player_that_reads_opens_every_door_and_leaves_no_key(server, tmp_path
 def test_transient_errors_are_retried(server, journal, fault, pause):
     server.faults.append(fault)
     began = time.monotonic()
-    (completion,) = connect(journal, timeout=0.3).complete([conversation()], SAMPLING)
+    (completion,) = connect(journal, timeout_seconds=0.3).complete([conversation()], SAMPLING)
     assert completion.text == "Action: go right"
     assert len(server.bodies) == 2
     assert time.monotonic() - began >= pause
@@ -143,7 +153,7 @@ def test_transient_errors_are_retried(server, journal, fault, pause):
 def test_persistent_errors_are_a_sentence_without_the_key(server, journal, fault, sentence):
     server.faults.extend([fault] * 2)
     with pytest.raises(UserError, match=sentence) as raised:
-        connect(journal, retries=1, timeout=0.2).complete([conversation()], SAMPLING)
+        connect(journal, retries=1, timeout_seconds=0.2).complete([conversation()], SAMPLING)
     assert KEY not in "".join(traceback.format_exception(raised.value))
     assert f"127.0.0.1:{server.server_port}" in str(raised.value)
 

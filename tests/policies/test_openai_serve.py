@@ -13,10 +13,10 @@ import pytest
 from policies.played import play
 from stages import corridor
 
-from coevolve.config.sections import SftConfig
+from coevolve.config.sections import EndpointConfig, SftConfig
 from coevolve.config.suite import load_suite
 from coevolve.policies.hf import TransformersPolicy
-from coevolve.policies.openai import EndpointSettings, OpenAIPolicy, Usage
+from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.stages import sft
 from coevolve.storage import jsonl
 
@@ -24,7 +24,16 @@ pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uv
 pytest.importorskip("uvicorn", reason="`transformers serve` needs fastapi and uvicorn")
 pytestmark = pytest.mark.slow
 
-SETTINGS = EndpointSettings(concurrency=2, timeout=60.0, retries=2, seeds=True, length="max_tokens")
+SETTINGS = EndpointConfig(
+    model="served",
+    price_in=0.0,
+    price_out=0.0,
+    concurrency=2,
+    timeout_seconds=60.0,
+    retries=2,
+    seeds=True,
+    length="max_tokens",
+)
 
 
 class Local(TransformersPolicy):
@@ -79,7 +88,9 @@ def test_episodes_are_those_played_here(policy, tmp_path, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         monkeypatch.setenv("OPENAI_API_KEY", "any-word")
         usage = jsonl.Journal(tmp_path / "usage.jsonl", Usage)
-        served_policy = OpenAIPolicy(str(policy), SETTINGS, context=corridor.CONTEXT, journal=usage)
+        served_policy = OpenAIPolicy(
+            SETTINGS.model_copy(update={"model": str(policy)}), context=corridor.CONTEXT, journal=usage
+        )
         remote = play(served_policy, tmp_path / "remote.jsonl", max_new_tokens=30)
         usage.close()
     local = Local.load(policy, slots=4, context=corridor.CONTEXT, long_prompt="end")

@@ -6,13 +6,21 @@ import pytest
 from report.explored import explored
 
 from coevolve.errors import UserError
-from coevolve.report import figure2
-from coevolve.report.figure2 import FailureFigure, data, difference, failed_by_sft, mean_failure, number, png, svg
+from coevolve.report import drawing, figure2
+from coevolve.report.figure2 import FailureFigure, data, difference, draw, failed_by_sft, mean_failure, number
 
 #: SFT solves `d`; the failure agent, alone, makes a better failure of `a` and solves `c`.
 ETO = {"a": 0.2, "b": 0.4, "c": 0.0, "d": 1.0}
 LATER = {"a": 0.3, "b": 1.0, "c": 0.1, "d": 0.0}
 OURS = {"a": 0.8, "b": 0.4, "c": 1.0, "d": 0.5}
+
+
+def png(figure):
+    return drawing.png(lambda: draw(figure))
+
+
+def svg(figure):
+    return drawing.svg(lambda: draw(figure))
 
 
 def explorations(seeds=(0,), env="sciworld"):

@@ -4,7 +4,12 @@ import matplotlib.image
 import pytest
 
 from coevolve.errors import UserError
-from coevolve.report.figure3 import Curves, curves, draw, png
+from coevolve.report import drawing
+from coevolve.report.figure3 import Curves, curves, draw
+
+
+def png(figure):
+    return drawing.png(lambda: draw(figure))
 
 
 @pytest.fixture
