@@ -167,7 +167,9 @@ def test_all_numbers_of_a_claim_have_to_agree_and_one_contradicts_it():
 
 def test_exit_status_and_summary():
     def of(*outcomes):
-        return [verdicts._not_run(question([[0.0]])).model_copy(update={"verdict": outcome}) for outcome in outcomes]
+        (not_run,) = verdicts.judge([replace(question([[0.0]]), spreads=(), missing="not evaluated")], 0.95)
+        assert (not_run.verdict, not_run.text) == ("not run", "not evaluated")
+        return [not_run.model_copy(update={"verdict": outcome}) for outcome in outcomes]
 
     assert verdicts.exit_status(of("reproduced", "underpowered", "not run")) == 0
     assert verdicts.exit_status(of("reproduced", "contradicted")) == 1
