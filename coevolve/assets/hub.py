@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from coevolve.assets.downloads import MIRROR_VARIABLE, FetchError, TransientError, response_error, with_retries
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from coevolve.assets.downloads import (
+    MAX_BYTES,
+    MAX_SECONDS,
+    MIRROR_VARIABLE,
+    TOO_LATE,
+    FetchError,
+    TransientError,
+    response_error,
+    with_retries,
+)
 from coevolve.errors import UserError
 from coevolve.storage import files
 from coevolve.storage.policy_dir import DOWNLOADED
@@ -25,11 +39,17 @@ PUBLIC_ENDPOINT = "https://huggingface.co"
 
 
 class ModelFile(Record):
-    """A file of a model."""
+    """A file of a model; `name` is a plain file name, without a folder."""
 
-    name: str
-    bytes: int
-    sha256: str
+    name: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f]+$")]
+    bytes: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+    @model_validator(mode="after")
+    def _names_a_policys_file(self) -> ModelFile:
+        if not _select([self.name]):
+            raise ValueError(f"`{self.name}` is not the name of a policy's file")
+        return self
 
 
 class Manifest(Record):
@@ -51,19 +71,22 @@ def mirror_path(hub: str, revision: str) -> str:
 
 def fetch(
     hub: str, revision: str, out: Path, work: Path, mirror: Path | None, *, stall_seconds: float = 10.0,
-    pause_seconds: float = 1.0,
+    pause_seconds: float = 1.0, total_seconds: float = MAX_SECONDS,
 ) -> Manifest:  # fmt: skip
     """Write the policy's files of the model `hub` at the commit `revision`, and their `manifest.json`, to `out`.
 
     The folder `mirror` is searched before the network is used. Incomplete downloads stay in `work`, where the next
-    attempt continues them. Raises `UserError` with what was tried and what to do.
+    attempt continues them; no download takes longer than `total_seconds`. Raises `UserError` with what was tried and what
+    to do.
     """
     mirrored = mirror / mirror_path(hub, revision) if mirror else None
     try:
         if mirrored and mirrored.is_dir():
             source, names = mirrored, _mirrored_files(mirrored, hub, revision)
+            _require_inside(mirrored, names)
         else:
-            source, names = work, _download(hub, revision, work, stall_seconds, pause_seconds)
+            ends = time.monotonic() + total_seconds
+            source, names = work, _download(hub, revision, work, stall_seconds, pause_seconds, ends)
         _require_policy(source, names)
     except FetchError as error:
         advice = f"or put its files into {mirror_path(hub, revision)} of a folder and name it in {MIRROR_VARIABLE}"
@@ -148,6 +171,14 @@ def _mirrored_files(folder: Path, hub: str, revision: str) -> list[str]:
     return [file.name for file in manifest.files]
 
 
+def _require_inside(folder: Path, names: Iterable[str]) -> None:
+    """Raise `FetchError` for a link that leads out of the model's folder in the mirror."""
+    root = folder.parent.resolve()
+    for name in names:
+        if not (folder / name).resolve().is_relative_to(root):
+            raise FetchError(f"{folder / name} is a link to a file outside {folder.parent}")
+
+
 def _require_policy(folder: Path, names: list[str]) -> None:
     """Raise `FetchError` unless the files are a complete policy, with all shards of the weights."""
     required = {"config.json": "a config", "tokenizer*": "a tokenizer", "*.safetensors": "weights as safetensors"}
@@ -155,12 +186,17 @@ def _require_policy(folder: Path, names: list[str]) -> None:
         if not any(fnmatch(name, pattern) for name in names):
             raise FetchError(f"{folder}: no {pattern} in it, and a policy needs {content}")
     for index in (name for name in names if name.endswith(".index.json")):
-        shards = json.loads((folder / index).read_bytes())["weight_map"].values()
-        if missing := sorted(set(shards) - set(names)):
+        try:
+            shards = {str(shard) for shard in json.loads((folder / index).read_bytes())["weight_map"].values()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise FetchError(f"{folder / index} is not an index of weights") from None
+        if missing := sorted(shards - set(names)):
             raise FetchError(f"{folder}: {missing[0]}, a shard in {index}, is missing")
 
 
-def _download(hub: str, revision: str, work: Path, stall_seconds: float, pause_seconds: float) -> list[str]:
+def _download(
+    hub: str, revision: str, work: Path, stall_seconds: float, pause_seconds: float, ends: float
+) -> list[str]:
     """Download the model's files to `work` and compare each with the hash in the hub's listing; returns their names.
 
     `snapshot_download` and `verify_repo_checksums` of huggingface_hub 2.4 would do the same, but request the listing
@@ -172,20 +208,92 @@ def _download(hub: str, revision: str, work: Path, stall_seconds: float, pause_s
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=os.environ.get("HF_TOKEN") or False)
 
     def list_files() -> Any:
-        with _hub_errors(hub):
+        with _hub_errors(hub, ends):
             return api.model_info(hub, revision=revision, files_metadata=True, timeout=stall_seconds).siblings
 
-    listed = {file.rfilename: file for file in with_retries(list_files, hub, pause_seconds)}
-    names = _select(listed)
-    for name in names:
+    with _bounded_requests(ends):
+        listed = {file.rfilename: file for file in with_retries(list_files, hub, pause_seconds, ends)}
+        names = _select(listed)
+        for name in names:
+            meter = functools.partial(ByteLimit, listed[name].size, ends)
 
-        def download(name: str = name) -> None:
-            with _hub_errors(hub):
-                api.hf_hub_download(hub, name, revision=revision, local_dir=work, etag_timeout=stall_seconds)
-            _check_hash(work / name, listed[name])
+            def download(name: str = name, meter: Any = meter) -> None:
+                with _hub_errors(hub, ends), _without_overlong_parts(work):
+                    api.hf_hub_download(
+                        hub, name, revision=revision, local_dir=work, etag_timeout=stall_seconds, tqdm_class=meter
+                    )
+                _check_hash(work / name, listed[name])
 
-        with_retries(download, f"{hub}/{name}", pause_seconds)
+            with_retries(download, f"{hub}/{name}", pause_seconds, ends)
     return names
+
+
+class OverlongError(FetchError):
+    """A server sends more than it announced."""
+
+
+class ByteLimit(tqdm):  # type: ignore[misc]
+    """Ends a download of the hub's client, which reports each chunk here: after too many bytes, or too late."""
+
+    def __init__(self, size: int | None, ends: float, **options: Any) -> None:
+        super().__init__(**options, disable=True)
+        self._left, self._ends = (MAX_BYTES if size is None else size) - options.get("initial", 0), ends
+
+    def update(self, n: float | None = 1) -> None:
+        """Raises `OverlongError` for bytes beyond the size, `FetchError` after the time `ends`."""
+        self._left -= int(n or 0)
+        if self._left < 0:
+            raise OverlongError("the server sends more bytes than the hub lists for this file")
+        if time.monotonic() > self._ends:
+            raise FetchError(TOO_LATE)
+
+
+@contextlib.contextmanager
+def _without_overlong_parts(work: Path) -> Iterator[None]:
+    """Delete the incomplete file of a download that is too long: the next attempt could not continue it."""
+    try:
+        yield
+    except OverlongError:
+        for part in work.rglob("*.incomplete"):
+            part.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _bounded_requests(ends: float) -> Iterator[None]:
+    """End the requests of the hub's client at the time `ends`.
+
+    The client would wait for as long as a server's `Retry-After` demands; here `with_retries` waits instead. It reads
+    10 MB at a time, however slowly they come, so a timer closes its connections.
+    """
+    from huggingface_hub import close_session, set_client_factory
+    from huggingface_hub.utils._http import default_client_factory
+
+    def require_time(_: Any) -> None:
+        if time.monotonic() > ends:
+            raise FetchError(TOO_LATE)
+
+    def refuse(response: Any) -> None:
+        status = response.status_code
+        if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise response_error(status, response.headers.get("Retry-After"))
+
+    def client() -> Any:
+        made = default_client_factory()
+        hooks = {"request": require_time, "response": refuse}
+        made.event_hooks = {name: [*made.event_hooks.get(name, []), hook] for name, hook in hooks.items()}
+        return made
+
+    set_client_factory(client)
+    timer = threading.Timer(max(0.0, ends - time.monotonic()), close_session)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        set_client_factory(default_client_factory)
+        close_session()
 
 
 def _check_hash(path: Path, listed: Any) -> None:
@@ -200,7 +308,7 @@ def _check_hash(path: Path, listed: Any) -> None:
 
 
 @contextlib.contextmanager
-def _hub_errors(hub: str) -> Iterator[None]:
+def _hub_errors(hub: str, ends: float) -> Iterator[None]:
     """Turn errors of the hub's client into `FetchError` or `TransientError`."""
     from httpx2 import HTTPError
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, XetDownloadError
@@ -213,15 +321,17 @@ def _hub_errors(hub: str) -> Iterator[None]:
         if isinstance(cause, OfflineModeIsEnabled):
             raise FetchError("HF_HUB_OFFLINE is set: unset it where there is a network") from None
         if isinstance(cause, HfHubHTTPError):
-            status, headers = HTTPStatus(cause.response.status_code), cause.response.headers
+            status, headers = cause.response.status_code, cause.response.headers
             raise response_error(status, headers.get("Retry-After"), _advice(hub, status, cause)) from None
         if isinstance(cause, OSError) and cause.errno and not isinstance(cause, HTTPError | ConnectionError):
             raise  # an error of the disk, not of the network
+        if time.monotonic() > ends:
+            raise FetchError(TOO_LATE) from None
         reason = " ".join(str(cause).split()) or type(cause).__name__
         raise TransientError(f"the connection failed ({reason})") from None
 
 
-def _advice(hub: str, status: HTTPStatus, error: Exception) -> str:
+def _advice(hub: str, status: int, error: Exception) -> str:
     """What the user can do about a refusal."""
     from huggingface_hub.errors import RevisionNotFoundError
 

@@ -16,5 +16,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     folder = downloads.mirror()
     if folder and (folder / name / source.file).is_file():
         folder /= name
-    downloads.fetch(source, out / source.file, folder)
+    downloads.fetch(source, out / source.file, folder, job.work)
     return {"licence": source.licence, "sha256": source.sha256}

@@ -131,7 +131,7 @@ _REMEDIES = {
     errno.EROFS: "the disk is mounted read-only: name a folder on another disk",
     **dict.fromkeys((errno.EACCES, errno.EPERM), "give this user the permission, or name another path"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (`ulimit -n`), then run again"),
-    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR), "name another path, or remove what is there"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.EEXIST), "name another path, or remove what is there"),
     **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP), "name another path"),
     errno.EIO: "the disk failed: copy the files to another one",
 }

@@ -1,5 +1,6 @@
 """Downloads: pinned, whole or absent, from a mirror, a package index or the web; each failure is one sentence."""
 
+import contextlib
 import hashlib
 import http.server
 import threading
@@ -7,9 +8,11 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from coevolve.assets import downloads
 from coevolve.assets.downloads import ATTEMPTS, fetch
 from coevolve.config.sections import Source
 from coevolve.errors import UserError
@@ -48,6 +51,46 @@ def stall(handler: http.server.BaseHTTPRequestHandler) -> None:
     time.sleep(1.5)
 
 
+def ranged(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """The body, or the part that the request names."""
+    first = int((handler.headers["Range"] or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+    handler.server.starts.append(first)  # type: ignore[attr-defined]
+    handler.send_response(206 if first else 200)
+    if first:
+        handler.send_header("Content-Range", f"bytes {first}-{len(BODY) - 1}/{len(BODY)}")
+    handler.send_header("Content-Length", str(len(BODY) - first))
+    handler.end_headers()
+    handler.wfile.write(BODY[first:])
+
+
+def endless(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """A body of unknown length, which does not end before the client does."""
+    handler.send_response(200)
+    handler.end_headers()
+    with contextlib.suppress(OSError):
+        while True:
+            handler.wfile.write(b"x" * 100_000)
+
+
+def slow_body(handler: http.server.BaseHTTPRequestHandler) -> None:
+    send(b"", announced=1000)(handler)
+    drip(handler)
+
+
+def slow_headers(handler: http.server.BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\nX-Slow: ")
+    drip(handler)
+
+
+def drip(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """A byte at a time, so that no single read waits for long."""
+    with contextlib.suppress(OSError):
+        for _ in range(100):
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
 CHANGED = send(BODY[:-1] + b"x")
 CUT = send(BODY[:300_000], announced=len(BODY))
 
@@ -58,6 +101,10 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     answers: list[Answer]
     requests = 0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.starts: list[int] = []
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -141,6 +188,80 @@ def test_a_failure_is_one_sentence_and_leaves_nothing(
     assert "\n" not in str(caught.value)
     assert server.requests == requests
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (refuse(299), f"sha256 {sha256(b'')}"),
+        (refuse(599), "the server answers 599 with an unknown status"),
+        (refuse(418), "the server answers 418"),
+        (refuse(200, Content_Length="many"), "sha256"),
+        (refuse(429, Retry_After="9" * 5000), "the time for this download is over"),
+        (refuse(503, Retry_After="86400"), "the time for this download is over"),
+        (endless, "and not ended"),
+        (send(b"", announced=10**15), "announces 1,000,000,000,000,000 bytes"),
+        (slow_body, "the time for this download is over"),
+        (slow_headers, "the time for this download is over"),
+    ],
+    ids=["299", "599", "418", "length", "long pause", "a day", "endless", "announced", "slow body", "slow headers"],
+)
+def test_a_server_cannot_fill_the_disk_or_hold_the_job(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, words: str
+) -> None:
+    monkeypatch.setattr(downloads, "MAX_BYTES", 5_000_000)
+    began = time.monotonic()
+    with pytest.raises(UserError, match=words):
+        fetch(from_url(server, answer), tmp_path / "x", None, stall_seconds=2.0, pause_seconds=0.01, total_seconds=0.6)
+    assert time.monotonic() - began < 4.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cut_download_goes_on_from_its_part(server: Server, tmp_path: Path) -> None:
+    attempt(from_url(server, CUT, ranged), tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert server.starts == [300_000]
+
+
+@pytest.mark.parametrize(
+    ("left", "starts"), [(BODY[:500_000], [500_000]), (b"damaged", [7, 0]), (BODY + b"more", [len(BODY) + 4, 0])]
+)
+def test_the_part_of_an_earlier_job_is_continued_or_replaced(
+    server: Server, tmp_path: Path, left: bytes, starts: list[int]
+) -> None:
+    """Such as one that was killed: its part is neither lost nor left behind."""
+    path, work = tmp_path / "new/file.bin", tmp_path / "work"
+    work.mkdir()
+    with pytest.raises(UserError):
+        fetch(from_url(server, CUT, refuse(403)), path, None, work, stall_seconds=0.5, pause_seconds=0.01)
+    (part,) = work.iterdir()
+    assert part.read_bytes() == BODY[:300_000]
+    part.write_bytes(left)
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        if int((handler.headers["Range"] or "bytes=0-")[6:-1]) >= len(BODY):
+            server.starts.append(len(left))
+            refuse(416)(handler)
+        else:
+            ranged(handler)
+
+    server.requests = 0
+    fetch(from_url(server, answer), path, None, work, stall_seconds=0.5, pause_seconds=0.01)
+    assert path.read_bytes() == BODY
+    assert server.starts == starts
+    assert list(work.iterdir()) == []
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_another_part_than_was_asked_for_is_not_appended(server: Server, tmp_path: Path) -> None:
+    def wrong(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.send_response(206)
+        handler.send_header("Content-Range", f"bytes 5-{len(BODY) - 1}/{len(BODY)}")
+        handler.end_headers()
+
+    attempt(from_url(server, CUT, wrong, ranged), tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == BODY
+    assert server.starts == [0]
 
 
 def test_a_failure_leaves_the_old_file(server: Server, tmp_path: Path) -> None:

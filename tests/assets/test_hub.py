@@ -1,10 +1,14 @@
 """Models of the hub: pinned, whole or absent, checked byte for byte, against a real server with faults."""
 
+import contextlib
+import hashlib
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -215,6 +219,90 @@ def test_a_manifest_finds_what_is_missing_short_or_changed(server: Hub, tmp_path
     path.write_text('{"hub": 1}')
     with pytest.raises(UserError, match=r"manifest\.json: key `hub`"):
         hub.verify(path)
+
+
+@pytest.mark.parametrize("name", ["../Snakefile", "/Snakefile", "sub/config.json", "..", ".", "a\\b", "", "Snakefile"])
+def test_a_manifest_names_plain_files_of_a_policy_only(server: Hub, tmp_path: Path, name: str) -> None:
+    """A mirror's manifest wrote files outside the model's folder."""
+    fetch(tmp_path)
+    folder = tmp_path / "mirror" / MIRRORED
+    folder.parent.mkdir(parents=True)
+    (tmp_path / "out").rename(folder)
+    (folder.parent / "Snakefile").write_text("evil")
+    manifest = json.loads((folder / hub.MANIFEST).read_text())
+    manifest["files"].append({"name": name, "bytes": 4, "sha256": hashlib.sha256(b"evil").hexdigest()})
+    (folder / hub.MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"manifest\.json: key `files\.\d+"):
+        fetch(tmp_path, tmp_path / "mirror")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "Snakefile").exists()
+
+
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_a_link_out_of_the_mirror_is_refused(server: Hub, tiny: Path, tmp_path: Path, with_manifest: bool) -> None:
+    folder = tmp_path / "mirror" / MIRRORED
+    if with_manifest:
+        fetch(tmp_path)
+        folder.parent.mkdir(parents=True)
+        (tmp_path / "out").rename(folder)
+    else:
+        filled(folder, tiny)
+    (folder / "LICENSE.txt").rename(tmp_path / "secret")
+    (folder / "LICENSE.txt").symlink_to(tmp_path / "secret")
+    refused(tmp_path, "LICENSE.txt is a link to a file outside", mirror=tmp_path / "mirror")
+    (tmp_path / "secret").rename(folder.parent / "blob")
+    (folder / "LICENSE.txt").unlink()
+    (folder / "LICENSE.txt").symlink_to("../blob")
+    assert fetch(tmp_path, tmp_path / "mirror").files
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"weight_map": 1}', '{"weight_map": {"a": ["b"]}}', "[" * 100_000])
+def test_a_damaged_index_of_weights_is_named(server: Hub, tiny: Path, tmp_path: Path, content: str) -> None:
+    folder = filled(tmp_path / "mirror" / MIRRORED, tiny)
+    (folder / "model.safetensors.index.json").write_text(content)
+    refused(tmp_path, "model.safetensors.index.json", mirror=tmp_path / "mirror")
+
+
+def endless(handler, content: bytes) -> None:
+    handler.start(200, len(content), {"Transfer-Encoding": "chunked"})
+    with contextlib.suppress(OSError):
+        while True:
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
+
+
+def slow(handler, content: bytes) -> None:
+    handler.start(200, len(content), {})
+    with contextlib.suppress(OSError):
+        for byte in content:
+            handler.wfile.write(bytes([byte]))
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (refuse(429, Retry_After="86400"), "the time for this download is over"),
+        (refuse(503, Retry_After="86400"), "the time for this download is over"),
+        (endless, "more bytes than the hub lists"),
+        (slow, "the time for this download is over"),
+    ],
+    ids=["a day", "a day, broken", "endless", "slow"],
+)
+def test_a_hub_cannot_fill_the_disk_or_hold_the_job(
+    server: Hub, tiny: Path, tmp_path: Path, fault: Fault, words: str
+) -> None:
+    server.faults[WEIGHTS] = [fault]
+    for folder in ("out", "work"):
+        (tmp_path / folder).mkdir()
+    began = time.monotonic()
+    with pytest.raises(UserError, match=words):
+        hub.fetch(REPO, REVISION, tmp_path / "out", tmp_path / "work", None, pause_seconds=0.01, total_seconds=2.0)
+    assert time.monotonic() - began < 6.0
+    assert sum(path.stat().st_size for path in (tmp_path / "work").rglob("*.incomplete")) < 2 * len(
+        server.files[WEIGHTS]
+    )
+    assert fetch(tmp_path).files  # a later attempt succeeds
 
 
 def filled(folder: Path, tiny: Path) -> Path:
