@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
-
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from coevolve.assets.downloads import (
@@ -76,8 +75,8 @@ def fetch(
     """Write the policy's files of the model `hub` at the commit `revision`, and their `manifest.json`, to `out`.
 
     The folder `mirror` is searched before the network is used. Incomplete downloads stay in `work`, where the next
-    attempt continues them; no download takes longer than `total_seconds`. Raises `UserError` with what was tried and what
-    to do.
+    attempt continues them; no download takes longer than `total_seconds`. Raises `UserError` with what was tried and
+    what to do.
     """
     mirrored = mirror / mirror_path(hub, revision) if mirror else None
     try:

@@ -25,7 +25,7 @@ STOP_WORDS = frozenset((
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _ASCII_WORD = re.compile(
-    r"_*[A-Za-z0-9]\w*(?:(?:(?<=[A-Za-z])[.':](?=[A-Za-z])|(?<=[0-9])[.',;](?=[0-9]))\w+)*", re.ASCII
+    r"(?<!_)_*[A-Za-z0-9]\w*(?:(?:(?<=[A-Za-z])[.':](?=[A-Za-z])|(?<=[0-9])[.',;](?=[0-9]))\w+)*", re.ASCII
 )
 
 # The quantifiers are greedy and never possessive: Python 3.11.2 (Debian 12) matches possessive ones wrongly. No
@@ -45,6 +45,8 @@ _KEYCAP = f"#(?:{_EMOJI_MARKS}vk|[xgzsj]*k){_EMOJI_MARKS}"
 _FLAG = f"R{_MARKS}R{_MARKS}"
 _TAG_SEQUENCE = f"j*[BPE]{_EMOJI_MARKS}vg+z"
 _EMOJI = re.compile(f"{_KEYCAP}|{_FLAG}|{_TAG_SEQUENCE}|(?:j*(?=[BPE])|(?=M)){_PICTOGRAPH}(?:{_JOINED_PICTOGRAPH})*")
+#: Where no word begins, none begins at a later connector, or joiner, of the same chain either.
+_CHAIN = re.compile(f"{_CONNECTOR}+|j+")
 _WORD_BREAK_CLASSES = WordBreakClasses()
 
 
@@ -76,8 +78,11 @@ def _words_between_spaces(text: str) -> Iterator[list[str]]:
 def _unicode_words(text: str) -> Iterator[str]:
     """The words of any text: from each position on, the longest word that fits into Lucene's buffer."""
     classes = text.translate(_WORD_BREAK_CLASSES)
-    start = 0
+    start, chain_end, link = 0, 0, ""
     while start < len(text):
+        if start < chain_end and classes[start] == link:
+            start += 1
+            continue
         end = _word_end(classes, start, len(text))
         if 2 * (end - start) > MAX_WORD_UNITS:
             end = _word_end(
@@ -85,6 +90,8 @@ def _unicode_words(text: str) -> Iterator[str]:
             )
         if end > start:
             yield text[start:end]
+        elif chain := _CHAIN.match(classes, start):
+            chain_end, link = chain.end(), classes[start]
         start = max(end, start + 1)
 
 

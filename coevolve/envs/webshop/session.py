@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,8 +17,6 @@ from coevolve.envs.webshop.tagger import Tagger
 
 #: Lucene refuses a query with more different terms.
 MAX_TERMS = 1024
-#: An action: a name, and its argument in the last pair of brackets; both on the first line of the text.
-_ACTION = re.compile(r"(.+)\[(.+)\]")
 #: Upstream determines the kind of a page by searching its URL for these, in this order. The URL contains the keywords,
 #: so that results of a search for "item_page" are treated as an item page.
 _URL_PAGE_KINDS = ("search_results", "item_page", "item_sub_page")
@@ -92,8 +89,7 @@ class ShopSession:
 
     def step(self, action: str) -> StepOutcome:
         """Apply `action` and return the next page with the reward."""
-        match = _ACTION.match(action)
-        name, argument = (match[1], match[2].lower()) if match else (action, None)
+        name, argument = split_action(action)
         try:
             if argument is not None and name == "search":
                 keywords = tuple(argument.split(" "))
@@ -173,6 +169,17 @@ class ShopSession:
         kind = {"results": "search_results", "item": "item_page", "sub_page": "item_sub_page"}.get(state.page.kind, "")
         url = f"{kind} {'+'.join(state.keywords)} {json.dumps(dict(state.options))}"
         return next((name for name in _URL_PAGE_KINDS if name in url), "")
+
+
+def split_action(text: str) -> tuple[str, str | None]:
+    r"""The name of an action and its argument in lower case; the text and None if it is no action.
+
+    The groups of upstream's pattern `(.+)\[(.+)\]`, which takes quadratic time, on the first line of the text.
+    """
+    line = text.split("\n", maxsplit=1)[0]
+    end = line.rfind("]")
+    start = line.rfind("[", 1, max(end - 1, 0))
+    return (text, None) if start < 0 else (line[:start], line[start + 1 : end].lower())
 
 
 def _viewed_product(state: _State) -> int:
