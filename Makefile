@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What `time` prints: wall and CPU minutes.
 export TIMEFORMAT := %lR wall, %lU + %lS CPU
 
-.PHONY: help setup smoke smoke-methods micro micro-methods gold test test-slow test-slurm images lint lock clean
+.PHONY: help setup smoke smoke-methods micro micro-methods gold test test-slow test-slurm mutants images lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -49,6 +49,9 @@ test-slow: setup ## the slow tests only
 
 test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong there (root, Debian)
 	pytest -m slow tests/slurm
+
+mutants: setup ## wrong edits of the code and configurations, each of which a test must notice
+	time python tests/mutants/run.py
 
 images: setup ## build the container images and name them in containers/images.lock (needs Apptainer)
 	python containers/build.py

@@ -132,3 +132,15 @@ def test_snakemake_commands_in_the_readme_are_planned(command):
 
 def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_no_test_imports_a_conftest():
+    """`conftest` names another file in each folder: the import fails once two of them are collected together."""
+    imports = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and "conftest" in (getattr(node, "module", None), *(alias.name for alias in node.names))
+    ]
+    assert imports == []

@@ -180,6 +180,15 @@ def test_a_pair_of_steps_is_what_both_did_after_the_same_beginning(tmp_path):
     assert (first.lambda_dpo, first.lambda_sft) == (1.0, 0.5)
 
 
+def test_of_two_experts_of_a_task_the_first_is_followed(tmp_path):
+    longer = expert(tmp_path / "longer", texts=[idle(None), *gold(2)])
+    shorter = expert(tmp_path / "shorter")
+    for experts in ([longer, shorter], [shorter, longer]):
+        result = paired(tmp_path / f"{len(experts[0].turns)}", idle, idle, experts)
+        assert {values.expert_id for values in result.step_values} == {experts[0].digest()}
+        assert result.count.candidates == len(experts[0].turns) - 1
+
+
 @pytest.mark.parametrize("margin", [0.49, 0.51])
 def test_the_margin_is_that_between_the_steps(tmp_path, margin):
     result = paired(tmp_path, idle, idle, [expert(tmp_path)], settings=SETTINGS.model_copy(update={"margin": margin}))

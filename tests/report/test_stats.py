@@ -191,13 +191,15 @@ from coevolve.types import EvalRecord, StopReason
 
 def records(shift):
     return [
-        EvalRecord(task_id=f"task{task}", split="seen", seed=seed, reward=(7 * task + 3 * seed + shift) % 10 / 10,
+        EvalRecord(task_id=f"task{task}", split="seen", seed=seed, reward=((task * task + shift) % 11 + 0.3 * seed) / 12,
                    success=False, stop=StopReason.DONE, turns=1, trajectory_id="x")
         for task in range(30) for seed in range(3)
     ]
 
 options = {"resamples": 50, "confidence": 0.95, "rng": seeds.generator(0, "x")}
-print(stats.estimate(records(0), **options), stats.difference(records(0), records(4), **options))
+found = stats.estimate(records(0), **options), stats.difference(records(0), records(4), **options)
+assert all(each.high - each.low > 0.05 for each in found), found
+print(*found)
 """
 
 

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -53,9 +54,7 @@ class Run:
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         with (self.repo / "said.log").open("ab") as said:
-            return subprocess.Popen(
-                self._command(words), cwd=self.repo, env=self._environment(), stdout=said, stderr=said
-            )
+            return interruptible(self._command(words), cwd=self.repo, env=self._environment(), stdout=said, stderr=said)
 
     def finish(self, *words: str) -> str:
         """Run to the end, which must be a good one; what was said."""
@@ -88,6 +87,11 @@ class Run:
 
     def _environment(self) -> dict[str, str]:
         return {**self.cluster.environment, "PYTHONPATH": str(self.repo), "HOME": str(self.repo)}
+
+
+def interruptible(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A process that SIGINT ends, also where the tests run in the background: their shell then ignores SIGINT."""
+    return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
 
 
 def copied(repo: Path, target: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError
 from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, first_line
-from coevolve.envs.sciworld.jvm import HOME, Simulator
+from coevolve.envs.sciworld.jvm import HOME, Reading, Simulator, World
 from coevolve.envs.sciworld.tasks import task_of
 from coevolve.errors import UserError
 from coevolve.storage import files
@@ -68,6 +69,25 @@ def test_a_format_error_is_answered_without_the_simulator(env: SciWorld) -> None
     first = env.step("teleport to outside")
     answer = env.step(None)
     assert (answer.observation, answer.score, answer.done) == (FORMAT_ERROR, first.score, False)
+
+
+@pytest.mark.parametrize(
+    ("score", "completed", "reward"),
+    [(0.996, True, 1.0), (0.995, True, 1.0), (0.994, True, 0.994), (0.996, False, 0.996), (1.0, True, 1.0)],
+)
+def test_rounded_shares_that_nearly_add_up_are_a_full_reward_at_the_end_only(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch, score: float, completed: bool, reward: float
+) -> None:
+    env, step = SciWorld(simulator, "easy"), simulator.step
+    env.start(ANIMAL)
+
+    def rounded(world: World, action: str) -> Reading:
+        return replace(step(world, action), score=score, completed=completed)
+
+    monkeypatch.setattr(simulator, "step", rounded)
+    result = env.step(ANIMAL_ACTIONS[0])
+    assert (result.reward, result.score, result.done) == (reward, score, completed)
+    env.close()
 
 
 def test_a_wrong_focus_ends_the_episode_and_keeps_the_maximum(env: SciWorld) -> None:

@@ -1,0 +1,117 @@
+"""Applies each mutant of `mutants.yaml` to a copy of the code and runs the tests that must fail.
+
+    python tests/mutants/run.py [WORD ...]
+
+With words, only the mutants whose file or description contains one of them. Exit status 1 if a mutant survives, does
+not apply, or if its tests do not run; also if the tests fail without any mutant.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+ROOT = Path(__file__).parents[2]
+LIST = Path(__file__).with_name("mutants.yaml")
+#: What the tests read; folders that they do not change are linked.
+COPIED = ("coevolve", "configs", "tests", "pyproject.toml")
+LINKED = ("data", "docs", "README.md", "Snakefile")
+#: Seconds; a mutant that makes its tests run longer is killed.
+TIMEOUT = 600
+Result = Literal["killed", "survived", "not found", "not run"]
+
+
+class Mutant(BaseModel):
+    """A wrong edit: `old`, found exactly once in `file`, becomes `new`; one of `tests` (arguments of pytest) fails."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def occurrences(self, root: Path) -> int:
+        """How often the old text is in the file."""
+        return (root / self.file).read_text(encoding="utf-8").count(self.old)
+
+    def apply(self, root: Path) -> None:
+        """Write the mutated file."""
+        path = root / self.file
+        path.write_text(path.read_text(encoding="utf-8").replace(self.old, self.new), encoding="utf-8")
+
+
+def load(path: Path = LIST) -> list[Mutant]:
+    """The mutants of a list; raises pydantic's `ValidationError` for a malformed one."""
+    return [Mutant.model_validate(item) for item in yaml.safe_load(path.read_text(encoding="utf-8"))]
+
+
+@contextmanager
+def copied(root: Path) -> Iterator[Path]:
+    """A copy of the code and tests in a temporary folder, without bytecode that could stand for unmutated code."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        for name in COPIED:
+            source, target = root / name, Path(folder) / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, target)
+        for name in LINKED:
+            (Path(folder) / name).symlink_to(root / name)
+        yield Path(folder)
+
+
+def run_tests(root: Path, tests: Sequence[str]) -> int:
+    """Exit status of pytest on the tests of a copy, which import the copy; 1 if they run too long."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        return subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=TIMEOUT).returncode
+    except subprocess.TimeoutExpired:
+        return 1
+
+
+def judge(mutant: Mutant, root: Path = ROOT) -> Result:
+    """What the tests make of one mutant."""
+    if mutant.occurrences(root) != 1:
+        return "not found"
+    with copied(root) as copy:
+        mutant.apply(copy)
+        status = run_tests(copy, mutant.tests)
+    return {0: "survived", 1: "killed"}.get(status, "not run")  # type: ignore[return-value]
+
+
+def main(words: Sequence[str], mutants: Sequence[Mutant], root: Path = ROOT) -> int:
+    """Print each mutant's result and the counts; 0 if all are killed."""
+    chosen = [each for each in mutants if not words or any(word in f"{each.file} {each.what}" for word in words)]
+    tests = list(dict.fromkeys(test for mutant in chosen for test in mutant.tests))
+    with copied(root) as copy:
+        if status := run_tests(copy, tests):
+            print(f"The tests fail without a mutant (pytest's exit status {status}): {' '.join(tests)}")
+            return 1
+    counts: Counter[str] = Counter()
+    for number, mutant in enumerate(chosen, start=1):
+        started = time.monotonic()
+        result = judge(mutant, root)
+        counts[result] += 1
+        seconds = time.monotonic() - started
+        print(f"{number:3}/{len(chosen)} {result:9} {seconds:4.0f} s  {mutant.file}: {mutant.what}", flush=True)
+    print(", ".join(f"{count} {result}" for result, count in counts.items()) or "no such mutant")
+    return 0 if chosen and counts["killed"] == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], load()))

@@ -1,0 +1,106 @@
+"""The files that each job of iteration 2 reads, typed from section 4 of the paper and from the baselines' papers.
+
+Iteration 2, because the policies of the first are the base policies; an exploration with tasks of its own, because
+otherwise the experts of SFT are those of the explored tasks.
+"""
+
+import pytest
+
+from coevolve.config.suite import load_suite
+from coevolve.workflow.plan import Plan
+
+HOME = "results/smoke_methods"
+DATA, TINY = f"{HOME}/data/webshop", f"{HOME}/tiny/webshop"
+PLAYED = {"instruction": f"{DATA}/instruction.txt", "prepared": f"{HOME}/prepared/webshop/meta.json"}
+EXPLORED = PLAYED | {"tasks": f"{DATA}/explore.jsonl"}
+START = f"{TINY}/base/pretrained/policy/target/policy.json"
+
+
+@pytest.fixture(scope="module")
+def plan(root):
+    return Plan(load_suite(root / "configs/smoke_methods.yaml", ["seeds=[3]", "iterations.webshop=3"]))
+
+
+def policy(branch, agent="target"):
+    return f"{TINY}/{branch}/policy/{agent}/policy.json"
+
+
+def episodes(branch, agent="target"):
+    return f"{TINY}/{branch}/rollout/{agent}/episodes.jsonl"
+
+
+JOBS = {
+    # Section 4.1: both agents from the same policy and experts.
+    ("sft", "base/seed3", "target"): {"experts": f"{DATA}/sft.jsonl", "start": START},
+    ("sft", "base/seed3", "failure"): {"experts": f"{DATA}/sft.jsonl", "start": START},
+    # Section 4.2: each agent explores with what it has learnt so far.
+    ("rollout", "base/seed3", "failure"): EXPLORED | {"policy": policy("base/seed3", "failure")},
+    ("rollout", "coevolve/seed3/iter2", "target"): EXPLORED | {"policy": policy("coevolve/seed3/iter1")},
+    ("rollout", "coevolve/seed3/iter2", "failure"): EXPLORED | {"policy": policy("coevolve/seed3/iter1", "failure")},
+    ("pairs", "coevolve/seed3/iter2", "target"): {
+        "tasks": f"{DATA}/explore.jsonl",
+        "experts": f"{DATA}/experts.jsonl",
+        "target": episodes("coevolve/seed3/iter2"),
+        "failure": episodes("coevolve/seed3/iter2", "failure"),
+    },
+    ("train", "coevolve/seed3/iter2", "failure"): {
+        "pairs": f"{TINY}/coevolve/seed3/iter2/pairs/failure/pairs.jsonl",
+        "start": policy("coevolve/seed3/iter1", "failure"),
+        "scores": f"{TINY}/coevolve/seed3/iter2/reference/failure/target_failure/scores.safetensors",
+    },
+    ("evaluate", "coevolve/seed3/iter2", None): PLAYED
+    | {"tasks": f"{DATA}/evaluate.jsonl", "policy": policy("coevolve/seed3/iter2")},
+    # Song et al. 2024, RFT: the experts of SFT and the successes of its policy, from the policy before SFT.
+    ("select", "rft/seed3/iter1", "target"): {"experts": f"{DATA}/sft.jsonl", "target": episodes("base/seed3")},
+    ("rft_train", "rft/seed3/iter1", "target"): {
+        "selected": f"{TINY}/rft/seed3/iter1/selected/target/selected.jsonl",
+        "start": START,
+    },
+    # Xiong et al. 2024, IPR: the agent explores with its last policy, the policy of SFT scores and is the reference.
+    ("steps", "ipr/seed3/iter2", "target"): EXPLORED
+    | {
+        "policy": policy("ipr/seed3/iter1"),
+        "scorer": policy("base/seed3"),
+        "experts": f"{DATA}/experts.jsonl",
+        "target": episodes("ipr/seed3/iter2"),
+    },
+    ("train", "ipr/seed3/iter2", "target"): {
+        "pairs": f"{TINY}/ipr/seed3/iter2/pairs/target/pairs.jsonl",
+        "start": policy("ipr/seed3/iter1"),
+        "scores": f"{TINY}/ipr/seed3/iter2/reference/target/pairs/scores.safetensors",
+    },
+    ("ppo", "ppo/seed3/iter1", "target"): EXPLORED | {"policy": policy("base/seed3")},
+    ("grpo", "grpo/seed3/iter1", "target"): EXPLORED | {"policy": policy("base/seed3")},
+}
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: " ".join(filter(None, job)))
+def test_a_job_reads_these_files(plan, job):
+    stage, branch, agent = job
+    wildcards = {"model": "tiny", "env": "webshop", "branch": branch} | ({"agent": agent} if agent else {})
+    assert plan.inputs(stage, wildcards) == JOBS[job]
+
+
+@pytest.mark.parametrize(
+    ("method", "agent", "of", "expected"),
+    [
+        ("coevolve", "target", "experts_target_failure", policy("coevolve/seed3/iter1")),
+        ("coevolve", "failure", "target_failure", policy("coevolve/seed3/iter1", "failure")),
+        ("eto", "target", "experts_target", policy("eto/seed3/iter1")),
+        ("ipr", "target", "pairs", policy("base/seed3")),
+    ],
+)
+def test_the_reference_policy_is_the_start_of_the_iteration_and_iprs_is_the_base(plan, method, agent, of, expected):
+    place = {"model": "tiny", "env": "webshop", "branch": f"{method}/seed3/iter2", "agent": agent, "of": of}
+    assert plan.inputs("reference", place)["policy"] == expected
+
+
+def test_a_compute_matched_control_counts_the_pairs_of_both_agents(plan, root):
+    """The failure agent of the last iteration is not trained, so its pairs do not count."""
+    place = {"model": "tiny", "env": "webshop", "agent": "target"}
+    inputs = {
+        iteration: plan.inputs("train", place | {"branch": f"eto_matched/seed3/iter{iteration}"})["steps_like"]
+        for iteration in (2, 3)
+    }
+    both = [f"{TINY}/coevolve/seed3/iter2/pairs/{agent}/pairs.jsonl" for agent in ("target", "failure")]
+    assert inputs == {2: both, 3: [f"{TINY}/coevolve/seed3/iter3/pairs/target/pairs.jsonl"]}
