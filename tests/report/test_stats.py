@@ -191,8 +191,8 @@ from coevolve.types import EvalRecord, StopReason
 
 def records(shift):
     return [
-        EvalRecord(task_id=f"task{task}", split="seen", seed=seed, reward=((task * task + shift) % 11 + 0.3 * seed) / 12,
-                   success=False, stop=StopReason.DONE, turns=1, trajectory_id="x")
+        EvalRecord(task_id=f"task{task}", split="seen", seed=seed, success=False, stop=StopReason.DONE, turns=1,
+                   reward=((task * task + shift) % 11 + 0.3 * seed) / 12, trajectory_id="x")
         for task in range(30) for seed in range(3)
     ]
 
