@@ -3,6 +3,8 @@
 Names, dependencies and digests come from `coevolve.workflow`; this file declares the rules.
 """
 
+import functools
+import json
 import shlex
 import sys
 
@@ -17,7 +19,7 @@ from coevolve.cli import OFFLINE
 from coevolve.config.machine import machine_file
 from coevolve.config.suite import as_overrides, load_suite
 from coevolve.errors import UserError
-from coevolve.storage.files import ProcessLock
+from coevolve.storage.files import ProcessLock, write_json
 from coevolve.workflow.job_server import JobServer
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES, load_machine
@@ -35,25 +37,39 @@ COEVOLVE = f"${{{{COEVOLVE_PYTHON:-{config.get('python', sys.executable)}}}}} -m
 CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
+PLANNED = Path(PLAN.home) / ".planned.json"
 SERVERS = []
 
 
-def inputs(stage):
-    return lambda wildcards: PLAN.inputs(stage, wildcards)
+def of_job(function, stage):
+    """The function of a stage and a job's wildcards as Snakemake calls it.
+
+    Snakemake's wildcards are a list of values: `"branch" in wildcards` would be false.
+    """
+    return lambda wildcards: function(stage, dict(wildcards.items()))
+
+
+def fingerprint(stage, wildcards):
+    """The job's fingerprint when the run was planned: a Slurm job reads this file again, perhaps after an edit."""
+    planned = {} if workflow.is_main_process else planned_fingerprints()
+    return planned.get(PLAN.folder(stage, wildcards)) or PLAN.fingerprint(stage, wildcards)
+
+
+@functools.cache
+def planned_fingerprints():
+    """Fingerprints of the run's jobs by folder, as the main process wrote them when it started."""
+    return json.loads(PLANNED.read_bytes())
 
 
 def params(stage):
     """`fingerprint` changes when a config section the stage reads, or code it can reach, changes: the job reruns."""
-    return {
-        "arguments": lambda wildcards: PLAN.arguments(stage, wildcards),
-        "fingerprint": lambda wildcards: PLAN.fingerprint(stage, wildcards),
-    }
+    return {"arguments": of_job(PLAN.arguments, stage), "fingerprint": of_job(fingerprint, stage)}
 
 
 # A shell command is put together when its job runs, after the loop over stages: it must not name the loop's variable.
 SET = " ".join(f"--set {shlex.quote(override)}" for override in OVERRIDES).replace("{", "{{").replace("}", "}}")
 LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --launch {MACHINE.launch or 'none'}"
-COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log}} 2>&1"
+COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log}} 2>&1"
 
 
 onstart:
@@ -62,6 +78,8 @@ onstart:
     # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
     if not LOCK.acquire():
         raise UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
+    jobs = [job for job in workflow.dag.jobs if job.rule.name in STAGES]
+    write_json(PLANNED, {PLAN.folder(job.rule.name, job.wildcards_dict): job.params.fingerprint for job in jobs})
     if MACHINE.fork_jobs:
         stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
         SERVERS.append(JobServer(stages, OFFLINE | {"OMP_NUM_THREADS": "1"}))
@@ -91,7 +109,7 @@ for stage in STAGES:
             stage
         localrule: MACHINE.job_resources(stage).local
         input:
-            unpack(inputs(stage)),
+            unpack(of_job(PLAN.checked_inputs, stage)),
         output:
             PLAN.outputs(stage),
         log:

@@ -177,12 +177,14 @@ def _why(options: argparse.Namespace) -> int:
     from coevolve.report import claims, why, why_text
     from coevolve.workflow.plan import Plan
 
-    home = Plan(_suite(options)).home
+    plan = Plan(_suite(options))
+    home = plan.home
     cells = why.cells(Path(home))
     if not options.cell:
         print("\n".join(cell.name for cell in cells))
         return 0
-    answer = why.ask(why.find(cells, " ".join(options.cell)), claims.load(CLAIMS))
+    cell = why.find(cells, " ".join(options.cell))
+    answer = why.ask(cell, claims.load(CLAIMS), plan.leaves_provenance, plan.changed_since)
     print(answer.to_json() if options.json else why_text.text(answer, home))
     return 1 if answer.broken else 0
 
@@ -231,6 +233,7 @@ def _stage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
     )
+    parser.add_argument("--fingerprint", default="", help="the plan's; the job is refused if its own is another")
     parser.add_argument("--on", action="append", default=[], metavar="NAME=VALUE", help="model, env, branch, agent")
     parser.add_argument("inputs", nargs="*", metavar="NAME=FILE", help="input files by name")
 
@@ -252,7 +255,8 @@ def _stage(name: str, options: argparse.Namespace) -> int:
     inputs: dict[str, list[Path]] = {}
     for key, path in map(_pair, options.inputs):
         inputs.setdefault(key, []).append(Path(path))
-    execute(_suite(options), name, dict(map(_pair, options.on)), inputs, options.out, options.threads)
+    on, planned = dict(map(_pair, options.on)), options.fingerprint
+    execute(_suite(options), name, on, inputs, options.out, options.threads, planned)
     return 0
 
 

@@ -7,7 +7,7 @@ Records with equal content are equal and have equal digests. Files of records ar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -43,6 +43,10 @@ class Record(BaseModel):
         """First 16 hex digits of the sha256 over the record's JSON without measured fields."""
         content = self.model_dump_json(exclude=set(self.measured))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def unique_key(self) -> Hashable:
+        """What only one record of a file may have; None if a file may repeat a record."""
+        return None
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -154,6 +158,12 @@ class Trajectory(Record):
     seconds: float = 0.0
     attempts: int = 1
 
+    def unique_key(self) -> Hashable:
+        """(agent, policy, task, seed, sample) of an episode; None for an expert's, whose tasks may be listed twice."""
+        if self.policy is None:
+            return None
+        return self.agent, self.policy.sha256, self.task.env, self.task.task_id, self.seed, self.sample
+
     @property
     def is_failure(self) -> bool:
         """Whether r < 1 (section 3)."""
@@ -255,6 +265,10 @@ class EvalRecord(Record):
     turns: int
     trajectory_id: str
     samples: int = Field(default=1, ge=1, exclude_if=lambda samples: samples == 1)
+
+    def unique_key(self) -> Hashable:
+        """(task, seed, episode): a task that is listed twice has a record of each of its episodes."""
+        return self.split, self.task_id, self.seed, self.trajectory_id
 
 
 class Estimate(Record):
@@ -407,7 +421,8 @@ class Provenance(Record):
 
     `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time. `result` is the folder of the outputs
     below the suite's results. `notes` are what the stage's `run` returned. `workload` is the estimated work, None if
-    the environment's section has no `expected`.
+    the environment's section has no `expected`. `dirty`: whether the checkout had
+    uncommitted changes, None if git could not tell.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -418,7 +433,7 @@ class Provenance(Record):
     config_digest: str
     code_digest: str
     commit: str
-    dirty: bool
+    dirty: bool | None
     protocol: Protocol
     seeds: dict[str, int]
     versions: dict[str, str]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, NonNegativeInt, ValidationError, model_validator
 
 from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
 from coevolve.config.environments import UNKNOWN_KIND, EnvConfig, EnvSection, section_class
@@ -51,10 +51,10 @@ class Suite(Strict):
     suite: Name
     protocol: Protocol
     protocols: dict[Protocol, Quirks]
-    seeds: Annotated[list[int], Field(min_length=1)]
+    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
     models: dict[str, ModelConfig]
     sources: dict[str, Source] = Field(default_factory=dict)
-    envs: dict[str, EnvConfig]
+    envs: Annotated[dict[str, EnvConfig], Field(min_length=1)]
     iterations: dict[str, Positive]
     methods: Annotated[list[str], Field(min_length=1)]
     recipes: dict[Name, Recipe]
@@ -91,6 +91,8 @@ class Suite(Strict):
 
     @model_validator(mode="after")
     def _sections_are_complete(self) -> Suite:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds: a seed is listed twice; each gives a training of its own")
         if not self.models:
             raise ValueError("models: a suite has at least one model")
         if missing := self.envs.keys() - self.iterations.keys():

@@ -20,6 +20,7 @@ from coevolve.types import Cell, EpisodeNotes, Provenance
 TEMPLATE = Path(__file__).with_name("report.html")
 #: Address of the suite's view, relative to the report.
 VIEW = "../../view/index.html"
+_CHANGES = {True: " with uncommitted changes", False: "", None: " (uncommitted changes unknown)"}
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -98,7 +99,7 @@ def _provenance(jobs: Sequence[Provenance]) -> dict[str, str]:
 
 def _value(name: str, provenance: Provenance) -> str:
     if name == "commit":
-        return f"{provenance.commit or 'unknown'}{' with uncommitted changes' if provenance.dirty else ''}"
+        return f"{provenance.commit or 'unknown'}{_CHANGES[provenance.dirty]}"
     return str(getattr(provenance, name)) or "none"
 
 

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pydantic import ValidationError
-
 from coevolve.errors import UserError
-from coevolve.storage import files
+from coevolve.storage import provenance
 from coevolve.types import Provenance
 
 
@@ -27,7 +25,7 @@ class JobHistory:
         """
         jobs: dict[str, Provenance] = {}
         for path in paths:
-            record = read_provenance(path)
+            record = provenance.read(path)
             if not record.result:
                 raise UserError(f"{path}: an older version of the kit made it; rerun its stage.")
             if record.result in jobs:
@@ -58,11 +56,3 @@ class JobHistory:
             parts = PurePosixPath(path).parent.parts
             tails = ("/".join(parts[start:]) for start in range(len(parts)))
             yield from [tail for tail in tails if tail in self.jobs][:1]
-
-
-def read_provenance(path: Path) -> Provenance:
-    """The provenance in a file; raises `UserError` if there is none of this version of the kit."""
-    try:
-        return Provenance.from_json(files.read_bytes(path))
-    except ValidationError:
-        raise UserError(f"{path}: no provenance of this version of the kit; rerun its stage.") from None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from coevolve.errors import UserError
-from coevolve.storage import files
+from coevolve.storage import files, provenance
+from coevolve.storage.provenance import NAME
 from coevolve.types import Provenance, Record
 
-NAME = "provenance.json"
+#: Whether a job of the suite makes a file and leaves a provenance beside it.
+IsMade = Callable[[str], bool]
 
 
 class Input(Record):
@@ -32,38 +31,36 @@ class Result(Record):
 
 
 class Chain(Record):
-    """Results, each once, consumers before producers; `broken` has a sentence for every file that has changed."""
+    """Results, each once, consumers before producers.
+
+    `broken` has a sentence for every file that has changed, or that a provenance should list and does not.
+    """
 
     results: tuple[Result, ...]
     files: int
     broken: tuple[str, ...]
 
-    def of(self, folder: str) -> Result:
-        """The result in `folder`."""
-        return next(result for result in self.results if result.folder == folder)
+    def of(self, folder: str) -> Result | None:
+        """The result in `folder`; None if it has no provenance."""
+        return next((result for result in self.results if result.folder == folder), None)
 
 
 def read(folder: str) -> Provenance:
     """The provenance of the result in `folder`; raises `UserError` if it is missing or invalid."""
-    path = Path(folder, NAME)
-    try:
-        return Provenance.from_json(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; run the stage that makes it.") from None
-    except ValidationError:
-        raise UserError(f"{path}: not a provenance of this version of the kit; rerun its stage.") from None
+    return provenance.read(Path(folder, NAME))
 
 
-def walk(folder: str, read_files: Iterable[str]) -> Chain:
+def walk(folder: str, read_files: Iterable[str], is_made: IsMade) -> Chain:
     """All results that `read_files`, inputs of the result in `folder`, were made from; each file is hashed once.
 
-    Paths are relative to the working directory of the run. Raises `UserError` if `folder` has no provenance.
+    Paths are relative to the working directory of the run. Raises `UserError` if `folder` has no provenance, or if a
+    provenance on the way is invalid.
     """
     results: dict[str, Result] = {}
-    files = _Files()
-    start, selected = read(folder), set(read_files)
-    files.check_inputs(folder, {path: sha for path, sha in start.inputs.items() if path in selected})
-    waiting = [Path(path).parent.as_posix() for path in sorted(selected, reverse=True)]
+    files = _Files(is_made)
+    start, selected = read(folder), sorted(set(read_files))
+    files.check_inputs(folder, {path: start.inputs.get(path, "") for path in selected})
+    waiting = [Path(path).parent.as_posix() for path in reversed(selected)]
     while waiting:
         current = waiting.pop()
         if current in results or not Path(current, NAME).exists():
@@ -76,9 +73,9 @@ def walk(folder: str, read_files: Iterable[str]) -> Chain:
 
 
 def _result(folder: str) -> Result:
-    provenance = read(folder)
-    inputs = tuple(Input(path=path, sha256=sha, made_by=_maker(path)) for path, sha in provenance.inputs.items())
-    return Result(folder=folder, provenance=provenance, inputs=inputs)
+    record = read(folder)
+    inputs = tuple(Input(path=path, sha256=sha, made_by=_maker(path)) for path, sha in record.inputs.items())
+    return Result(folder=folder, provenance=record, inputs=inputs)
 
 
 def _maker(path: str) -> str | None:
@@ -91,29 +88,51 @@ def _maker(path: str) -> str | None:
 class _Files:
     """Hashes of files now, compared with those in the provenance of their producers and consumers."""
 
+    is_made: IsMade
     now: dict[str, str | None] = field(default_factory=dict)
+    makers: dict[Path, Provenance | None] = field(default_factory=dict)
+    unlisted: dict[str, list[str]] = field(default_factory=dict)
     wrong: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
-    def check_outputs(self, folder: str, provenance: Provenance) -> None:
+    def check_outputs(self, folder: str, record: Provenance) -> None:
         """Compare the outputs of a result."""
-        for name, sha256 in provenance.outputs.items():
-            self._compare(f"{folder}/{name}", sha256, f"`{provenance.stage}` wrote")
+        for name, sha256 in record.outputs.items():
+            self._compare(f"{folder}/{name}", sha256, f"`{record.stage}` wrote")
 
     def check_inputs(self, folder: str, inputs: dict[str, str]) -> None:
-        """Compare the inputs of a result."""
+        """Compare the inputs of a result, "" standing for a hash that its provenance lacks."""
         for path, sha256 in inputs.items():
             self._compare(path, sha256, f"{folder} was made from")
+            if not sha256:
+                self._add_unlisted(path, f"{folder}/{NAME}")
+            if not self._is_listed(Path(path)):
+                self._add_unlisted(path, Path(path).with_name(NAME).as_posix())
 
     def sentences(self) -> Iterator[str]:
-        """One sentence for every file that differs."""
+        """One sentence for every file that differs, and for every file that no provenance lists."""
+        for path, records in self.unlisted.items():
+            for record in records:
+                state = "does not list" if Path(record).exists() else "is missing; it should list"
+                yield f"{record} {state} {path}; run the stage that makes it again."
         for path, differences in self.wrong.items():
             now = self.now[path]
             claims = " and ".join(f"what {claim} (sha256 {sha256[:12]})" for sha256, claim in differences)
             state = f"is not {claims}: it is {now[:12]} now" if now else f"is missing: it was {claims}"
             yield f"{path} {state}; restore it or make it again."
 
+    def _is_listed(self, path: Path) -> bool:
+        """Whether the provenance beside a file lists it; without one, whether the file comes from outside."""
+        if path.parent not in self.makers:
+            self.makers[path.parent] = provenance.beside(path)
+        maker = self.makers[path.parent]
+        return path.name == NAME or (path.name in maker.outputs if maker else not self.is_made(path.as_posix()))
+
+    def _add_unlisted(self, path: str, record: str) -> None:
+        if record not in self.unlisted.setdefault(path, []):
+            self.unlisted[path].append(record)
+
     def _compare(self, path: str, sha256: str, claim: str) -> None:
         if path not in self.now:
             self.now[path] = files.sha256(Path(path)) if Path(path).exists() else None
-        if self.now[path] != sha256:
+        if sha256 and self.now[path] != sha256:
             self.wrong.setdefault(path, []).append((sha256, claim))

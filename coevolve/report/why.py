@@ -6,7 +6,7 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,9 +15,11 @@ from coevolve.errors import UserError
 from coevolve.report import provenance_chain
 from coevolve.report.claims import Claims
 from coevolve.report.table import Table
-from coevolve.storage import files, jsonl
-from coevolve.types import Cell, EvalRecord, PolicyRef, PreferencePair, Record, Trajectory
+from coevolve.storage import files, jsonl, policy_dir, provenance
+from coevolve.types import Cell, EvalRecord, PreferencePair, Provenance, Record, Trajectory
 
+#: Which of a job's settings and code are others today than in its provenance.
+Changed = Callable[[Provenance], Sequence[str]]
 #: The table whose cells are meant where a query fits cells of several.
 FIRST = "table1"
 
@@ -38,9 +40,9 @@ class Evidence(Record):
     records: tuple[EvalRecord, ...]
 
     @property
-    def mean(self) -> float:
-        """Average reward of the records."""
-        return sum(record.reward for record in self.records) / len(self.records)
+    def mean(self) -> float | None:
+        """Average reward of the records; None if there are none."""
+        return sum(record.reward for record in self.records) / len(self.records) if self.records else None
 
 
 class CellTrace(Record):
@@ -95,15 +97,15 @@ def find(printed: Sequence[Printed], query: str) -> Printed:
     raise UserError(f"`{query}` fits no cell; there are {len(printed)}, such as {_listed(meant)}.")
 
 
-def ask(printed: Printed, claims: Claims) -> CellTrace:
-    """Trace a cell to its sources and check the files and ids on the way.
+def ask(printed: Printed, claims: Claims, is_made: provenance_chain.IsMade, changed: Changed) -> CellTrace:
+    """Trace a cell to its sources; check the files and ids on the way, and whether a job would run again as it did.
 
-    Raises `UserError` if the table has no provenance.
+    Raises `UserError` if the table has no provenance, or if a provenance on the way is invalid.
     """
     cell, table = printed.cell, printed.table
     sources = list(dict.fromkeys(cell.sources))
     folder = Path(printed.file).parent.as_posix()
-    chain = provenance_chain.walk(folder, sources)
+    chain = provenance_chain.walk(folder, sources, is_made)
     evidence = tuple(_evidence(sources, splits(cell.column, claims)))
     locations = {(claim.row, claim.column): f"{claim.place} ({claims.source})" for claim in claims.cells()}
     return CellTrace(
@@ -113,13 +115,21 @@ def ask(printed: Printed, claims: Claims) -> CellTrace:
         footnotes=tuple(f"{n.mark}: {n.text}" for n in table.footnotes if (cell.row, cell.column) in n.cells),
         evidence=evidence,
         chain=chain,
-        broken=(*_changed_table(printed, folder), *chain.broken, *_dangling_ids(evidence, chain)),
+        broken=(
+            *_changed_table(printed, folder),
+            *chain.broken,
+            *_dangling_ids(evidence, chain),
+            *_stale(folder, chain, changed),
+        ),
     )
 
 
 def tables(path: Path) -> Iterator[Table]:
-    """The tables in a JSON file, single or in a list; nothing for other content."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    """The tables in a JSON file, single or in a list; nothing for other content. Raises `UserError` for no JSON."""
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        raise UserError(f"{path}: not a JSON file; delete it and run the suite again.") from None
     for each in content if isinstance(content, list) else [content]:
         try:
             yield _in_order(Table.model_validate(each))
@@ -135,7 +145,7 @@ def _in_order(table: Table) -> Table:
 
 
 def _json(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*.json") if path.name != provenance_chain.NAME]
+    return [path for path in folder.rglob("*.json") if path.name != provenance.NAME]
 
 
 def _name(file: str, table: Table, first: Table, cell: Cell) -> str:
@@ -205,6 +215,18 @@ def _changed_table(printed: Printed, folder: str) -> Iterator[str]:
         yield f"{printed.file} is not what `{record.stage}` wrote: it is {now[:12]} now; make it again."
 
 
+def _stale(folder: str, chain: provenance_chain.Chain, changed: Changed) -> Iterator[str]:
+    """A sentence for each stage whose code or settings are others today than when it made the results."""
+    results = [(folder, provenance_chain.read(folder)), *((each.folder, each.provenance) for each in chain.results)]
+    stale: dict[tuple[str, str], list[str]] = {}
+    for made, record in results:
+        if names := changed(record):
+            stale.setdefault((record.stage, " and ".join(names)), []).append(made)
+    for (stage, names), folders in stale.items():
+        more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
+        yield f"stage `{stage}` is stale: its {names} changed after it made {folders[0]}{more}; run the suite again."
+
+
 def _dangling_ids(evidence: Sequence[Evidence], chain: provenance_chain.Chain) -> Iterator[str]:
     """Records without their episode, pairs without their trajectories, episodes of another policy."""
     ids = functools.cache(_ids)
@@ -231,7 +253,7 @@ def _other_policies(result: provenance_chain.Result) -> Iterator[str]:
     policies = [Path(each.path) for each in result.inputs if each.path.endswith("/policy.json")]
     if not path.exists() or not policies or not all(policy.exists() for policy in policies):
         return
-    named = {PolicyRef.from_json(policy.read_bytes()).sha256 for policy in policies}
+    named = {policy_dir.read_ref(policy).sha256 for policy in policies}
     acted = {episode.policy.sha256 for episode in jsonl.read(path, Trajectory) if episode.policy}
     for other in sorted(acted - named):
         yield f"{path}: policy {other[:12]} acted in it, which is none it was made from."

@@ -9,7 +9,8 @@ from pathlib import Path
 from coevolve.report import view
 from coevolve.report.provenance_chain import Chain, Result
 from coevolve.report.why import CellTrace, Evidence
-from coevolve.types import EpisodeNotes, PairingSummary, PolicyRef, Provenance
+from coevolve.storage import policy_dir
+from coevolve.types import EpisodeNotes, PairingSummary, Provenance
 
 #: Number of records shown of each file; `--json` has them all.
 SHOWN = 3
@@ -53,14 +54,15 @@ def _makers(chain: Chain) -> list[str]:
 
 
 def _maker(provenance: Provenance) -> str:
-    state = ", changed" if provenance.dirty else ""
+    state = {True: ", changed", False: "", None: ", changes unknown"}[provenance.dirty]
     container = f"container {provenance.container}" if provenance.container else "no container"
     named = [f"{name} {provenance.versions[name]}" for name in ("python", "torch") if name in provenance.versions]
     return f"commit {provenance.commit[:12] or 'unknown'}{state}; {container}; {', '.join(named)}"
 
 
 def _records(evidence: Evidence) -> Iterator[str]:
-    yield f"{evidence.file}: {len(evidence.records)} records, mean reward {evidence.mean:.3f}"
+    mean = "" if evidence.mean is None else f", mean reward {evidence.mean:.3f}"
+    yield f"{evidence.file}: {len(evidence.records)} records{mean}"
     for record in evidence.records[:SHOWN]:
         yield f"  {record.task_id}  reward {record.reward:g}  {record.stop.value}  episode {record.trajectory_id}"
     if len(evidence.records) > SHOWN:
@@ -86,6 +88,9 @@ def _branch(chain: Chain, folder: str, home: str, margins: tuple[str, str], seen
         return
     seen.add(folder)
     result = chain.of(folder)
+    if result is None:
+        yield f"{first}{_short(folder, home)}: no provenance"
+        return
     yield f"{first}{_short(folder, home)}: {_line(result)}"
     below = list({each.made_by or each.path: each for each in result.inputs}.values())
     for number, each in enumerate(below, start=1):
@@ -112,7 +117,7 @@ def _contents(result: Result) -> Iterator[str]:
     """A result's policy hash, pair counts or mean reward."""
     policy = Path(result.folder, "policy.json")
     if policy.exists():
-        yield f"policy {PolicyRef.from_json(policy.read_bytes()).sha256[:12]}"
+        yield f"policy {policy_dir.read_ref(policy).sha256[:12]}"
     match result.provenance.notes:
         case PairingSummary(kinds=kinds):
             yield " + ".join(f"{count.pairs} {kind}" for kind, count in kinds.items())

@@ -14,9 +14,9 @@ from coevolve.workflow.playing import counts, evaluation, gathered
 
 def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl`, all samples, and, for statistics, `records.jsonl`, the best of each task."""
-    tasks = job.records("tasks", Task)
-    episodes = (gathered if "parts" in job.inputs else evaluation)(job, tasks)
-    scored = records(episodes, job.suite.quirks, job.branch.seed, job.suite.evaluation.samples)
+    tasks, samples = job.records("tasks", Task), job.suite.evaluation.samples
+    episodes = gathered(job, tasks, samples) if "parts" in job.inputs else evaluation(job, tasks)
+    scored = records(episodes, job.suite.quirks, job.branch.seed, samples)
     jsonl.write(out / "episodes.jsonl", episodes)
     jsonl.write(out / "records.jsonl", scored)
     return counts(job, episodes, left_out=len(tasks) - len(scored))

@@ -12,6 +12,7 @@ from coevolve.workflow.playing import counts, exploration, gathered
 
 def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl` in task order: played here, or in parts by other jobs."""
-    episodes = (gathered if "parts" in job.inputs else exploration)(job, job.records("tasks", Task))
+    tasks = job.records("tasks", Task)
+    episodes = gathered(job, tasks, job.suite.rollout.k) if "parts" in job.inputs else exploration(job, tasks)
     jsonl.write(out / "episodes.jsonl", episodes)
     return counts(job, episodes)

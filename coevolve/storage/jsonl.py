@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -18,8 +18,12 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read(path: Path, kind: type[R]) -> list[R]:
-    """All records of a finished JSONL file; raises `UserError` with file and line if a record is not a valid `kind`."""
+    """All records of a finished JSONL file.
+
+    Raises `UserError` with file and line if a record is not a valid `kind`, or repeats one (`unique_key`).
+    """
     records: list[R] = []
+    lines: dict[Hashable, int] = {}
     for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
         if not line.strip():
             continue
@@ -30,6 +34,9 @@ def read(path: Path, kind: type[R]) -> list[R]:
             where = ".".join(str(part) for part in first["loc"])
             problem = f"line {number} is not a valid {kind.__name__} ({where or 'record'}: {first['msg']})"
             raise UserError(f"{path}: {problem}; delete the file and rerun its stage.") from None
+        if (key := records[-1].unique_key()) is not None and lines.setdefault(key, number) != number:
+            problem = f"line {number} repeats the {kind.__name__} of line {lines[key]}"
+            raise UserError(f"{path}: {problem}; delete the file and rerun its stage.")
     return records
 
 

@@ -43,16 +43,21 @@ def seal(path: Path, name: str, base: str, revision: str) -> PolicyRef:
 def describe(path: Path) -> PolicyRef:
     """The content of `policy.json`; raises `UserError` unless the files hash to its sha256."""
     actual = _digest(path)
-    try:
-        ref = PolicyRef.from_json((path / REF_NAME).read_bytes())
-    except (FileNotFoundError, ValidationError):
-        raise UserError(f"{path / REF_NAME}: missing or unreadable; rerun the stage that made the policy.") from None
+    ref = read_ref(path / REF_NAME)
     if ref.sha256 != actual:
         raise UserError(
             f"{path}: its files hash to {actual}, but {REF_NAME} has {ref.sha256};"
             " rerun the stage that made the policy."
         )
     return ref
+
+
+def read_ref(path: Path) -> PolicyRef:
+    """The content of a `policy.json`; raises `UserError` if it is missing or invalid."""
+    try:
+        return PolicyRef.from_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        raise UserError(f"{path}: missing or unreadable; rerun the stage that made the policy.") from None
 
 
 def _digest(path: Path) -> str:

@@ -1,17 +1,30 @@
-"""How a file was made: digest of the code, state of the repository, versions of the packages, container image."""
+"""How a file was made: digest of the code, state of the repository, versions of the packages, container image.
+
+The same file says whether a result is still as its stage wrote it: `matching` compares files with their provenance.
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
+import importlib
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from coevolve.errors import UserError
+from coevolve.storage import files
+from coevolve.types import Provenance
+
+#: The file of a result folder that holds its provenance.
+NAME = "provenance.json"
 PACKAGE = Path(__file__).parents[1]
 REPORTED = (
     "accelerate",
@@ -32,6 +45,32 @@ REPORTED = (
     "trl",
     "vllm",
 )
+
+
+def read(path: Path) -> Provenance:
+    """The provenance in a file; raises `UserError` if it is missing, or not of this version of the kit."""
+    try:
+        return Provenance.from_json(files.read_bytes(path))
+    except ValidationError:
+        raise UserError(f"{path}: not a provenance of this version of the kit; rerun its stage.") from None
+
+
+def beside(path: Path) -> Provenance | None:
+    """The provenance in the folder of a file; None if there is none. Raises `UserError` if it is invalid."""
+    record = path.with_name(NAME)
+    return read(record) if record.exists() else None
+
+
+def check(record: Provenance, hashes: Mapping[Path, str]) -> None:
+    """Raise `UserError` unless each file has the sha256 with which the provenance of its folder lists it."""
+    for path, sha256 in hashes.items():
+        listed = record.outputs.get(path.name)
+        fix = f"delete {path} and run the same command again"
+        if listed is None:
+            raise UserError(f"{path}: the {NAME} beside it does not list this file; {fix}.")
+        if listed != sha256:
+            wrote = f"stage `{record.stage}` wrote {listed[:12]}"
+            raise UserError(f"{path}: the file was changed: its sha256 is {sha256[:12]}, but {wrote}; {fix}.")
 
 
 @functools.cache
@@ -56,6 +95,21 @@ def reachable(module: str) -> set[str]:
     return visited
 
 
+def is_current(*modules: str) -> bool:
+    """Whether the source files still hold the code that `code_digest` of the modules read."""
+    return all(map(_is_unchanged, set().union(*map(reachable, modules))))
+
+
+def load(*modules: str) -> None:
+    """Import the modules and all package modules that they can import, so that no later edit reaches this process.
+
+    A module that needs a package which is not installed is left to the code that uses it.
+    """
+    for name in sorted(set().union(*map(reachable, modules))):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that can change a number; packages that are not installed are left out."""
     installed = {"python": platform.python_version()}
@@ -67,10 +121,13 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def repository() -> tuple[str, bool]:
-    """Commit of the checkout the package runs from, and whether it has uncommitted changes; ("", False) outside git."""
-    commit = _git("rev-parse", "HEAD")
-    return commit, bool(commit and _git("status", "--porcelain", "--untracked-files=no"))
+def repository() -> tuple[str, bool | None]:
+    """Commit of the checkout the package runs from, and whether it has uncommitted changes.
+
+    ("", None) outside git and where git refuses the folder, such as one of another owner.
+    """
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    return commit or "", None if commit is None or changes is None else bool(changes)
 
 
 def container() -> str:
@@ -79,10 +136,13 @@ def container() -> str:
 
 
 @functools.cache
-def _parse(name: str) -> ast.Module:
-    """Syntax tree of a module without its docstrings."""
-    path = _path(name)
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+def _source(name: str) -> bytes:
+    return _path(name).read_bytes()
+
+
+def _parse(source: bytes) -> ast.Module:
+    """Syntax tree of a module's source without its docstrings."""
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _has_docstring(
             node
@@ -91,18 +151,36 @@ def _parse(name: str) -> ast.Module:
     return tree
 
 
+def _hash(tree: ast.Module) -> str:
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
 @functools.cache
+def _module(name: str) -> tuple[str, tuple[str, ...]]:
+    """Hash of a module's syntax tree, and the package modules that it imports."""
+    tree = _parse(_source(name))
+    imports = (target for node in ast.walk(tree) for target in _targets(node))
+    return _hash(tree), tuple(target for target in imports if _path(target).exists())
+
+
 def _tree(name: str) -> str:
-    return hashlib.sha256(ast.dump(_parse(name)).encode()).hexdigest()
+    return _module(name)[0]
+
+
+def _is_unchanged(name: str) -> bool:
+    try:
+        now = _path(name).read_bytes()
+        return now == _source(name) or _hash(_parse(now)) == _tree(name)
+    except (FileNotFoundError, SyntaxError):
+        return False
 
 
 def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return ast.get_docstring(node, clean=False) is not None
 
 
-@functools.cache
 def _imports(name: str) -> tuple[str, ...]:
-    return tuple(target for node in ast.walk(_parse(name)) for target in _targets(node) if _path(target).exists())
+    return _module(name)[1]
 
 
 def _targets(node: ast.AST) -> Iterator[str]:
@@ -129,9 +207,10 @@ def _path(name: str) -> Path:
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
 
-def _git(*arguments: str) -> str:
+def _git(*arguments: str) -> str | None:
+    """What git prints; None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

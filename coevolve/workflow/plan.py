@@ -6,12 +6,14 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from coevolve.config.environments import has_module, module_name
 from coevolve.config.machine import Shards
 from coevolve.config.suite import Suite, as_dict, digest, restrict
+from coevolve.errors import UserError
 from coevolve.storage.provenance import code_digest
-from coevolve.types import Workload
+from coevolve.types import Provenance, Workload
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.layout import MIRROR, UNDIVIDED, Layout
 from coevolve.workflow.stage import Inputs, Stage, Wildcards, constrained, regex
@@ -86,17 +88,35 @@ class Plan(Layout):
         return f"{digest(as_dict(self.restricted(stage, wildcards)))}-{self.code(stage, wildcards)}"
 
     def code(self, stage: str, wildcards: Wildcards) -> str:
-        """Digest of the code a job can reach: its stage's, and of the environments whose sections it reads.
+        """Digest of the code a job can reach: its `modules`, and all that these import."""
+        return code_digest(*self.modules(stage, wildcards))
 
-        Of each of these packages it reaches `config`, the modules that the stage declares, and all that these import.
+    def modules(self, stage: str, wildcards: Wildcards) -> tuple[str, ...]:
+        """The modules that a job starts from: its stage's, and those of the environments whose sections it reads.
+
+        Of each of these packages they are `config` and the modules that the stage declares.
         """
         declared = STAGES[stage]
         sections = [self.suite.envs[wildcards["env"]]] if "env" in wildcards else self.suite.envs.values()
         kinds = [section.kind for section in sections if "envs" in declared.reads]
         names = ("config", *declared.environment)
-        return code_digest(
-            declared.module, *(module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
-        )
+        of_kinds = (module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
+        return declared.module, *of_kinds
+
+    def changed_since(self, record: Provenance) -> list[str]:
+        """Which of a job's `settings` and `code` are others than in its provenance; no job any more: its settings."""
+        stage, wildcards = record.stage, record.wildcards
+        known = stage in STAGES and wildcards.keys() >= set(STAGES[stage].wildcards)
+        if not known or not self.has_job(stage, wildcards):
+            return ["settings"]
+        if STAGES[stage].digest:  # what is fetched is pinned, whatever code fetched it
+            return []
+        config = digest(as_dict(self.restricted(stage, wildcards)))
+        differs = {
+            "settings": config != record.config_digest,
+            "code": self.code(stage, wildcards) != record.code_digest,
+        }
+        return [name for name, is_other in differs.items() if is_other]
 
     def restricted(self, stage: str, wildcards: Wildcards) -> Suite:
         """The part of the suite a job may read."""
@@ -137,6 +157,20 @@ class Plan(Layout):
             if match := pattern.fullmatch(path):
                 return stage, match.groupdict()
         return None
+
+    def leaves_provenance(self, path: str) -> bool:
+        """Whether a stage makes the file and leaves `provenance.json` beside it as an output of the same job."""
+        maker = self.maker(path)
+        return maker is not None and "provenance.json" in STAGES[maker[0]].outputs
+
+    def checked_inputs(self, stage: str, wildcards: Wildcards) -> Inputs:
+        """`inputs`; raises `UserError` if one of them is missing that no stage makes."""
+        inputs = self.inputs(stage, wildcards)
+        for name, paths in inputs.items():
+            for path in [paths] if isinstance(paths, str) else paths:
+                if not Path(path).exists() and self.maker(path) is None:
+                    raise UserError(f"{path}: input `{name}` of stage `{stage}` does not exist; put it there.")
+        return inputs
 
     @functools.cached_property
     def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:

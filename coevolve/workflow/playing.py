@@ -115,18 +115,21 @@ def evaluation(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
     return play(job, tasks, temperature=rules.temperature, samples=rules.samples)
 
 
-def gathered(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
-    """The episodes of all parts, in the order in which one job would have played them."""
+def gathered(job: Job, tasks: Sequence[Task], samples: int) -> list[Trajectory]:
+    """The episodes of all parts, in the order in which one job would have played them.
+
+    Raises `UserError` unless the parts hold `samples` episodes of each listing of a task, and no others.
+    """
     by_task: dict[str, list[Trajectory]] = {}
     for episode in (episode for path in job.inputs["parts"] for episode in jsonl.read(path, Trajectory)):
         by_task.setdefault(episode.task.task_id, []).append(episode)
-    if by_task.keys() != {task.task_id for task in tasks}:
-        raise UserError(f"{job.inputs['parts'][0]}: these parts are of other tasks; delete `parts` and run again.")
-    # A task that is listed several times has its samples split evenly over its listings.
-    listed = Counter(task.task_id for task in tasks)
-    samples = {task_id: len(by_task[task_id]) // count for task_id, count in listed.items()}
+    wanted = Counter({task_id: samples * n for task_id, n in Counter(task.task_id for task in tasks).items()})
+    for task_id in wanted.keys() | by_task.keys():
+        if (n := len(by_task.get(task_id, []))) != wanted[task_id]:
+            problem = f"the parts hold {n} episodes of task `{task_id}`, not {wanted[task_id]}"
+            raise UserError(f"{job.inputs['parts'][0]}: {problem}; delete `parts` and run again.")
     rest = {task_id: iter(episodes) for task_id, episodes in by_task.items()}
-    return [episode for task in tasks for episode in itertools.islice(rest[task.task_id], samples[task.task_id])]
+    return [episode for task in tasks for episode in itertools.islice(rest[task.task_id], samples)]
 
 
 def counts(job: Job, episodes: Sequence[Trajectory], left_out: int | None = None) -> EpisodeNotes:

@@ -10,6 +10,7 @@ from coevolve.report import exploration, measurement
 from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
 from coevolve.report.measurement import Measurement
+from coevolve.storage import files, provenance
 from coevolve.types import EvaluationKey, ExplorationKey, SummaryKey
 from coevolve.workflow.job import Job
 from coevolve.workflow.layout import Layout
@@ -56,9 +57,12 @@ def experts(job: Job) -> dict[str, Path]:
 
 
 def on_disk(layout: Layout, methods: Sequence[str]) -> Results:
-    """All results of `methods` in a suite about one model."""
+    """All results of `methods` in a suite about one model; raises `UserError` for a file that was changed."""
     evaluated = {m: {key: Path(path) for key, path in layout.evaluations(m).items()} for m in methods}
     explored = {key: Path(path) for key, path in layout.explorations(methods).items()}
+    for path in {*explored.values(), *(path for paths in evaluated.values() for path in paths.values())}:
+        if record := provenance.beside(path):
+            provenance.check(record, {path: files.sha256(path)})
     return Results(tuple(measurement.read(layout.suite, evaluated)), tuple(exploration.read(layout.suite, explored)))
 
 

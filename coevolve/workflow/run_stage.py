@@ -9,11 +9,10 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from coevolve.config.suite import Suite, as_dict, digest
 from coevolve.errors import UserError, suggestion
@@ -22,26 +21,38 @@ from coevolve.types import Notes, Provenance, Workload
 from coevolve.workflow.job import Job
 from coevolve.workflow.launch import LaunchedProcess, errors_to_launcher
 from coevolve.workflow.plan import Plan
+from coevolve.workflow.required_files import RequiredFile, required_files
 from coevolve.workflow.stage_table import STAGES
 
 log = logging.getLogger(__name__)
 
 
 def execute(
-    suite: Suite, stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]], out: Path, threads: int
+    suite: Suite,
+    stage: str,
+    wildcards: dict[str, str],
+    inputs: dict[str, list[Path]],
+    out: Path,
+    threads: int,
+    planned: str = "",
 ) -> None:
     """Run `stage` and write its files and `provenance.json` to the folder `out`.
 
     A job resumes from the checkpoints and journals of a killed job with the same fingerprint (config, code, inputs,
-    launch). Of several processes only the first writes; all take part in the computation. Raises `UserError` for a
-    missing wildcard, for an input that does not exist or that the stage does not read, and for an `out` that holds
-    anything else than a result of this stage.
+    launch). Of several processes only the first writes; all take part in the computation. `planned` is the fingerprint
+    that the scheduler's plan has for the job, empty if a person starts it.
+
+    Raises `UserError` for a missing wildcard, for an input that does not exist or that the stage does not read, if the
+    job's fingerprint is not the planned one, for an input that is not as its stage wrote it or as its pin
+    says, and for an `out` that holds anything else than a result of this stage.
     """
     plan, process = Plan(suite), LaunchedProcess.current()
     with errors_to_launcher():
         _check(plan, stage, wildcards, inputs)
         _require_replaceable(plan, stage, wildcards, out)
+        _load_code(plan, stage, wildcards, planned)
         hashes = {name: [files.sha256(path) for path in paths] for name, paths in inputs.items()}
+        _check_contents(plan, inputs, hashes, bool(planned))
         # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
         fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, process.note])
         scratch = out.parent / f".work-{out.name}"
@@ -114,7 +125,7 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             started=started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - clock, 3),
         )
-        files.write_bytes(folder / "provenance.json", made.model_dump_json(indent=2).encode() + b"\n")
+        files.write_bytes(folder / provenance.NAME, made.model_dump_json(indent=2).encode() + b"\n")
 
 
 def _help(job: Job, process: LaunchedProcess) -> None:
@@ -170,9 +181,62 @@ def _require_replaceable(plan: Plan, stage: str, wildcards: dict[str, str], out:
 def _provenance(out: Path) -> Provenance | None:
     """The provenance of the result in a folder; None if it is missing or invalid."""
     try:
-        return Provenance.from_json((out / "provenance.json").read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return provenance.read(out / provenance.NAME)
+    except UserError:
         return None
+
+
+def _load_code(plan: Plan, stage: str, wildcards: dict[str, str], planned: str) -> None:
+    """Import the job's code, so that an edit while the job runs does not reach it.
+
+    Raises `UserError` if the fingerprint is not the planned one, or if the code was edited before it was imported.
+    """
+    fingerprint, modules = plan.fingerprint(stage, wildcards), plan.modules(stage, wildcards)
+    fix = "run the same snakemake command again, which plans it anew"
+    if planned and fingerprint != planned:
+        (config, _, code), (old_config, _, old_code) = fingerprint.partition("-"), planned.partition("-")
+        changed = [name for name, same in (("settings", config == old_config), ("code", code == old_code)) if not same]
+        raise UserError(f"stage `{stage}`: its {' and '.join(changed)} changed after the run was planned; {fix}.")
+    provenance.load(*modules)
+    if not provenance.is_current(*modules):
+        raise UserError(f"stage `{stage}`: its code changed while the job started; {fix}.")
+
+
+def _check_contents(plan: Plan, inputs: dict[str, list[Path]], hashes: dict[str, list[str]], planned: bool) -> None:
+    """Raise `UserError` unless each input has the sha256 of its pin in the config, or of the provenance beside it.
+
+    A planned job reads the files of other jobs, so a missing provenance is an error, too.
+    """
+    pins = {Path(file.path): file for file in required_files(plan.suite) if file.sha256}
+    folders: dict[Path, dict[Path, str]] = {}
+    for name, paths in inputs.items():
+        for path, sha256 in zip(paths, hashes[name], strict=True):
+            if path in pins:
+                _check_pin(path, sha256, pins[path])
+            elif path.name != provenance.NAME:
+                folders.setdefault(path.parent, {})[path] = sha256
+    prepared = {path.parent for path in inputs.get("prepared", [])}
+    for folder, known in folders.items():
+        path = next(iter(known))
+        record = provenance.beside(path)
+        if record:
+            provenance.check(record, (_contents(folder, record) if folder in prepared else {}) | known)
+        elif planned and plan.leaves_provenance(str(path)):
+            raise UserError(f"{path}: no {provenance.NAME} beside it; delete {path} and run the same command again.")
+
+
+def _check_pin(path: Path, sha256: str, pin: RequiredFile) -> None:
+    if sha256 != pin.sha256:
+        problem = f"sha256 is {sha256}, but `{pin.key}.sha256` is {pin.sha256}"
+        raise UserError(f"{path}: {problem}; fetch it again or correct the key.")
+
+
+def _contents(folder: Path, record: Provenance) -> dict[Path, str]:
+    """sha256 of all outputs in a folder, several at once; jobs read every file of a prepared folder."""
+    paths = [folder / name for name in record.outputs]
+    with ThreadPoolExecutor() as threads:
+        hashed = threads.map(lambda path: files.sha256(path) if path.exists() else "missing", paths)
+        return dict(zip(paths, hashed, strict=True))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coevolve.report import claims, html, view
-from coevolve.report.job_history import read_provenance
+from coevolve.storage import provenance
 from coevolve.types import Provenance
 
 HOME = "results/glance"
@@ -41,7 +41,7 @@ def make(made, folder):
     def page(without=()):
         stage = Provenance.from_json((made / HOME / "paper/page/provenance.json").read_bytes())
         products = [folder / Path(name).relative_to(f"{HOME}/paper") for name in stage.inputs if "/paper/" in name]
-        jobs = [read_provenance(made / name) for name in stage.inputs if name.endswith("/provenance.json")]
+        jobs = [provenance.read(made / name) for name in stage.inputs if name.endswith("/provenance.json")]
         with contextlib.chdir(made):
             paper = claims.load("configs/claims.yaml")
             return html.report([path for path in products if path.name not in without], "Suite glance", paper, jobs)

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from coevolve import cli
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
 from coevolve.report import claims, why, why_text
 from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, PreferencePair
+from coevolve.workflow.plan import Plan
 
 HOME = "results/glance"
 EVAL = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/eval"
@@ -34,8 +37,9 @@ def printed():
     return why.cells(Path(HOME))
 
 
-def ask(query, paper):
-    return why.ask(why.find(printed(), query), paper)
+def ask(query, paper, *overrides):
+    plan = Plan(load_suite("configs/glance.yaml", overrides))
+    return why.ask(why.find(printed(), query), paper, plan.leaves_provenance, plan.changed_since)
 
 
 def test_a_cell_leads_to_everything_it_was_made_from(here, paper):
@@ -135,6 +139,95 @@ def test_ids_are_followed_as_well_as_files(here, paper):
     jsonl.write(folder / "pairs.jsonl", [pairs[0].model_copy(update={"rejected_id": "f" * 16}), *pairs[1:]])
     broken = ask("coevolve webshop", paper).broken
     assert any("1 sides of pairs are no episodes it was made from, such as ffffffffffffffff" in each for each in broken)
+
+
+@pytest.mark.parametrize(
+    ("override", "stale"),
+    [("dpo.max_grad_norm=0.25", {"train"}), ("rollout.max_new_tokens=25", {"rollout", "evaluate"})],
+)
+def test_a_setting_of_today_that_a_result_was_not_made_with_is_stale(here, paper, override, stale):
+    answer = ask("coevolve webshop", paper, override)
+    named = [
+        re.match(r"stage `(\w+)` is stale: its settings changed after it made results/glance/", each)
+        for each in answer.broken
+    ]
+    assert {each[1] for each in named} == stale and len(named) == len(stale)
+    assert "NOT as they were:" in why_text.text(answer, HOME)
+
+
+def test_a_result_of_other_code_is_stale(here, paper):
+    """As a job leaves it that ran after a branch was switched, and before it was switched back."""
+    record = here / EVAL / "provenance.json"
+    record.write_text(re.sub(r'("code_digest": ")\w{4}', r"\g<1>0000", record.read_text()))
+    (sentence,) = ask("coevolve webshop", paper).broken
+    assert sentence == f"stage `evaluate` is stale: its code changed after it made {EVAL}; run the suite again."
+    table = here / HOME / "paper/table1/provenance.json"
+    table.write_text(re.sub(r'("code_digest": ")\w{4}', r"\g<1>0000", table.read_text()))
+    assert any("stage `table1` is stale: its code" in each for each in ask("coevolve webshop", paper).broken)
+
+
+def test_a_job_that_the_suite_no_longer_has_is_stale(here, paper):
+    answer = ask("coevolve webshop", paper, "recipes.coevolve.learns=selected")
+    assert any(each.startswith("stage `train` is stale: its settings") for each in answer.broken)
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_missing_provenance_is_a_sentence(here, paper, capsys):
+    (here / EVAL / "provenance.json").unlink()
+    answer = ask("coevolve webshop", paper)
+    assert answer.broken == (
+        f"{EVAL}/provenance.json is missing; it should list {EVAL}/records.jsonl; run the stage that makes it again.",
+    )
+    assert "coevolve/seed0/iter1/eval: no provenance" in why_text.text(answer, HOME)
+    (here / HOME / "tiny/webshop/base/seed0/policy/target/provenance.json").unlink()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["why", "--suite", "glance", "table1: SFT, WebShop"])
+    assert ended.value.code == 1
+    assert "policy/target/provenance.json is missing; it should list" in capsys.readouterr().out
+
+
+def test_a_provenance_that_lists_nothing_is_a_sentence(here, paper):
+    edit(here / EVAL / "provenance.json", outputs={})
+    assert ask("coevolve webshop", paper).broken == (
+        f"{EVAL}/provenance.json does not list {EVAL}/records.jsonl; run the stage that makes it again.",
+    )
+    edit(here / HOME / "paper/table1/provenance.json", inputs={}, outputs={})
+    broken = ask("coevolve webshop", paper).broken
+    assert any(f"paper/table1/provenance.json does not list {EVAL}/records.jsonl" in each for each in broken)
+    assert any("table1.json is not what `table1` wrote" in each for each in broken)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "null"])
+@pytest.mark.parametrize("folder", [EVAL, f"{HOME}/paper/table1"])
+def test_an_emptied_provenance_is_a_sentence(here, paper, folder, content, capsys):
+    (here / folder / "provenance.json").write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["why", "--suite", "glance", "coevolve", "webshop"])
+    assert ended.value.code == 2
+    assert f"{folder}/provenance.json: not a provenance of this version of the kit" in capsys.readouterr().err
+
+
+def test_emptied_records_and_policies_are_sentences(here, paper, capsys):
+    (here / EVAL / "records.jsonl").write_text("")
+    answer = ask("coevolve webshop", paper)
+    assert len(answer.broken) == 1 and "records.jsonl is not what" in answer.broken[0]
+    assert f"{EVAL}/records.jsonl: 0 records\n" in why_text.text(answer, HOME)
+    policy = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/policy/target/policy.json"
+    (here / policy).write_text("")
+    with pytest.raises(UserError, match=f"{policy}: missing or unreadable"):
+        ask("coevolve webshop", paper)
+    (here / HOME / "paper/table1/table1.json").write_text("[")
+    with pytest.raises(UserError, match=r"table1\.json: not a JSON file; delete it and run the suite again"):
+        printed()
+
+
+def test_a_state_that_git_could_not_tell_is_called_unknown(here, paper):
+    for path in here.rglob("provenance.json"):
+        edit(path, commit="", dirty=None)
+    assert "commit unknown, changes unknown;" in why_text.text(ask("coevolve webshop", paper), HOME)
 
 
 def test_without_a_report_it_says_what_to_make(tmp_path):

@@ -1,0 +1,190 @@
+"""A job refuses settings and code that are not the plan's, and inputs that are not as their stage wrote them."""
+
+import contextlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from small_run import make
+
+from coevolve import cli
+from coevolve.config.machine import Shards
+from coevolve.config.suite import load_suite
+from coevolve.workflow.plan import Plan
+
+HOME = "results/glance"
+EVAL = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/eval"
+RECORDS = f"{EVAL}/records.jsonl"
+EPISODES = f"{HOME}/tiny/webshop/base/seed0/rollout/target/episodes.jsonl"
+FIGURE3 = ("figure3", {})
+ON_ENV = {"env": "webshop"}
+PAIRS = ("pairs", {"model": "tiny", "branch": "coevolve/seed0/iter1", "agent": "target", **ON_ENV})
+
+
+@pytest.fixture(scope="module")
+def finished(made):
+    """The finished suite that this module's tests break and mend."""
+    return made
+
+
+@pytest.fixture
+def here(finished, tmp_path):
+    """The finished suite as the working folder; each test's edits are undone."""
+    kept = shutil.copytree(finished / "results", tmp_path / "results", symlinks=True)
+    with contextlib.chdir(finished):
+        yield finished
+    shutil.rmtree(finished / "results")
+    shutil.copytree(kept, finished / "results", symlinks=True)
+
+
+def plan():
+    return Plan(load_suite("configs/glance.yaml"))
+
+
+def command(job, *options, **replaced):
+    """The command of a job as the DAG would give it, to a folder of its own; `replaced` inputs by name."""
+    stage, wildcards = job
+    inputs = {**plan().inputs(*job), **replaced}
+    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
+    files = [f"{n}={path}" for n, paths in inputs.items() for path in ([paths] if isinstance(paths, str) else paths)]
+    return ["stage", stage, "--suite", "glance", "--out", "out", *options, *on, *files]
+
+
+def status(arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    return ended.value.code
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a job and gives its sentence; it must end with status 2 and leave nothing."""
+
+    def run(*arguments, **replaced):
+        assert status(command(*arguments, **replaced)) == 2
+        assert not Path("out").exists()
+        sentence = capsys.readouterr().err.strip().splitlines()[-1]
+        assert sentence.startswith("coevolve: ")
+        return sentence
+
+    return run
+
+
+def planned(job):
+    return "--fingerprint", plan().fingerprint(*job)
+
+
+def test_a_job_of_the_plan_runs_and_a_job_of_another_plan_is_refused(here, refused):
+    config, _, code = plan().fingerprint(*FIGURE3).partition("-")
+    for other, names in ((f"0-{code}", "settings"), (f"{config}-0", "code"), ("0-0", "settings and code")):
+        sentence = refused(FIGURE3, "--fingerprint", other)
+        assert f"stage `figure3`: its {names} changed after the run was planned; run the same snakemake" in sentence
+    assert status(command(FIGURE3, *planned(FIGURE3))) == 0
+    shutil.rmtree("out")
+
+
+def edited(path):
+    """A run's rewards set by hand."""
+    lines = [json.loads(line) | {"reward": 1.0} for line in Path(path).read_text().splitlines()]
+    return "".join(f"{json.dumps(line)}\n" for line in lines)
+
+
+def duplicated(path):
+    return Path(path).read_text() * 2
+
+
+def without_the_last(path):
+    return "".join(Path(path).read_text().splitlines(keepends=True)[:-1])
+
+
+def empty(path):
+    return ""
+
+
+@pytest.mark.parametrize("change", [edited, duplicated, without_the_last, empty])
+@pytest.mark.parametrize(("path", "job"), [(RECORDS, FIGURE3), (EPISODES, PAIRS)], ids=["records", "episodes"])
+def test_an_input_that_was_changed_by_hand_is_refused(here, refused, change, path, job):
+    Path(path).write_text(change(path))
+    sentence = refused(job)
+    assert f"{path}: the file was changed: its sha256 is" in sentence and "but stage `" in sentence
+    assert f"delete {path} and run the same command again" in sentence
+
+
+def test_an_input_that_its_provenance_does_not_list_is_refused(here, refused):
+    record = Path(EVAL, "provenance.json")
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps(content | {"outputs": {}}))
+    assert f"{RECORDS}: the provenance.json beside it does not list this file; delete" in refused(FIGURE3)
+    record.write_text("")
+    assert f"{EVAL}/provenance.json: not a provenance of this version of the kit" in refused(FIGURE3)
+
+
+def test_a_planned_job_needs_the_provenance_and_a_copy_by_hand_does_not(here, refused):
+    Path(EVAL, "provenance.json").unlink()
+    sentence = refused(FIGURE3, *planned(FIGURE3))
+    assert f"{RECORDS}: no provenance.json beside it; delete {RECORDS} and run" in sentence
+    assert status(command(FIGURE3)) == 0
+    shutil.rmtree("out")
+
+
+def copied(path):
+    """A copy that no provenance covers."""
+    target = Path("elsewhere", Path(path).relative_to(HOME))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(path, target))
+
+
+def test_a_record_that_stands_twice_is_refused_where_no_provenance_covers_it(here, refused):
+    path = copied(RECORDS)
+    path.write_text(duplicated(path))
+    records = [str(path) if each == RECORDS else each for each in plan().inputs(*FIGURE3)["records"]]
+    assert f"{path}: line 7 repeats the EvalRecord of line 1; delete" in refused(FIGURE3, records=records)
+
+
+def test_an_episode_that_stands_twice_is_refused_whatever_its_reward(here, refused):
+    path = copied(EPISODES)
+    first = json.loads(path.read_text().splitlines()[0]) | {"reward": 0.5, "turns": []}
+    path.write_text(f"{path.read_text()}{json.dumps(first)}\n")
+    assert "repeats the Trajectory of line 1; delete" in refused(PAIRS, target=str(path))
+
+
+@pytest.mark.parametrize("job", [("data", ON_ENV), ("rollout", {**PAIRS[1], "branch": "base/seed0"})])
+@pytest.mark.parametrize("file", ["shop", "goals.jsonl"])
+def test_a_flipped_byte_in_the_prepared_shop_is_refused(here, refused, job, file):
+    target = Path(HOME, "prepared/webshop", file)
+    largest = max((p for p in target.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size, default=target)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+    assert f"{target}: the file was changed" in refused(job)
+    largest.unlink()
+    assert f"{target}: the file was changed" in refused(job)
+
+
+@pytest.mark.parametrize("change", [without_the_last, duplicated])
+def test_parts_with_too_few_or_too_many_episodes_are_refused(here, capsys, change):
+    divided = Plan(load_suite("configs/glance.yaml"), shards=Shards(rollout=2, evaluate=1))
+    job = ("rollout", {**PAIRS[1], "branch": "base/seed0"})
+    parts = divided.inputs(*job)["parts"]
+    for part in parts:
+        make(divided, part)
+    paths = [copied(part) for part in parts]
+    if change is without_the_last:
+        paths[0].write_text(without_the_last(paths[0]))
+    else:
+        paths.append(Path(shutil.copy(paths[0], paths[0].with_name("again.jsonl"))))
+    stage, wildcards = job
+    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
+    tasks = divided.inputs(*job)["tasks"]
+    arguments = ["stage", stage, "--suite", "glance", "--out", "out", *on, f"tasks={tasks}"]
+    assert status([*arguments, *(f"parts={path}" for path in paths)]) == 2
+    assert not Path("out").exists()
+    assert re.search(r"the parts hold \d episodes of task `[^`]+`, not \d; delete `parts`", capsys.readouterr().err)
+
+
+def test_the_verdicts_on_records_that_were_changed_by_hand_are_refused(here, capsys):
+    Path(RECORDS).write_text(edited(RECORDS))
+    assert status(["verify", "--suite", "glance"]) == 2
+    assert f"{RECORDS}: the file was changed" in capsys.readouterr().err
