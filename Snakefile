@@ -38,7 +38,7 @@ CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deploymen
 IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
 PLANNED = Path(PLAN.home) / ".planned.json"
-SERVERS = []
+SERVERS, MISSING = [], []
 
 
 def of_job(function, stage):
@@ -49,8 +49,19 @@ def of_job(function, stage):
     return lambda wildcards: function(stage, dict(wildcards.items()))
 
 
+def inputs(stage, wildcards):
+    """Snakemake ignores an error of this function where the job's files exist; `fingerprint` raises it again."""
+    try:
+        return PLAN.checked_inputs(stage, wildcards)
+    except UserError as error:
+        MISSING.append(error)
+        raise
+
+
 def fingerprint(stage, wildcards):
     """The job's fingerprint when the run was planned: a Slurm job reads this file again, perhaps after an edit."""
+    if MISSING:
+        raise MISSING[0]
     planned = {} if workflow.is_main_process else planned_fingerprints()
     return planned.get(PLAN.folder(stage, wildcards)) or PLAN.fingerprint(stage, wildcards)
 
@@ -109,7 +120,7 @@ for stage in STAGES:
             stage
         localrule: MACHINE.job_resources(stage).local
         input:
-            unpack(of_job(PLAN.checked_inputs, stage)),
+            unpack(of_job(inputs, stage)),
         output:
             PLAN.outputs(stage),
         log:

@@ -123,7 +123,7 @@ class _Files:
     def _is_listed(self, path: Path) -> bool:
         """Whether the provenance beside a file lists it; without one, whether the file comes from outside."""
         if path.parent not in self.makers:
-            self.makers[path.parent] = provenance.beside(path)
+            self.makers[path.parent] = provenance.of_file(path)
         maker = self.makers[path.parent]
         return path.name == NAME or (path.name in maker.outputs if maker else not self.is_made(path.as_posix()))
 

@@ -55,7 +55,7 @@ def read(path: Path) -> Provenance:
         raise UserError(f"{path}: not a provenance of this version of the kit; rerun its stage.") from None
 
 
-def beside(path: Path) -> Provenance | None:
+def of_file(path: Path) -> Provenance | None:
     """The provenance in the folder of a file; None if there is none. Raises `UserError` if it is invalid."""
     record = path.with_name(NAME)
     return read(record) if record.exists() else None

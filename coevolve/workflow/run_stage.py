@@ -218,7 +218,7 @@ def _check_contents(plan: Plan, inputs: dict[str, list[Path]], hashes: dict[str,
     prepared = {path.parent for path in inputs.get("prepared", [])}
     for folder, known in folders.items():
         path = next(iter(known))
-        record = provenance.beside(path)
+        record = provenance.of_file(path)
         if record:
             provenance.check(record, (_contents(folder, record) if folder in prepared else {}) | known)
         elif planned and plan.leaves_provenance(str(path)):

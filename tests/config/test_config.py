@@ -41,6 +41,10 @@ def test_suites_load(root, name):
         ("envs.more={label: More}", "key `envs.more.kind` is missing"),
         ("envs.more=3", "key `envs.more`: input should be a valid dictionary"),
         ("sft.epochs", "write it as key.subkey=value"),
+        ("seeds=[0,-1]", "key `seeds.1`: input should be greater than or equal to 0 (got -1"),
+        ("seeds=[]", "key `seeds`: list should have at least 1 item"),
+        ("seeds=[0,1,0]", "seeds: a seed is listed twice"),
+        ("envs={}", "key `envs`: dictionary should have at least 1 item"),
     ],
 )
 def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, sentence):

@@ -78,6 +78,56 @@ def test_changing_a_setting_reruns_its_readers_only(finished):
     assert not {"data", "pretrain", "sft"} & set(jobs)
 
 
+def test_changing_a_methods_settings_reruns_its_jobs_only(finished):
+    jobs = jobs_to_run(finished, "recipes={eto: {settings: {dpo: {epochs: 4}}}}")
+    assert jobs["train"] == 2, "not those of the other methods"
+    assert not {"data", "pretrain", "sft"} & set(jobs)
+
+
+def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(finished):
+    gold = finished / "data/sciworld/gold.jsonl"
+    gold.rename(gold.with_name("elsewhere"))
+    for settings in ([], ["dpo={max_grad_norm: 0.5}"]):
+        done = snakemake(finished, *settings)
+        assert done.returncode != 0
+        assert "data/sciworld/gold.jsonl: input `experts` of stage `data` does not exist; put it there." in done.stderr
+    gold.with_name("elsewhere").rename(gold)
+    assert jobs_to_run(finished) == Counter()
+
+
+def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
+    """A branch is switched after the plan, before the job: it is refused, on this machine and as Slurm's jobs start."""
+    table, code = finished / "results/nano/paper/table1", finished / "coevolve/report/table1.py"
+    made, text = (table / "table1.json").read_bytes(), code.read_text()
+    switch = finished / "switch.sh"
+    switch.write_text(f"#!/bin/sh\necho 'ANOTHER = 1' >> {code}\nexec {sys.executable} \"$@\"\n")
+    switch.chmod(0o755)
+    shutil.rmtree(table)
+    for command in (
+        [*SNAKEMAKE, "--", "table1"],
+        # Slurm's executor starts a job so; it reads the Snakefile again, now with the edited code.
+        [
+            *SNAKEMAKE,
+            "--mode",
+            "remote",
+            "--force",
+            "--target-jobs",
+            "table1:",
+            "--allowed-rules",
+            "table1",
+            "--cores",
+            "1",
+        ],
+    ):
+        done = snakemake(finished, command=command, COEVOLVE_PYTHON=str(switch))
+        assert done.returncode != 0 and not list(table.glob("*"))
+        assert "stage `table1`: its code changed after the run was planned" in done.stdout + done.stderr
+    code.write_text(text)
+    run(finished)
+    assert (table / "table1.json").read_bytes() == made
+    assert jobs_to_run(finished) == Counter()
+
+
 def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_path):
     """kill -9 while a job of each kind runs, of all processes or of the scheduler alone; then the same command.
 
@@ -140,21 +190,25 @@ def running(repo: Path, stage: str) -> tuple[subprocess.Popen[bytes], psutil.Pro
     raise AssertionError(f"the run ended without a job of `{stage}`")
 
 
+def snakemake(repo: Path, *overrides: str, command=SNAKEMAKE, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*command, *overrides],
+        cwd=repo,
+        env=environment(repo) | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def run(repo: Path) -> None:
-    done = subprocess.run(SNAKEMAKE, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
+    done = snakemake(repo)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
 
 
 def jobs_to_run(repo: Path, *overrides: str) -> Counter[str]:
     """Jobs by rule that a run would execute."""
-    done = subprocess.run(
-        [*SNAKEMAKE, *overrides, "--dry-run"],
-        cwd=repo,
-        env=environment(repo),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = snakemake(repo, *overrides, "--dry-run")
     output = done.stdout + done.stderr
     assert done.returncode == 0, output[-4000:]
     stats = re.search(r"Job stats:\n(.*?)\n\n", output, re.DOTALL)

@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -275,3 +276,39 @@ def test_processes_rerun_nothing(root):
 def test_a_process_that_is_killed_in_the_middle_of_an_answer():
     with pool(keydoor.half_said, 1, 1) as (env,), pytest.raises(EnvError, match="has ended"):
         env.start(task(0))
+
+
+REPLACED = """
+from functools import partial
+from pathlib import Path
+from coevolve.envs import workers
+from coevolve.envs.base import EnvError
+from coevolve.errors import UserError
+from coevolve.storage import provenance
+from rollout import keydoor
+
+module = "coevolve.envs.webshop.domain"
+opened = partial(workers._same_code, keydoor.pool, module, provenance.code_digest(module))
+with workers.pool(opened, 1, 1) as (env,):
+    env.start(keydoor.task(1))
+    with Path(provenance.PACKAGE, "envs/webshop/reward.py").open("a") as file:
+        file.write(EDIT)
+    env._process._process.kill()
+    while not env._process.ended:
+        pass
+    env.start(keydoor.task(1))
+"""
+
+
+@pytest.mark.parametrize(("edit", "status"), [("# a remark", 0), ("ANOTHER = 1", 1)])
+def test_a_replaced_process_with_other_code_ends_the_job(root, tmp_path, edit, status):
+    shutil.copytree(root / "coevolve", tmp_path / "coevolve", ignore=shutil.ignore_patterns("__pycache__"))
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root / 'tests'}"}
+    script = REPLACED.replace("EDIT", repr(f"\n{edit}\n"))
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    changed = (
+        "UserError: the code of coevolve.envs.webshop.domain changed while the job ran; run the same command again."
+    )
+    assert (changed in done.stderr) == bool(status)

@@ -24,9 +24,9 @@ PAIRS = ("pairs", {"model": "tiny", "branch": "coevolve/seed0/iter1", "agent": "
 
 
 @pytest.fixture(scope="module")
-def finished(made):
-    """The finished suite that this module's tests break and mend."""
-    return made
+def finished(made, tmp_path_factory):
+    """A copy of the finished suite, that this module's tests break and mend."""
+    return shutil.copytree(made, tmp_path_factory.mktemp("broken") / "run", symlinks=True)
 
 
 @pytest.fixture
@@ -35,7 +35,8 @@ def here(finished, tmp_path):
     kept = shutil.copytree(finished / "results", tmp_path / "results", symlinks=True)
     with contextlib.chdir(finished):
         yield finished
-    shutil.rmtree(finished / "results")
+    for folder in ("results", "elsewhere", "out"):
+        shutil.rmtree(finished / folder, ignore_errors=True)
     shutil.copytree(kept, finished / "results", symlinks=True)
 
 
@@ -82,7 +83,6 @@ def test_a_job_of_the_plan_runs_and_a_job_of_another_plan_is_refused(here, refus
         sentence = refused(FIGURE3, "--fingerprint", other)
         assert f"stage `figure3`: its {names} changed after the run was planned; run the same snakemake" in sentence
     assert status(command(FIGURE3, *planned(FIGURE3))) == 0
-    shutil.rmtree("out")
 
 
 def edited(path):
@@ -126,7 +126,6 @@ def test_a_planned_job_needs_the_provenance_and_a_copy_by_hand_does_not(here, re
     sentence = refused(FIGURE3, *planned(FIGURE3))
     assert f"{RECORDS}: no provenance.json beside it; delete {RECORDS} and run" in sentence
     assert status(command(FIGURE3)) == 0
-    shutil.rmtree("out")
 
 
 def copied(path):

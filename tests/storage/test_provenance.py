@@ -1,0 +1,90 @@
+"""What code a process has loaded, and in what state its checkout is."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+LOADING = """
+import sys
+from pathlib import Path
+from coevolve.storage import provenance
+
+name = "coevolve.methods.pairing"
+path = Path(provenance.PACKAGE, "methods/pairing.py")
+text = path.read_text()
+provenance.code_digest(name)
+assert provenance.is_current(name)
+provenance.load(name)
+path.write_text(f"# a remark\\n{text}")
+assert provenance.is_current(name), "a comment is no code"
+path.write_text(f"{text}\\nANOTHER = 1\\n")
+assert not provenance.is_current(name)
+path.unlink()
+assert not provenance.is_current(name)
+import coevolve.methods.pairing
+assert not hasattr(coevolve.methods.pairing, "ANOTHER")
+print("as loaded")
+"""
+
+
+@pytest.fixture
+def package(root, tmp_path):
+    """A folder with a copy of the package."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(root / "coevolve", tmp_path / "copy/coevolve", ignore=ignored)
+    shutil.copytree(root / "configs", tmp_path / "copy/configs")
+    return tmp_path / "copy"
+
+
+def python(package, *arguments, **environment):
+    variables = {"PYTHONPATH": str(package), "PATH": "/usr/bin:/bin", "HOME": str(package), **environment}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=package, env=variables, capture_output=True, text=True, check=False
+    )
+
+
+def test_loaded_code_is_compared_with_the_files_and_a_later_edit_does_not_reach_it(package):
+    done = python(package, "-c", LOADING)
+    assert done.stdout == "as loaded\n", done.stderr
+
+
+def test_a_job_whose_code_changes_while_it_starts_is_refused(package):
+    """As a switch of the branch does it: a module is imported after the code's digest was taken, and is another."""
+    stage, other = package / "coevolve/stages/figure3.py", package / "coevolve/report/figure3.py"
+    edit = f"from pathlib import Path\nwith Path({str(other)!r}).open('a') as file:\n    file.write('ANOTHER = 1\\n')\n"
+    stage.write_text(stage.read_text().replace("from pathlib import Path\n", edit, 1))
+    (package / "records.jsonl").write_text("")
+    job = ("-m", "coevolve", "stage", "figure3", "--suite", "smoke", "--out", "out", "records=records.jsonl")
+    done = python(package, *job)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "stage `figure3`: its code changed while the job started; run the same" in done.stderr
+    assert not (package / "out").exists()
+
+
+def git(package, *arguments):
+    name = ("-c", "user.name=a test", "-c", "user.email=test@example.org")
+    subprocess.run(["git", *name, *arguments], cwd=package, check=True, capture_output=True)
+
+
+def state(package, **environment):
+    script = "from coevolve.storage import provenance; print(provenance.repository())"
+    done = python(package, "-c", script, GIT_CEILING_DIRECTORIES=str(package.parent), **environment)
+    return eval(done.stdout)
+
+
+def test_a_state_that_git_does_not_know_is_unknown_and_not_clean(package):
+    assert state(package) == ("", None)
+    git(package, "init")
+    assert state(package) == ("", None), "no commit yet"
+    git(package, "add", "coevolve")
+    git(package, "commit", "-m", "all")
+    commit, dirty = state(package)
+    assert len(commit) == 40 and dirty is False
+    assert state(package, GIT_TEST_ASSUME_DIFFERENT_OWNER="1") == ("", None), "git refuses the folder's owner"
+    assert state(package, PATH="/nowhere") == ("", None), "git is not installed"
+    (package / "coevolve/seeds.py").write_text("")
+    assert state(package) == (commit, True)
+    (package / ".git/index").write_text("damaged")
+    assert state(package) == (commit, None)
