@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -92,7 +93,6 @@ def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(fin
         assert done.returncode != 0
         assert "data/sciworld/gold.jsonl: input `experts` of stage `data` does not exist; put it there." in done.stderr
     gold.with_name("elsewhere").rename(gold)
-    assert jobs_to_run(finished) == Counter()
 
 
 def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
@@ -106,22 +106,12 @@ def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
     for command in (
         [*SNAKEMAKE, "--", "table1"],
         # Slurm's executor starts a job so; it reads the Snakefile again, now with the edited code.
-        [
-            *SNAKEMAKE,
-            "--mode",
-            "remote",
-            "--force",
-            "--target-jobs",
-            "table1:",
-            "--allowed-rules",
-            "table1",
-            "--cores",
-            "1",
-        ],
+        [*SNAKEMAKE, *shlex.split("--mode remote --force --target-jobs table1: --allowed-rules table1 --cores 1")],
     ):
         done = snakemake(finished, command=command, COEVOLVE_PYTHON=str(switch))
         assert done.returncode != 0 and not list(table.glob("*"))
-        assert "stage `table1`: its code changed after the run was planned" in done.stdout + done.stderr
+        sentence = (finished / "results/nano/logs/table1.log").read_text()
+        assert sentence.startswith("coevolve: stage `table1`: its code changed after the run was planned; run the same")
     code.write_text(text)
     run(finished)
     assert (table / "table1.json").read_bytes() == made
