@@ -53,7 +53,8 @@ class SqlServerConfig(Strict):
 
     `address`: `user@host:port` or `user@/path/to/socket`, password in COEVOLVE_SQL_PASSWORD; the server then holds the
     dump already. `engine`: which flavours are taken, the first found wins. A statement runs at most
-    `statement_seconds` and brings at most `rows`.
+    `statement_seconds` and brings at most `rows`. A server of the kit is restarted when its resident memory passes
+    `memory_mb` MiB, or its temporary files `temporary_mb` MiB; one such file holds at most a quarter of that.
     """
 
     address: str | None
@@ -61,6 +62,8 @@ class SqlServerConfig(Strict):
     engine: Annotated[list[Flavour], Field(min_length=1)]
     statement_seconds: Rate
     rows: Positive
+    memory_mb: Positive
+    temporary_mb: Positive
 
 
 class InterCodeSqlConfig(EnvSection):

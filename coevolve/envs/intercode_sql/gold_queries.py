@@ -10,7 +10,7 @@ from typing import Any
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.session import INTERRUPTED, TIMED_OUT, SqlSession
+from coevolve.envs.intercode_sql.session import INTERRUPTED, LIMIT_PASSED, TIMED_OUT, SqlSession
 from coevolve.errors import UserError
 from coevolve.types import Task
 
@@ -35,14 +35,14 @@ class GoldQueries:
     def rows(self, item: SqlItem) -> list[tuple[Any, ...]]:
         """Rows of the gold query of `item`; like upstream's, a query that fails has none.
 
-        Raises `EnvError` if the query was interrupted or timed out, as on an overloaded machine.
+        Raises `EnvError` if the query was interrupted, timed out or passed a limit, as on an overloaded machine.
         """
         key = (item.database, item.gold_query)
         with self._lock:
             if key not in self._rows:
                 self._session.use(item.database)
                 result = self._session.execute(item.gold_query)
-                if result.error in (INTERRUPTED, TIMED_OUT):
+                if result.error in (INTERRUPTED, TIMED_OUT, LIMIT_PASSED):
                     raise EnvError(f"the gold query `{item.gold_query}` was cut short: {result.error}")
                 self._rows[key] = result.rows or []
             return self._rows[key]

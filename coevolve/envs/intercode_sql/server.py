@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -53,6 +54,8 @@ class DatabaseServer:
         self._lock = threading.Lock()
         self._process: ServerProcess | None = None
         self._version: tuple[Flavour, str] | None = None
+        self._pids_past_limit: set[int] = set()
+        self._copy_lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +77,21 @@ class DatabaseServer:
     def pid(self) -> int | None:
         """Process id of the private server, None if none is running."""
         process = self._process
-        return process.pid if process else None
+        return process.pid if process and not process.has_ended() else None
+
+    def has_passed_limit(self, pid: int | None) -> bool:
+        """Whether the private server `pid` was ended because it passed its limit of memory or of temporary files."""
+        with self._lock:
+            process = self._process
+            if process is not None and process.pid == pid and process.has_passed_limit():
+                self._retire(process)
+            return pid in self._pids_past_limit
+
+    @contextlib.contextmanager
+    def private_copy(self) -> Iterator[DatabaseServer]:
+        """Another server of the same configuration and data; one at a time, the others wait."""
+        with self._copy_lock, DatabaseServer(self.config, self._dump) as server:
+            yield server
 
     def databases(self) -> tuple[str, ...]:
         """Names of the dump's databases, in its spelling."""
@@ -148,8 +165,7 @@ class DatabaseServer:
     def _running_process(self) -> ServerProcess:
         with self._lock:
             if self._process is not None and self._process.has_ended():
-                self._process.stop()
-                self._process = None
+                self._retire(self._process)
             if self._process is None:
                 self._process = start_server(self.config, self._dump)
             return self._process
@@ -158,8 +174,15 @@ class DatabaseServer:
         """Stop `process` unless another thread has already replaced it."""
         with self._lock:
             if self._process is process:
-                self._process.stop()
-                self._process = None
+                self._retire(process)
+
+    def _retire(self, process: ServerProcess) -> None:
+        """Stop the current `process`; the next connection starts another one. The caller holds the lock."""
+        if process.has_passed_limit():
+            logger.warning("the database server has passed its limit of memory or of temporary files: it is restarted")
+            self._pids_past_limit.add(process.pid)
+        process.stop()
+        self._process = None
 
 
 def start_server(config: SqlServerConfig, dump: Path) -> ServerProcess:
@@ -189,7 +212,7 @@ def _start_on_copy(
         chown_to_server_user(directory.init_file)
         options = (f"--init-file={directory.init_file}", server_options.READ_ONLY_OPTION[program.flavour])
         command = server_options.server_command(program, directory, directory.data, *options)
-        process = ServerProcess(command, directory)
+        process = ServerProcess(command, directory, config.memory_mb, config.temporary_mb)
         undo.callback(process.stop)
         _read_all_tables(process, dump)
         undo.pop_all()

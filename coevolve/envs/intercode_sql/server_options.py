@@ -48,6 +48,9 @@ FLAVOUR_OPTIONS: dict[Flavour, tuple[str, ...]] = {
         "--collation-server=utf8mb4_general_ci",
         "--innodb-log-file-size=8M",
         "--debug-no-sync",
+        # The second keeps sessions from raising the first.
+        "--max-session-mem-used=256M",
+        "--maximum-max-session-mem-used=256M",
     ),
 }
 READ_ONLY_OPTION: dict[Flavour, str] = {"mysql": "--super-read-only=ON", "mariadb": "--read-only=ON"}

@@ -15,7 +15,15 @@ from coevolve.errors import UserError
 PROGRAMS: dict[Flavour, str] = {"mysql": "mysqld", "mariadb": "mariadbd"}
 DISPLAY_NAMES: dict[Flavour, str] = {"mysql": "MySQL", "mariadb": "MariaDB"}
 #: Configuration for use outside a suite: any server of this machine.
-DEFAULT_CONFIG = SqlServerConfig(address=None, binary=None, engine=[*PROGRAMS], statement_seconds=10.0, rows=20000)
+DEFAULT_CONFIG = SqlServerConfig(
+    address=None,
+    binary=None,
+    engine=[*PROGRAMS],
+    statement_seconds=10.0,
+    rows=20000,
+    memory_mb=2048,
+    temporary_mb=4096,
+)
 
 
 @dataclass(frozen=True)

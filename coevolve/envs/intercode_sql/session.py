@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pymysql.constants import ER, FIELD_TYPE
 from pymysql.cursors import SSCursor
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql import mariadb
+from coevolve.envs.intercode_sql import mariadb, refusals
 from coevolve.envs.intercode_sql.server import GRACE_SECONDS, Connection, DatabaseServer
 
 #: Longer statements, in characters, are not sent: the server closes a connection that sends over a megabyte.
@@ -31,11 +30,11 @@ INTERRUPTED = "Query execution was interrupted"
 NOT_UTF8 = "The result cannot be read as UTF-8"
 TOO_LONG = f"A statement may have {MAX_STATEMENT_LENGTH:,} characters"
 REFUSED = "Access denied; this statement is not for agents"
-
-#: KILL can end other sessions of the same account, and a transaction prepared by XA outlives its session.
-_REFUSED_COMMAND = re.compile(r"(?:KILL|XA)\b", re.IGNORECASE)
-#: White space, comments, and the delimiters of comments whose content the server executes.
-_SKIPPED = re.compile(r"\s|/\*M?!\d*|/\*.*?\*/|\*/|--\s[^\n]*|#[^\n]*", re.DOTALL)
+#: Number of variables of a session; one may hold a megabyte, for which MySQL takes two.
+MAX_VARIABLES = 100
+TOO_MANY_VARIABLES = f"A session may use {MAX_VARIABLES} variables"
+SERVER_ENDED = "the database server ended during an episode"
+LIMIT_PASSED = "Out of resources; the server's limit of memory or of temporary files was passed"
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,33 @@ class QueryResult:
     error: str = ""
 
 
+class _SentStatements:
+    """The statements of an episode, the variables that they name, and whether the server reads its default syntax."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        self.variables: set[str] = set()
+        self.default_syntax = True
+
+    def append(self, text: str) -> None:
+        self.statements.append(text)
+        self.variables |= refusals.variables(text)
+        self.default_syntax = self.default_syntax and not refusals.changes_syntax(text)
+
+
 class SqlSession:
     """A session of one agent at a time on `server`, with a new connection for each episode.
 
     Episodes are isolated: variables, settings, prepared statements, locks and transactions end with their connection,
-    and the account can only read. A statement ends within the server's time limit. If it raised that limit or is not
-    covered by it, it is killed at most `GRACE_SECONDS` later, without a response or while it sends rows. A result is
-    truncated at the configured number of rows and at `MAX_RESULT_LENGTH`. After a truncation, kill or interruption the
+    prepared transactions are rolled back, and the account can only read. A statement ends within the server's time
+    limit. If it raised that limit or is not covered by it, it is killed at most `GRACE_SECONDS` later, without a
+    response or while it sends rows. A result is truncated at the configured number of rows and at `MAX_RESULT_LENGTH`,
+    and only the first result of a statement is read. After a truncation, kill, interruption or further result the
     session continues with a new connection to the episode's database. Clocks, connection ids, named locks and the
     process list belong to the server and are visible to all sessions.
+
+    If the server passes a limit and is ended during a statement, the episode's statements are repeated on a server of
+    their own. If that passes a limit too, the result is `LIMIT_PASSED`; otherwise another session was the cause.
     """
 
     def __init__(self, server: DatabaseServer) -> None:
@@ -63,23 +80,34 @@ class SqlSession:
         self._connection: Connection | None = None
         self._database = ""
         self._pid: int | None = None
+        self._sent = _SentStatements()
 
     def use(self, database: str) -> None:
         """Open a new connection to `database`; raises `EnvError` without a server, `UserError` if it is unknown."""
         self.close()
+        self._sent = _SentStatements()
         self._database = database
         self._connection = self._connect()
         self._pid = self._server.pid
+        if self._pid is not None and not self._server.comparable:
+            # MySQL lets only an administrator list them, and prepares XA statements from no text.
+            _roll_back_prepared(self._connection)
 
     def execute(self, statement: str) -> QueryResult:
         """Result of `statement`; raises `EnvError` if the server has ended, after which `use` connects to the next."""
         text = statement.encode("utf-8", "replace").decode()
-        if len(text) > MAX_STATEMENT_LENGTH:
-            return QueryResult(None, TOO_LONG)
-        if _is_refused(text):
-            return QueryResult(None, REFUSED)
-        # Another session may have interrupted the first attempt. A repetition is safe because nothing can be changed.
-        result = self._attempt(text) or self._attempt(text) or QueryResult(None, INTERRUPTED)
+        if refusal := self._refusal(text):
+            return QueryResult(None, refusal)
+        if self._pid != self._server.pid:
+            raise EnvError(SERVER_ENDED)
+        self._sent.append(text)
+        try:
+            result = self._result(text)
+        except EnvError:
+            if not (self._server.has_passed_limit(self._pid) and self._passes_limit_alone()):
+                raise
+            self.use(self._database)
+            return QueryResult(None, LIMIT_PASSED)
         return result if self._server.comparable else _as_mysql(text, result)
 
     def close(self) -> None:
@@ -87,6 +115,29 @@ class SqlSession:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+    def _refusal(self, text: str) -> str:
+        """Why `text` is not sent, empty if it is."""
+        if len(text) > MAX_STATEMENT_LENGTH:
+            return TOO_LONG
+        if refusals.is_refused(text, self._sent.default_syntax):
+            return REFUSED
+        return TOO_MANY_VARIABLES if len(self._sent.variables | refusals.variables(text)) > MAX_VARIABLES else ""
+
+    def _result(self, text: str) -> QueryResult:
+        # Another session may have interrupted the first attempt. A repetition is safe because nothing can be changed.
+        return self._attempt(text) or self._attempt(text) or QueryResult(None, INTERRUPTED)
+
+    def _passes_limit_alone(self) -> bool:
+        """Whether the episode's statements make a server that serves nobody else pass a limit."""
+        with self._server.private_copy() as server, contextlib.closing(SqlSession(server)) as session:
+            session.use(self._database)
+            try:
+                for text in self._sent.statements:
+                    session._result(text)
+            except EnvError:
+                return server.has_passed_limit(session._pid)
+        return False
 
     def _connect(self) -> Connection:
         connection = self._server.connect(self._database)
@@ -98,7 +149,7 @@ class SqlSession:
         connection = self._connect()
         if self._server.pid != self._pid:
             connection.close()
-            raise EnvError("the database server ended during an episode")
+            raise EnvError(SERVER_ENDED)
         return connection
 
     def _attempt(self, text: str) -> QueryResult | None:
@@ -107,7 +158,11 @@ class SqlSession:
         cursor = connection.cursor(SSCursor)
         try:
             cursor.execute(text)
-            return QueryResult(self._fetch_rows(connection, cursor) if cursor.description else None)
+            result = QueryResult(self._fetch_rows(connection, cursor) if cursor.description else None)
+            if connection.open and cursor._result.has_next:  # type: ignore[attr-defined]
+                # PyMySQL would read all further results, of which a loop makes an endless number.
+                self._abandon(connection)
+            return result
         except pymysql.MySQLError as error:
             if connection.open and error.args[0] not in INTERRUPTION_ERRORS:
                 return QueryResult(None, error.args[-1])
@@ -137,12 +192,24 @@ class SqlSession:
     def _abandon(self, connection: Connection) -> None:
         """Close `connection` without reading the remaining rows, and kill its statement on the server."""
         if connection._result is not None:  # type: ignore[attr-defined]
-            # Otherwise PyMySQL reads the remaining rows before it closes.
+            # Otherwise PyMySQL reads the remaining rows and results before it closes.
             connection._result.unbuffered_active = False  # type: ignore[attr-defined]
+            connection._result = None  # type: ignore[attr-defined]
         self.close()
         with contextlib.closing(self._reconnect()) as other, contextlib.suppress(pymysql.MySQLError):
             # Fails if the connection has ended already.
             other.query(f"KILL {connection.thread_id()}")  # type: ignore[no-untyped-call]
+
+
+def _roll_back_prepared(connection: Connection) -> None:
+    """Roll back transactions that earlier sessions prepared by XA; MariaDB lets every account do that."""
+    with contextlib.suppress(pymysql.MySQLError), connection.cursor() as cursor:
+        cursor.execute("XA RECOVER")
+        for format_id, length, _, name in cursor.fetchall():
+            data = name.encode() if isinstance(name, str) else name
+            # The server reports a successful rollback as an error as well.
+            with contextlib.suppress(pymysql.MySQLError):
+                cursor.execute(f"XA ROLLBACK X'{data[:length].hex()}', X'{data[length:].hex()}', {format_id}")
 
 
 def _as_mysql(statement: str, result: QueryResult) -> QueryResult:
@@ -168,11 +235,3 @@ DECODERS: dict[int, Callable[[Any], Any]] = {
     FIELD_TYPE.DATETIME: _valid(converters.convert_datetime, datetime),
     FIELD_TYPE.TIMESTAMP: _valid(converters.convert_datetime, datetime),
 }
-
-
-def _is_refused(statement: str) -> bool:
-    """Whether the first command in a statement is one that agents may not use."""
-    start = 0
-    while skipped := _SKIPPED.match(statement, start):
-        start = skipped.end()
-    return _REFUSED_COMMAND.match(statement, start) is not None

@@ -18,6 +18,8 @@ DEFAULTS = {
     "engine": ["mysql", "mariadb"],
     "statement_seconds": 10.0,
     "rows": 20_000,
+    "memory_mb": 2048,
+    "temporary_mb": 4096,
 }
 
 

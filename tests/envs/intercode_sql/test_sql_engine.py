@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from coevolve.envs.intercode_sql.config import SqlServerConfig
-from coevolve.envs.intercode_sql.server_program import ServerProgram, find_server_program, parse_version
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, ServerProgram, find_server_program, parse_version
 from coevolve.errors import UserError
 
 
 def config(*flavours: str, binary: str | None = None) -> SqlServerConfig:
-    return SqlServerConfig(address=None, binary=binary, engine=list(flavours), statement_seconds=10, rows=20_000)
+    return DEFAULT_CONFIG.model_copy(update={"binary": binary, "engine": list(flavours)})
 
 
 @pytest.fixture

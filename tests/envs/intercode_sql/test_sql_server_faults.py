@@ -17,7 +17,7 @@ import pytest
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.server_program import cache_directory, find_server_program
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, cache_directory, find_server_program
 from coevolve.errors import UserError
 
 SMALL_MB = 48
@@ -125,7 +125,7 @@ def test_a_server_that_never_starts_is_one_sentence_with_its_last_words(own_serv
 def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache: Path, dump: Path, tmp_path: Path) -> None:
     long = tmp_path / "long.sql"
     long.write_text(dump.read_text(encoding="utf-8") + f"-- {'x' * 1_000}\n" * 2_000, encoding="utf-8")
-    config = SqlServerConfig(address=None, binary=None, engine=QUICK, statement_seconds=10, rows=20_000)
+    config = DEFAULT_CONFIG.model_copy(update={"engine": QUICK})
     with DatabaseServer(config, long) as server:
         assert cities(server) == 4079
 

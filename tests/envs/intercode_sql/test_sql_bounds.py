@@ -1,0 +1,298 @@
+"""Attacks on the server's memory, disk and other sessions: each ends as an observation, the next episode is right."""
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pymysql
+import pytest
+
+from coevolve.envs.base import EnvError
+from coevolve.envs.intercode_sql import refusals, supervisor
+from coevolve.envs.intercode_sql.config import SqlServerConfig
+from coevolve.envs.intercode_sql.server import GRACE_SECONDS, DatabaseServer
+from coevolve.envs.intercode_sql.server_program import find_server_program
+from coevolve.envs.intercode_sql.session import LIMIT_PASSED, REFUSED, QueryResult, SqlSession
+from coevolve.errors import UserError
+
+STATEMENT_SECONDS = 1.0
+#: MySQL takes 230 MiB before its first statement, MariaDB 100.
+MEMORY_MB = {"mysql": 512, "mariadb": 384}
+#: A statement that only the client ends, the two starts of servers of a passed limit, and room for a busy machine.
+ANSWER_SECONDS = 4 * (STATEMENT_SECONDS + GRACE_SECONDS)
+NEIGHBOUR = "neighbour's connection"
+
+LIFTED = (
+    "SET SESSION max_execution_time = 0",
+    "SET SESSION max_statement_time = 0",
+    "SET SESSION cte_max_recursion_depth = 4294967295",
+    "SET SESSION max_recursive_iterations = 4294967295",
+    "SET SESSION group_concat_max_len = 4294967295",
+    "SET SESSION max_session_mem_used = 18446744073709551615",
+)
+MEMORY = {
+    "variables": ("SET " + ", ".join(f"@a{number} = REPEAT('x', 1000000)" for number in range(600)),),
+    "variables of several statements": tuple(
+        "SET " + ", ".join(f"@`a {number}` = REPEAT('x', 1000000)" for number in range(start, start + 60))
+        for start in range(0, 600, 60)
+    ),
+    "aggregate": (*LIFTED, "SET @a = (SELECT GROUP_CONCAT(REPEAT('x', 1000000)) FROM city)"),
+}
+DISK = {
+    "recursion": (
+        *LIFTED,
+        "WITH RECURSIVE n AS (SELECT 1 AS i, REPEAT('x', 1000) AS t UNION ALL SELECT i + 1, t FROM n) "
+        "SELECT COUNT(*), MAX(t) FROM n",
+    ),
+    "distinct rows": (
+        *LIFTED,
+        "SELECT COUNT(*) FROM (SELECT DISTINCT a.ID, b.ID AS i, REPEAT(a.Name, 800) FROM city a, city b) t",
+    ),
+}
+#: Ways to hide a command from a reader of words; `{}` is the command.
+HIDDEN = {
+    "comment with a control character": "--\x01 x\n{}",
+    "comment that ends at once": "--\n{}",
+    "content for later versions": "/*!999999 x */ {}",
+    "comment inside a versioned one": "/*!40000 /* x */ {} */",
+    "MariaDB's versioned comment": "/*M!100000 {} */",
+    "end of text in a comment": "#\0{}",
+    "compound statement": "BEGIN NOT ATOMIC {}; END",
+    "label": "x: BEGIN NOT ATOMIC {}; END",
+    "condition": "IF 1 THEN {}; END IF",
+    "setting": "SET STATEMENT max_statement_time = 0 FOR {}",
+    "text executed": 'EXECUTE IMMEDIATE "{}"',
+    "text prepared": 'PREPARE s FROM "{}"',
+    "text in parts": "EXECUTE IMMEDIATE CONCAT('', \"{}\")",
+    "text in a variable": "EXECUTE IMMEDIATE @command",
+}
+ATTACKS = {
+    "endless results": ("BEGIN NOT ATOMIC LOOP SELECT 1; END LOOP; END",),
+    "endless results of a text": ("EXECUTE IMMEDIATE 'BEGIN NOT ATOMIC LOOP SELECT 1; END LOOP; END'",),
+    **{f"memory: {name}": statements for name, statements in MEMORY.items()},
+    **{f"disk: {name}": statements for name, statements in DISK.items()},
+    **{
+        f"KILL: {name}": (f"SET @command = 'KILL {NEIGHBOUR}'", way.format(f"KILL {NEIGHBOUR}"), "EXECUTE s")
+        for name, way in HIDDEN.items()
+    },
+    **{
+        f"XA: {name}": tuple(
+            text
+            for step in ("START", "END", "PREPARE")
+            for text in (f"SET @command = \"XA {step} 'a'\"", way.format(f"XA {step} 'a'"), "EXECUTE s")
+        )
+        for name, way in HIDDEN.items()
+    },
+}
+
+
+@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+def bounded(request: pytest.FixtureRequest, sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+    """A server with low limits, of either flavour."""
+    bounds = {"statement_seconds": STATEMENT_SECONDS, "memory_mb": MEMORY_MB[request.param], "temporary_mb": 256}
+    config = sql_config.model_copy(update={**bounds, "engine": [request.param]})
+    try:
+        find_server_program(config)
+    except UserError as error:
+        pytest.skip(str(error))
+    with DatabaseServer(config, dump) as server:
+        yield server
+
+
+@pytest.fixture
+def attacker(bounded: DatabaseServer) -> Iterator[SqlSession]:
+    with contextlib.closing(SqlSession(bounded)) as session:
+        session.use("world_1")
+        yield session
+
+
+@pytest.fixture
+def neighbour(bounded: DatabaseServer) -> Iterator[SqlSession]:
+    """A session in the middle of an episode."""
+    with contextlib.closing(SqlSession(bounded)) as session:
+        session.use("world_1")
+        session.execute("SET @mine = 42")
+        yield session
+
+
+@pytest.fixture
+def most_temporary_bytes(bounded: DatabaseServer) -> Iterator[list[int]]:
+    """The largest size of the server's temporary files during a test, as the only element of a list."""
+    most, ended = [0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.05):
+            # The server is replaced in some tests.
+            with contextlib.suppress(psutil.Error, OSError, TypeError):
+                most[0] = max(most[0], temporary_bytes(bounded))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield most
+    ended.set()
+    thread.join()
+
+
+def temporary_bytes(server: DatabaseServer) -> int:
+    pid = server.pid
+    return supervisor.temporary_bytes(pid, Path(psutil.Process(pid).cwd()).parent)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_ends_as_an_observation(
+    bounded: DatabaseServer,
+    attacker: SqlSession,
+    neighbour: SqlSession,
+    most_temporary_bytes: list[int],
+    attack: str,
+) -> None:
+    number = neighbour.execute("SELECT CONNECTION_ID()").rows[0][0]
+    pid, comparable = bounded.pid, bounded.comparable
+    for statement in ATTACKS[attack]:
+        started = time.monotonic()
+        result = attacker.execute(statement.replace(NEIGHBOUR, str(number)))
+        assert isinstance(result, QueryResult) and time.monotonic() - started < ANSWER_SECONDS
+        assert attacker.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
+    # MariaDB limits the memory of each session itself.
+    assert (result.error == LIMIT_PASSED) == (bounded.pid != pid) == (attack == "memory: aggregate" and comparable)
+    attacker.use("world_1")
+    assert attacker.execute("SELECT Name FROM city WHERE ID = 1") == QueryResult([("Kabul",)])
+    # A raw connection finds no prepared transaction of this name.
+    with bounded.connect("world_1") as connection, connection.cursor() as cursor:
+        for step in ("START", "END", "ROLLBACK"):
+            cursor.execute(f"XA {step} 'a'")
+    if bounded.pid == pid:
+        assert neighbour.execute("SELECT @mine, CONNECTION_ID()") == QueryResult([(42, number)])
+    deadline = time.monotonic() + 5
+    while temporary_bytes(bounded) > 64 << 20 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert temporary_bytes(bounded) < 64 << 20
+    assert most_temporary_bytes[0] < bounded.config.temporary_mb << 20
+    assert psutil.Process(bounded.pid).memory_info().rss < bounded.config.memory_mb << 20
+
+
+def test_a_server_that_passes_its_limit_is_replaced(bounded: DatabaseServer, attacker: SqlSession, neighbour) -> None:
+    """Sessions each hold less than the limit and together more: none is told that it passed it."""
+    pid = bounded.pid
+    values = "SET " + ", ".join(f"@a{number} = REPEAT('x', 1000000)" for number in range(95))
+    sessions = [SqlSession(bounded) for _ in range(6)]
+    with contextlib.ExitStack() as closing:
+        for session in sessions:
+            closing.callback(session.close)
+            session.use("world_1")
+        while bounded.pid == pid:
+            session = sessions.pop()
+            # The server may be ended during the statement.
+            with contextlib.suppress(EnvError):
+                assert session.execute(values) == QueryResult(None)
+            time.sleep(2 * supervisor.CHECK_SECONDS)
+    with pytest.raises(EnvError):
+        neighbour.execute("SELECT @mine")
+    attacker.use("world_1")
+    assert attacker.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
+    assert bounded.pid not in (pid, None)
+
+
+def test_a_transaction_left_prepared_ends_with_the_next_episode(bounded: DatabaseServer, attacker: SqlSession) -> None:
+    if bounded.comparable:
+        pytest.skip("MySQL prepares XA from no text, and its account may not list prepared transactions")
+    names = ("'a'", "'a', 'b'", "X'00ff27', '', 7")
+    for name in names:
+        with bounded.connect("world_1") as connection, connection.cursor() as cursor:
+            for step in (f"XA START {name}", "SELECT * FROM city LIMIT 1", f"XA END {name}", f"XA PREPARE {name}"):
+                cursor.execute(step)
+    attacker.use("world_1")
+    with bounded.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("XA RECOVER")
+        assert cursor.fetchall() == ()
+
+
+FRAGMENTS = (
+    *(
+        "/*",
+        "*/",
+        "/*!",
+        "/*!50000",
+        "/*!999999 ",
+        "/*M!",
+        "/*M!100000 ",
+        "-- ",
+        "--",
+        "--\x01",
+        "#",
+        "\n",
+        "\r",
+        "\v",
+        "\0",
+    ),
+    *("\x01", "\x7f", "\xa0", "\x85", "'", '"', "`", "\\", ";", "(", " ", "x"),
+)
+
+
+def test_the_server_executes_no_command_that_is_not_refused(bounded: DatabaseServer) -> None:
+    """Where the server finds a SELECT behind some text, KILL behind the same text is refused."""
+    chosen = random.Random(0)
+    texts = [*itertools.product(FRAGMENTS, repeat=2), *(chosen.choices(FRAGMENTS, k=4) for _ in range(700))]
+    executed = 0
+    with bounded.connect("world_1") as connection, connection.cursor() as cursor:
+        for text in map("".join, texts):
+            with contextlib.suppress(pymysql.MySQLError):
+                cursor.execute(f"{text}SELECT 7")
+                if cursor.fetchall() == ((7,),):
+                    executed += 1
+                    assert refusals.is_refused(f"{text}KILL 7"), text
+                    assert refusals.is_refused(f"{text}XA RECOVER"), text
+    assert executed > 30
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 'KILL 1', \"XA START 'a'\", `kill` FROM t",
+        "/* KILL 1 */ SELECT name AS xa FROM t -- KILL 1",
+        "# XA START 'a'\nSELECT xa.name FROM t xa",
+        "SELECT CASE WHEN xa THEN 1 ELSE xa END FROM t WHERE title = 'Kill Bill",
+        "SET @title = 'Kill Bill'",
+        "PREPARE s FROM \"SELECT 'x' AS xa\"",
+        "EXECUTE s",
+        "SELECT skill FROM prepared",
+        "(SELECT 1 AS `prepare`) UNION (SELECT 'é kill')",
+    ],
+)
+def test_the_words_elsewhere_are_not_refused(statement: str) -> None:
+    assert not refusals.is_refused(statement)
+
+
+@pytest.mark.parametrize(
+    "setting", ["SET NAMES sjis", "SET @@sql_mode = 'ANSI_QUOTES'", "PREPARE s FROM 'SET NAMES gbk'"]
+)
+def test_after_a_change_of_syntax_the_words_are_refused_anywhere(attacker: SqlSession, setting: str) -> None:
+    assert attacker.execute("SELECT 'KILL'") == QueryResult([("KILL",)])
+    attacker.execute(setting)
+    assert attacker.execute("SELECT 'KILL'") == QueryResult(None, REFUSED)
+    attacker.use("world_1")
+    assert attacker.execute("SELECT 'KILL'") == QueryResult([("KILL",)])
+
+
+@pytest.mark.parametrize("unit", ["SET ", "/*", "'", "--", "@'", "@`", "''", "\\'", "KILL ", "XA/*", "`", "#", "x@"])
+def test_long_statements_are_read_in_linear_time(unit: str) -> None:
+    started = time.monotonic()
+    for text in (f"{unit * (250_000 // len(unit))}", f"SET @x = KILL {unit * (240_000 // len(unit))}"):
+        refusals.is_refused(text)
+        refusals.changes_syntax(text)
+        refusals.variables(text)
+    assert time.monotonic() - started < 5
+
+
+def names_of(texts: Sequence[str]) -> set[str]:
+    return set().union(*map(refusals.variables, texts))
+
+
+def test_variables_are_told_apart_as_the_server_does() -> None:
+    texts = ("SET @a = 1, @`a` = 2", "SELECT @A + @b.c", "SELECT @'a b', @`a``b`, @😀1, @😀2")
+    assert names_of(texts) == {"a", "`a`", "b.c", "'a b'", "`a``b`", "😀1", "😀2"}
