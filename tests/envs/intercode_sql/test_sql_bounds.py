@@ -46,7 +46,7 @@ MEMORY = {
 DISK = {
     "recursion": (
         *LIFTED,
-        "WITH RECURSIVE n AS (SELECT 1 AS i, REPEAT('x', 1000) AS t UNION ALL SELECT i + 1, t FROM n) "
+        "WITH RECURSIVE n AS (SELECT 1 AS i, REPEAT('x', 1000000) AS t UNION ALL SELECT i + 1, t FROM n) "
         "SELECT COUNT(*), MAX(t) FROM n",
     ),
     "distinct rows": (
