@@ -3,8 +3,8 @@
 A task's value is the mean over its records (its seeds), and **every task weighs the same**: the quantity of interest is
 the average over instructions, so an episode lost to a broken environment must not make its instruction count less.
 
-Two questions have two variances. "Is a better than b?" is about other instructions and other trainings: both vary.
-"Is our cell the paper's?" is about the very instructions that the paper used: only trainings vary (`fixed_tasks`).
+A comparison of methods is about other instructions and other trainings: both vary. A comparison of a cell with the
+paper's is about the instructions that the paper used: only trainings vary (`fixed_tasks`).
 
 With values y[t, s] of T tasks and S seeds the mean's variance is estimated in two parts, as in a two-way table:
 
@@ -12,7 +12,7 @@ With values y[t, s] of T tasks and S seeds the mean's variance is estimated in t
 * tasks: the variance of the tasks' means over T, less that same residual part, so that it counts once.
 
 Draws of the mean are its task part, a bootstrap over tasks scaled to that variance, plus sqrt(V_s / S) times draws from
-Student's distribution with S - 1 degrees of freedom. With S = 1 nothing is known of other trainings, and draws vary by
+Student's distribution with S - 1 degrees of freedom. With S = 1 the variance of trainings is unknown, and draws vary by
 tasks alone. In simulations (`tests/report/test_truth.py`) a true difference of 0 is called a difference in at most 5 %
 of cases with any number of seeds from 3 on, whichever part dominates.
 """

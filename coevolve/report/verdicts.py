@@ -1,13 +1,13 @@
-"""Did it reproduce? Every claim of the paper: reproduced, contradicted, underpowered or not run.
+"""A verdict on each claim of the paper: reproduced, contradicted, underpowered or not run.
 
 A claim states that a number lies in a range (a cell within its tolerance, a difference above 0). It has two p-values:
 that of "it lies inside", as in a test of equivalence, and that of "it lies outside". Each is twice the one-sided share
-of draws (`stats.spread`: paired by task and seed), so a claim is decided at 5 % exactly where its 95 % interval lies
-inside the range, or outside. Holm's correction over all claims that can be judged is on the smaller of the two.
+of draws (`stats.spread`: paired by task and seed), so a claim is decided at 5 % exactly if its 95 % interval lies
+inside the range, or outside. Holm's correction over all decidable claims applies to the smaller of the two.
 
 A claim about the size of the paper's own cells keeps its instructions and varies trainings; one about an order varies
-both. With fewer than three training seeds no claim is decided: how trainings differ is not known. What was read in a
-secondary source alone (`unverified`) is judged and counted apart, never as the paper's.
+both. With fewer than three training seeds no claim is decided: the variance of trainings is unknown. Claims from a
+secondary source (`unverified`) are judged and counted separately.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from coevolve.types import Record
 
 Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "underpowered", "not run")
-#: With which probability the number of seeds that is named would decide, were the truth what was measured.
+#: Power of a test with `seeds_needed` seeds, if the true value is the measured one.
 POWER = 0.8
 AS_IF = "As if: orders are judged on results that are not about the paper's setting. They show what verdicts look like."
 SIZES = "reward in points, shares in per cent"
 
 
 class Verdict(Record):
-    """What became of a claim. `mean` with its interval is in points, per cent or failures, uncorrected.
+    """The verdict on a claim. `mean` with its interval is in points, per cent or failures, uncorrected.
 
-    `p` is Holm's over all claims judged with it. `seeds_needed`: seeds that would decide; None also where no number
-    would. A claim about several numbers (the largest gain) shows the number with the weakest evidence.
+    `p` is Holm's over all claims judged with it. `seeds_needed`: seeds that would decide the claim; None also if no
+    number would. A claim about several numbers (the largest gain) shows the number with the weakest evidence.
     """
 
     claim: str
@@ -124,7 +124,7 @@ def line(verdict: Verdict) -> str:
 
 
 def summary(verdicts: Sequence[Verdict], as_if: str = "") -> str:
-    """How many claims got which verdict; `as_if` is the remark on verdicts for other settings."""
+    """The number of claims by verdict; `as_if` is the remark on verdicts for other settings."""
     of_paper, of_others = ([v for v in verdicts if v.unverified == apart] for apart in (False, True))
     apart = f"From secondary sources, unverified: {_counted(of_others)}." if of_others else ""
     return " ".join(filter(None, [f"{len(of_paper)} claims: {_counted(of_paper)}.", apart, as_if]))
@@ -136,7 +136,7 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
 
 
 def markdown(verdicts: Sequence[Verdict], as_if: str = "") -> str:
-    """The verdicts as a table, and the claims that were not run by why they were not."""
+    """The verdicts as a table, and the claims that were not run, by reason."""
     judged = sorted((v for v in verdicts if v.verdict != "not run"), key=lambda v: OUTCOMES.index(v.verdict))
     rows = [[v.verdict + " (unverified)" * v.unverified, v.claim, v.place, v.says, v.text] for v in judged]
     table = tabulate(rows, ["verdict", "claim", "place", "the paper", "here"], tablefmt="github") if rows else "None."
@@ -198,7 +198,7 @@ def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: f
 
 
 def _caveat(shown: stats.Spread, outcome: Outcome, needed: int | None) -> str:
-    """What would decide."""
+    """What would decide an underpowered claim, else empty."""
     if outcome != "underpowered":
         return ""
     if needed is None:
@@ -209,7 +209,7 @@ def _caveat(shown: stats.Spread, outcome: Outcome, needed: int | None) -> str:
 
 
 def _seeds_needed(test: ClaimTest, level: float) -> int | None:
-    """Seeds that would show on which side of its range every number lies; None if one of them would never show."""
+    """Seeds that would show on which side of its range each number lies; None if no number of seeds would."""
     needed = [s.seeds_needed(abs(_room(s.mean, test)), level, POWER) for s in test.spreads]
     counts = [count for count in needed if count is not None]
     return max(counts) if len(counts) == len(needed) else None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from coevolve.train import grpo
 from coevolve.types import TrainReport
 from coevolve.workflow.job import Job
-from coevolve.workflow.online import learn
+from coevolve.workflow.online import online_setup
+from coevolve.workflow.training import training_run
 
 
 def run(job: Job, out: Path) -> TrainReport:
     """Train the `policy` on the `tasks`; write a policy directory with the episodes that it trained on."""
-    config = job.suite.grpo
-    return learn(job, out, partial(grpo.run_grpo, config=config), config.batch_size)
+    config, training = job.suite.grpo, training_run(job, out, start="policy")
+    with online_setup(job, config.batch_size) as setup:
+        return grpo.run_grpo(setup, config, training)

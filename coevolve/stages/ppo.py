@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from coevolve.train import ppo
 from coevolve.types import TrainReport
 from coevolve.workflow.job import Job
-from coevolve.workflow.online import learn
+from coevolve.workflow.online import online_setup
+from coevolve.workflow.training import training_run
 
 
 def run(job: Job, out: Path) -> TrainReport:
     """Train the `policy` on the `tasks`; write a policy directory with the episodes that it trained on."""
-    config = job.suite.ppo
-    return learn(job, out, partial(ppo.run_ppo, config=config), config.rollouts)
+    config, training = job.suite.ppo, training_run(job, out, start="policy")
+    with online_setup(job, config.rollouts) as setup:
+        return ppo.run_ppo(setup, config, training)

@@ -9,21 +9,11 @@ from coevolve.policies import loading
 from coevolve.train import sft
 from coevolve.types import TrainReport, Trajectory
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import limit_threads, tokenize
+from coevolve.workflow.training import tokenize, training_run
 
 
 def run(job: Job, out: Path) -> TrainReport:
     """Fine-tune from `start` on the experts and write a policy directory; the agent's name decides its seed."""
-    limit_threads(job)
-    start = job.policy("start")
-    experts = tokenize(job.records("experts", Trajectory), Renderer(loading.load_tokenizer(start)))
-    return sft.run_sft(
-        experts,
-        start=start,
-        config=job.suite.sft,
-        lora=job.model.lora,
-        context=job.model.context,
-        seed=job.seed,
-        out=out,
-        work=job.work,
-    )
+    training = training_run(job, out)
+    experts = tokenize(job.records("experts", Trajectory), Renderer(loading.load_tokenizer(training.start)))
+    return sft.run_sft(experts, job.suite.sft, training)

@@ -15,27 +15,21 @@ from coevolve.train import dpo, reference_logps
 from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PreferencePair, TrainReport
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import limit_threads
+from coevolve.workflow.training import training_run
 
 
 def run(job: Job, out: Path) -> TrainReport:
     """Train from `start` on the pairs, with the reference log-probs in `scores` or with the policy `reference`."""
-    limit_threads(job)
-    start = job.policy("start")
-    renderer = Renderer(loading.load_tokenizer(start))
+    training = training_run(job, out)
+    renderer = Renderer(loading.load_tokenizer(training.start))
     pairs = job.records("pairs", PreferencePair)
     tokenized = [_tokenize(pair, renderer) for pair in pairs]
     return dpo.run_dpo(
         _with_reference_logps(job, pairs, tokenized) if "scores" in job.inputs else tokenized,
-        start=start,
-        reference=job.policy("reference") if "reference" in job.inputs else None,
-        config=_compute_matched(job),
+        _compute_matched(job),
+        training,
         iteration=job.branch.iteration,
-        lora=job.model.lora,
-        context=job.model.context,
-        seed=job.seed,
-        out=out,
-        work=job.work,
+        reference=job.policy("reference") if "reference" in job.inputs else None,
     )
 
 

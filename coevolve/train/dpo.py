@@ -19,6 +19,7 @@ from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, PairCollator
 from coevolve.train.dataset import TokenizedPair, fit_pairs, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
+from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import kind_means, report
 from coevolve.types import TrainReport
 
@@ -101,32 +102,22 @@ class PreferenceTrainer(trainer.MaskedTrainer):
 
 
 def run_dpo(
-    pairs: Sequence[TokenizedPair],
-    *,
-    start: Path,
-    reference: Path | None,
-    config: DpoConfig,
-    iteration: int,
-    lora: LoraConfig | None,
-    seed: int,
-    out: Path,
-    work: Path,
-    context: int | None = None,
+    pairs: Sequence[TokenizedPair], config: DpoConfig, run: TrainingRun, *, iteration: int, reference: Path | None
 ) -> TrainReport:
-    """Train the policy in `start` on the pairs (eq. 7 and 9) and write the policy directory `out`.
+    """Train on the pairs (eq. 7 and 9).
 
-    `reference` None is `start`; the reference policy runs in every step unless the pairs have its log-probs. `context`
-    None is the context of the model. `iteration` counts from 1 and selects learning rate and beta. Without any pair
-    `out` is a copy of `start`, and the report notes it. Raises as `run_sft` does.
+    `reference` None is `run.start`; the reference policy runs in every step unless the pairs have its log-probs.
+    `iteration` counts from 1 and selects learning rate and beta. Without any pair the new policy is a copy of the old
+    one, and the report notes it. Raises as `run_sft` does.
     """
-    started = time.monotonic()
+    started, start, lora = time.monotonic(), run.start, run.lora
     before = policy_dir.describe(start)
-    fitted = fit_pairs(pairs, context or policy_io.context_of(start))
+    fitted = fit_pairs(pairs, run.longest)
     if not fitted.examples:
-        policy_io.copy(start, out)
+        policy_io.copy(start, run.out)
         note = f"no pair to train on ({fitted.dropped} of {len(pairs)} dropped): the policy is the one it started from"
         return report(fitted, [], config.batch_size, [], seconds=time.monotonic() - started, note=note)
-    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, seed)
+    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, run.seed)
     starts_as_reference = reference is None or reference.resolve() == start.resolve()
     # With its adapters off the model is its own reference: no second copy in memory.
     no_model = (
@@ -142,9 +133,9 @@ def run_dpo(
         config=config,
         iteration=iteration,
         lora=lora,
-        seed=seed,
-        work=work,
+        seed=run.seed,
+        work=run.work,
     )
-    history = trainer.train(preference, work)
-    policy_io.write(preference, start, before, out, f"dpo{iteration}")
+    history = trainer.train(preference, run.work)
+    policy_io.write(preference, run, before, f"dpo{iteration}")
     return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - started)

@@ -17,18 +17,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from coevolve.config.baselines import GrpoConfig
-from coevolve.config.sections import LoraConfig
 from coevolve.policies import loading
 from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io, trainer
 from coevolve.train.online import Experience, Explorer, OnlineSetup
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import Task, TrainReport
 
 
@@ -73,48 +72,31 @@ def episode_reward(reward: Sequence[float | None], **_: Any) -> list[float | Non
     return list(reward)
 
 
-def run_grpo(
-    setup: OnlineSetup,
-    *,
-    start: Path,
-    config: GrpoConfig,
-    lora: LoraConfig | None,
-    seed: int,
-    out: Path,
-    work: Path,
-    context: int | None = None,
-) -> TrainReport:
-    """Train the policy in `start` by GRPO on its own episodes in `setup`; write the policy directory `out`.
+def run_grpo(setup: OnlineSetup, config: GrpoConfig, run: TrainingRun) -> TrainReport:
+    """Train by GRPO on the policy's own episodes in `setup`.
 
-    `context` None is the context of the model. `work` holds checkpoints and episodes: a killed training that is started
-    again ends in the same bytes. Raises `UserError` as `run_sft` does, and under more than one process.
+    `run.work` holds checkpoints and episodes: a killed training that is started again ends in the same bytes. Raises
+    `UserError` as `run_sft` does, and under more than one process.
     """
     started = time.monotonic()
     online.require_single_process("GRPO")
-    before = policy_dir.describe(start)
-    explorer = Explorer(setup, start, context=context, seed=seed, work=work)
-    schedule = online.task_schedule(setup.tasks, config.batch_size // config.group, config.epochs, seed)
-    group = group_trainer(explorer, schedule, start=start, config=config, lora=lora, seed=seed, work=work)
-    history = trainer.train(group, work)
-    policy_io.write(group, start, before, out, "grpo")
-    return explorer.report(history, out, steps=len(schedule), passes=1, seconds=time.monotonic() - started)
+    before = policy_dir.describe(run.start)
+    explorer = Explorer(setup, run)
+    schedule = online.task_schedule(setup.tasks, config.batch_size // config.group, config.epochs, run.seed)
+    group = group_trainer(explorer, schedule, config, run)
+    history = trainer.train(group, run.work)
+    policy_io.write(group, run, before, "grpo")
+    return explorer.report(history, steps=len(schedule), passes=1, seconds=time.monotonic() - started)
 
 
 def group_trainer(
-    explorer: Explorer,
-    schedule: Sequence[Sequence[Task]],
-    *,
-    start: Path,
-    config: GrpoConfig,
-    lora: LoraConfig | None,
-    seed: int,
-    work: Path,
+    explorer: Explorer, schedule: Sequence[Sequence[Task]], config: GrpoConfig, run: TrainingRun
 ) -> GroupTrainer:
     """A trainer for the steps of `schedule`."""
-    model = policy_io.load(start)
+    model = policy_io.load(run.start)
     slots = len(schedule) * config.batch_size
     settings = trainer.training_settings(
-        config, config.learning_rate, slots=slots, model=model, seed=seed, work=work
+        config, config.learning_rate, slots=slots, model=model, seed=run.seed, work=run.work
     ) | {
         "num_generations": config.group,
         "beta": config.beta,
@@ -128,7 +110,7 @@ def group_trainer(
         model=model,
         args=GRPOConfig(**settings),
         train_dataset=Dataset.from_dict({"prompt": [task.task_id for step in schedule for task in step]}),
-        processing_class=loading.load_tokenizer(start),
+        processing_class=loading.load_tokenizer(run.start),
         callbacks=[trainer.TrainingProgress()],
-        peft_config=policy_io.adapter_config(lora) if lora else None,
+        peft_config=policy_io.adapter_config(run.lora) if run.lora else None,
     )

@@ -16,7 +16,6 @@ from accelerate.utils import is_peft_model  # type: ignore[import-untyped]
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.config.sections import LoraConfig
 from coevolve.envs.base import Env
 from coevolve.errors import UserError
 from coevolve.policies import loading
@@ -25,6 +24,7 @@ from coevolve.policies.hf import TransformersPolicy
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import policy_io
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, TrainReport, Trajectory
 
 
@@ -64,15 +64,16 @@ class Experience(TokenizedTrajectory):
 
 
 class Explorer:
-    """Collects episodes of the model with its current weights. `context` None is the context of the model.
+    """Collects episodes of the model with its current weights.
 
-    The episodes of each step have a journal in `work`, from which a killed training resumes in the middle of a step.
+    The episodes of each step have a journal in `run.work`, from which a killed training resumes in the middle of a
+    step.
     """
 
-    def __init__(self, setup: OnlineSetup, start: Path, *, context: int | None, seed: int, work: Path) -> None:
-        self.context = context or policy_io.context_of(start)
-        self._setup, self._seed, self._work = setup, seed, work
-        self._before, self._tokenizer = policy_dir.describe(start), loading.load_tokenizer(start)
+    def __init__(self, setup: OnlineSetup, run: TrainingRun) -> None:
+        self.context = run.longest
+        self._setup, self._run = setup, run
+        self._before, self._tokenizer = policy_dir.describe(run.start), loading.load_tokenizer(run.start)
         self._renderer = Renderer(self._tokenizer)
 
     def play(self, model: Any, step: int, tasks: Sequence[Task]) -> list[Trajectory]:
@@ -95,7 +96,7 @@ class Explorer:
                 setup.envs[: policy.slots],
                 samples=1,
                 sampling=setup.sampling,
-                seed=seeds.derive(self._seed, "explore", step),
+                seed=seeds.derive(self._run.seed, "explore", step),
                 agent="target",
                 protocol=setup.protocol,
                 retries=setup.retries,
@@ -120,12 +121,10 @@ class Explorer:
             truncated=len(whole) > self.context,
         )
 
-    def report(
-        self, history: Sequence[dict[str, float]], out: Path, *, steps: int, passes: int, seconds: float
-    ) -> TrainReport:
-        """The report of a training with this `history`; writes the episodes of all steps to `out`."""
+    def report(self, history: Sequence[dict[str, float]], *, steps: int, passes: int, seconds: float) -> TrainReport:
+        """The report of a training with this `history`; writes the episodes of all steps to `run.out`."""
         episodes = [episode for step in range(steps) for episode in self._episodes(step)]
-        jsonl.write(out / "episodes.jsonl", episodes)
+        jsonl.write(self._run.out / "episodes.jsonl", episodes)
         experiences = [self.experience(episode) for episode in episodes]
         trained = [experience for experience in experiences if experience is not None]
         tokens = passes * sum(map(len, trained))
@@ -149,7 +148,7 @@ class Explorer:
         return self._renderer.end_of_turn
 
     def _journal(self, step: int) -> Path:
-        return self._work / f"episodes-{step}.jsonl"
+        return self._run.work / f"episodes-{step}.jsonl"
 
     def _episodes(self, step: int) -> list[Trajectory]:
         """The episodes of a step, sorted by task and sample; its journal has them in the order of completion."""
@@ -170,13 +169,13 @@ def task_schedule(tasks: Sequence[Task], per_step: int, epochs: float, seed: int
     return [stream[step * per_step : (step + 1) * per_step] for step in range(steps)]
 
 
-def load(start: Path, lora: LoraConfig | None, seed: int) -> Any:
-    """The policy in `start` in float32, with new adapters if `lora` is given."""
-    model = policy_io.load(start)
-    if lora is None:
+def load(run: TrainingRun) -> Any:
+    """The policy that the training starts from, in float32, with new adapters if it trains adapters."""
+    model = policy_io.load(run.start)
+    if run.lora is None:
         return model
-    with seeded(seed, "adapters"):
-        return policy_io.add_adapters(model, lora)
+    with seeded(run.seed, "adapters"):
+        return policy_io.add_adapters(model, run.lora)
 
 
 def causal_lm(model: Any) -> Any:

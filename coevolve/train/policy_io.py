@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,27 @@ from coevolve.policies import loading
 from coevolve.storage import files, policy_dir
 from coevolve.storage.policy_dir import UNTRAINED
 from coevolve.types import PolicyRef
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One training: from the policy in `start` to the policy directory `out`.
+
+    `work` holds checkpoints: a killed training that is started again resumes there. `context` is the longest sequence
+    in tokens, None: the context of the model.
+    """
+
+    start: Path
+    out: Path
+    work: Path
+    seed: int
+    lora: LoraConfig | None = None
+    context: int | None = None
+
+    @property
+    def longest(self) -> int:
+        """The longest sequence in tokens."""
+        return self.context or context_of(self.start)
 
 
 def load(path: Path, lora: LoraConfig | None = None) -> Any:
@@ -99,8 +121,8 @@ def require_full_precision(model: torch.nn.Module) -> None:
             raise UserError(f"weight `{name}` is {parameter.dtype}; load the policy in float32 to train it.")
 
 
-def write(trainer: Any, start: Path, before: PolicyRef, out: Path, stage: str) -> None:
-    """Write the trained policy, adapters merged into its float32 weights, as the policy directory `out`.
+def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str) -> None:
+    """Write the trained policy, adapters merged into its float32 weights, as the policy directory `run.out`.
 
     Adapters that were trained on quantised weights are merged into the float32 weights too. The config stays that of
     the start policy; its tokenizer and generation config are copied byte for byte. `stage` is appended to the name of
@@ -116,7 +138,7 @@ def write(trainer: Any, start: Path, before: PolicyRef, out: Path, stage: str) -
     if not accelerator.is_main_process:
         return
     unset_hf_deepspeed_config()  # under ZeRO-3 transformers would shard the model over all ranks as it loads it
-    model, trained = load(start), accelerator.unwrap_model(trainer.model)
+    model, trained = load(run.start), accelerator.unwrap_model(trainer.model)
     adapters = getattr(trained, "peft_config", None)
     if adapters:
         from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
@@ -126,10 +148,10 @@ def write(trainer: Any, start: Path, before: PolicyRef, out: Path, stage: str) -
         model = model.merge_and_unload()
     else:
         model.load_state_dict(state)
-    model.save_pretrained(out)
-    for file in (file for pattern in UNTRAINED for file in start.glob(pattern)):
-        files.write_bytes(out / file.name, file.read_bytes())
-    policy_dir.seal(out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)
+    model.save_pretrained(run.out)
+    for file in (file for pattern in UNTRAINED for file in run.start.glob(pattern)):
+        files.write_bytes(run.out / file.name, file.read_bytes())
+    policy_dir.seal(run.out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)
 
 
 def copy(start: Path, out: Path) -> None:

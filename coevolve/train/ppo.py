@@ -29,12 +29,12 @@ from torch.nn.functional import cross_entropy, pad
 
 from coevolve import seeds
 from coevolve.config.baselines import PpoConfig
-from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
 from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io
 from coevolve.train.collate import collate
 from coevolve.train.online import Experience, Explorer, OnlineSetup
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import TrainReport
 
 logger = logging.getLogger(__name__)
@@ -246,40 +246,30 @@ class PpoTrainer:
         return ids, ids[:, 1:], action_mask
 
 
-def run_ppo(
-    setup: OnlineSetup,
-    *,
-    start: Path,
-    config: PpoConfig,
-    lora: LoraConfig | None,
-    seed: int,
-    out: Path,
-    work: Path,
-    context: int | None = None,
-) -> TrainReport:
-    """Train the policy in `start` by PPO on its own episodes in `setup`; write the policy directory `out`.
+def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainReport:
+    """Train by PPO on the policy's own episodes in `setup`.
 
-    `context` None is the context of the model. `work` holds the state after the last iteration and the episodes since:
-    a killed training that is started again ends in the same bytes. Episodes whose environment failed are left out; an
-    iteration without any other is skipped. Raises `UserError` as `run_sft` does, and under more than one process.
+    `run.work` holds the state after the last iteration and the episodes since: a killed training that is started again
+    ends in the same bytes. Episodes whose environment failed are left out; an iteration without any other is skipped.
+    Raises `UserError` as `run_sft` does, and under more than one process.
     """
     started = time.monotonic()
     online.require_single_process("PPO")
-    before = policy_dir.describe(start)
-    explorer = Explorer(setup, start, context=context, seed=seed, work=work)
-    reference = None if lora else policy_io.load(start)
-    trainer = PpoTrainer(online.load(start, lora, seed), reference, config, seed)
-    schedule = online.task_schedule(setup.tasks, config.rollouts, config.epochs, seed)
-    for iteration in range(trainer.resume(work), len(schedule)):
+    before = policy_dir.describe(run.start)
+    explorer = Explorer(setup, run)
+    reference = None if run.lora else policy_io.load(run.start)
+    trainer = PpoTrainer(online.load(run), reference, config, run.seed)
+    schedule = online.task_schedule(setup.tasks, config.rollouts, config.epochs, run.seed)
+    for iteration in range(trainer.resume(run.work), len(schedule)):
         episodes = explorer.play(trainer.model, iteration, schedule[iteration])
         experiences = [experience for experience in map(explorer.experience, episodes) if experience is not None]
         if experiences:
             trainer.learn(experiences, iteration)
-        trainer.save(work, iteration + 1)
+        trainer.save(run.work, iteration + 1)
         logger.info("iteration %d of %d, reward %.3f", iteration + 1, len(schedule), fmean(e.reward for e in episodes))
-    policy_io.write(trainer, start, before, out, "ppo")
+    policy_io.write(trainer, run, before, "ppo")
     seconds = time.monotonic() - started
-    return explorer.report(trainer.history, out, steps=len(schedule), passes=config.passes, seconds=seconds)
+    return explorer.report(trainer.history, steps=len(schedule), passes=config.passes, seconds=seconds)
 
 
 def _predict(model: Any, ids: Tensor, targets: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, TrajectoryCollator
 from coevolve.train.dataset import fit_trajectories, slot_order
 from coevolve.train.losses import sft_losses
+from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import report
 from coevolve.types import TrainReport
 
@@ -48,65 +49,41 @@ class SupervisedTrainer(trainer.MaskedTrainer):
         return int(batch["action_mask"].sum())
 
 
-def run_pretrain(
-    trajectories: Sequence[TokenizedTrajectory],
-    *,
-    start: Path,
-    config: PretrainConfig,
-    seed: int,
-    out: Path,
-    work: Path,
-    context: int | None = None,
-) -> TrainReport:
+def run_pretrain(trajectories: Sequence[TokenizedTrajectory], config: PretrainConfig, run: TrainingRun) -> TrainReport:
     """Language modelling on all tokens of the trajectories; otherwise as `run_sft`."""
     unmasked = [replace(trajectory, action_mask=(1,) * len(trajectory)) for trajectory in trajectories]
-    return _train(
-        unmasked, "pretrain", context=context, start=start, config=config, lora=None, seed=seed, out=out, work=work
-    )
+    return _train(unmasked, config, replace(run, lora=None), "pretrain")
 
 
-def run_sft(
-    trajectories: Sequence[TokenizedTrajectory],
-    *,
-    start: Path,
-    config: SftConfig,
-    lora: LoraConfig | None,
-    seed: int,
-    out: Path,
-    work: Path,
-    context: int | None = None,
-) -> TrainReport:
-    """Train the policy in `start` on the action tokens (eq. 3 to 5) and write the policy directory `out`.
+def run_sft(trajectories: Sequence[TokenizedTrajectory], config: SftConfig, run: TrainingRun) -> TrainReport:
+    """Train on the action tokens (eq. 3 to 5).
 
-    `context` None is the context of the model. `work` holds checkpoints: a killed training that is started again
-    resumes there. Raises `UserError` if no trajectory has an action token inside the context, if `start` holds no
-    policy, or if the loss is not finite.
+    Raises `UserError` if no trajectory has an action token inside the context, if `run.start` holds no policy, or if
+    the loss is not finite.
     """
-    return _train(
-        trajectories, "sft", context=context, start=start, config=config, lora=lora, seed=seed, out=out, work=work
-    )
+    return _train(trajectories, config, run, "sft")
 
 
 def _train(
-    trajectories: Sequence[TokenizedTrajectory],
-    stage: str,
-    *,
-    context: int | None,
-    start: Path,
-    config: Supervised,
-    lora: LoraConfig | None,
-    seed: int,
-    out: Path,
-    work: Path,
+    trajectories: Sequence[TokenizedTrajectory], config: Supervised, run: TrainingRun, stage: str
 ) -> TrainReport:
     started = time.monotonic()
-    before = policy_dir.describe(start)
-    fitted = fit_trajectories(trajectories, context or policy_io.context_of(start))
+    before = policy_dir.describe(run.start)
+    fitted = fit_trajectories(trajectories, run.longest)
     if not fitted.examples:
-        raise UserError(f"{start}: {stage} got no trajectory with an action token inside the context; give it some.")
-    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, seed)
-    model = policy_io.load(start, lora)
-    supervised = SupervisedTrainer(fitted.examples, order, model=model, config=config, lora=lora, seed=seed, work=work)
-    history = trainer.train(supervised, work)
-    policy_io.write(supervised, start, before, out, stage)
+        raise UserError(
+            f"{run.start}: {stage} got no trajectory with an action token inside the context; give it some."
+        )
+    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, run.seed)
+    supervised = SupervisedTrainer(
+        fitted.examples,
+        order,
+        model=policy_io.load(run.start, run.lora),
+        config=config,
+        lora=run.lora,
+        seed=run.seed,
+        work=run.work,
+    )
+    history = trainer.train(supervised, run.work)
+    policy_io.write(supervised, run, before, stage)
     return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - started)

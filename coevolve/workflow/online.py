@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from coevolve.envs.workers import environments
 from coevolve.train.online import OnlineSetup
-from coevolve.types import Task, TrainReport
+from coevolve.types import Task
 from coevolve.workflow.job import Job
 from coevolve.workflow.playing import prompt_builder
-from coevolve.workflow.training import limit_threads
-
-
-def learn(job: Job, out: Path, train: Callable[..., TrainReport], episodes: int) -> TrainReport:
-    """Train the `policy` on the `tasks`, `episodes` a step; write a policy directory and the episodes."""
-    limit_threads(job)
-    with _online_setup(job, episodes) as setup:
-        return train(
-            setup,
-            start=job.policy("policy"),
-            lora=job.model.lora,
-            context=job.model.context,
-            seed=job.seed,
-            out=out,
-            work=job.work,
-        )
 
 
 @contextlib.contextmanager
-def _online_setup(job: Job, episodes: int) -> Iterator[OnlineSetup]:
+def online_setup(job: Job, episodes: int) -> Iterator[OnlineSetup]:
     """The job's tasks, and environments for up to `episodes` episodes in parallel."""
     config = job.suite.rollout
     with environments(job.setup, min(job.env.workers, episodes)) as envs:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import Trajectory
 from coevolve.workflow.job import Job
+
+
+def training_run(job: Job, out: Path, start: str = "start") -> TrainingRun:
+    """The training from the input policy called `start` to `out`; PyTorch gets the job's number of threads."""
+    limit_threads(job)
+    model = job.model
+    return TrainingRun(job.policy(start), out, job.work, job.seed, model.lora, model.context)
 
 
 def limit_threads(job: Job) -> None:

@@ -17,6 +17,7 @@ from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.train import collate, dpo, policy_io, reference_logps, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PairKind
 
 TOLERANCE, WEIGHTS = 2e-5, 2e-5
@@ -79,14 +80,14 @@ def machinery(monkeypatch):
 
 def pair_curve(path, folder, config, lora=None, pairs=PAIRS):
     folder.mkdir()
-    places = {"start": path, "reference": None, "out": folder / "out", "work": folder / "work"}
-    report = dpo.run_dpo(pairs, config=config, iteration=1, lora=lora, seed=7, **places)
+    run = TrainingRun(path, folder / "out", folder / "work", 7, lora)
+    report = dpo.run_dpo(pairs, config, run, iteration=1, reference=None)
     return report.history, load_file(folder / "out" / "model.safetensors")
 
 
 def row_curve(path, folder, config, lora=None):
-    places = {"start": path, "out": folder / "out", "work": folder / "work"}
-    report = sft.run_sft([pair.chosen for pair in PAIRS], config=config, lora=lora, seed=7, **places)
+    run = TrainingRun(path, folder / "out", folder / "work", 7, lora)
+    report = sft.run_sft([pair.chosen for pair in PAIRS], config, run)
     return report.history, load_file(folder / "out" / "model.safetensors")
 
 

@@ -101,7 +101,7 @@ def read(name):
 
 
 def rates(notes):
-    return [step["learning_rate"] for step in notes["history"]]
+    return [step["learning_rate"] for step in notes.history]
 
 
 def cosine(steps, warmup):
@@ -130,11 +130,11 @@ def test_sft_uses_its_rate_schedule_and_adapters_at_the_configured_context(here,
     notes = provenance(policy).notes
     experts = jsonl.read(Path("results/unequal/data/webshop/sft.jsonl"), Trajectory)
     steps = 2 * math.ceil(len(experts) / 3)
-    assert notes["rows"] == len(experts) and notes["steps"] == steps
+    assert notes.rows == len(experts) and notes.steps == steps
     assert rates(notes) == pytest.approx([2e-3 * share for share in cosine(steps, math.ceil(0.3 * steps))])
     lengths = [len(row) for row in tokenize(experts, Renderer(loading.load_tokenizer(policy)))]
-    assert notes["truncated"] == sum(length > CONTEXT for length in lengths) > 0
-    assert notes["tokens"] == 2 * sum(min(length, CONTEXT) for length in lengths)
+    assert notes.truncated == sum(length > CONTEXT for length in lengths) > 0
+    assert notes.tokens == 2 * sum(min(length, CONTEXT) for length in lengths)
     rank, changed = rank_of_change(load_file(Path("given/model.safetensors")), policy)
     assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
 
@@ -188,9 +188,9 @@ def test_preference_training_uses_the_rate_and_beta_of_its_iteration(here, metho
     pairs = jsonl.read(branch / f"pairs/{agent}/pairs.jsonl", PreferencePair)
     notes = provenance(branch / f"policy/{agent}").notes
     steps = 2 * math.ceil(len(pairs) / 2)
-    assert notes["rows"] == len(pairs) > 0 and notes["steps"] == steps
+    assert notes.rows == len(pairs) > 0 and notes.steps == steps
     assert rates(notes) == pytest.approx([RATES[iteration] * share for share in linear(steps, math.ceil(0.1 * steps))])
-    measured = beta_of(branch, agent, pairs, notes["kinds"])
+    measured = beta_of(branch, agent, pairs, notes.kinds)
     assert measured == pytest.approx([BETAS[iteration]] * len(measured), rel=1e-3) and measured
 
 
@@ -210,9 +210,9 @@ def beta_of(branch, agent, pairs, kinds):
             if pair.kind is kind
         ]
         chosen, rejected = np.mean(sides, axis=0)
-        difference = (kinds[kind]["chosen"] - chosen) - (kinds[kind]["rejected"] - rejected)
+        difference = (kinds[kind]["logps/chosen"] - chosen) - (kinds[kind]["logps/rejected"] - rejected)
         assert abs(difference) > 0.01
-        betas.append(kinds[kind]["margin"] / difference)
+        betas.append(kinds[kind]["rewards/margins"] / difference)
     return betas
 
 
@@ -263,4 +263,4 @@ def test_a_compute_matched_control_sees_as_many_pairs_as_both_agents_of_the_othe
     )
     assert others > own > 0
     notes = provenance(here / "matched/seed3/iter1/policy/target").notes
-    assert notes["steps"] == math.ceil(2 * others / own * math.ceil(own / 2))
+    assert notes.steps == math.ceil(2 * others / own * math.ceil(own / 2))

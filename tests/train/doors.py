@@ -16,6 +16,7 @@ from coevolve.rollout import rollout
 from coevolve.storage import jsonl
 from coevolve.train import sft, tiny_model
 from coevolve.train.online import OnlineSetup
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import Sampling, Trajectory
 
 CONTEXT = 320
@@ -61,7 +62,7 @@ def half_trained(folder):
     tiny_model.build(ARCHITECTURE, context=CONTEXT, texts=texts, seed=1, out=start, name="tiny")
     renderer = Renderer(loading.load_tokenizer(start))
     rows = [renderer.render(episode.prompt, episode.completion) for episode in shown]
-    sft.run_sft(rows, start=start, config=SFT, lora=None, seed=1, out=out, work=folder / "work")
+    sft.run_sft(rows, SFT, TrainingRun(start, out, folder / "work", seed=1))
     return out
 
 

@@ -17,6 +17,7 @@ from coevolve.policies import loading
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import grpo, online
 from coevolve.train import trainer as training
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import Sampling, StopReason, Trajectory
 
 ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
@@ -34,7 +35,7 @@ def half(tmp_path_factory):
 def train(start, folder, name, config=CONFIG, lora=None, where=None):
     out, work = folder / name, folder / f"work-{name}"
     where = where or world()
-    return grpo.run_grpo(where, start=start, config=config, lora=lora, seed=3, out=out, work=work), out
+    return grpo.run_grpo(where, config, TrainingRun(start, out, work, 3, lora)), out
 
 
 def test_grpo_raises_the_reward(half, tmp_path):
@@ -66,10 +67,11 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
 
     The policy has moved away from the start, so that the KL term has a gradient: that of `beta` times the log-ratio.
     """
-    explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
+    run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
+    explorer = online.Explorer(world(), run)
     plan = [list(TASKS)]
     config = CONFIG.model_copy(update={"max_grad_norm": 1e9, "batch_size": 16, "group": 8, "beta": 2.0})
-    trainer = grpo.group_trainer(explorer, plan, start=half, config=config, lora=None, seed=3, work=tmp_path)
+    trainer = grpo.group_trainer(explorer, plan, config, run)
     with torch.no_grad():
         for weight in trainer.model.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
@@ -115,7 +117,8 @@ def test_each_step_plays_the_tasks_that_are_scheduled_for_it(half, tmp_path):
 
 
 def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):
-    explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
+    run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
+    explorer = online.Explorer(world(), run)
     episodes = explorer.play(loading.load_model(half), 0, TASKS)
     failed = episodes[0].model_copy(update={"stop": StopReason.ENV_ERROR})
     given = grpo.completions([explorer.experience(episode) for episode in (*episodes, failed)], 1)

@@ -24,15 +24,16 @@ from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, SftConfig
 from coevolve.train import dpo, sft
 from coevolve.train.dataset import TokenizedPair
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PairKind
 
 start, out = map(Path, sys.argv[1:3])
 sides = [TokenizedTrajectory(tuple(range(k, k + 9)), (0,) * 4 + (1,) * 5) for k in range(5, 9)]
 pairs = [TokenizedPair(PairKind.EXPERT_TARGET, *both, 1.0, 1.0) for both in (sides[:2], sides[2:])]
-settings = {"start": start, "lora": None, "seed": 1}
-sft.run_sft(sides, config=SftConfig.model_validate_json(sys.argv[3]), out=out / "sft", work=out / "w1", **settings)
-config = DpoConfig.model_validate_json(sys.argv[4])
-dpo.run_dpo(pairs, config=config, reference=None, iteration=1, out=out / "dpo", work=out / "w2", **settings)
+run = TrainingRun(start, out / "sft", out / "w1", seed=1)
+sft.run_sft(sides, SftConfig.model_validate_json(sys.argv[3]), run)
+run = TrainingRun(start, out / "dpo", out / "w2", seed=1)
+dpo.run_dpo(pairs, DpoConfig.model_validate_json(sys.argv[4]), run, iteration=1, reference=None)
 """
 
 

@@ -16,6 +16,7 @@ from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.storage import files, policy_dir
 from coevolve.train import policy_io, sft
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import Message, Sampling
 
 OPTIMISER = {
@@ -68,7 +69,7 @@ def rows(path):
 
 
 def run_sft(start, folder, lora=None):
-    sft.run_sft(rows(start), start=start, config=SFT, lora=lora, seed=1, out=folder / "out", work=folder / "work")
+    sft.run_sft(rows(start), SFT, TrainingRun(start, folder / "out", folder / "work", 1, lora))
     return folder / "out"
 
 

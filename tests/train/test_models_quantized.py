@@ -17,6 +17,7 @@ from coevolve.storage import files, policy_dir
 from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PairKind
 
 SFT = SftConfig(**OPTIMISER, learning_rate=1e-2)
@@ -44,16 +45,14 @@ IDS = torch.tensor([row(0).input_ids, row(1).input_ids])
 
 
 def run_sft(start, folder, name="out", **settings):
-    sft.run_sft(
-        [row(seed) for seed in range(8)], start=start, config=SFT.model_copy(update=settings), lora=ADAPTERS, seed=1,
-        out=folder / name, work=folder / f"work-{name}",
-    )  # fmt: skip
+    run = TrainingRun(start, folder / name, folder / f"work-{name}", 1, ADAPTERS)
+    sft.run_sft([row(seed) for seed in range(8)], SFT.model_copy(update=settings), run)
     return folder / name
 
 
 def run_dpo(start, folder):
-    places = {"start": start, "reference": None, "out": folder / "out", "work": folder / "work"}
-    return dpo.run_dpo(PAIRS, config=DPO, iteration=1, lora=ADAPTERS, seed=1, **places)
+    run = TrainingRun(start, folder / "out", folder / "work", 1, ADAPTERS)
+    return dpo.run_dpo(PAIRS, DPO, run, iteration=1, reference=None)
 
 
 def adapted(model):

@@ -18,6 +18,7 @@ from coevolve.policies import loading
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import online, ppo
 from coevolve.train.online import Experience
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import Sampling, StopReason, Trajectory
 
 ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
@@ -227,7 +228,7 @@ def train(start, folder, name, config=CONFIG, lora=None, where=None, seed=3):
     out, work = folder / name, folder / f"work-{name}"
     work.mkdir(exist_ok=True)
     where = where or world()
-    return ppo.run_ppo(where, start=start, config=config, lora=lora, seed=seed, out=out, work=work), out
+    return ppo.run_ppo(where, config, TrainingRun(start, out, work, seed, lora)), out
 
 
 def test_ppo_raises_the_reward(half, tmp_path):
@@ -251,7 +252,7 @@ def test_the_episodes_lie_beside_the_policy(half, tmp_path):
     for step in range(2):
         played = jsonl.read(tmp_path / f"work-episodes/episodes-{step}.jsonl", Trajectory)
         assert {episode.seed for episode in played} == {seeds.derive(3, "explore", step)} and len(played) == 16
-    explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
+    explorer = online.Explorer(world(), TrainingRun(half, tmp_path / "out", tmp_path, seed=3))
     assert report.tokens == 3 * sum(len(explorer.experience(episode)) for episode in episodes)
 
 
@@ -286,7 +287,7 @@ def test_a_broken_world_is_no_experience(half, tmp_path):
 
 
 def test_an_experience_is_what_was_sampled(half, tmp_path):
-    explorer = online.Explorer(world(), half, context=None, seed=3, work=tmp_path)
+    explorer = online.Explorer(world(), TrainingRun(half, tmp_path / "out", tmp_path, seed=3))
     episode = explorer.play(loading.load_model(half), 0, TASKS)[0]
     row = explorer.experience(episode)
     said = [token for turn in episode.turns for token in turn.token_ids]

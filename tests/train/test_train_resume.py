@@ -17,6 +17,7 @@ from coevolve.storage import files
 from coevolve.train import dpo
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PairKind
 
 CONFIG = DpoConfig(
@@ -47,8 +48,7 @@ def train(start: Path, out: Path, work: Path, lora: LoraConfig | None):
     pairs = [
         TokenizedPair(PairKind.EXPERT_TARGET, *sides, 0.5, 0.5) for sides in zip(rows[::2], rows[1::2], strict=True)
     ]
-    places = {"start": start, "reference": None, "out": out, "work": work}
-    return dpo.run_dpo(pairs, config=CONFIG, iteration=1, lora=lora, seed=7, **places)
+    return dpo.run_dpo(pairs, CONFIG, TrainingRun(start, out, work, 7, lora), iteration=1, reference=None)
 
 
 def train_until(path: Path, *arguments):

@@ -20,6 +20,7 @@ from coevolve.storage import files, policy_dir
 from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair, slot_order
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PairKind
 
 OPTIMISER = {
@@ -61,13 +62,13 @@ PAIRS = [
 
 def run_sft(tmp_path, llama, name="sft", rows=ROWS, config=SFT, lora=None, seed=7, **more):
     out, work = tmp_path / name, tmp_path / f"work-{name}"
-    return sft.run_sft(rows, start=llama, config=config, lora=lora, seed=seed, out=out, work=work, **more), out
+    return sft.run_sft(rows, config, TrainingRun(llama, out, work, seed, lora, **more)), out
 
 
 def run_dpo(tmp_path, llama, name="dpo", pairs=PAIRS, config=DPO, lora=None, seed=7, reference=None, **more):
     out, work = tmp_path / name, tmp_path / f"work-{name}"
-    places = {"start": llama, "reference": reference, "out": out, "work": work}
-    return dpo.run_dpo(pairs, config=config, iteration=1, lora=lora, seed=seed, **places, **more), out
+    run = TrainingRun(llama, out, work, seed, lora, **more)
+    return dpo.run_dpo(pairs, config, run, iteration=1, reference=reference), out
 
 
 def tensors(path):
@@ -96,8 +97,7 @@ def test_what_training_does_not_change_stays(tmp_path, llama):
 def test_pretraining_learns_every_token(tmp_path, llama):
     rows = [TokenizedTrajectory(row.input_ids, (0,) * 20) for row in ROWS]
     config = PretrainConfig(**OPTIMISER, learning_rate=1e-2)
-    places = {"start": llama, "out": tmp_path / "out", "work": tmp_path / "work"}
-    report = sft.run_pretrain(rows, config=config, seed=7, **places)
+    report = sft.run_pretrain(rows, config, TrainingRun(llama, tmp_path / "out", tmp_path / "work", seed=7))
     assert report.last_loss < report.first_loss - 0.1
     assert report.first_loss == pytest.approx(math.log(300), rel=0.05)
 
@@ -292,9 +292,8 @@ def test_an_iteration_has_its_own_rate_and_beta(tmp_path, llama, other):
     found = {}
     for iteration in (1, 2, 3):
         out, work = tmp_path / f"{iteration}", tmp_path / f"work{iteration}"
-        places = {"start": llama, "reference": other, "out": out, "work": work}
-        report = dpo.run_dpo(PAIRS, config=config, iteration=iteration, lora=None, seed=7, **places)
+        report = dpo.run_dpo(PAIRS, config, TrainingRun(llama, out, work, seed=7), iteration=iteration, reference=other)
         assert report.history[-1]["learning_rate"] == pytest.approx({1: 5e-3}.get(iteration, 1e-3))
-        found[iteration] = report.history[0]["failure_failure/margin"]
+        found[iteration] = report.history[0]["failure_failure/rewards/margins"]
     assert found[2] == pytest.approx(6 * found[1], rel=1e-4) and abs(found[1]) > 1e-4
     assert found[3] == pytest.approx(found[2], rel=1e-6)
