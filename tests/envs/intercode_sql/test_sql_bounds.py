@@ -33,7 +33,7 @@ LIFTED = (
     "SET SESSION cte_max_recursion_depth = 4294967295",
     "SET SESSION max_recursive_iterations = 4294967295",
     "SET SESSION group_concat_max_len = 4294967295",
-    "SET SESSION max_session_mem_used = 18446744073709551615",
+    "SET SESSION max_session_mem_used = 1099511627776",
 )
 MEMORY = {
     "variables": ("SET " + ", ".join(f"@a{number} = REPEAT('x', 1000000)" for number in range(600)),),
