@@ -190,8 +190,22 @@ def test_preference_training_uses_the_rate_and_beta_of_its_iteration(here, metho
     steps = 2 * math.ceil(len(pairs) / 2)
     assert notes.rows == len(pairs) > 0 and notes.steps == steps
     assert rates(notes) == pytest.approx([RATES[iteration] * share for share in linear(steps, math.ceil(0.1 * steps))])
+    renderer = Renderer(loading.load_tokenizer(branch / f"policy/{agent}"))
+    lengths = [max(len(side) for side in sides) for sides in tokenized(pairs, renderer)]
+    assert notes.truncated == sum(length > CONTEXT for length in lengths) > 0
     measured = beta_of(branch, agent, pairs, notes.kinds)
     assert measured == pytest.approx([BETAS[iteration]] * len(measured), rel=1e-3) and measured
+
+
+def tokenized(pairs, renderer):
+    """The chosen and the rejected side of each pair as token ids."""
+    return [
+        (
+            renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids),
+            renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids),
+        )
+        for pair in pairs
+    ]
 
 
 def beta_of(branch, agent, pairs, kinds):
@@ -201,14 +215,8 @@ def beta_of(branch, agent, pairs, kinds):
     reference = reference_logps.read(Path(scores))
     betas = []
     for kind in (kind for kind in KINDS if kind in kinds):
-        sides = [
-            (
-                logp(reference, renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids)),
-                logp(reference, renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids)),
-            )
-            for pair in pairs
-            if pair.kind is kind
-        ]
+        of_kind = tokenized([pair for pair in pairs if pair.kind is kind], renderer)
+        sides = [[logp(reference, side) for side in sides] for sides in of_kind]
         chosen, rejected = np.mean(sides, axis=0)
         difference = (kinds[kind]["logps/chosen"] - chosen) - (kinds[kind]["logps/rejected"] - rejected)
         assert abs(difference) > 0.01
@@ -253,14 +261,15 @@ def test_pairs_come_from_the_episodes_of_their_iteration_and_the_explored_tasks(
 
 
 def test_a_compute_matched_control_sees_as_many_pairs_as_both_agents_of_the_other_method(here):
-    counts = {
-        name: len(jsonl.read(here / f"{name}/pairs.jsonl", PreferencePair))
-        for name in ("mixed/seed3/iter1/pairs/target", "mixed/seed3/iter1/pairs/failure")
-    }
-    others, own = (
-        sum(counts.values()),
-        len(jsonl.read(here / "matched/seed3/iter1/pairs/target/pairs.jsonl", PreferencePair)),
+    target, failure, own = (
+        len(jsonl.read(here / name / "pairs.jsonl", PreferencePair))
+        for name in (
+            "mixed/seed3/iter1/pairs/target",
+            "mixed/seed3/iter1/pairs/failure",
+            "matched/seed3/iter1/pairs/target",
+        )
     )
+    others = target + failure
     assert others > own > 0
     notes = provenance(here / "matched/seed3/iter1/policy/target").notes
     assert notes.steps == math.ceil(2 * others / own * math.ceil(own / 2))
