@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from mutants.run import load as load_mutants
 
 ROOT = Path(__file__).parents[1]
+MUTANTS = load_mutants()
 MODULES = sorted((ROOT / "coevolve").rglob("*.py"))
 
 
@@ -144,3 +146,12 @@ def test_no_test_imports_a_conftest():
         and "conftest" in (getattr(node, "module", None), *(alias.name for alias in node.names))
     ]
     assert imports == []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.file}: {mutant.what}")
+def test_the_old_text_of_a_mutant_is_found_once_and_its_tests_exist(root, mutant):
+    """After an edit of that line change its entry in tests/mutants/mutants.yaml: the same wrong edit of the new one."""
+    assert mutant.occurrences(root) == 1 and mutant.new != mutant.old
+    for test in mutant.tests:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (root / file).read_text() if name else (root / file).is_file(), test

