@@ -16,7 +16,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from coevolve import seeds
-from coevolve.chat.prompts import prompt_messages
+from coevolve.chat.prompts import prompt_messages, without_surrogates
 from coevolve.envs.base import Env, EnvError
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation, Policy
@@ -251,7 +251,7 @@ def _play(
     """Act until the episode ends; `partial` holds the turns so far, also if the environment fails."""
     task = start.task
     seed = seeds.derive(settings.seed, settings.agent, task.task_id, sample)
-    partial.prompt = settings.prompt(env.start(task))
+    partial.prompt = settings.prompt(without_surrogates(env.start(task)))
     for given in start.prefix:
         if _take_turn(env, given, partial):
             return StopReason.DONE
@@ -260,9 +260,10 @@ def _play(
         completion = yield Conversation(_key(task, sample), seed, partial.prompt, tuple(partial.turns))
         if not completion.fits:
             return StopReason.CONTEXT
+        text = without_surrogates(completion.text)
         turn = Turn(
-            text=completion.text,
-            action=env.parse(completion.text),
+            text=text,
+            action=env.parse(text),
             observation="",
             token_ids=completion.token_ids,
             truncated=completion.truncated,
@@ -275,7 +276,8 @@ def _play(
 def _take_turn(env: Env, turn: Turn, partial: PartialEpisode) -> bool:
     """Execute a turn's action and add the turn with its observation to `partial`; returns whether the episode ended."""
     step = env.step(turn.action)
-    partial.turns.append(turn.model_copy(update={"observation": step.observation, "score": step.score}))
+    observation = without_surrogates(step.observation)
+    partial.turns.append(turn.model_copy(update={"observation": observation, "score": step.score}))
     partial.reward, partial.score = step.reward, step.score
     return step.done
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from coevolve.types import Message, Trajectory
 
 _MARKER = "Action:"
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def prompt_messages(
@@ -50,3 +52,8 @@ def parse_action(text: str) -> str | None:
     if not marker:
         return None
     return rest.split("\n", maxsplit=1)[0].strip() or None
+
+
+def without_surrogates(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, which JSON can hold and no file or tokenizer."""
+    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -8,11 +8,12 @@ never written. OpenAI's client retries connection errors, time-outs, 408, 409, 4
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import openai
     from openai.types.chat import ChatCompletion
 
+LONGEST_PAUSE_SECONDS = 8.0
+
 
 class Usage(Record):
     """Tokens of one response as the endpoint counts them, both 0 if it does not; `key` identifies the episode."""
@@ -40,12 +43,32 @@ class Usage(Record):
     completion_tokens: int
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What the kit reads of a chat completion. OpenAI's client does not check the types of a response."""
+
+    text: str
+    truncated: bool
+    prompt_tokens: int
+    completion_tokens: int
+
+    @classmethod
+    def of(cls, response: ChatCompletion) -> Answer:
+        """The answer in a response; raises ValueError, TypeError or AttributeError if it is malformed."""
+        choice, *_ = response.choices
+        text, usage = choice.message.content, response.usage
+        counts = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
+        if not isinstance(text, str | None) or not all(type(count) is int and count >= 0 for count in counts):
+            raise ValueError("a field of the chat completion has another type")
+        return cls(text or "", choice.finish_reason == "length", *counts)
+
+
 class OpenAIPolicy:
     """Sends the whole conversation to the endpoint's model each turn; completions have no token ids.
 
     A conversation does not fit if the endpoint rejects it as too long, or counts more than context - max_new_tokens
     prompt tokens. The usage of each response is appended to `journal` at once. Raises `UserError` if the endpoint
-    rejects the key, the model or the request, or does not answer.
+    rejects the key, the model or the request, or does not answer with a chat completion.
     """
 
     def __init__(self, endpoint: EndpointConfig, *, context: int, journal: Journal[Usage]) -> None:
@@ -66,26 +89,32 @@ class OpenAIPolicy:
 
     def _complete(self, conversation: Conversation, sampling: Sampling) -> Completion:
         import openai
-        from openai.types.chat import ChatCompletion
 
-        response: object = None
+        request = self._request(conversation, sampling)
         try:
-            response = self._client.chat.completions.create(**self._request(conversation, sampling))
-        except json.JSONDecodeError:
-            pass
+            answer = self._answer(request)
         except openai.OpenAIError as error:
             if _too_long(error):
                 return Completion(text="", fits=False)
             raise UserError(self._error_message(error)) from None
-        if not isinstance(response, ChatCompletion) or not response.choices:
-            raise UserError(
-                f"{_endpoint_host()}: the response is not a chat completion; OPENAI_BASE_URL usually ends with /v1."
-            )
-        usage = self._record_usage(conversation.key, response)
-        if usage.prompt_tokens + sampling.max_new_tokens > self._context:
+        self._record_usage(conversation.key, answer)
+        if answer.prompt_tokens + sampling.max_new_tokens > self._context:
             return Completion(text="", fits=False)
-        choice = response.choices[0]
-        return Completion((choice.message.content or "").strip(), truncated=choice.finish_reason == "length")
+        return Completion(answer.text.strip(), truncated=answer.truncated)
+
+    def _answer(self, request: dict[str, Any]) -> Answer:
+        """The answer to a request, which is repeated after a malformed one; raises `UserError` after the last."""
+        attempts = self._endpoint.retries + 1
+        for attempt in range(attempts):
+            try:
+                return Answer.of(self._client.chat.completions.create(**request))
+            except (ValueError, TypeError, AttributeError, RecursionError):  # no JSON, or JSON of another shape
+                if attempt + 1 < attempts:
+                    time.sleep(min(2.0**attempt / 2, LONGEST_PAUSE_SECONDS))
+        raise UserError(
+            f"{_endpoint_host()}: the response is not a chat completion, {attempts} times;"
+            " OPENAI_BASE_URL usually ends with /v1."
+        )
 
     def _request(self, conversation: Conversation, sampling: Sampling) -> dict[str, Any]:
         messages = (*conversation.prompt, *turn_messages(conversation.turns))
@@ -101,16 +130,10 @@ class OpenAIPolicy:
             request["seed"] = seeds.derive(conversation.seed, "turn", len(conversation.turns)) % 2**31
         return request
 
-    def _record_usage(self, key: str, response: ChatCompletion) -> Usage:
-        counted = response.usage
-        usage = Usage(
-            key=key,
-            prompt_tokens=counted.prompt_tokens if counted else 0,
-            completion_tokens=counted.completion_tokens if counted else 0,
-        )
+    def _record_usage(self, key: str, answer: Answer) -> None:
+        usage = Usage(key=key, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
         with self._journal_lock:
             self._journal.append(usage)
-        return usage
 
     def _error_message(self, error: openai.OpenAIError) -> str:
         """The problem and its remedy in one sentence, without the API key."""

@@ -158,6 +158,73 @@ def test_persistent_errors_are_a_sentence_without_the_key(server, journal, fault
     assert f"127.0.0.1:{server.server_port}" in str(raised.value)
 
 
+GOOD = {
+    "id": "chat", "object": "chat.completion", "created": 0, "model": MODEL,
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Action: wait"}}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+}  # fmt: skip
+
+
+def answering(**changes):
+    """A fault: a chat completion with other values; the text is not a valid one."""
+    return lambda chat: chat.send(200, {**GOOD, **changes}) or True
+
+
+def choice(**changes):
+    return answering(choices=[{**GOOD["choices"][0], **changes}])
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        answering(choices=None),
+        answering(choices=7),
+        answering(choices={}),
+        answering(choices=["text"]),
+        answering(choices=[None]),
+        choice(message=None),
+        choice(message="text"),
+        choice(message={"role": "assistant", "content": 7}),
+        choice(message={"role": "assistant", "content": ["Action: wait"]}),
+        answering(usage="many"),
+        answering(usage={}),
+        answering(usage={"prompt_tokens": "3", "completion_tokens": 2}),
+        answering(usage={"prompt_tokens": -3, "completion_tokens": 2}),
+        lambda chat: chat.send(200, []) or True,
+        lambda chat: chat.send(200, "null") or True,
+        lambda chat: chat.send(200, "") or True,
+        lambda chat: chat.send(200, "[" * 100_000) or True,
+        lambda chat: chat.send(200, "\xff{") or True,
+    ],
+)
+def test_a_malformed_completion_is_retried_and_then_a_sentence(server, journal, monkeypatch, fault):
+    monkeypatch.setattr(openai, "LONGEST_PAUSE_SECONDS", 0.01)
+    server.faults.append(fault)
+    (completion,) = connect(journal).complete([conversation()], SAMPLING)
+    assert completion.text == "Action: go right"
+    assert len(server.bodies) == 2
+    server.faults.extend([fault] * 3)
+    with pytest.raises(UserError, match="not a chat completion, 3 times"):
+        connect(journal).complete([conversation()], SAMPLING)
+    assert len(server.bodies) == 5
+    assert len(journal.records) == 1
+
+
+def test_a_completion_without_text_or_usage_is_an_empty_turn(server, journal):
+    server.faults.append(choice(message={"role": "assistant"}, finish_reason=7))
+    server.faults.append(answering(usage=None))
+    assert [connect(journal).complete([conversation()], SAMPLING)[0].text for _ in range(2)] == ["", "Action: wait"]
+
+
+def test_a_lone_surrogate_from_an_endpoint_is_replaced(server, tmp_path, journal):
+    """JSON may hold one; it killed the whole rollout when the episode was written."""
+    text = r'{"choices": [{"message": {"role": "assistant", "content": "Action: go \ud83d right"}}]}'
+    server.faults.extend([lambda chat: chat.send(200, text) or True] * 50)
+    episodes = play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
+    assert {turn.text for episode in episodes for turn in episode.turns} == {"Action: go \ufffd right"}
+    assert {turn.action for episode in episodes for turn in episode.turns} == {"go \ufffd right"}
+
+
 def test_an_unknown_model_and_a_wrong_key_are_errors(server, journal, monkeypatch):
     with pytest.raises(UserError, match="model `gigantic` was not found"):
         connect(journal, model="gigantic").complete([conversation()], SAMPLING)

@@ -78,9 +78,9 @@ def _words_between_spaces(text: str) -> Iterator[list[str]]:
 def _unicode_words(text: str) -> Iterator[str]:
     """The words of any text: from each position on, the longest word that fits into Lucene's buffer."""
     classes = text.translate(_WORD_BREAK_CLASSES)
-    start, chain_end, link = 0, 0, ""
+    start, chain_ends = 0, dict[str, int]()
     while start < len(text):
-        if start < chain_end and classes[start] == link:
+        if start < chain_ends.get(classes[start], 0):
             start += 1
             continue
         end = _word_end(classes, start, len(text))
@@ -91,7 +91,7 @@ def _unicode_words(text: str) -> Iterator[str]:
         if end > start:
             yield text[start:end]
         elif chain := _CHAIN.match(classes, start):
-            chain_end, link = chain.end(), classes[start]
+            chain_ends[classes[start]] = chain.end()
         start = max(end, start + 1)
 
 

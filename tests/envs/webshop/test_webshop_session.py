@@ -2,13 +2,17 @@
 
 import json
 import random
+import re
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import Goal
-from coevolve.envs.webshop.session import ShopSession
+from coevolve.envs.webshop.session import ShopSession, split_action
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import load_tagger
 
@@ -208,3 +212,22 @@ def test_what_upstreams_server_fails_on_changes_nothing(session: ShopSession, wa
 )
 def test_searches_by_query_category_and_attribute(session: ShopSession, words: str, total: int):
     assert f"Page 1 (Total results: {total})" in after(session, f"search[{words}]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 16_000, "_" * 16_000, "\u00e9" + "_" * 16_000, "\u200d" * 16_000, "_\u200d" * 8_000, "_\ufe0f" * 8_000],
+)
+def test_a_long_search_takes_no_longer_than_its_length(session: ShopSession, text: str):
+    """Each took seconds, in time that grew with the square of the length."""
+    began = time.process_time()
+    session.step(f"search[{text}]")
+    session.step(f"search{text}")
+    assert time.process_time() - began < 0.5
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("ab[]\n _")))
+def test_an_action_is_split_as_by_upstreams_pattern(text: str):
+    match = re.match(r"(.+)\[(.+)\]", text)
+    assert split_action(text) == ((match[1], match[2].lower()) if match else (text, None))
