@@ -227,9 +227,9 @@ def _stage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the result; one of the same stage is replaced as a whole"
     )
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=1, help="on all nodes together")
-    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--threads", type=_positive, default=1)
+    parser.add_argument("--processes", type=_positive, default=1, help="on all nodes together")
+    parser.add_argument("--nodes", type=_positive, default=1)
     parser.add_argument(
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
     )
@@ -258,6 +258,12 @@ def _stage(name: str, options: argparse.Namespace) -> int:
     on, planned = dict(map(_pair, options.on)), options.fingerprint
     execute(_suite(options), name, on, inputs, options.out, options.threads, planned)
     return 0
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 on")
+    return int(text)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -104,6 +104,14 @@ class TinyArchitecture(Strict):
     heads: Positive
     intermediate_size: Positive
 
+    @model_validator(mode="after")
+    def _heads_divide(self) -> TinyArchitecture:
+        if self.hidden_size % self.heads:
+            raise ValueError(f"`hidden_size` {self.hidden_size} is not a multiple of `heads` {self.heads}")
+        if (width := self.hidden_size // self.heads) % 2:
+            raise ValueError(f"`hidden_size` / `heads` is {width}; rotary positions need an even number")
+        return self
+
 
 class PretrainConfig(Supervised):
     """Language modelling on all tokens of `corpus`; only for tiny models, which have no downloaded checkpoint."""

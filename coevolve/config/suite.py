@@ -275,6 +275,8 @@ def _inherited(path: Path, recipes: Section) -> Section:
         if not isinstance(row, Section):
             raise UserError(f"{path}: key `recipes.{name}`: a row holds keys such as `label`.")
         parent = row.get("extends")
+        if not isinstance(parent, str | None):
+            raise UserError(f"{path}: key `recipes.{name}.extends`: name a recipe (got {str(parent)[:300]}).")
         return row.without("extends").over(whole(parent, (*seen, name))) if parent else row.without("extends")
 
     return Section({name: whole(name, ()) for name in recipes}, recipes.origins)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -38,9 +38,9 @@ class Section(dict[str, Any]):
         if not equals:
             raise UserError(f"override `{assignment}`: write it as key.subkey=value.")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UserError(f"override `{assignment}`: the value is not YAML ({_joined(error)}).") from None
+            value = _plain(load(text))
+        except YAML_ERRORS as error:
+            raise UserError(f"override `{assignment[:300]}`: the value is not YAML ({_joined(error)}).") from None
         origin, section = f"--set {assignment}", self
         *parents, last = path.split(".")
         for parent in parents:
@@ -78,6 +78,8 @@ def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Section:
 
     `seen`: resolved paths of the files whose `extends` led here.
     """
+    if "\0" in str(path):
+        raise UserError(f"{str(path)!r}: a file name with a null byte; correct `extends`, or the name.")
     if path.resolve() in seen:
         raise UserError(f"{path}: `extends` leads back to the file itself; remove the cycle.")
     raw = _read(path)
@@ -106,16 +108,59 @@ def _section(loader: _Loader, node: yaml.MappingNode) -> Section:
 _Loader.add_constructor("tag:yaml.org,2002:map", _section)
 
 
+#: What a loader raises for text that is not YAML, or whose values are not those of their tags, such as `!!bool x`.
+YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+#: Most values of a file, aliases expanded: ten lines can expand to billions.
+MAX_VALUES = 200_000
+MAX_DEPTH = 100
+
+
+def load(text: str | TextIO) -> Any:
+    """The value of a YAML text, mappings as sections; raises one of `YAML_ERRORS`."""
+    _require_shallow(text)
+    if not isinstance(text, str):
+        text.seek(0)
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _expanded(node, {}) > MAX_VALUES:
+            raise ValueError(f"its aliases expand to more than {MAX_VALUES:,} values")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _require_shallow(text: str | TextIO) -> None:
+    """Raises ValueError for values nested so deeply that libyaml, which recurses, would overflow its stack."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} deep")
+
+
+def _expanded(node: yaml.Node, known: dict[int, int]) -> int:
+    """Number of values of a node with its aliases expanded; `known` are those of nodes that were counted."""
+    if id(node) not in known:
+        known[id(node)] = MAX_VALUES + 1  # a node that contains itself
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
+        known[id(node)] = 1 + sum(_expanded(part, known) for part in parts)
+    return known[id(node)]
+
+
 def _read(path: Path) -> Section:
     try:
         with path.open(encoding="utf-8") as file:
-            raw = yaml.load(file, _Loader)
+            raw = load(file)
     except FileNotFoundError:
         hint = suggestion(str(path), map(str, path.parent.glob("*.yaml")))
         raise UserError(f"{path}: no such file{hint or '; give a name or a path to a YAML file.'}") from None
     except OSError as error:
-        raise UserError(f"{path}: not readable ({error.strerror}); give a name or a path to a YAML file.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not readable ({error.strerror}); correct that, or name another YAML file.") from None
+    except YAML_ERRORS as error:
         raise UserError(f"{path}: not readable as YAML ({_joined(error)}).") from None
     if not isinstance(raw, Section):
         raise UserError(f"{path}: a config file holds a mapping of keys; this file does not.")
@@ -123,7 +168,7 @@ def _read(path: Path) -> Section:
 
 
 def _joined(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:300]
 
 
 def _with_origin(value: Any, origin: str) -> Any:

@@ -22,9 +22,13 @@ def read(path: Path, kind: type[R]) -> list[R]:
 
     Raises `UserError` with file and line if a record is not a valid `kind`, or repeats one (`unique_key`).
     """
+    return _parse(path, read_bytes(path), kind, unique=True)
+
+
+def _parse(path: Path, content: bytes, kind: type[R], *, unique: bool) -> list[R]:
     records: list[R] = []
     lines: dict[Hashable, int] = {}
-    for number, line in enumerate(read_bytes(path).split(b"\n"), start=1):
+    for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -34,7 +38,8 @@ def read(path: Path, kind: type[R]) -> list[R]:
             where = ".".join(str(part) for part in first["loc"])
             problem = f"line {number} is not a valid {kind.__name__} ({where or 'record'}: {first['msg']})"
             raise UserError(f"{path}: {problem}; delete the file and rerun its stage.") from None
-        if (key := records[-1].unique_key()) is not None and lines.setdefault(key, number) != number:
+        key = records[-1].unique_key() if unique else None
+        if key is not None and lines.setdefault(key, number) != number:
             problem = f"line {number} repeats the {kind.__name__} of line {lines[key]}"
             raise UserError(f"{path}: {problem}; delete the file and rerun its stage.")
     return records
@@ -59,15 +64,16 @@ class Journal(Generic[R]):
     """An append-only JSONL file that survives `kill -9`: a record exists once its line, newline included, is on disk.
 
     Opening a journal reads the complete records of the file and cuts off an incomplete last line.
+    Raises `UserError` with file and line if a complete line is not a valid record.
     """
 
     def __init__(self, path: Path, kind: type[R]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        content = path.read_bytes() if path.exists() else b""
+        content = read_bytes(path) if path.exists() else b""
         complete = content[: content.rfind(b"\n") + 1]
-        self.records: list[R] = [kind.from_json(line) for line in complete.split(b"\n") if line]
+        self.records: list[R] = _parse(path, complete, kind, unique=False)
         with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")
             self._file.truncate(len(complete))
 

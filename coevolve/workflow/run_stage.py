@@ -147,6 +147,10 @@ def _check(plan: Plan, stage: str, wildcards: dict[str, str], inputs: dict[str, 
     for name in STAGES[stage].wildcards:
         if name not in wildcards:
             raise UserError(f"stage `{stage}`: which {name}? Give --on {name}=NAME.")
+    if unknown := [name for name in wildcards if name not in STAGES[stage].wildcards]:
+        hint = suggestion(unknown[0], STAGES[stage].wildcards)
+        taken = ", ".join(STAGES[stage].wildcards) or "none"
+        raise UserError(f"stage `{stage}`: --on {unknown[0]}=...: it takes {taken}{hint or '; leave it out.'}")
     if not plan.has_job(stage, wildcards):
         given = ", ".join(f"{name}={value}" for name, value in wildcards.items())
         raise UserError(f"stage `{stage}`: suite `{plan.suite.suite}` has no job with {given}; correct --on.")

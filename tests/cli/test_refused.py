@@ -1,0 +1,272 @@
+"""Bad input on real command lines: one sentence on stderr, exit status 2, no traceback, nothing written."""
+
+import os
+import resource
+import time
+import zipfile
+
+import pytest
+
+from coevolve import cli
+
+DEEP = "[" * 50_000
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+SMOKE = ("config", "--suite", "smoke", "--set")
+DATA = ("stage", "data", "--suite", "smoke", "--on", "env=sciworld", "experts=data/sciworld/gold.jsonl", "--out", "OUT")
+EVALUATE = ("stage", "evaluate", "--suite", "smoke", "--out", "OUT", "--on")
+SHAPE = "models.tiny.tiny"
+
+#: Arguments, and words of the sentence. FILE is a file with the content of the case, OUT a folder that must not appear.
+ARGUMENTS = {
+    "override that is no YAML": ((*SMOKE, "dpo.beta=[1"), "override `dpo.beta=[1`: the value is not YAML"),
+    "override without value": ((*SMOKE, "dpo.beta"), "write it as key.subkey=value"),
+    "override of deep YAML": ((*SMOKE, f"dpo.beta={DEEP}"), "not YAML"),
+    "override of another kind": ((*SMOKE, "envs=7"), "key `envs`"),
+    "override with a wrong tag": ((*SMOKE, "dpo.beta=!!bool x"), "not YAML"),
+    "override with a long number": ((*SMOKE, "dpo.beta=" + "9" * 5000), "not YAML"),
+    "override inside a value": ((*SMOKE, "suite.x=1"), "`suite` holds a value"),
+    "override of no key": ((*SMOKE, "=1"), "key"),
+    "override with a mapping for a name": ((*SMOKE, "seeds={1: 2}"), "key `seeds`"),
+    "recipes of another kind": ((*SMOKE, "recipes.eto=7"), "recipes.eto"),
+    "recipe that extends a list": ((*SMOKE, "recipes.eto.extends=[1]"), "recipes.eto.extends"),
+    "method of another kind": ((*SMOKE, "methods=[[1]]"), "key `methods.0`"),
+    "environment without kind": ((*SMOKE, "envs.sciworld.kind=null"), "envs.sciworld"),
+    "environment of a list": ((*SMOKE, "envs.sciworld.kind=[1]"), "envs.sciworld"),
+    "heads that do not divide": ((*SMOKE, f"{SHAPE}.heads=7"), "is not a multiple of `heads`"),
+    "an odd head": ((*SMOKE, f"{SHAPE}.hidden_size=6", "--set", f"{SHAPE}.heads=2"), "even"),
+    "unknown suite": (("config", "--suite", "smoek"), "did you mean `smoke`?"),
+    "suite that is a folder": (("config", "--suite", "configs/models"), "configs/models"),
+    "suite with a null byte": (("config", "--suite", "a\0b.yaml"), "null byte"),
+    "suite of a long name": (("config", "--suite", "x" * 300), "File name too long"),
+    "unknown machine": (("plan", "--suite", "smoke", "--machine", "cup"), "did you mean `cpu`?"),
+    "unknown command": (("pla",), "did you mean `plan`?"),
+    "unknown stage": (("stage", "trian"), "did you mean `train`?"),
+    "unknown model of verify": (("verify", "--suite", "smoke", "--model", "big"), "no model `big`"),
+    "unknown model of a job": (
+        (*EVALUATE, "model=big", "--on", "env=sciworld", "--on", "branch=base/seed0"), "model=big",
+    ),
+    "unknown environment": (("stage", "data", "--suite", "smoke", "--out", "OUT", "--on", "env=mars"), "env=mars"),
+    "unknown wildcard": ((*DATA, "--on", "planet=mars"), "planet"),
+    "wildcard without value": ((*DATA, "--on", "env"), "NAME=VALUE"),
+    "negative threads": ((*DATA, "--threads", "-1"), "--threads"),
+    "no threads": ((*DATA, "--threads", "0"), "--threads"),
+    "threads of no number": ((*DATA, "--threads", "many"), "--threads"),
+    "no processes": ((*DATA, "--processes", "0"), "--processes"),
+    "no nodes": ((*DATA, "--processes", "2", "--nodes", "-1"), "--nodes"),
+    "out that is empty": ((*DATA[:-1], ""), "--out"),
+    "out below a file": ((*DATA[:-1], "FILE/out"), "FILE"),
+    "out of a long name": ((*DATA[:-1], "x" * 300), "File name too long"),
+    "input that is a folder": ((*DATA[:6], "experts=data", "--out", "OUT"), "data"),
+    "view without results": (("view", "--suite", "smoke", "--set", "suite=nowhere"), "no episodes.jsonl"),
+    "archive that is missing": (("import", "nowhere.zip", "--out", "OUT"), "nowhere.zip"),
+    "replay of a missing file": (("replay", "sciworld", "nowhere.jsonl"), "nowhere.jsonl"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def refused(root, tmp_path, monkeypatch, capsys):
+    """Runs a command line that must be refused; returns its sentence."""
+    monkeypatch.chdir(root)
+
+    def written():
+        # The folder of a job's journals stays, for the next attempt.
+        return {path for path in tmp_path.rglob("*") if not any(part.startswith(".work-") for part in path.parts)}
+
+    def run(*arguments):
+        before = written()
+        words = [
+            each.replace("FILE", str(tmp_path / "file")).replace("OUT", str(tmp_path / "out")) for each in arguments
+        ]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        err = capsys.readouterr().err
+        assert ended.value.code == 2, err
+        assert "Traceback" not in err
+        sentence = err.strip().splitlines()[-1]
+        assert sentence.startswith("coevolve: ") and len(sentence) < 1200, sentence
+        assert written() == before
+        return sentence.replace(str(tmp_path / "file"), "FILE")
+
+    return run
+
+
+@pytest.mark.parametrize("case", ARGUMENTS)
+def test_arguments(refused, tmp_path, case):
+    (tmp_path / "file").touch()
+    arguments, words = ARGUMENTS[case]
+    assert words in refused(*arguments)
+
+
+#: Content of a suite file, and words of the sentence.
+SUITES = {
+    "extends a number": ("extends: [1]\n", "extends"),
+    "extends a mapping": ("extends: {a: b}\n", "key `extends`"),
+    "extends a folder": ("extends: .\n", "not readable"),
+    "extends itself": ("extends: suite.yaml\n", "leads back to the file itself"),
+    "extends a null byte": ('extends: "a\\0b"\n', "extends"),
+    "a list": ("- 1\n", "holds a mapping of keys"),
+    "nothing": ("", "holds a mapping of keys"),
+    "deep": (f"a: {DEEP}\n", "not readable as YAML"),
+    "deep mappings": ("".join(f"{' ' * depth}a:\n" for depth in range(900)), "suite.yaml"),
+    "bomb": (BOMB, "its aliases expand to more than 200,000 values"),
+    "contains itself": ("a: &a [*a]\n", "not readable as YAML"),
+    "bytes": (b"\xff\xfe\x00", "not readable as YAML"),
+    "a list as key": ("? [1]\n: 2\n", "not readable as YAML"),
+    "a number as key": ("1: 2\n", "suite.yaml"),
+    "a tag of python": ("a: !!python/object/apply:os.system [ls]\n", "not readable as YAML"),
+    "a date of no calendar": ("a: 2001-99-99\n", "not readable as YAML"),
+    "an empty number": ('a: !!int ""\n', "not readable as YAML"),
+}
+
+
+@pytest.mark.parametrize("case", SUITES)
+def test_suite_files(refused, tmp_path, case):
+    content, words = SUITES[case]
+    path = tmp_path / "suite.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    began = time.process_time()
+    assert words in refused("config", "--suite", str(path))
+    assert time.process_time() - began < 5.0
+
+
+MACHINES = {
+    "a list of stages": ("stages: [1]", "stages"),
+    "a number of stages": ("stages: 7", "stages"),
+    "a stage of a number": ("stages: {default: 7}", "stages"),
+    "a label of a list": ("label: [1]", "label"),
+    "text for a number": ("costs: {flops: many}", "costs.flops"),
+    "not a number": ("costs: {flops: .nan}", "costs.flops"),
+    "a list as a file": ("- 7", "mapping"),
+    "a launch of a number": ("launch: 7", "launch"),
+    "shards below one": ("shards: {rollout: 0}", "shards.rollout"),
+}
+
+
+@pytest.mark.parametrize("case", MACHINES)
+def test_machine_files(refused, root, tmp_path, case):
+    content, words = MACHINES[case]
+    path = tmp_path / "machine.yaml"
+    extends = "" if content.startswith("-") else f"extends: {root}/configs/machines/cpu.yaml\n"
+    path.write_text(f"{extends}{content}\n")
+    assert words in refused("plan", "--suite", "smoke", "--machine", str(path))
+
+
+JSON = {
+    "deep": DEEP,
+    "torn": '{"task',
+    "a list": "[]",
+    "a number": "7",
+    "empty object": "{}",
+    "not text": b"\xff\xfe\n",
+}
+
+
+@pytest.mark.parametrize("case", JSON)
+def test_json_files(refused, tmp_path, case):
+    """Experts in both formats, recorded episodes, and a policy's description."""
+    content = JSON[case] if isinstance(JSON[case], bytes) else JSON[case].encode()
+    path = tmp_path / "file"
+    path.write_bytes(content + b"\n")
+    from coevolve.storage import files
+
+    for format_ in ("gold", "eto"):
+        prefix = "envs.sciworld.experts"
+        settings = [f"{prefix}.path={path}", f"{prefix}.format={format_}", f"{prefix}.sha256='{files.sha256(path)}'"]
+        words = [word for setting in settings for word in ("--set", setting)]
+        assert "FILE" in refused(*DATA[:4], *words, "--on", "env=sciworld", "experts=FILE", "--out", "OUT")
+    assert "FILE" in refused("replay", "sciworld", "FILE")
+
+
+def archive(path, damage):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr("ic_spider_train.json", "[]" * 1000)
+    content = bytearray(path.read_bytes())
+    if damage == "encrypted":
+        for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+            content[content.index(mark) + flags] |= 1
+    elif damage == "cut":
+        del content[-30:]
+    elif damage == "changed":
+        content[60] ^= 255
+    elif damage == "method":
+        for mark, method in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+            content[content.index(mark) + method] = 97
+    elif damage == "huge":
+        start = content.index(b"PK\x01\x02") + 24
+        content[start : start + 4] = (0xFFFFFFF0).to_bytes(4, "little")
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", ["encrypted", "cut", "changed", "method", "huge"])
+def test_archives(refused, tmp_path, damage):
+    archive(tmp_path / "file", damage)
+    sentence = refused("import", "FILE", "--out", "OUT")
+    assert "FILE: " in sentence and "download it again" in sentence.replace("the archive", "it")
+
+
+def test_a_damaged_work_journal_is_named(tmp_path):
+    from coevolve.errors import UserError
+    from coevolve.storage.jsonl import Journal
+    from coevolve.types import Drop
+
+    path = tmp_path / "drops.jsonl"
+    for content in (b'{"task_id": 7}\n', b"\x00\x00\n", DEEP.encode() + b"\n"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"drops\.jsonl: line 1 is not a valid Drop .*; delete the file"):
+            Journal(path, Drop)
+        assert path.read_bytes() == content
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_permissions_are_named_as_what_they_are(tmp_path):
+    """An unreadable input is not an unwritable output, and neither is a full disk."""
+    (tmp_path / "shut").mkdir(mode=0o700)
+    tmp_path.chmod(0o755)
+    records = tmp_path / "records.jsonl"
+    records.write_text("")
+    records.chmod(0o600)
+    from coevolve.errors import UserError
+    from coevolve.storage import files
+
+    child = os.fork()
+    if not child:
+        os.setgroups([])
+        os.setuid(65534)
+        sentences = []
+        for attempt in (
+            lambda: files.write_bytes(tmp_path / "shut/file", b""),
+            lambda: files.read_bytes(records),
+            lambda: reading_while_writing(files, tmp_path, records),
+        ):
+            try:
+                attempt()
+            except UserError as error:
+                sentences.append(str(error))
+        os._exit(0 if as_expected(sentences, tmp_path, records) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def reading_while_writing(files, tmp_path, records):
+    with files.disk_errors(tmp_path / "out"):
+        records.open("rb")
+
+
+def as_expected(sentences, tmp_path, records):
+    wrote, read, within = sentences
+    unread = f"{records}: cannot be read (Permission denied)"
+    named = wrote.startswith(f"{tmp_path}/shut/file: cannot be written (Permission denied)")
+    return named and "make room" not in wrote and read.startswith(unread) and within.startswith(unread)
+
+
+def test_few_file_descriptors(refused):
+    refused("config", "--suite", "nothing")  # imports what the command needs
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as file:  # noqa: PTH123
+        free = file.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        assert "configs/smoke.yaml: not readable (Too many open files)" in refused("config", "--suite", "smoke")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
