@@ -283,7 +283,7 @@ def _find_items(path: Path) -> Path:
 def _json(path: Path, kind: type[Any]) -> Any:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not readable as JSON ({error}).") from None
     if not isinstance(content, kind) or not content:
         raise UserError(f"{path}: does not hold a {kind.__name__} of items; give a file in InterCode's format.")

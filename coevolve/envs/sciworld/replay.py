@@ -67,7 +67,7 @@ def _recorded(path: Path) -> Iterator[Trajectory]:
             for steps in ("steps", "teleport_steps"):
                 if steps in item:
                     yield _trajectory(item, [_turn(step) for step in item[steps]])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path}: no recorded gold paths ({type(error).__name__}: {error}); give another file."
         ) from None

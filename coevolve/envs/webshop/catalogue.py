@@ -134,7 +134,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     """The content of a file that is one JSON object, with product ids as keys."""
     try:
         content = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is damaged or truncated ({error}); fetch the file again.") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: is not a JSON object with product ids as keys; fetch the file again.")

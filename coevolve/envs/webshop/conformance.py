@@ -207,7 +207,7 @@ def _parse_line(line: str, where: str) -> Line:
     """The content of a line; raises `UserError` unless it has the keys of its kind."""
     try:
         content = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{where}: is not JSON; the file is damaged or not a file of recorded traces.") from None
     kind = content.get("kind") if isinstance(content, dict) else None
     if not isinstance(kind, str) or kind not in LINE_KEYS:
