@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
+from coevolve import escaping
 from coevolve.errors import UserError, suggestion
 
 if TYPE_CHECKING:
@@ -56,11 +57,13 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit; bad input ends in one sentence on stderr and exit status 2."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(escaping.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         status = _run("coevolve", COEVOLVE, sys.argv[1:] if arguments is None else arguments)
     except UserError as error:
-        print(f"coevolve: {error}", file=sys.stderr)
+        _show(f"coevolve: {error}", file=sys.stderr)
         status = 2
     except OSError as error:
         status = _after_os_error(error)
@@ -76,8 +79,13 @@ def _after_os_error(error: OSError) -> int:
         return 0
     if not files.is_disk_problem(error):
         raise error
-    print(f"coevolve: {files.disk_problem(error)}", file=sys.stderr)
+    _show(f"coevolve: {files.disk_problem(error)}", file=sys.stderr)
     return 2
+
+
+def _show(text: object = "", *, end: str = "\n", file: TextIO | None = None) -> None:
+    """Print text, which may be a model's, without its control characters."""
+    print(escaping.terminal(str(text)), end=end, file=file, flush=True)
 
 
 def _run(prog: str, group: Group, arguments: list[str]) -> int:
@@ -90,7 +98,7 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
         lines = [f"usage: {prog} NAME ...", "", group.help, ""]
         for title, section in sections.items():
             lines += [f"{title}:", *(f"  {name:{width}}  {command.help}" for name, command in section.items()), ""]
-        print("\n".join([*lines, f"`{prog} NAME --help` lists the arguments of one."]))
+        _show("\n".join([*lines, f"`{prog} NAME --help` lists the arguments of one."]))
         return 0
     if name not in commands:
         hint = suggestion(name, commands) or f"; see `{prog} --help`."
@@ -134,10 +142,10 @@ def _plan(options: argparse.Namespace) -> int:
     plan = Plan(_suite(options), shards=machine.shards)
     jobs = list(estimates.jobs(plan, machine))
     source = machine_file(options.machine)
-    print(f"Suite {plan.suite.suite} on {machine.label}, estimated, not measured, from {source}.\n")
-    print(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
-    print()
-    print(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs)))
+    _show(f"Suite {plan.suite.suite} on {machine.label}, estimated, not measured, from {source}.\n")
+    _show(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
+    _show()
+    _show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs)))
     return 0
 
 
@@ -145,7 +153,7 @@ def _config(options: argparse.Namespace) -> int:
     from coevolve.config.suite import merged
 
     _suite(options)  # raises if a key or a value is wrong
-    print(merged(options.suite, options.set).commented(), end="")
+    _show(merged(options.suite, options.set).commented(), end="")
     return 0
 
 
@@ -163,7 +171,7 @@ def _view(options: argparse.Namespace) -> int:
     out = options.out or home / "view"
     labels = {name: recipe.label for name, recipe in suite.recipes.items()}
     shown = view.build(home, out, f"suite {suite.suite}", labels)
-    print(f"{shown.episodes} episodes, {shown.pairs} pairs: {out / 'index.html'}")
+    _show(f"{shown.episodes} episodes, {shown.pairs} pairs: {out / 'index.html'}")
     return 0
 
 
@@ -181,11 +189,11 @@ def _why(options: argparse.Namespace) -> int:
     home = plan.home
     cells = why.cells(Path(home))
     if not options.cell:
-        print("\n".join(cell.name for cell in cells))
+        _show("\n".join(cell.name for cell in cells))
         return 0
     cell = why.find(cells, " ".join(options.cell))
     answer = why.ask(cell, claims.load(CLAIMS), plan.leaves_provenance, plan.changed_since)
-    print(answer.to_json() if options.json else why_text.text(answer, home))
+    _show(answer.to_json() if options.json else why_text.text(answer, home))
     return 1 if answer.broken else 0
 
 
@@ -207,8 +215,8 @@ def _verify(options: argparse.Namespace) -> int:
     measured = results.on_disk(layout, results.finished(layout, paper))
     judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if)
     for verdict in judged:
-        print(verdicts.line(verdict))
-    print(verdicts.summary(judged, verdicts.AS_IF * options.as_if))
+        _show(verdicts.line(verdict))
+    _show(verdicts.summary(judged, verdicts.AS_IF * options.as_if))
     if options.out:
         verdicts.write(judged, options.out, options.as_if)
     return verdicts.exit_status(judged)
@@ -278,7 +286,7 @@ def _targets(options: argparse.Namespace) -> int:
     from coevolve.workflow.targets import targets
 
     for target in targets(Plan(_suite(options))):
-        print(f"{target.name:40} {target.text}")
+        _show(f"{target.name:40} {target.text}")
     return 0
 
 
@@ -302,7 +310,7 @@ def _replays() -> dict[str, dict[str, Command]]:
 
     replays: dict[str, Replay] = {kind: replay for kind in known_kinds() if (replay := optional(kind, "replay"))}
     commands = {
-        kind: Command(replay.HELP, replay.add_arguments, partial(replay.run, write=print))
+        kind: Command(replay.HELP, replay.add_arguments, partial(replay.run, write=_show))
         for kind, replay in replays.items()
     }
     return {"environments": commands}
@@ -317,7 +325,7 @@ def _import_ipr(options: argparse.Namespace) -> int:
     from coevolve.envs.intercode_sql import ipr_archives
 
     for name, sha256 in ipr_archives.unpack(options.archives, options.out).items():
-        print(f"{options.out / name}  sha256 {sha256}")
+        _show(f"{options.out / name}  sha256 {sha256}")
     return 0
 
 
@@ -332,7 +340,7 @@ def _list_mirror(options: argparse.Namespace) -> int:
     from coevolve.workflow import required_files
 
     for file in required_files.required_files(_suite(options)):
-        print(file)
+        _show(file)
     return 0
 
 
@@ -346,7 +354,7 @@ def _print_checks(checks: Iterable[Check]) -> int:
     """Print each check as it is made; returns 1 if one of them is not ok, else 0."""
     failed = False
     for check in checks:
-        print(check, flush=True)
+        _show(check)
         failed |= check.status != "ok"
     return int(failed)
 

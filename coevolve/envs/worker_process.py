@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from typing import Any
 
+from coevolve import escaping
 from coevolve.envs.base import Env, EnvError
 from coevolve.errors import UserError
 
@@ -75,6 +76,8 @@ def _picklable(error: BaseException) -> Exception:
 if __name__ == "__main__":
     # A terminal interrupts all processes of its group; the other process decides what happens.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(escaping.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     os.set_inheritable(descriptor := int(sys.argv[1]), False)
     main(Connection(descriptor))

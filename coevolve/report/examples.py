@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from coevolve import escaping
 from coevolve.report.exploration import Exploration, of
 from coevolve.types import Agent, Trajectory
 
@@ -58,7 +59,7 @@ def markdown(selected: Sequence[Example], labels: Mapping[str, str]) -> str:
     """The examples side by side, turn by turn; `labels` name environments."""
     parts = [f"# Failures of the same instruction\n\n{RULE}\n"]
     for example in selected:
-        head = f"## {labels[example.env]}, {example.eto.task.task_id}"
+        head = f"## {labels[example.env]}, {escaping.markdown(example.eto.task.task_id)}"
         where = f"Iteration {example.iteration}, seed {example.seed}."
         parts.append(f"{head}\n\n{where}\n\n{_quoted(example.eto.prompt[-1].content)}\n\n{_turns(example)}")
     if not selected:
@@ -91,10 +92,9 @@ def _turn(side: Trajectory, index: int) -> str:
 
 
 def _inline(text: str) -> str:
-    """Text for a cell of a table: on one line, truncated, with Markdown characters escaped."""
+    """Text for a cell of a table: on one line, truncated and escaped."""
     line = " ".join(text.split())
-    cut = line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]}..."
-    return cut.translate({ord(sign): f"\\{sign}" for sign in "\\|*_`[]<>"})
+    return escaping.markdown(line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]}...")
 
 
 def _quoted(text: str) -> str:
