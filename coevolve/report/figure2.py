@@ -91,6 +91,10 @@ def mean_failure(
     return {key: float(np.mean(sorted(values))) for key, values in rewards.items()}
 
 
+#: The value of a quantity by (task, seed).
+MEASURES = {"number": number, "shared_reward": mean_failure}
+
+
 def difference(
     explorations: Sequence[Exploration],
     quantity: str,
@@ -105,7 +109,7 @@ def difference(
 
     Raises `UserError` if they have no instruction in common.
     """
-    sides = [_by_task(explorations, quantity, method, env, than) for method in (better, than)]
+    sides = [MEASURES[quantity](explorations, method, env, than, None) for method in (better, than)]
     shared = sides[0].keys() & sides[1].keys()
     values = {key: sides[0][key] - sides[1][key] for key in shared}
     return _spread(explorations, values, quantity, env, resamples, rng)
@@ -154,14 +158,6 @@ def _caption(report: ReportConfig) -> str:
     )
 
 
-def _by_task(
-    explorations: Sequence[Exploration], quantity: str, method: str, env: str, base: str, agent: Agent | None = None
-) -> Mapping[tuple[str, int], float]:
-    if quantity == "number":
-        return number(explorations, method, env, base, agent)
-    return mean_failure(explorations, method, env, base, agent)
-
-
 def _spread(
     explorations: Sequence[Exploration],
     values: Mapping[tuple[str, int], float],
@@ -187,7 +183,7 @@ def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig, 
     bars, differences = [], {}
     for quantity in QUANTITIES:
         for method, agent in sides:
-            values = _by_task(explorations, quantity, method, env, base, agent)
+            values = MEASURES[quantity](explorations, method, env, base, agent)
             kept = values if quantity == "number" else {key: values[key] for key in values.keys() & shared}
             rng = seeds_of.generator(seed, "figure2", env, quantity, method, str(agent))
             if kept:

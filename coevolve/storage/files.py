@@ -116,8 +116,15 @@ def verified(path: Path, expected: str, key: str) -> Path:
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file that a stage makes; raises `UserError` if it does not exist or cannot be read."""
-    try:
+    with read_errors(path):
         return path.read_bytes()
+
+
+@contextlib.contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Raise `UserError` if the file that a stage makes does not exist or cannot be read."""
+    try:
+        yield
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run the stage that makes it.") from None
     except OSError as error:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from coevolve.errors import UserError
-from coevolve.storage.files import disk_errors, read_bytes, write_bytes
+from coevolve.storage.files import disk_errors, read_bytes, read_errors, write_bytes
 from coevolve.types import Record
 
 R = TypeVar("R", bound=Record)
@@ -18,31 +18,38 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read(path: Path, kind: type[R]) -> list[R]:
-    """All records of a finished JSONL file.
+    """All records of a finished JSONL file; raises as `stream` does."""
+    return list(stream(path, kind))
 
-    Raises `UserError` with file and line if a record is not a valid `kind`, or repeats one (`unique_key`).
+
+def stream(path: Path, kind: type[R]) -> Iterator[R]:
+    """The records of a finished JSONL file, one at a time.
+
+    Raises `UserError` for a file that cannot be read, and with file and line if a record is not a valid `kind`, or repeats one
+    (`unique_key`).
     """
-    return _parse(path, read_bytes(path), kind, unique=True)
+    with read_errors(path), path.open("rb") as file:
+        yield from _parse(path, file, kind, unique=True)
 
 
-def _parse(path: Path, content: bytes, kind: type[R], *, unique: bool) -> list[R]:
-    records: list[R] = []
-    lines: dict[Hashable, int] = {}
-    for number, line in enumerate(content.split(b"\n"), start=1):
+def _parse(path: Path, lines: Iterable[bytes], kind: type[R], *, unique: bool) -> Iterator[R]:
+    """The records in the `lines` of a file."""
+    seen: dict[Hashable, int] = {}
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            records.append(kind.from_json(line))
+            record = kind.from_json(line)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             problem = f"line {number} is not a valid {kind.__name__} ({where or 'record'}: {first['msg']})"
             raise UserError(f"{path}: {problem}; delete the file and rerun its stage.") from None
-        key = records[-1].unique_key() if unique else None
-        if key is not None and lines.setdefault(key, number) != number:
-            problem = f"line {number} repeats the {kind.__name__} of line {lines[key]}"
+        key = record.unique_key() if unique else None
+        if key is not None and seen.setdefault(key, number) != number:
+            problem = f"line {number} repeats the {kind.__name__} of line {seen[key]}"
             raise UserError(f"{path}: {problem}; delete the file and rerun its stage.")
-    return records
+        yield record
 
 
 def read_items(path: Path, kind: type[M]) -> list[M]:
@@ -71,7 +78,7 @@ class Journal(Generic[R]):
         self.path = path
         content = read_bytes(path) if path.exists() else b""
         complete = content[: content.rfind(b"\n") + 1]
-        self.records: list[R] = _parse(path, complete, kind, unique=False)
+        self.records: list[R] = list(_parse(path, complete.split(b"\n"), kind, unique=False))
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab")

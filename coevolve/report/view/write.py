@@ -9,19 +9,15 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
-
-from pydantic import ValidationError
+from typing import Any, TextIO
 
 from coevolve.errors import UserError
 from coevolve.report.view.origin import FileOrigin, record_files
-from coevolve.storage import files
-from coevolve.types import Message, PreferencePair, Record, Trajectory
-
-R = TypeVar("R", bound=Record)
+from coevolve.storage import files, jsonl
+from coevolve.types import Message, PreferencePair, Trajectory
 
 SITE = Path(__file__).parent / "site"
 #: A chunk ends with the episode that exceeds this size; small enough to parse without a noticeable delay.
@@ -59,18 +55,6 @@ def build(home: Path, out: Path, title: str, labels: Mapping[str, str]) -> SiteS
     return size
 
 
-def stream(path: Path, kind: type[R]) -> Iterator[R]:
-    """The records of a JSONL file, one at a time; raises `UserError` with file and line if one is not a `kind`."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                yield kind.from_json(line)
-            except ValidationError:
-                raise UserError(
-                    f"{path}: line {number} is not a valid {kind.__name__}; delete the file and rerun its stage."
-                ) from None
-
-
 def first_difference(pair: PreferencePair) -> int:
     """Number, from 1, of the first turn in which action or observation differs; 0 if none does."""
     messages = itertools.zip_longest(pair.chosen, pair.rejected)
@@ -83,7 +67,7 @@ def _write_episodes(paths: list[Path], folder: Path, index: TextIO) -> int:
     count = 0
     for path in paths:
         _send(index, "source", FileOrigin.of(path).model_dump())
-        for trajectory in stream(path, Trajectory):
+        for trajectory in jsonl.stream(path, Trajectory):
             task = trajectory.task
             number, new = tasks.number((task.task_id, task.split))
             if new:
@@ -100,7 +84,7 @@ def _write_pairs(paths: list[Path], index: TextIO) -> int:
     count = 0
     for path in paths:
         _send(index, "source", FileOrigin.of(path).model_dump())
-        for pair in stream(path, PreferencePair):
+        for pair in jsonl.stream(path, PreferencePair):
             sides = [pair.chosen_id, pair.rejected_id, pair.chosen_reward, pair.rejected_reward]
             turns = [(len(side) + 1) // 2 for side in (pair.chosen, pair.rejected)]
             weights = [pair.lambda_dpo, pair.lambda_sft]
