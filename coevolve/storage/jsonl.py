@@ -25,8 +25,8 @@ def read(path: Path, kind: type[R]) -> list[R]:
 def stream(path: Path, kind: type[R]) -> Iterator[R]:
     """The records of a finished JSONL file, one at a time.
 
-    Raises `UserError` for a file that cannot be read, and with file and line if a record is not a valid `kind`, or repeats one
-    (`unique_key`).
+    Raises `UserError` for a file that cannot be read, and with file and line if a record is not a valid `kind`, or
+    repeats one (`unique_key`).
     """
     with read_errors(path), path.open("rb") as file:
         yield from _parse(path, file, kind, unique=True)
