@@ -26,6 +26,7 @@ LONGEST = (
     "envs/sciworld/test_gold.py",
     "envs/sciworld/test_orphans.py",
     "stages/test_isolation.py",
+    "stages/test_recorded_settings.py",
     "invariant/test_curves.py",
     "train/test_train_resume.py",
     "train/test_training.py",
