@@ -1,22 +1,21 @@
 """SmolLM2 from its GGUF file: the bytes of the conversion, and the tokenizer against the rules that the file names."""
 
-import hashlib
 import lzma
-import shutil
-from pathlib import Path
 
 import pytest
 import regex
 from templates.models import NAMES, SPECIALS, tokenizer
 
-from coevolve.assets import downloads
+from coevolve.assets import downloads, hub
 from coevolve.chat.chat_template import Renderer
+from coevolve.cli import main
 from coevolve.config.sections import Source
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
 from coevolve.train import gguf_model
 from coevolve.types import Message
 
+MODEL = "smollm2-135m"
 #: The rule `smollm` of llama.cpp: each digit stands alone, then GPT-2's rule. Written here from its documentation.
 SMOLLM = (r"\p{N}", r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 TEXTS = (
@@ -116,15 +115,25 @@ def test_a_file_that_is_not_gguf_is_refused(tmp_path):
         gguf_model.load_tokenizer(path)
 
 
+SUITE = """
+extends: [{0}/hyperparameters.yaml, {0}/envs/webshop-small.yaml, {0}/models/smollm2-135m.yaml]
+suite: real
+protocol: fixed
+seeds: [0]
+methods: [sft]
+"""
+
+
 @pytest.mark.slow
-def test_two_conversions_give_the_pinned_bytes(gguf, root, tmp_path):
-    model = read_yaml(root / "configs/models/smollm2-135m.yaml")["models"]["smollm2-135m"]
-    hashes = []
-    for _ in range(2):
-        gguf_model.convert(gguf, tmp_path)
-        found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(Path(tmp_path).iterdir())}
-        hashes.append(found)
-        shutil.rmtree(tmp_path)
-        tmp_path.mkdir()
-    assert hashes[0] == hashes[1]
-    assert hashes[0]["model.safetensors"] == model["gguf"]["weights_sha256"]
+def test_the_stage_gives_the_pinned_bytes_from_the_file_alone(gguf, root, tmp_path, monkeypatch):
+    """Once into each of two folders: equal bytes, and the weights' sha256 is the config's, or the stage fails."""
+    suite = tmp_path / "real.yaml"
+    suite.write_text(SUITE.format(root / "configs"))
+    monkeypatch.chdir(tmp_path)
+    for out in ("one", "two"):
+        on = ["--on", f"model={MODEL}", f"gguf={gguf}"]
+        with pytest.raises(SystemExit, match="0"):
+            main(["stage", "convert", "--suite", str(suite), "--out", out, *on])
+    one, two = (hub.verify(tmp_path / out / hub.MANIFEST) for out in ("one", "two"))
+    assert one == two
+    assert {file.name for file in one.files} >= {"model.safetensors", "tokenizer.json", "config.json"}
