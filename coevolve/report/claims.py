@@ -82,6 +82,12 @@ class Statement(Strict):
     caution: str = ""
     unverified: bool = False
 
+    @property
+    def methods(self) -> set[str]:
+        """The methods that it is about."""
+        names = (getattr(self, name, None) for name in ("better", "than", "method"))
+        return {name for name in names if name}
+
 
 class OrderingClaim(Statement):
     """`better` has the larger average reward in a column, after the last iteration or after `iteration`."""
@@ -209,9 +215,7 @@ class Claims(Strict):
 
     def methods(self) -> set[str]:
         """All rows and methods that have a claim."""
-        names = ("better", "than", "method")
-        sides = [getattr(statement, name, None) for statement in self.statements.values() for name in names]
-        return {*self.rows, *self.ablations, *(side for side in sides if side)}
+        return {*self.rows, *self.ablations}.union(*(statement.methods for statement in self.statements.values()))
 
     def parts(self, column: str) -> list[str]:
         """The columns that a column averages: itself, or all columns with an evaluation."""

@@ -15,7 +15,7 @@ from coevolve.errors import UserError
 from coevolve.report import provenance_chain
 from coevolve.report.claims import Claims
 from coevolve.report.table import Table
-from coevolve.storage import files, jsonl, policy_dir, provenance
+from coevolve.storage import files, jsonl, policy_dir
 from coevolve.types import Cell, EvalRecord, PreferencePair, Provenance, Record, Trajectory
 
 #: Which of a job's settings and code are others today than in its provenance.
@@ -144,10 +144,6 @@ def _in_order(table: Table) -> Table:
     return table.model_copy(update=labels)
 
 
-def _json(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*.json") if path.name != provenance.NAME]
-
-
 def _name(file: str, table: Table, first: Table, cell: Cell) -> str:
     """Such as `table1: SFT, WebShop`; a file's further tables are distinguished by unit and model."""
     other = [value for value, of_first in ((table.unit, first.unit), (table.model, first.model)) if value != of_first]
@@ -195,9 +191,9 @@ def _statements(cell: Cell, claims: Claims) -> Iterator[str]:
     """The paper's statements about the cell's row in its column, or in its environment."""
     column = claims.columns.get(cell.column)
     for statement in claims.statements.values():
-        names = statement.model_dump()
-        on_it = names["column"] == cell.column if "column" in names else column and names["env"] == column.env
-        if on_it and cell.row in (names.get("better"), names.get("than"), names.get("method")):
+        env = column.env if column else None
+        on_it = getattr(statement, "column", cell.column) == cell.column and getattr(statement, "env", env) == env
+        if on_it and cell.row in statement.methods:
             yield f"{statement.text} ({statement.place})"
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from pathlib import Path
 
 from coevolve.config import machine as machine_config
 from coevolve.config.machine import Machine
 from coevolve.config.suite import as_dict, digest, restrict
-from coevolve.errors import UserError
+from coevolve.errors import UserError, suggestion
 from coevolve.workflow import inputs, workloads
 from coevolve.workflow.layout import Layout
 from coevolve.workflow.stage import Inputs, Stage, Wildcards
@@ -393,9 +392,7 @@ def load_machine(path: str | Path) -> Machine:
     machine = machine_config.load_machine(path)
     groups = {"default", "products"}
     for name in machine.stages.keys() - STAGES.keys() - groups:
-        near = difflib.get_close_matches(name, STAGES, n=1)
-        hint = f"; did you mean `{near[0]}`?" if near else "."
-        raise UserError(f"{path}: key `stages.{name}`: no such stage{hint}")
+        raise UserError(f"{path}: key `stages.{name}`: no such stage{suggestion(name, STAGES) or '.'}")
     products = {
         name: machine.stages.get("products", machine.stages["default"]) for name in STAGES if STAGES[name].product
     }
