@@ -18,9 +18,9 @@ setup: $(STAMP) ## make the environment (torch first: everything else then fits 
 
 $(STAMP): pyproject.toml requirements.lock envs_setup/mysql.sh
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet $$(grep -E '^(torch|setuptools)==' requirements.lock)
-	$(VENV)/bin/pip install --quiet --no-build-isolation --requirement requirements.lock
-	$(VENV)/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	$(VENV)/bin/python -m pip install --quiet $$(grep -E '^(torch|setuptools)==' requirements.lock)
+	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --requirement requirements.lock
+	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	envs_setup/mysql.sh
 	touch $@
 
@@ -60,7 +60,7 @@ lint: setup ## what needs no run: ruff, formatting, types, import layers
 	ruff check && ruff format --check && mypy && lint-imports
 
 lock: setup ## write requirements.lock from the environment
-	$(VENV)/bin/pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+cpu$$//' > requirements.lock
+	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove results, keep the committed reference
 	rm -rf results/smoke results/smoke_methods results/micro results/micro_methods .snakemake

@@ -5,6 +5,7 @@ Names, dependencies and digests come from `coevolve.workflow`; this file declare
 
 import functools
 import json
+import re
 import shlex
 import sys
 
@@ -32,8 +33,11 @@ OVERRIDES = as_overrides({key: value for key, value in config.items() if key not
 MACHINE_FILE = str(machine_file(config.get("machine", "h100")))
 MACHINE = load_machine(MACHINE_FILE)
 PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
-# An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside.
-COEVOLVE = f"${{{{COEVOLVE_PYTHON:-{config.get('python', sys.executable)}}}}} -m coevolve"
+# An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside. The path may have
+# blanks: it stands in double quotes of the shell, in a format string of Snakemake.
+PYTHON = re.sub(r'(["$`\\\\])', r"\\\1", str(config.get("python", sys.executable)))
+PYTHON = PYTHON.replace("{", "{{").replace("}", "}}")
+COEVOLVE = f'"${{{{COEVOLVE_PYTHON:-{PYTHON}}}}}" -m coevolve'
 CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
@@ -79,8 +83,8 @@ def params(stage):
 
 # A shell command is put together when its job runs, after the loop over stages: it must not name the loop's variable.
 SET = " ".join(f"--set {shlex.quote(override)}" for override in OVERRIDES).replace("{", "{{").replace("}", "}}")
-LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --launch {MACHINE.launch or 'none'}"
-COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log}} 2>&1"
+LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --launch {shlex.quote(MACHINE.launch or 'none')}"
+COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log:q}} 2>&1"
 
 
 onstart:

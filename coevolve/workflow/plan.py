@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,14 +69,14 @@ class Plan(Layout):
 
         Linux limits the command that Snakemake gives to bash to 128 KiB, and a cost report has thousands of inputs.
         """
-        on = [f"--on {name}={value}" for name, value in wildcards.items()]
+        on = [f"--on {shlex.quote(f'{name}={value}')}" for name, value in wildcards.items()]
         inputs = self.inputs(stage, wildcards).items()
         files = [
             f"{name}={path}"
             for name, paths in inputs
-            for path in ([paths] if isinstance(paths, str) else braced(paths))
+            for path in ([shlex.quote(paths)] if isinstance(paths, str) else braced(paths))
         ]
-        return " ".join([f"--out {self.folder(stage, wildcards)}", *on, *files])
+        return " ".join([f"--out {shlex.quote(self.folder(stage, wildcards))}", *on, *files])
 
     def folder(self, stage: str, wildcards: Wildcards) -> str:
         """The folder of a job's files."""
@@ -221,6 +222,8 @@ def _any(names: Iterable[str]) -> str:
 
 def braced(paths: Sequence[str]) -> list[str]:
     """Words that bash expands to the paths: `a/{b,c}/file`, a word for each file name."""
+    if any(shlex.quote(path) != path for path in paths):
+        return [shlex.quote(path) for path in paths]
     folders: dict[str, list[list[str]]] = {}
     for path in paths:
         *folder, name = path.split("/")

@@ -100,7 +100,7 @@ def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
     table, code = finished / "results/nano/paper/table1", finished / "coevolve/report/table1.py"
     made, text = (table / "table1.json").read_bytes(), code.read_text()
     switch = finished / "switch.sh"
-    switch.write_text(f"#!/bin/sh\necho 'ANOTHER = 1' >> {code}\nexec {sys.executable} \"$@\"\n")
+    switch.write_text(f"#!/bin/sh\necho 'ANOTHER = 1' >> {shlex.quote(str(code))}\nexec {sys.executable} \"$@\"\n")
     switch.chmod(0o755)
     shutil.rmtree(table)
     for command in (
@@ -161,8 +161,8 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def nano(root: Path, target: Path) -> Path:
-    """A copy of the working tree with the nano suite in it."""
-    repo = copy_of(root, target)
+    """A copy of the working tree with the nano suite in it, in a folder with blanks and unicode in its path."""
+    repo = copy_of(root, target / "\u00fcn\u00ef c\u00f4de dir")
     shutil.copy(root / "tests/dag/nano.yaml", repo / "configs")
     return repo
 

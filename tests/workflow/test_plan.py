@@ -173,3 +173,14 @@ def test_the_longest_command_is_one_that_linux_takes(root, suite, seeds):
     ).stdout
     given = [word.partition("=")[2] for word in printed.splitlines() if word.startswith("provenance=")]
     assert sorted(given) == large.inputs("costs", {})["provenance"]
+
+
+def test_the_arguments_of_a_job_survive_a_shell_whatever_its_files_are_called(root):
+    path = "my data/\u00fcn\u00ef {a,b} $HOME/gold.jsonl"
+    plan = Plan(load_suite(root / "configs/smoke.yaml", [f"envs.sciworld.experts.path='{path}'"]))
+    script = f"printf '%s\\n' {plan.arguments('data', {'env': 'sciworld'})}"
+    printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert f"experts={path}" in printed
+    assert braced([path, "a/b"]) != [path, "a/b"]
+    script = f"printf '%s\\n' {' '.join(braced([path, 'a/b']))}"
+    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout.splitlines() == [path, "a/b"]
