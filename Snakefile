@@ -29,10 +29,13 @@ from coevolve.workflow.targets import targets
 min_version("9.0")
 
 SUITE = config.get("suite", "paper")
-OVERRIDES = as_overrides({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
-MACHINE_FILE = str(machine_file(config.get("machine", "h100")))
-MACHINE = load_machine(MACHINE_FILE)
-PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
+try:
+    OVERRIDES = as_overrides({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
+    MACHINE_FILE = str(machine_file(config.get("machine", "h100")))
+    MACHINE = load_machine(MACHINE_FILE)
+    PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
+except UserError as error:
+    sys.exit(f"coevolve: {error}")  # Snakemake would print this file's lines below the sentence
 # An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside. The path may have
 # blanks: it stands in double quotes of the shell, in a format string of Snakemake.
 PYTHON = re.sub(r'(["$`\\\\])', r"\\\1", str(config.get("python", sys.executable)))

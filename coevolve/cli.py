@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from coevolve import escaping
+from coevolve import __version__, escaping
 from coevolve.errors import UserError, suggestion
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
     sections = group.sections()
     commands = {name: command for section in sections.values() for name, command in section.items()}
     name, *rest = arguments or ["--help"]
+    if name == "--version":
+        _show(f"coevolve {__version__}")
+        return 0
     if name in ("-h", "--help"):
         width = max(map(len, commands))
         lines = [f"usage: {prog} NAME ...", "", group.help, ""]

@@ -79,7 +79,8 @@ class ObjectiveConfig(Strict):
 
 
 class DpoConfig(Optimiser):
-    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last entry for all later iterations.
+    """Eq. 7 and 9. `learning_rate` and `beta`: entry i for iteration i, the last entry for all later iterations; or one
+    number for all iterations.
 
     `layout` of a micro-batch: `padded`, packed without padding (`flat`), or packed with the common prefix of a pair's
     two sides stored once (`shared`). The three give the same losses up to rounding.
@@ -93,6 +94,11 @@ class DpoConfig(Optimiser):
     nll: Literal["mean", "sum"]
     objective: ObjectiveConfig
     precompute_reference: bool
+
+    @field_validator("learning_rate", "beta", mode="before")
+    @classmethod
+    def _number_for_all_iterations(cls, value: Any) -> Any:
+        return [value] if isinstance(value, int | float) else value
 
 
 class TinyArchitecture(Strict):

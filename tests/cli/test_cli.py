@@ -3,6 +3,7 @@
 import resource
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -35,6 +36,21 @@ def test_the_help_lists_every_command_once_and_no_stage(coevolve):
         assert also.count(f"\n  {command} ") == 1
     assert len(cli.MAIN) <= 7
     assert not [stage for stage in STAGES if f"\n  {stage} " in text]
+
+
+def test_the_version_is_the_packages(coevolve):
+    assert coevolve("--version") == (0, f"coevolve {metadata.version('coevolve')}\n", "")
+
+
+def test_snakemake_ends_in_the_sentence_alone(root):
+    command = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--dry-run", "--config", "suite=smok"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert (
+        done.stderr.splitlines()[-1]
+        == "coevolve: suite `smok`: configs/smok.yaml does not exist; did you mean `smoke`?"
+    )
+    assert "File " not in done.stderr
 
 
 def test_the_help_costs_less_than_half_a_second(root):

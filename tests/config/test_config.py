@@ -109,6 +109,13 @@ def test_nested_settings_become_overrides(root):
     assert (suite.dpo.nll, suite.dpo.beta, suite.protocol) == ("sum", [0.1, 0.5], "paper")
 
 
+def test_one_number_is_every_iterations(root):
+    one, listed = (load_suite(root / "configs/smoke.yaml", [f"dpo.beta={beta}"]) for beta in ("0.2", "[0.2]"))
+    assert one.dpo.beta == [0.2] and one == listed
+    with pytest.raises(UserError, match=r"dpo\.beta"):
+        load_suite(root / "configs/smoke.yaml", ["dpo.beta=high"])
+
+
 def test_schedules_hold_their_last_entry():
     assert [per_iteration([0.1, 0.5], i) for i in (1, 2, 3)] == [0.1, 0.5, 0.5]
 
