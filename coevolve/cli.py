@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from coevolve import __version__, escaping
+from coevolve import __version__, completion, escaping
 from coevolve.errors import UserError, suggestion
+from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
     from coevolve.assets.checks import Check
@@ -195,7 +197,7 @@ def _why(options: argparse.Namespace) -> int:
         _show("\n".join(cell.name for cell in cells))
         return 0
     cell = why.find(cells, " ".join(options.cell))
-    answer = why.ask(cell, claims.load(CLAIMS), plan.leaves_provenance, plan.changed_since)
+    answer = why.ask(cell, claims.load(shipped_file(CLAIMS)), plan.leaves_provenance, plan.changed_since)
     _show(answer.to_json() if options.json else why_text.text(answer, home))
     return 1 if answer.broken else 0
 
@@ -214,7 +216,7 @@ def _verify(options: argparse.Namespace) -> int:
     from coevolve.workflow import results
     from coevolve.workflow.layout import Layout
 
-    layout, paper = Layout(_suite(options).with_model(options.model)), claims.load(CLAIMS)
+    layout, paper = Layout(_suite(options).with_model(options.model)), claims.load(shipped_file(CLAIMS))
     measured = results.on_disk(layout, results.finished(layout, paper))
     judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if)
     for verdict in judged:
@@ -319,6 +321,31 @@ def _replays() -> dict[str, dict[str, Command]]:
     return {"environments": commands}
 
 
+def _completion_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=completion.SHELLS)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    names: dict[str, list[str]] = {}
+    flags: dict[str, list[str]] = {}
+
+    def add(group: Group, words: str) -> None:
+        commands = {name: command for section in group.sections().values() for name, command in section.items()}
+        names[words] = [*commands]
+        for name, command in commands.items():
+            below = f"{words} {name}".strip()
+            if isinstance(command, Group):
+                add(command, below)
+            else:
+                parser = Parser(prog=below)
+                command.add_arguments(parser)
+                flags[below] = sorted(set(re.findall(r"--[a-z][a-z-]*", parser.format_usage())))
+
+    add(COEVOLVE, "")
+    _show(completion.script(options.shell, names, flags), end="")
+    return 0
+
+
 def _import_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("archives", type=Path, nargs="+", metavar="ARCHIVE", help="the zip files of IPR's setup.sh")
     parser.add_argument("--out", type=Path, default=IPR, help="default: %(default)s")
@@ -387,6 +414,7 @@ ALSO: Commands = {
     "doctor": Command("Check in seconds whether this machine can run a suite.", _doctor_arguments, _doctor),
     "replay": Group("Replay recorded episodes and compare every observation.", _replays),
     "mirror": Group("Files and models that a suite needs from outside.", lambda: {"commands": MIRROR}),
+    "completion": Command("Print a shell's completion script.", _completion_arguments, _completion),
     "import": Command("Unpack IPR's archives into the files that a config names.", _import_arguments, _import_ipr),
 }
 COEVOLVE = Group(

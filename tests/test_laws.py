@@ -6,10 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from mutants.run import load as load_mutants
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 MUTANTS = load_mutants()
@@ -104,6 +107,26 @@ def test_the_readmes_numbers_are_those_of_the_reference_results():
         if "untrained" not in (found["better"], found["than"]):
             low, high = (f"{100 * found['estimate'][end]:.1f}" for end in ("low", "high"))
             assert f"{low} to {high}" in readme
+
+
+def test_every_locked_version_is_in_its_range():
+    """`pyproject.toml` has ranges, whose lower bound was tested; `requirements.lock` pins."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    requirements = [
+        Requirement(text) for text in project["dependencies"] + [one for extra in extras.values() for one in extra]
+    ]
+    for lock in ("requirements.lock", "containers/sample/requirements.lock"):
+        lines = [line.split("==") for line in (ROOT / lock).read_text().split()]
+        locked = {canonicalize_name(name): version for name, version in lines}
+        outside = {
+            str(requirement): version
+            for requirement in requirements
+            if (version := locked.get(canonicalize_name(requirement.name))) and version not in requirement.specifier
+        }
+        assert outside == {}, lock
+    for requirement in map(Requirement, project["dependencies"]):
+        assert not [clause for clause in requirement.specifier if clause.operator == "=="], requirement
 
 
 def readme_commands(start: str) -> list[str]:

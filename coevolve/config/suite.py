@@ -34,6 +34,7 @@ from coevolve.config.sections import (
 )
 from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
+from coevolve.shipped import FOLDER, shipped_file
 from coevolve.types import Protocol
 
 M = TypeVar("M", bound=BaseModel)
@@ -186,16 +187,18 @@ def suite_file(name: str | Path) -> Path:
 
 
 def named_file(kind: str, name: str | Path, folder: Path) -> Path:
-    """The YAML file of that name in `folder`; a name with a folder or the suffix `.yaml` is taken as a path.
+    """The YAML file of that name in `folder`, or in the shipped one outside of a checkout.
 
-    Raises `UserError`, which suggests the nearest name, if the folder has no such file.
+    A name with a folder or the suffix `.yaml` is taken as a path. Raises `UserError`, which suggests the nearest name,
+    if neither folder has such a file.
     """
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return path
-    file = folder / f"{name}.yaml"
+    file = shipped_file(folder / f"{name}.yaml")
     if not file.is_file():
-        hint = suggestion(str(name), (other.stem for other in folder.glob("*.yaml")))
+        known = [*folder.glob("*.yaml"), *(FOLDER / folder).glob("*.yaml")]
+        hint = suggestion(str(name), sorted({other.stem for other in known}))
         raise UserError(f"{kind} `{name}`: {file} does not exist{hint or '; give a name or a path to a YAML file.'}")
     return file
 

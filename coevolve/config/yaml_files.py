@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import yaml
 
 from coevolve.errors import UserError, suggestion
+from coevolve.shipped import CONFIGS
 
 
 class Section(dict[str, Any]):
@@ -76,6 +77,7 @@ class Section(dict[str, Any]):
 def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Section:
     """The mapping of a YAML file over those that it `extends`; raises `UserError` for anything unreadable.
 
+    A file is extended by its path from the extending file's folder, or from the package's `configs/`.
     `seen`: resolved paths of the files whose `extends` led here.
     """
     if "\0" in str(path):
@@ -88,8 +90,14 @@ def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Section:
         raise UserError(f"{path}: key `extends`: name a file, or a list of files.")
     merged = Section({}, {})
     for parent in [parents] if isinstance(parents, str) else parents:
-        merged = read_yaml(path.parent / str(parent), (*seen, path.resolve())).over(merged)
+        merged = read_yaml(_extended(path, str(parent)), (*seen, path.resolve())).over(merged)
     return raw.without("extends").over(merged)
+
+
+def _extended(path: Path, parent: str) -> Path:
+    """The file that `path` extends: relative to its own folder, else to the shipped `configs/`."""
+    local, shipped = path.parent / parent, CONFIGS / parent
+    return shipped if shipped.is_file() and not local.exists() else local
 
 
 # Every job reads its suite; libyaml does it in a tenth of the time.

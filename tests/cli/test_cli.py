@@ -1,6 +1,7 @@
 """The command line: what it lists, how suites and machines are named, and how near misses end."""
 
 import resource
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -51,6 +52,44 @@ def test_snakemake_ends_in_the_sentence_alone(root):
         == "coevolve: suite `smok`: configs/smok.yaml does not exist; did you mean `smoke`?"
     )
     assert "File " not in done.stderr
+
+
+def completed(script, *words):
+    """What bash proposes for the last word of a command line."""
+    line = " ".join(f"'{word}'" for word in words)
+    probe = f"COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}; _coevolve; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", f"{script}\n{probe}"], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_stages_options_and_suites(coevolve):
+    status, script, _ = coevolve("completion", "bash")
+    assert status == 0
+    assert set(completed(script, "coevolve", "")) == {*cli.MAIN, *cli.ALSO}
+    assert completed(script, "coevolve", "verif") == ["verify"]
+    assert set(completed(script, "coevolve", "stage", "")) == set(STAGES)
+    assert completed(script, "coevolve", "mirror", "") == ["list", "verify"]
+    assert completed(script, "coevolve", "why", "--j") == ["--json"]
+    assert completed(script, "coevolve", "stage", "sft", "--o") == ["--on", "--out"]
+    assert completed(script, "coevolve", "plan", "--suite", "smo") == ["smoke", "smoke_methods"]
+    assert completed(script, "coevolve", "plan", "--suite", "smoke", "--machine", "c") == ["cpu"]
+
+
+def test_zsh_reads_the_completion_script(coevolve):
+    _, script, _ = coevolve("completion", "zsh")
+    if not shutil.which("zsh"):
+        pytest.skip("no zsh here")
+    probe = f"autoload -U compinit && compinit -u -D\n{script}\nprint $_comps[coevolve]"
+    done = subprocess.run(["zsh", "-f", "-c", probe], capture_output=True, text=True, check=True)
+    assert "_coevolve" in done.stdout and done.stderr == ""
+
+
+def test_an_import_of_the_package_costs_less_than_a_third_of_a_second(root):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import coevolve"], cwd=root, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3
 
 
 def test_the_help_costs_less_than_half_a_second(root):

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from coevolve import shipped
 from coevolve.config.sections import SourceFile
 from coevolve.envs import task_split
 from coevolve.envs.base import TaskSplit
@@ -22,7 +23,7 @@ from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
 from coevolve.types import Drop, DropReason, Task
 
-DATA = Path(__file__).resolve().parents[3] / "data" / "intercode_sql"
+DATA = shipped.DATA / "intercode_sql"
 DEV_ITEMS = 1034
 #: Number of development items whose gold query runs, which is also the number of items in IPR's test file.
 USABLE = 1015

@@ -10,13 +10,13 @@ from typing import Any
 
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.replay import ReplaySummary, replay_all
-from coevolve.envs.sciworld.tasks import task_of
+from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
 from coevolve.storage import jsonl
 from coevolve.types import StopReason, Trajectory, Turn
 
 HELP = "Replay the kit's own trajectories, or other recorded episodes."
-GOLD = Path("data/sciworld/gold.jsonl")
+GOLD = DATA / "gold.jsonl"
 MEMORY_MB = 256
 READ_TIMEOUT_S = 60.0
 #: Recorded scores have four decimals.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any, Literal
 
+from coevolve import shipped
 from coevolve.envs import task_split
 from coevolve.envs.base import TaskSplit
 from coevolve.envs.sciworld.config import SciWorldSelection
 from coevolve.types import Task
 
-DATA = Path(__file__).resolve().parents[3] / "data" / "sciworld"
+DATA = shipped.DATA / "sciworld"
 #: What the simulator's own Python package allows; used for the six task types that ETO leaves out.
 PACKAGE_STEP_LIMIT = 100
 

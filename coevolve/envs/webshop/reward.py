@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from pathlib import Path
 
+from coevolve import shipped
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import Goal
 from coevolve.envs.webshop.tagger import Tagger
@@ -19,7 +19,7 @@ MATCHER = "token_set_ratio of thefuzz 0.19, difflib"
 #: Two texts match if their ratio is above this.
 THRESHOLD = 85
 
-_COLOURS = Path(__file__).resolve().parents[3] / "data" / "webshop" / "colours.txt"
+_COLOURS = shipped.DATA / "webshop" / "colours.txt"
 #: Characters that the matcher removes first.
 _LATIN_1 = dict.fromkeys(range(128, 256))
 _NON_WORD = re.compile(r"\W")

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
 
-_RULES = Path(__file__).resolve().parents[3] / "data" / "webshop" / "tokens_en.json"
+from coevolve import shipped
+
+_RULES = shipped.DATA / "webshop" / "tokens_en.json"
 
 
 @dataclass(frozen=True, slots=True)

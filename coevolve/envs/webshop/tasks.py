@@ -8,9 +8,9 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+from coevolve import shipped
 from coevolve.envs import task_split
 from coevolve.envs.base import TaskSplit
 from coevolve.envs.webshop.config import WebShopSelection
@@ -18,7 +18,7 @@ from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError
 from coevolve.types import Drop, DropReason, Task
 
-DATA = Path(__file__).resolve().parents[3] / "data" / "webshop"
+DATA = shipped.DATA / "webshop"
 
 
 @dataclass(frozen=True)

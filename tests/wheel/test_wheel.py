@@ -1,0 +1,86 @@
+"""The package outside of its repository: a wheel, installed, in an empty folder."""
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from checkout import copy_of
+
+EPISODES = """
+from pathlib import Path
+
+import coevolve
+from coevolve.envs.sciworld.env import SciWorld
+from coevolve.envs.sciworld.jvm import Simulator
+from coevolve.envs.sciworld.tasks import listed, task_of
+from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
+from coevolve.envs.webshop.env import WebShop
+from coevolve.envs.webshop.shop import Shop
+
+print(Path(coevolve.__file__).parents[1])
+generate(Path("catalogue"), products=50, seed=0, shares=ProductShares(human=0.5))
+Shop.build(Path("catalogue"), Path("shop"))
+shop = WebShop.open(Path("shop"), seed=0)
+_, clickables = shop.reset(0)
+*_, info = shop.step("search[red shoes]")
+*_, info = shop.step(f"click[{info['clickables'][2]}]")
+_, reward, done, info = shop.step("click[buy now]")
+print("WebShop", done, 0 <= reward <= 1)
+simulator = Simulator(256, 60.0)
+world = SciWorld(simulator, "easy")
+world.start(task_of("find-animal", 0, "train"))
+actions = ("focus on butterfly egg", "pick up butterfly egg", "teleport to kitchen", "move butterfly egg to red box")
+results = [world.step(action) for action in ("teleport to outside", *actions)]
+print("ScienceWorld", results[-1].done, results[-1].reward)
+simulator.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of a virtual environment with the wheel, and with this interpreter's packages below it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder]
+    subprocess.run([*pip, *build, copy_of(root, folder / "source")], check=True)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", symlinks=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
+    (site / "below.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    python = folder / "venv/bin/python"
+    subprocess.run(
+        [*pip, "--python", python, "install", "--no-deps", "--no-index", "--force-reinstall", wheel], check=True
+    )
+    return python.parent
+
+
+def run(installed: Path, folder: Path, *command: str) -> str:
+    """What a command prints in an otherwise empty environment."""
+    folder.mkdir(exist_ok=True)
+    variables = {"PATH": f"{installed}:/usr/bin:/bin", "HOME": str(folder)}
+    done = subprocess.run(
+        [installed / command[0], *command[1:]], cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_episodes_are_played_outside_of_the_repository(installed: Path, tmp_path: Path) -> None:
+    where, *episodes = run(installed, tmp_path, "python", "-c", EPISODES).splitlines()
+    assert Path(where).is_relative_to(installed.parent)
+    assert episodes == ["WebShop True True", "ScienceWorld True 1.0"]
+
+
+def test_a_suite_given_by_path_extends_a_shipped_one(installed: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "suites" / "mine.yaml"
+    mine.parent.mkdir()
+    mine.write_text("extends: smoke.yaml\nsuite: mine\nseeds: [7]\n")
+    targets = run(installed, tmp_path, "coevolve", "targets", "--suite", str(mine))
+    assert "webshop_coevolve" in targets
+    merged = run(installed, tmp_path, "coevolve", "config", "--suite", "suites/mine.yaml")
+    assert "[7]" in merged and "shipped/configs/smoke.yaml" in merged
+    plan = run(installed, tmp_path, "coevolve", "plan", "--suite", "suites/mine.yaml", "--machine", "cpu")
+    assert "Suite mine on" in plan
