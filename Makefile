@@ -9,20 +9,22 @@ export PYTHONDONTWRITEBYTECODE :=
 # What `time` prints: wall and CPU minutes.
 export TIMEFORMAT := %lR wall, %lU + %lS CPU
 
-.PHONY: help setup smoke smoke-methods micro micro-methods gold test test-slow test-slurm mutants images lint lock clean
+.PHONY: help setup mysql smoke smoke-methods micro micro-methods gold test test-slow test-slurm mutants images lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 setup: $(STAMP) ## make the environment (torch first: everything else then fits around it)
 
-$(STAMP): pyproject.toml requirements.lock envs_setup/mysql.sh
+$(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet $$(grep -E '^(torch|setuptools)==' requirements.lock)
 	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --requirement requirements.lock
 	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	envs_setup/mysql.sh
 	touch $@
+
+mysql: ## unpack the server of InterCodeSQL without root; a run does it before the first job that needs one
+	envs_setup/mysql.sh
 
 smoke: setup ## the whole paper in miniature: set-up, training, evaluation, Table 1
 	time snakemake --profile smoke
@@ -41,16 +43,16 @@ micro-methods: setup ## every method with five seeds, on WebShop
 	snakemake --profile smoke --config suite=micro_methods
 	@cat results/micro_methods/paper/table1/table1.md results/micro_methods/paper/summary/summary.md
 
-test: setup ## all tests but the slow ones; prints the ten slowest
+test: setup mysql ## all tests but the slow ones; prints the ten slowest
 	time pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
 
-test-slow: setup ## the slow tests only
+test-slow: setup mysql ## the slow tests only
 	pytest -m slow --ignore tests/slurm
 
 test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong there (root, Debian)
 	pytest -m slow tests/slurm
 
-mutants: setup ## wrong edits of the code and configurations, each of which a test must notice
+mutants: setup mysql ## wrong edits of the code and configurations, each of which a test must notice
 	time python tests/mutants/run.py
 
 images: setup ## build the container images and name them in containers/images.lock (needs Apptainer)

@@ -19,6 +19,7 @@ from coevolve.assets import images
 from coevolve.cli import OFFLINE
 from coevolve.config.machine import machine_file
 from coevolve.config.suite import as_overrides, load_suite
+from coevolve.envs import registry
 from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock, write_json
 from coevolve.workflow.job_server import JobServer
@@ -90,9 +91,13 @@ LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --lau
 COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log:q}} 2>&1"
 
 
-onstart:
+def start():
+    """What precedes the first job; raises `UserError`."""
     for problem in images.problems() if CONTAINED else ():
         raise UserError(problem)
+    if not CONTAINED:
+        playing = {job.wildcards_dict.get("env") for job in workflow.dag.needrun_jobs()}
+        registry.install(section for env, section in PLAN.suite.envs.items() if env in playing)
     # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
     if not LOCK.acquire():
         raise UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
@@ -101,6 +106,13 @@ onstart:
     if MACHINE.fork_jobs:
         stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
         SERVERS.append(JobServer(stages, OFFLINE | {"OMP_NUM_THREADS": "1"}))
+
+
+onstart:
+    try:
+        start()
+    except UserError as error:
+        sys.exit(f"coevolve: {error}")  # Snakemake would print a traceback below the sentence
 
 
 def stop_servers(log):

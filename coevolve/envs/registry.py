@@ -2,7 +2,7 @@
 
 The package of kind `K` is `coevolve.envs.K`. Every package has the modules `config` (the section, see
 `coevolve.config.environments`) and `domain` (`Domain`). The others are optional: `observations`, `replay`, `doctor`,
-`gold`. No stage imports a package: a job's code digest covers its own environment and no other.
+`installation`, `gold`. No stage imports a package: a job's code digest covers its own environment and no other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -76,6 +76,14 @@ class Doctor(Protocol):
         ...
 
 
+class Installation(Protocol):
+    """The module `installation`, of an environment that needs more than pip installs."""
+
+    def install(self, config: Any) -> None:
+        """Installs what is missing; raises `UserError` if it cannot. It may use the network: no job calls it."""
+        ...
+
+
 class Gold(Protocol):
     """The module `gold`."""
 
@@ -96,6 +104,14 @@ def domain(config: EnvConfig) -> Domain:
 def optional(kind: str, name: str) -> Any:
     """An optional module of an environment's package; None if the package, or the module, does not exist."""
     return importlib.import_module(module_name(kind, name)) if has_module(kind, name) else None
+
+
+def install(configs: Iterable[EnvConfig]) -> None:
+    """Installs what environments need beyond pip; raises `UserError` for the first that cannot be installed."""
+    for config in configs:
+        installation: Installation | None = optional(config.kind, "installation")
+        if installation:
+            installation.install(config)
 
 
 def is_refused(kind: str, before: str, turn: Turn) -> bool:

@@ -1,0 +1,100 @@
+"""A database server is unpacked before a run that needs one, and for no other; .debs come from a folder."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import copy_of, environment
+
+from coevolve.config.environments import EnvConfig
+from coevolve.config.suite import load_suite
+from coevolve.envs import registry
+from coevolve.errors import UserError
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirror with one package: a `mysqld` that only knows its version. Nothing else of a server is on PATH."""
+    if shutil.which("dpkg-deb") is None or shutil.which("mysqld") or shutil.which("mariadbd"):
+        pytest.skip("no dpkg-deb here, or a server on PATH: nothing is unpacked")
+    tree = tmp_path / "tree"
+    for name in ("usr/sbin/mysqld", "usr/lib/x/ld-linux.so.2"):
+        (tree / name).parent.mkdir(parents=True)
+        (tree / name).write_text("#!/bin/sh\necho mysqld  Ver 9.7.4 for Linux\n")
+        (tree / name).chmod(0o755)
+    (tree / "DEBIAN").mkdir()
+    control = "Package: some-server\nVersion: 1\nArchitecture: all\nMaintainer: nobody <n@n>\nDescription: x\n"
+    (tree / "DEBIAN/control").write_text(control)
+    for name in ("mysql", "mariadb"):  # the second is broken, so that the network is never used
+        (tmp_path / "mirror" / name).mkdir(parents=True)
+    (tmp_path / "mirror/mariadb/broken.deb").write_bytes(b"torn")
+    subprocess.run(["dpkg-deb", "--build", tree, tmp_path / "mirror/mysql/x.deb"], check=True, capture_output=True)
+    monkeypatch.setenv("COEVOLVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COEVOLVE_MIRROR", str(tmp_path / "mirror"))
+    monkeypatch.delenv("COEVOLVE_SERVERS", raising=False)
+    return tmp_path / "mirror"
+
+
+@pytest.fixture
+def section(root: Path, monkeypatch: pytest.MonkeyPatch) -> EnvConfig:
+    monkeypatch.chdir(root)
+    return load_suite("smoke").envs["intercode_sql"]
+
+
+def test_a_missing_server_is_unpacked_once(mirror: Path, section: EnvConfig, tmp_path: Path) -> None:
+    registry.install([section])
+    program = tmp_path / "cache/servers/mysql/usr/sbin/mysqld"
+    made = program.stat().st_mtime_ns
+    shutil.rmtree(mirror)
+    registry.install([section])
+    assert program.stat().st_mtime_ns == made
+
+
+def test_a_server_that_the_suite_names_is_not_unpacked(mirror: Path, section: EnvConfig, tmp_path: Path) -> None:
+    for key in ("address", "binary"):
+        server = section.server.model_copy(update={key: "node7:3306"})  # type: ignore[attr-defined]
+        registry.install([section.model_copy(update={"server": server})])
+    assert not (tmp_path / "cache").exists()
+
+
+def test_no_server_and_no_package_is_one_sentence(mirror: Path, section: EnvConfig) -> None:
+    (mirror / "mysql/x.deb").write_bytes(b"torn")
+    with pytest.raises(UserError, match=r"no MySQL or MariaDB on PATH .*; run `envs_setup/mysql\.sh`"):
+        registry.install([section])
+
+
+def test_only_a_run_that_needs_a_server_unpacks_one(mirror: Path, root: Path, tmp_path: Path) -> None:
+    repo = copy_of(root, tmp_path / "repo")
+    (mirror / "mysql/x.deb").write_bytes(b"torn")
+
+    def snakemake(env: str) -> "subprocess.CompletedProcess[str]":
+        command = [
+            sys.executable,
+            "-m",
+            "snakemake",
+            "--profile",
+            "smoke",
+            "--",
+            f"results/smoke/data/{env}/explore.jsonl",
+        ]
+        return subprocess.run(command, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
+
+    assert snakemake("sciworld").returncode == 0
+    assert not (tmp_path / "cache/servers").exists()
+    done = snakemake("intercode_sql")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].startswith(
+        f"coevolve: no MySQL or MariaDB on PATH or in {tmp_path}/cache; run "
+    )
+    assert not (repo / "results/smoke/data/intercode_sql").exists()
+
+
+def test_make_setup_needs_no_apt_and_the_tests_have_a_server(root: Path) -> None:
+    def commands(target: str) -> str:
+        command = ["make", "--always-make", "--dry-run", target]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+
+    assert "mysql.sh" not in commands("setup") and "mysql.sh" not in commands("micro")
+    assert "envs_setup/mysql.sh" in commands("test")
