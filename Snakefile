@@ -22,6 +22,7 @@ from coevolve.config.suite import as_overrides, load_suite
 from coevolve.envs import registry
 from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock, write_json
+from coevolve.workflow import slurm
 from coevolve.workflow.job_server import JobServer
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES, load_machine
@@ -95,6 +96,8 @@ def start():
     """What precedes the first job; raises `UserError`."""
     for problem in images.problems() if CONTAINED else ():
         raise UserError(problem)
+    if workflow.executor_plugin.name == "slurm":
+        slurm.programs()
     if not CONTAINED:
         playing = {job.wildcards_dict.get("env") for job in workflow.dag.needrun_jobs()}
         registry.install(section for env, section in PLAN.suite.envs.items() if env in playing)

@@ -377,7 +377,7 @@ def _list_mirror(options: argparse.Namespace) -> int:
 def _verify_mirror(options: argparse.Namespace) -> int:
     from coevolve.workflow import required_files
 
-    return _print_checks(required_files.verify(_suite(options), options.root))
+    return _print_checks(required_files.verify(_suite(options), options.suite, options.root))
 
 
 def _print_checks(checks: Iterable[Check]) -> int:

@@ -25,6 +25,8 @@ from coevolve.workflow.plan import Plan
 
 LOCK = Path("requirements.lock")
 RESULTS = Path("results")
+_OTHER_MACHINE = "name another of `ls configs/machines` with `--machine`, and to Snakemake with `--config machine=`"
+_OTHER_ENGINE = "run with `--sdm apptainer`, or with `--config 'sampler={engine: transformers}'`"
 #: Free space that every run needs, in GB (1e9 bytes).
 MINIMUM_GB = 1.0
 
@@ -60,7 +62,7 @@ class Profile:
 class RunSetup:
     """What is checked: this machine, and the suite and machine config where they are given.
 
-    `gigabytes`: disk space that the results need.
+    `gigabytes`: disk space that the results need. `suite_name`: the name or path by which the suite was given.
     """
 
     suite: Suite | None
@@ -68,6 +70,7 @@ class RunSetup:
     slurm: bool = False
     containers: bool = False
     gigabytes: float = MINIMUM_GB
+    suite_name: str = ""
 
 
 def setup(suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> RunSetup:
@@ -77,7 +80,7 @@ def setup(suite: str | None, overrides: Sequence[str], machine: str | None, prof
     suite_config = load_suite(suite, overrides) if suite else None
     machine_config = stage_table.load_machine(machine) if machine else None
     needed = _result_gigabytes(suite_config, machine_config) if suite_config and machine_config else 0.0
-    return RunSetup(suite_config, machine_config, given.slurm, given.containers, max(needed, MINIMUM_GB))
+    return RunSetup(suite_config, machine_config, given.slurm, given.containers, max(needed, MINIMUM_GB), suite or "")
 
 
 def run_checks(setup: RunSetup) -> Iterator[Check]:
@@ -91,7 +94,7 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
         yield run_check("Apptainer", _apptainer)
         yield from required_files.image_checks()
     if setup.suite:
-        yield from required_files.verify(setup.suite, thorough=False)
+        yield from required_files.verify(setup.suite, setup.suite_name, thorough=False)
         if setup.suite.sampler.engine == "vllm" and not setup.containers:
             yield run_check("vLLM", _vllm)
     yield from _environments(setup.suite)
@@ -165,14 +168,14 @@ def _gpu(machine: Machine) -> str:
         raise UserError("torch is not installed, so none is visible; run `make setup`.") from None
     visible = torch.cuda.device_count()
     if visible < needed:
-        raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; choose another machine.")
+        raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; {_OTHER_MACHINE}.")
     return f"{visible} x {torch.cuda.get_device_name(0)}"
 
 
 def _apptainer() -> str:
     program = shutil.which("apptainer") or shutil.which("singularity")
     if not program:
-        raise UserError("`apptainer` is not on PATH; load its module, or run without `--sdm apptainer`.")
+        raise UserError("`apptainer` is not on PATH; run `module load apptainer`, or without `--sdm apptainer`.")
     return program
 
 
@@ -187,7 +190,7 @@ def _environments(suite: Suite | None) -> Iterator[Check]:
 
 def _vllm() -> str:
     if (version := _version("vllm")) is None:
-        raise UserError("not installed, but the suite samples with it; use images, or set sampler.engine=transformers.")
+        raise UserError(f"not installed, but the suite samples with it; {_OTHER_ENGINE}.")
     return version
 
 

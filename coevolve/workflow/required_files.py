@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +42,12 @@ class RequiredFile:
     licence: str = ""
     fetched: bool = True
 
-    @property
-    def remedy(self) -> str:
-        """How to obtain the file if it is missing."""
+    def remedy(self, suite: str) -> str:
+        """How to obtain the file if it is missing; `suite` is the suite's name or path."""
         by_hand = f"copy it there from {self.origin}"
-        command = "snakemake --profile smoke --config suite=... --until download snapshot"
+        program = os.path.relpath(Path(sys.executable).with_name("snakemake"))
+        snakemake = "snakemake" if shutil.which("snakemake") else shlex.quote(program)
+        command = f"{snakemake} --profile smoke --config {shlex.quote(f'suite={suite}')} --until download snapshot"
         return f"run `{command}` on a machine with a network, or {by_hand}" if self.fetched else by_hand
 
     def __str__(self) -> str:
@@ -63,18 +68,18 @@ def required_files(suite: Suite) -> list[RequiredFile]:
     ]
 
 
-def verify(suite: Suite, root: Path = Path(MIRROR), *, thorough: bool = True) -> Iterator[Check]:
+def verify(suite: Suite, name: str, root: Path = Path(MIRROR), *, thorough: bool = True) -> Iterator[Check]:
     """A check of each required file in the folder `root`, which has the layout of `data/mirror`, and of the images.
 
-    Without `thorough`, images are not checked, a large file older than its provenance is not hashed again, and of a
-    model only file sizes are compared.
+    `name`: the suite's name or path, for the commands that a check suggests. Without `thorough`, images are not
+    checked, a large file older than its provenance is not hashed again, and of a model only file sizes are compared.
     """
     for file in required_files(suite):
         in_mirror = file.mirror_paths if root != Path(MIRROR) else ()
         candidates = [root / path for path in in_mirror] or [Path(file.path)]
         path = next((path for path in candidates if path.exists()), None)
         if path is None:
-            yield Check(file.key, "missing", f"{candidates[0]} does not exist; {file.remedy}.")
+            yield Check(file.key, "missing", f"{candidates[0]} does not exist; {file.remedy(name)}.")
         else:
             pinned = functools.partial(_check_file, file, path, thorough)
             listed = functools.partial(_check_model, path, thorough)

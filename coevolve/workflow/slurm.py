@@ -28,7 +28,9 @@ class Partition:
 def programs() -> str:
     """Names of Slurm's commands; raises `UserError` if some are not on PATH."""
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
-        raise UserError(f"{', '.join(missing)} not on PATH; run on a login node, or with another profile.")
+        raise UserError(
+            f"{', '.join(missing)} not on PATH; run on a login node, or without Slurm: `snakemake --profile smoke`."
+        )
     return ", ".join(PROGRAMS)
 
 

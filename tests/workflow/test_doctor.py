@@ -1,6 +1,8 @@
 """The doctor's sentences, each on a machine that really has the trouble; of Slurm, what `sinfo` answers is scripted."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from checkout import copy_of, environment
 
 from coevolve.assets import images
 from coevolve.assets.checks import Check
@@ -108,6 +111,35 @@ def test_no_slurm(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(examine(repo)) == ["Slurm"]
     assert "sbatch, sinfo, squeue, scancel not on PATH" in examine(repo)["Slurm"].text
+
+
+def test_a_slurm_profile_without_slurm_ends_in_the_doctors_sentence(root: Path, tmp_path: Path) -> None:
+    if shutil.which("sbatch"):
+        pytest.skip("Slurm is installed here")
+    repo = copy_of(root, tmp_path / "repo")
+    command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--config", "suite=smoke", "machine=cpu"]
+    done = subprocess.run(command, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    with pytest.raises(UserError) as sentence:
+        slurm.programs()
+    assert done.stderr.splitlines()[-1] == f"coevolve: {sentence.value}"
+    assert not (repo / "results/smoke/data").exists()
+
+
+def test_the_command_for_a_missing_file_can_be_pasted(repo: Path, tmp_path: Path) -> None:
+    suite = tmp_path / "my suites" / "mine.yaml"
+    suite.parent.mkdir()
+    suite.write_text("extends: smoke.yaml\nsuite: mine\n")
+    command = [sys.executable, "-m", "coevolve", "mirror", "verify", "--suite", suite, "--root", tmp_path]
+    # Without the environment's programs on PATH, as after `.venv/bin/coevolve`.
+    bare = os.environ | {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
+    hints = set(re.findall(r"run `(.*?)` on a machine with a network", done.stdout))
+    assert done.returncode == 1 and len(hints) == 1, done.stdout + done.stderr
+    pasted = subprocess.run(
+        f"{hints.pop()} --dry-run", shell=True, env=bare, capture_output=True, text=True, check=False
+    )
+    assert pasted.returncode == 0, pasted.stderr
 
 
 def test_a_launch_file_that_is_not_there(repo: Path) -> None:

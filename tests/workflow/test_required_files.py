@@ -57,7 +57,7 @@ def model(folder: Path) -> Path:
 
 
 def statuses(suite: Suite, root: Path = Path("data/mirror"), *, thorough: bool = True) -> dict[str, Check]:
-    return {check.name: check for check in required_files.verify(suite, root, thorough=thorough)}
+    return {check.name: check for check in required_files.verify(suite, "airgap", root, thorough=thorough)}
 
 
 def test_everything_is_listed_with_where_it_comes_from(suite: Suite) -> None:
