@@ -16,10 +16,11 @@ help: ## show the targets
 
 setup: $(STAMP) ## make the environment (torch first: everything else then fits around it)
 
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): pyproject.toml requirements.lock envs_setup/bfcl.lock
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet $$(grep -E '^(torch|setuptools)==' requirements.lock)
 	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --requirement requirements.lock
+	$(VENV)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement envs_setup/bfcl.lock
 	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -62,7 +63,7 @@ lint: setup ## what needs no run: ruff, formatting, types, import layers
 	ruff check && ruff format --check && mypy && lint-imports
 
 lock: setup ## write requirements.lock from the environment
-	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -v "^pip==" | sed 's/+cpu$$//' > requirements.lock
+	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -Ev "^(pip|bfcl[-_]eval)==" | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove results, keep the committed reference
 	rm -rf results/smoke results/smoke_methods results/micro results/micro_methods .snakemake

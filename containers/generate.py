@@ -26,6 +26,8 @@ ENVIRONMENT = {
     "PYTHONNOUSERSITE": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
+#: The wheel that is installed without its dependencies, which conflict with those of the kit (after `pip check`).
+BFCL = "pip install --no-cache-dir --no-deps --require-hashes --requirement /build/envs_setup/bfcl.lock"
 #: Shell commands that run in this order and make one layer.
 Step = tuple[str, ...]
 MYSQL: Step = (
@@ -99,6 +101,8 @@ def _steps(recipes: images.ImageRecipes, name: str, lock_file: str, packages: li
     if "torch" in packages:
         steps.append((f'{pip} "torch==${{TORCH}}"',))
     steps.append((f"{pip} {' '.join(package for package in packages if package != 'torch')}", "pip check"))
+    if "bfcl" in recipe.extras:
+        steps.append((BFCL,))
     if recipe.mysql:
         steps.append(MYSQL)
     # As the user that a container runs as.

@@ -78,7 +78,10 @@ def test_there_is_no_secret_and_pip_goes_by_the_lock(path, root):
     locked = {line.split("==")[0].lower() for line in (root / lock).read_text().splitlines()}
     installs = re.findall(r"pip install ([^&\n]*)", text)
     assert installs
+    hashed = "--no-cache-dir --no-deps --require-hashes --requirement /build/envs_setup/bfcl.lock"
     for install in installs:
+        if install.strip() == hashed:
+            continue  # pinned by the hashes of its own file
         options = shlex.split(install.partition("requirements.lock")[0] + "requirements.lock")
         assert options[-2:] == ["--constraint", f"/build/{lock}"]
         packages = shlex.split(install.partition("requirements.lock")[2])

@@ -12,7 +12,7 @@ from coevolve.storage.provenance import reachable
 from coevolve.types import Turn
 from coevolve.workflow.stage_table import STAGES
 
-KINDS = ["intercode_sql", "sciworld", "webshop"]
+KINDS = ["bfcl", "intercode_sql", "sciworld", "webshop"]
 #: Prints each job of the smoke suite and of the gold stage with its fingerprint.
 FINGERPRINTS = """
 from coevolve.config.suite import load_suite
@@ -102,7 +102,7 @@ def test_a_section_and_a_replays_arguments_load_without_the_simulator_or_the_ser
         "from coevolve.envs.registry import optional\n"
         f"section_class({kind!r}), optional({kind!r}, 'observations')\n"
         f"optional({kind!r}, 'replay').add_arguments(argparse.ArgumentParser())\n"
-        "sys.exit(bool({'py4j', 'scienceworld', 'pymysql', 'torch'} & sys.modules.keys()))"
+        "sys.exit(bool({'bfcl_eval', 'mpmath', 'py4j', 'scienceworld', 'pymysql', 'torch'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

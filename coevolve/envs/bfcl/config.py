@@ -1,0 +1,54 @@
+"""BFCL's section of a suite."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from coevolve.config.environments import EnvSection, TaskSelection
+from coevolve.config.sections import Positive, Strict
+
+Category = Literal["base", "miss_param", "miss_func", "long_context"]
+
+
+class BfclSelection(TaskSelection):
+    """`split`: `scenario` (100 train, 20 validation and 80 test scenarios, in the order of a hash) or `halves`.
+
+    `halves` is AgentEvolver's split: the first 100 scenarios are trained on, the last 100 are `validation`. `train`
+    lists the categories of the training tasks. `suspects`: whether evaluation keeps the tasks of
+    `coevolve.envs.bfcl.suspects`.
+    """
+
+    split: Literal["scenario", "halves"]
+    train: Annotated[list[Category], Field(min_length=1)]
+    suspects: Literal["keep", "remove"]
+
+
+class BfclRules(Strict):
+    """The rules of an episode. Protocol `fixed` is `answered`, `counted`; AgentEvolver's rules are named quirks.
+
+    `calls`: one Python call after `Action:`, or JSON objects in `<tool_call>` tags, of which broken ones are ignored.
+    `malformed`: a message without a call is answered with an error, or it ends the user's turn (quirk). `empty_turns`:
+    a turn without a call is a turn, or it is not recorded, so that the episode fails (quirk). `reward`: the share of
+    the user's turns that are correct before the first error (`prefix`), or 1 if all are correct, else 0 (`binary`, the
+    official one).
+    """
+
+    calls: Literal["python", "json"]
+    malformed: Literal["answered", "ends_turn"]
+    empty_turns: Literal["counted", "skipped"]
+    reward: Literal["prefix", "binary"]
+
+
+class BfclConfig(EnvSection):
+    """BFCL v3 multi-turn. `tools` in the prompt: signatures (`compact`) or the full JSON documentation (`json`).
+
+    `step_limit` counts the policy's messages in an episode, over all user turns.
+    """
+
+    splits: list[Literal["validation", "test", "test_miss_param", "test_miss_func", "test_long_context"]]
+    tasks: BfclSelection
+    tools: Literal["compact", "json"]
+    rules: BfclRules
+    step_limit: Positive

@@ -1,0 +1,21 @@
+"""Checks that the simulators of BFCL are installed and the gold calls succeed."""
+
+from __future__ import annotations
+
+from coevolve.assets.checks import Check, run_check
+from coevolve.envs.bfcl.config import BfclConfig
+from coevolve.errors import UserError
+
+
+def check(config: BfclConfig | None) -> Check:
+    """Plays the gold calls of five scenarios."""
+    return run_check("BFCL", _played)
+
+
+def _played() -> str:
+    from coevolve.envs.bfcl.conformance import compare_golds  # loads the simulators
+
+    report = compare_golds("base", 5)
+    if report.differences:
+        raise UserError(f"{report.differences[0]}; run `make setup`.")
+    return f"{report.episodes} gold conversations replayed, none differs"

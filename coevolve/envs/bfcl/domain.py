@@ -1,0 +1,43 @@
+"""What the stages ask of BFCL; see `coevolve.envs.registry.Domain`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Generator, Iterator, Sequence
+
+from coevolve.envs.base import Setup, TaskSplit
+from coevolve.envs.bfcl import tasks
+from coevolve.envs.bfcl.env import Bfcl, instruction
+from coevolve.envs.bfcl.scenarios import scenario
+from coevolve.envs.experts import Experts, match_experts, play_expert
+from coevolve.types import Task
+
+
+def select(setup: Setup) -> TaskSplit:
+    """The tasks a suite uses."""
+    return tasks.select(setup.config.tasks, setup.config.splits, setup.quirks.overlap)
+
+
+def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
+    """The gold calls, played; a gold that earns less than 1 under the section's rules is dropped."""
+    with pool(setup, 1) as (env,):
+        text = instruction(setup.config)
+        played = (
+            play_expert(env, task, functools.partial(_gold_script, env, task), text, setup.protocol) for task in wanted
+        )
+        return match_experts(played, wanted, 1.0)
+
+
+@contextlib.contextmanager
+def pool(setup: Setup, n: int) -> Iterator[Sequence[Bfcl]]:
+    """Environments without shared state."""
+    yield [Bfcl(setup.config) for _ in range(n)]
+
+
+def _gold_script(env: Bfcl, task: Task, start: str) -> Generator[str, str, None]:
+    """The messages of the gold calls; each user turn ends as the rules demand."""
+    for turn in scenario(str(task.data["category"]), int(task.data["index"] or 0)).turns:
+        for call in turn.gold:
+            yield env.write(call)
+        yield env.write_end()

@@ -1,0 +1,134 @@
+"""BFCL v3 multi-turn as an environment of the kit."""
+
+from __future__ import annotations
+
+from coevolve.chat.prompts import parse_action, write_action
+from coevolve.envs.base import OVER, EnvError, StepResult
+from coevolve.envs.bfcl import calls, tools
+from coevolve.envs.bfcl.config import BfclConfig
+from coevolve.envs.bfcl.episode import Episode
+from coevolve.envs.bfcl.scenarios import VERSION, Scenario, scenario
+from coevolve.errors import UserError
+from coevolve.types import Task
+
+#: The call that ends the user's turn.
+END_TURN = "end_turn()"
+#: The most calls of one message that are executed.
+MAX_CALLS = 32
+FORMATS = {
+    "python": "Write `Thought: ...` and then, on a line of its own, `Action: ` and one call with literal arguments.",
+    "json": 'Write each call as <tool_call>{"name": "...", "arguments": {...}}</tool_call>.',
+}
+#: A message without a call, which ends the user's turn under the rule `ends_turn`.
+DONE = "That is all I can do."
+NO_CALL = "Error: I found no call in that. "
+LAST = "The user has no further request."
+
+
+def instruction(config: BfclConfig) -> str:
+    """The message before the task."""
+    ending = (
+        f"Call `{END_TURN}` when the user's request is done, or cannot be done with these tools and this information."
+        if config.rules.malformed == "answered"
+        else "Answer without a call when the request is done, or cannot be done with these tools and this information."
+    )
+    return f"You fulfil a user's requests by calling tools. {FORMATS[config.rules.calls]} {ending}"
+
+
+class Bfcl:
+    """One episode at a time. Implements `coevolve.envs.base.Env`.
+
+    `score` is the prefix reward; `reward` is the same or, with the rule `binary`, 1 after a success, else 0.
+    """
+
+    def __init__(self, config: BfclConfig) -> None:
+        self._config, self._rules = config, config.rules
+        self._episode: Episode | None = None
+        self._scenario: Scenario | None = None
+
+    @property
+    def identity(self) -> str:
+        """The wheel and the rules."""
+        rules = self._rules
+        return f"BFCL v3 multi-turn, bfcl-eval {VERSION}, {rules.calls}, {rules.malformed}, {rules.empty_turns}"
+
+    def parse(self, text: str) -> str | None:
+        """The calls in `text`, one per line; None if there is none (with the rule `ends_turn`: none that parses)."""
+        if self._rules.calls == "json":
+            return "\n".join(calls.tool_calls(text)) or None
+        action = parse_action(text)
+        if action is not None and self._rules.malformed == "ends_turn":
+            try:
+                calls.parse_call(action)
+            except calls.CallError:
+                return None
+        return action
+
+    def start(self, task: Task) -> str:
+        """The tools and the user's first message; raises `UserError` for a task of no scenario."""
+        category, index = task.data.get("category"), task.data.get("index")
+        if not isinstance(category, str) or not isinstance(index, int):
+            raise UserError(f"task `{task.task_id}`: `data` must hold `category` and `index`.")
+        self._scenario = scenario(category, index)
+        self._episode = Episode(self._scenario, skip_empty=self._rules.empty_turns == "skipped")
+        offered = tools.offered_at_start(self._scenario, self._config.tools)
+        return f"Tools:\n{offered}\n\n{self._user_message()}"
+
+    def step(self, action: str | None) -> StepResult:
+        """The outputs of the calls in `action`, or the user's next message."""
+        episode = self._running()
+        if episode.current is None:
+            return self._result(OVER)
+        if action is None and self._rules.malformed == "answered":
+            return self._result(NO_CALL + FORMATS[self._rules.calls])
+        lines = [END_TURN] if action is None else action.split("\n")[:MAX_CALLS]
+        outputs = []
+        for line in lines:
+            if line.strip() == END_TURN:
+                episode.end_turn()
+                outputs.append(self._user_message())
+                break
+            outputs.append(episode.call(line))
+        return self._result("\n".join(outputs))
+
+    def step_limit(self, task: Task) -> int:
+        """The configured limit, the same for all tasks."""
+        return self._config.step_limit
+
+    def close(self) -> None:
+        """Drops the episode's instances."""
+        self._episode = self._scenario = None
+
+    def write(self, call: str) -> str:
+        """A message of the policy with one call, in the configured format."""
+        if self._rules.calls == "python":
+            return write_action(call)
+        parsed = calls.parse_call(call)
+        return calls.write_tool_call(parsed, tools.parameters(self._running_scenario(), parsed.name))
+
+    def write_end(self) -> str:
+        """A message of the policy that ends the user's turn."""
+        return self.write(END_TURN) if self._rules.malformed == "answered" else DONE
+
+    def _user_message(self) -> str:
+        turn = self._running().current
+        if turn is None:
+            return LAST
+        new = tools.tool_lines(self._running_scenario(), turn.new_tools, self._config.tools)
+        offer = f"More tools are available now:\n{new}" if new else ""
+        return "User: " + "\n".join(part for part in (turn.message, offer) if part)
+
+    def _result(self, observation: str) -> StepResult:
+        episode = self._running()
+        score = episode.prefix_reward
+        reward = float(episode.success) if self._rules.reward == "binary" else score
+        return StepResult(observation, reward=reward, score=score, done=episode.current is None)
+
+    def _running_scenario(self) -> Scenario:
+        assert self._scenario is not None, "no episode is running"
+        return self._scenario
+
+    def _running(self) -> Episode:
+        if self._episode is None:
+            raise EnvError("no episode is running; call start")
+        return self._episode

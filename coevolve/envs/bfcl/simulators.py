@@ -1,0 +1,86 @@
+"""The simulated APIs of one episode."""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import importlib
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import mpmath
+
+from coevolve.chat.prompts import without_surrogates
+from coevolve.envs.bfcl.calls import Call, CallError, parse_call
+from coevolve.envs.bfcl.scenarios import Scenario, tool_documents, wheel_folder
+
+#: Tools that compute numbers of this argument's size: its position, its name and its largest absolute value.
+BOUNDED = {
+    "power": (1, "exponent", 1000),
+    "logarithm": (2, "precision", 1000),
+    "square_root": (1, "precision", 1000),
+    "round_number": (1, "decimal_places", 1000),
+}
+#: Some tools write to globals of their module for the time of a call.
+_LOCK = threading.Lock()
+
+
+class Simulators:
+    """New instances of a scenario's classes. Upstream keeps them in module globals, where a next episode finds them."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        wheel_folder()
+        with _LOCK:
+            self.instances: Mapping[str, Any] = {name: _instance(name, scenario) for name in scenario.classes}
+        self._owners = {tool: name for name in scenario.classes for tool in tool_documents(name)}
+
+    def execute(self, text: str) -> str:
+        """The result of the call in `text` as upstream writes it; an error is a text too, and nothing is raised."""
+        try:
+            return self._run(parse_call(text))
+        except CallError as error:
+            return f"Error during execution: {error}"
+
+    def _run(self, call: Call) -> str:
+        if call.name not in self._owners:
+            raise CallError(f"no tool `{call.name}`")
+        _check_bound(call)
+        tool = getattr(self.instances[self._owners[call.name]], call.name)
+        with _LOCK, mpmath.workprec(mpmath.mp.prec), decimal.localcontext():
+            try:
+                return without_surrogates(_written(tool(*call.args, **call.kwargs)))
+            except Exception as error:  # noqa: BLE001 - the simulators raise whatever wrong arguments lead to
+                raise CallError(without_surrogates(str(error))) from None
+
+
+def _written(result: Any) -> str:
+    if isinstance(result, str):
+        return result
+    if isinstance(result, dict):
+        try:
+            return json.dumps(result)
+        except (TypeError, ValueError, RecursionError):
+            return str(result)
+    return str(result)
+
+
+def _instance(name: str, scenario: Scenario) -> Any:
+    """A copy, because the long variants of scenarios refer to globals of their module."""
+    from bfcl_eval.constants.executable_backend_config import CLASS_FILE_PATH_MAPPING, STATELESS_CLASSES
+
+    instance = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)()
+    if name in STATELESS_CLASSES:
+        return instance
+    state = copy.deepcopy(scenario.state.get(name, {}))
+    instance._load_scenario(state, long_context=scenario.long_context)
+    return copy.deepcopy(instance) if scenario.long_context else instance
+
+
+def _check_bound(call: Call) -> None:
+    if call.name in BOUNDED:
+        position, name, limit = BOUNDED[call.name]
+        value = call.args[position] if len(call.args) > position else call.kwargs.get(name, 0)
+        if isinstance(value, int | float) and not abs(value) <= limit:
+            raise CallError(f"`{name}` must be from {-limit} to {limit}")

@@ -1,0 +1,63 @@
+"""The tasks of a suite: scenarios are split, so all variants of a scenario are on the same side."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+from coevolve.envs import task_split
+from coevolve.envs.base import TaskSplit
+from coevolve.envs.bfcl import scenarios
+from coevolve.envs.bfcl.config import BfclSelection
+from coevolve.envs.bfcl.suspects import suspects
+from coevolve.types import Task
+
+#: The classes that give a task its type; each scenario has exactly one of them.
+KINDS = ("GorillaFileSystem", "VehicleControlAPI", "TradingBot", "TravelAPI")
+TRAIN, VALIDATION = 100, 20
+#: Evaluation splits of `scenario`: the part of the scenarios and the category.
+EVALUATED = {
+    "validation": ("validation", "base"),
+    "test": ("test", "base"),
+    "test_miss_param": ("test", "miss_param"),
+    "test_miss_func": ("test", "miss_func"),
+    "test_long_context": ("test", "long_context"),
+}
+
+
+def select(config: BfclSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> TaskSplit:
+    """The tasks that `config` selects; see `coevolve.envs.task_split.select`."""
+    parts = scenario_parts(config.split)
+    train = [task_of(category, index, "train") for category in config.train for index in parts["train"]]
+    evaluation = {
+        split: _evaluated(config, category, parts[part], split)
+        for split, (part, category) in EVALUATED.items()
+        if part in parts
+    }
+    return task_split.select(config, train, evaluation, splits, overlap, KINDS)
+
+
+@functools.cache
+def scenario_parts(split: Literal["scenario", "halves"]) -> Mapping[str, tuple[int, ...]]:
+    """The scenario numbers of each part: in the order of the sha256 of `bfcl/<number>`, or AgentEvolver's halves."""
+    numbers = range(scenarios.SCENARIOS)
+    if split == "halves":
+        return {"train": tuple(numbers[:100]), "validation": tuple(numbers[100:])}
+    ordered = sorted(numbers, key=lambda number: hashlib.sha256(f"bfcl/{number}".encode()).hexdigest())
+    bounds = {"train": ordered[:TRAIN], "validation": ordered[TRAIN : TRAIN + VALIDATION]}
+    return {name: tuple(part) for name, part in (bounds | {"test": ordered[TRAIN + VALIDATION :]}).items()}
+
+
+def task_of(category: str, index: int, split: str) -> Task:
+    """The task of a scenario's variant, such as `bfcl/base/3`."""
+    classes = scenarios.scenario(category, index).classes
+    kind = next(kind for kind in KINDS if kind in classes)
+    data = {"category": category, "index": index}
+    return Task(env="bfcl", task_id=f"bfcl/{category}/{index}", split=split, kind=kind, data=data)
+
+
+def _evaluated(config: BfclSelection, category: str, numbers: Sequence[int], split: str) -> list[Task]:
+    left_out = suspects() if config.suspects == "remove" else {}
+    return [task_of(category, index, split) for index in numbers if f"bfcl/{category}/{index}" not in left_out]

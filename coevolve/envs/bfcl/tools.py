@@ -1,0 +1,41 @@
+"""The tools of a scenario as text for the prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from coevolve.envs.bfcl.scenarios import Scenario, tool_documents
+
+Style = Literal["compact", "json"]
+
+
+def offered_at_start(scenario: Scenario, style: Style) -> str:
+    """One line for each tool that is offered from the start."""
+    names = [tool for api in scenario.classes for tool in tool_documents(api) if tool not in scenario.late_tools]
+    return tool_lines(scenario, names, style)
+
+
+def tool_lines(scenario: Scenario, names: Iterable[str], style: Style) -> str:
+    """One line for each named tool: its signature (`compact`), or its document (`json`)."""
+    documents = {tool: document for api in scenario.classes for tool, document in tool_documents(api).items()}
+    chosen = [documents[name] for name in names]
+    return "\n".join(json.dumps(document) if style == "json" else _signature(document) for document in chosen)
+
+
+def parameters(scenario: Scenario, name: str) -> list[str]:
+    """The names of a tool's parameters, in order; none for an unknown tool."""
+    documents = [tool_documents(api) for api in scenario.classes if name in tool_documents(api)]
+    return [*documents[0][name]["parameters"]["properties"]] if documents else []
+
+
+def _signature(document: dict[str, Any]) -> str:
+    """Such as `find(path: string = '.', name: string = None)`."""
+    parameters = document["parameters"]
+    required = set(parameters["required"])
+    listed = (
+        f"{name}: {field['type']}" + ("" if name in required else f" = {field.get('default')!r}")
+        for name, field in parameters["properties"].items()
+    )
+    return f"{document['name']}({', '.join(listed)})"

@@ -1,0 +1,424 @@
+"""BFCL as an environment: golds, hostile calls, isolation of episodes, rewards, splits and protocols."""
+
+import copy
+import gc
+import hashlib
+import importlib
+import random
+import sys
+import types
+from concurrent.futures import ThreadPoolExecutor
+from decimal import getcontext
+from pathlib import Path
+
+import mpmath
+import pytest
+import yaml
+
+from coevolve.chat.prompts import write_action
+from coevolve.config.sections import Quirks
+from coevolve.config.yaml_files import read_yaml
+from coevolve.envs.base import OVER, EnvError, Setup
+from coevolve.envs.bfcl import calls, conformance, domain, env, observations, replay, scenarios, tasks, upstream
+from coevolve.envs.bfcl.config import BfclConfig
+from coevolve.envs.bfcl.episode import Episode
+from coevolve.envs.bfcl.simulators import Simulators
+from coevolve.envs.bfcl.suspects import suspects
+from coevolve.envs.replay import replay_all
+from coevolve.errors import UserError
+from coevolve.types import Task, Turn
+
+ROOT = Path(__file__).parents[3]
+FIXED = BfclConfig.model_validate(read_yaml(ROOT / "configs/envs/bfcl.yaml")["envs"]["bfcl"])
+AGENTEVOLVER = BfclConfig.model_validate(read_yaml(ROOT / "configs/envs/bfcl_agentevolver.yaml")["envs"]["bfcl"])
+QUIRKS = Quirks.model_validate(yaml.safe_load((ROOT / "configs/protocols.yaml").read_text())["protocols"]["fixed"])
+pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
+BASE = scenarios.scenarios("base")
+
+
+def changed(config: BfclConfig, **keys) -> BfclConfig:
+    """The config with other values at dotted keys, `__` for the dot."""
+    raw = config.model_dump() | {"workers": 1}
+    for key, value in keys.items():
+        *parents, last = key.split("__")
+        section = raw
+        for parent in parents:
+            section = section[parent]
+        section[last] = value
+    return BfclConfig.model_validate(raw)
+
+
+def setup_of(config: BfclConfig) -> Setup:
+    return Setup(config, "envs.bfcl", "fixed", QUIRKS)
+
+
+def play(scenario, turns, skip_empty=False) -> Episode:
+    episode = Episode(scenario, skip_empty)
+    for turn in turns:
+        for call in turn:
+            episode.call(call)
+        episode.end_turn()
+    return episode
+
+
+def golds(scenario) -> list[list[str]]:
+    return [list(turn.gold) for turn in scenario.turns]
+
+
+# --- golds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("category", "count"), [("base", 1142), ("miss_param", 1140), ("miss_func", 1140), ("long_context", 1203)]
+)
+def test_all_golds_earn_one_and_each_output_is_that_of_upstreams_executor(category, count):
+    report = conformance.compare_golds(category)
+    assert (report.episodes, report.calls, report.differences) == (200, count, ())
+
+
+def test_the_command_prints_the_counts_and_fails_on_a_difference(monkeypatch):
+    lines: list[str] = []
+    options = types.SimpleNamespace(limit=2)
+    assert replay.run(options, lines.append) == 0
+    assert lines[0] == "base: 2 episodes, 16 calls, 0 differences"
+    monkeypatch.setattr(calls, "MAX_CHARACTERS", 5)  # every gold call is refused here
+    assert replay.run(options, lines.append) == 1
+
+
+@pytest.mark.parametrize("config", [FIXED, changed(FIXED, rules__reward="binary"), changed(FIXED, tools="json")])
+def test_experts_are_the_golds_of_all_training_tasks_and_replay_in_any_order(config):
+    setup = setup_of(changed(config, tasks__train=["base", "miss_param", "miss_func"]))
+    experts = domain.experts(setup, domain.select(setup).training)
+    assert len(experts.trajectories) == 300 and experts.drops == ()
+    assert {expert.reward for expert in experts.trajectories} == {1.0}
+    assert all(turn.action is not None for expert in experts.trajectories for turn in expert.turns)
+    with domain.pool(setup, 1) as (one,):
+        order = [*experts.trajectories, *reversed(experts.trajectories)]
+        assert replay_all(one, order).different == 0
+
+
+# --- hostile calls -------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    "__import__('os').system('true')",
+    "().__class__",
+    "().__class__.__bases__[0].__subclasses__()",
+    "self.ls()",
+    "GorillaFileSystem.ls()",
+    "_load_scenario({})",
+    "__init__()",
+    "__class__()",
+    "_navigate_to_directory(path='.')",
+    "eval('1')",
+    "exec(code='1')",
+    "open('/etc/passwd')",
+    "ls(a=ls())",
+    "ls(a=[ls() for _ in range(3)])",
+    "ls(a=lambda: 1)",
+    "ls(a=1 + 1)",
+    "ls(a=f'{1}')",
+    "ls(**{'a': True})",
+    "ls(*[True])",
+    "ls(a=True)(1)",
+    "(ls)(a=True) or 1",
+    "ls(a=True); ls()",
+    "ls\x00()",
+    "l\N{LATIN SMALL LETTER LONG S}()",  # the parser normalises it to `ls`
+    "\N{FULLWIDTH LATIN SMALL LETTER L}s()",
+    "ls(" + ",".join(f"k{i}=1" for i in range(2_000)) + ")",
+    "ls(" + ",".join(f"k{i}=1" for i in range(33)) + ")",
+    "echo(content='" + "x" * 1_000_000 + "')",
+    "echo(content=" + "[" * 5_000 + "]" * 5_000 + ")",
+    "echo(content=" + "-" * 10_000 + "1)",
+    "echo(content=" + "1+" * 8_000 + "1)",
+    "echo(content=" + "9" * 5_000 + ")",
+    "cd(folder=b'x')",
+    "cd(folder=...)",
+    "cd(folder={1, 2})",
+    "cd(folder=1j)",
+    "cd(folder=[1])",
+    "cd(folder={})",
+    "cd(other='x')",
+    "cd()",
+    "cd('a', 'b', 'c')",
+    "find(path=3)",
+    "tail(file_name='x', lines='many')",
+    "power(base=10, exponent=1000000000)",
+    "power(10, 1e300)",
+    "power(2, 10**9)",
+    "logarithm(value=2, base=10, precision=1000000000)",
+    "square_root(2, 1000000000)",
+    "round_number(number=1, decimal_places=-1000000000)",
+    "round_number(1, -1000000000)",
+    "power(base=1e400, exponent=float('nan'))",
+    "mean(numbers=['a'])",
+    "mean(numbers=5)",
+    "",
+    "   ",
+    "ls",
+    "1",
+    "ls(",
+]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("config", [FIXED, AGENTEVOLVER], ids=["fixed", "agentevolver"])
+def test_hostile_calls_end_as_observations_and_change_no_state(config):
+    index = next(i for i, s in enumerate(BASE) if set(s.classes) == {"GorillaFileSystem", "MathAPI"})
+    one = env.Bfcl(config)
+    one.start(tasks.task_of("base", index, "test"))
+    before = state(one._episode._policy)
+    for text in HOSTILE:
+        result = one.step(text.replace("\n", " "))
+        assert result.observation.startswith(("Error", '{"error"', "{'error'")), (text[:80], result.observation[:200])
+        assert len(result.observation) < 1_000 and not result.done
+    assert state(one._episode._policy) == before
+
+
+def state(simulators: Simulators) -> dict:
+    return {
+        name: {key: repr(value) for key, value in vars(instance).items() if key != "_random"}
+        for name, instance in simulators.instances.items()
+    }
+
+
+@pytest.mark.timeout(60)
+def test_folders_that_contain_themselves_and_lone_surrogates_are_survived():
+    index = next(i for i, s in enumerate(BASE) if s.classes == ("GorillaFileSystem",))
+    one = env.Bfcl(FIXED)
+    one.start(tasks.task_of("base", index, "test"))
+    script = ["mkdir(dir_name='d')", "cp(source='d',destination='d')", "cp(source='d',destination='e')"]
+    script += ["mv(source='d',destination='e')", "find(path='.',name='d')", "du(human_readable=True)", "ls(a=True)"]
+    script += ["cp(source='e',destination='e')", "find(path='.',name='d')", "echo(content='\\ud800')", "end_turn()"]
+    for call in script * 3:
+        one.step(call).observation.encode()  # raises for a surrogate
+    assert one.step(None).score == 0.0
+
+
+def test_nothing_is_evaluated(monkeypatch):
+    ran = []
+    for name in ("eval", "exec", "compile"):
+        original = __builtins__[name] if isinstance(__builtins__, dict) else getattr(__builtins__, name)
+        monkeypatch.setattr(
+            f"builtins.{name}",
+            lambda source, *rest, _f=original, _n=name, **named: (
+                _f(source, *rest, **named) if _n == "compile" and 0x400 in (*rest, *named.values()) else ran.append(_n)
+            ),
+        )
+    simulators = Simulators(BASE[3])
+    for text in [*HOSTILE, *BASE[3].turns[0].gold]:
+        simulators.execute(text)
+    assert ran == []
+
+
+def test_json_calls_that_are_broken_are_ignored():
+    text = (
+        '<tool_call>{"name": "ls", "arguments": {"a": true}}</tool_call><tool_call>{"name": "ls"</tool_call>'
+        '<tool_call>{"name": "a.b", "arguments": {}}</tool_call><tool_call>[1]</tool_call>'
+        '<tool_call>{"name": "cd", "arguments": {"folder": "a\\nb"}}</tool_call>'
+    )
+    assert calls.tool_calls(text) == ["ls(a=True)", "cd(folder='a\\nb')"]
+    assert env.Bfcl(AGENTEVOLVER).parse(text) == "ls(a=True)\ncd(folder='a\\nb')"
+    assert env.Bfcl(AGENTEVOLVER).parse("ls(a=True)") is None
+
+
+# --- isolation -----------------------------------------------------------------------------------------------
+
+
+def module_state() -> str:
+    """The data in the globals of the simulators' modules, and the precision settings that they write."""
+    names = importlib.import_module("bfcl_eval.constants.executable_backend_config").CLASS_FILE_PATH_MAPPING
+    prefix = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code."
+    modules = [
+        importlib.import_module(names[api])
+        for api in (*tasks.KINDS, "MathAPI", "MessageAPI", "TicketAPI", "TwitterAPI")
+    ]
+    modules.append(importlib.import_module(prefix + "long_context"))
+    data = [
+        {key: value for key, value in vars(module).items() if isinstance(value, dict | list) and key.isupper()}
+        for module in modules
+    ]
+    return repr([data, mpmath.mp.dps, getcontext().prec])
+
+
+def test_2000_episodes_leak_neither_state_nor_memory():
+    one = env.Bfcl(FIXED)
+    listed = [
+        tasks.task_of(category, i, "test") for category in scenarios.CATEGORIES for i in range(scenarios.SCENARIOS)
+    ]
+    rng = random.Random(0)
+
+    def episode(task: Task) -> str:
+        seen = [one.start(task)]
+        for turn in scenarios.scenario(task.data["category"], task.data["index"]).turns:
+            seen += [one.step(call).observation for call in turn.gold]
+            result = one.step("end_turn()")
+        assert result.reward == 1.0 and result.done
+        return hashlib.sha256("".join(seen).encode()).hexdigest()
+
+    first = {task.task_id: episode(task) for task in listed}
+    globals_before = module_state()
+    gc.collect()
+    blocks = sys.getallocatedblocks()
+    for task in rng.choices(listed, k=1_200):
+        assert episode(task) == first[task.task_id]
+    one.close()
+    gc.collect()
+    assert sys.getallocatedblocks() - blocks < 2_000
+    assert module_state() == globals_before
+
+
+def test_threads_do_not_disturb_each_other():
+    def played(index: int) -> float:
+        return play(BASE[index], golds(BASE[index])).prefix_reward
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(played, [*range(0, 200, 2)] * 2)) == {1.0}
+
+
+def test_a_call_leaves_the_precision_of_the_process():
+    before = mpmath.mp.dps, getcontext().prec
+    index = next(i for i, s in enumerate(BASE) if "MathAPI" in s.classes)
+    simulators = Simulators(BASE[index])
+    simulators.execute("logarithm(value=5.0, base=2.0, precision=77)")
+    simulators.execute("square_root(number=5.0, precision=77)")
+    assert (mpmath.mp.dps, getcontext().prec) == before
+
+
+# --- rewards -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("category", scenarios.CATEGORIES)
+def test_doing_nothing_earns_zero(category):
+    for scenario in scenarios.scenarios(category):
+        episode = play(scenario, [[] for _ in scenario.turns])
+        assert (episode.prefix_reward, episode.success) == (0.0, False)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.1, 52), (0.3, 78), (0.5, 62)])
+def test_golds_without_a_share_of_their_calls_earn_a_share_and_one_only_if_the_official_checker_agrees(share, count):
+    rng, between = random.Random(0), 0
+    for scenario in BASE:
+        turns = [[call for call in turn if rng.random() >= share] for turn in golds(scenario)]
+        episode = play(scenario, turns)
+        between += 0.0 < episode.prefix_reward < 1.0
+        assert (episode.prefix_reward == 1.0) == episode.success == upstream.is_valid(scenario, turns)
+        upstream.forget()
+    assert between == count
+
+
+def test_extra_reads_are_allowed_and_a_missing_end_is_not_a_success():
+    scenario = BASE[3]
+    assert play(scenario, [["ls(a=True)", *turn, "pwd()"] for turn in golds(scenario)]).success
+    episode = Episode(scenario, skip_empty=False)
+    for turn in golds(scenario):
+        for call in turn:
+            episode.call(call)
+        if turn is not golds(scenario)[-1] and episode.current is not scenario.turns[-1]:
+            episode.end_turn()
+    assert episode.prefix_reward == 0.5 and not episode.success
+
+
+def test_an_episode_tells_the_user_turns_and_is_over_after_the_last():
+    one = env.Bfcl(FIXED)
+    with pytest.raises(EnvError):
+        one.step("ls()")
+    start = one.start(tasks.task_of("miss_func", 3, "test"))
+    assert "\ncp(source: string, destination: string)" in start and "\nfind(" not in start
+    assert one.step(None).observation.startswith("Error: I found no call")
+    offer = one.step("end_turn()").observation
+    assert offer.startswith("User: More tools are available now:\n") and "find(path: string = '.'" in offer
+    for turn in scenarios.scenario("miss_func", 3).turns[1:]:
+        for call in turn.gold:
+            assert not one.step(one.parse(write_action(call))).done
+        result = one.step("end_turn()")
+    assert (result.observation, result.reward, result.done) == (env.LAST, 1.0, True)
+    assert one.step("ls()").observation == OVER and one.step("ls()").reward == 1.0
+    with pytest.raises(UserError, match="must hold `category` and `index`"):
+        one.start(Task(env="bfcl", task_id="x", split="test"))
+    with pytest.raises(UserError, match="no scenario `base/200`"):
+        one.start(Task(env="bfcl", task_id="x", split="test", data={"category": "base", "index": 200}))
+
+
+def test_refused_calls_are_recognised():
+    def refused(text: str) -> bool:
+        return observations.is_refused("", Turn(text="", action="", observation=text))
+
+    assert refused("Error during execution: no tool `x`") and refused('{"error": "cd: no such directory"}')
+    assert not refused('{"current_directory": "/"}') and not refused("User: Error?")
+
+
+# --- AgentEvolver's rules ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("category", "passed"), [("base", 198), ("long_context", 198), ("miss_func", 0), ("miss_param", 0)]
+)
+def test_under_the_quirk_of_unrecorded_empty_turns_golds_fail_and_a_bogus_call_passes(category, passed):
+    listed = scenarios.scenarios(category)
+    assert sum(play(s, golds(s), skip_empty=True).success for s in listed) == passed
+    bogus = [[turn or ["no_such_tool()"] for turn in golds(s)] for s in listed]
+    assert sum(play(s, turns, skip_empty=True).success for s, turns in zip(listed, bogus, strict=True)) == 200
+
+
+def test_agentevolvers_rules_end_the_turn_with_a_message_without_a_call_and_reward_the_end_alone():
+    one = env.Bfcl(AGENTEVOLVER)
+    scenario = BASE[3]
+    assert one.start(tasks.task_of("base", 3, "test")).count('"description"') > 10
+    for turn in scenario.turns:
+        action = one.parse("\n".join(map(one.write, turn.gold)))
+        assert action is not None and action.count("\n") == len(turn.gold) - 1
+        result = one.step(action)
+        assert (result.reward, result.done) == (0.0, False)
+        result = one.step(one.parse(env.DONE))
+    assert (result.reward, result.done) == (1.0, True)
+    python = env.Bfcl(changed(AGENTEVOLVER, rules__calls="python"))
+    assert python.parse("Action: ls(") is None and python.parse("Action: ls()") == "ls()"
+    selection = domain.select(setup_of(AGENTEVOLVER))
+    assert [task.data["index"] for task in selection.sft] == [*range(100)]
+    assert [task.data["index"] for task in selection.evaluate] == [*range(100, 200)]
+    assert len(domain.experts(setup_of(AGENTEVOLVER), selection.sft).trajectories) == 100
+
+
+# --- splits --------------------------------------------------------------------------------------------------
+
+
+def test_splits_are_disjoint_by_scenario_and_pinned():
+    config = changed(FIXED, tasks__train=["base", "miss_param", "miss_func"], splits=[*tasks.EVALUATED])
+    selection = domain.select(setup_of(config))
+    indices = {"train": {task.data["index"] for task in selection.training}}
+    for task in selection.evaluate:
+        indices.setdefault(task.split, set()).add(task.data["index"])
+    assert {name: len(part) for name, part in indices.items()} == {
+        "train": 100, "validation": 20, "test": 80, "test_miss_param": 80, "test_miss_func": 80, "test_long_context": 80,
+    }  # fmt: skip
+    tests = [part for name, part in indices.items() if name.startswith("test")]
+    assert all(part == tests[0] for part in tests)
+    assert indices["train"] | indices["validation"] | tests[0] == set(range(200))
+    assert len(selection.sft) == 300 and not selection.overlap
+    assert [kind for kind in tasks.KINDS if any(task.kind == kind for task in selection.sft)] == [*tasks.KINDS]
+    digests = {
+        name: hashlib.sha256(",".join(map(str, part)).encode()).hexdigest()[:16]
+        for name, part in tasks.scenario_parts("scenario").items()
+    }
+    assert digests == {"train": "8f96f9130810ac11", "validation": "70f1150ef6d7a967", "test": "e689b8bb035becfe"}
+
+
+def test_suspect_tasks_have_a_reason_and_can_be_left_out():
+    counts = {c: sum(task_id.startswith(f"bfcl/{c}/") for task_id in suspects()) for c in scenarios.CATEGORIES}
+    assert counts == {"base": 22, "miss_param": 24, "miss_func": 23, "long_context": 26}
+    assert all(reason.startswith("turn ") for reason in suspects().values())
+    assert suspects()["bfcl/miss_func/49"] == "turn 1: the gold calls `tail` before it is offered"
+    clean = domain.select(setup_of(changed(FIXED, tasks__suspects="remove")))
+    every = domain.select(setup_of(FIXED))
+    assert {t.task_id for t in every.evaluate} - {t.task_id for t in clean.evaluate} == suspects().keys() & {
+        t.task_id for t in every.evaluate
+    }
+    assert clean.sft == every.sft
+
+
+def test_the_state_of_a_scenario_is_never_written():
+    before = copy.deepcopy([scenario.state for scenario in BASE])
+    for scenario in BASE:
+        play(scenario, golds(scenario))
+    assert [scenario.state for scenario in BASE] == before
