@@ -17,7 +17,7 @@ class GoldReport:
     differences: tuple[str, ...]
 
 
-def compare_golds(category: str, limit: int | None = None) -> GoldReport:
+def replay_gold(category: str, limit: int | None = None) -> GoldReport:
     """Plays the gold calls of a category's first `limit` scenarios, once here and once by upstream."""
     chosen = scenarios.scenarios(category)[:limit]
     calls = sum(len(turn.gold) for scenario in chosen for turn in scenario.turns)

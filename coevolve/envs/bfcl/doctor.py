@@ -13,9 +13,9 @@ def check(config: BfclConfig | None) -> Check:
 
 
 def _played() -> str:
-    from coevolve.envs.bfcl.conformance import compare_golds  # loads the simulators
+    from coevolve.envs.bfcl.conformance import replay_gold  # loads the simulators
 
-    report = compare_golds("base", 5)
+    report = replay_gold("base", 5)
     if report.differences:
         raise UserError(f"{report.differences[0]}; run `make setup`.")
     return f"{report.episodes} gold conversations replayed, none differs"

@@ -72,7 +72,7 @@ def golds(scenario) -> list[list[str]]:
     ("category", "count"), [("base", 1142), ("miss_param", 1140), ("miss_func", 1140), ("long_context", 1203)]
 )
 def test_all_golds_earn_one_and_each_output_is_that_of_upstreams_executor(category, count):
-    report = conformance.compare_golds(category)
+    report = conformance.replay_gold(category)
     assert (report.episodes, report.calls, report.differences) == (200, count, ())
 
 
@@ -390,7 +390,8 @@ def test_splits_are_disjoint_by_scenario_and_pinned():
     for task in selection.evaluate:
         indices.setdefault(task.split, set()).add(task.data["index"])
     assert {name: len(part) for name, part in indices.items()} == {
-        "train": 100, "validation": 20, "test": 80, "test_miss_param": 80, "test_miss_func": 80, "test_long_context": 80,
+        "train": 100, "validation": 20,
+        "test": 80, "test_miss_param": 80, "test_miss_func": 80, "test_long_context": 80,
     }  # fmt: skip
     tests = [part for name, part in indices.items() if name.startswith("test")]
     assert all(part == tests[0] for part in tests)
