@@ -57,8 +57,8 @@ def scenario(category: str, index: int) -> Scenario:
 def scenarios(category: str) -> tuple[Scenario, ...]:
     """All 200 scenarios of a category."""
     entries = _lines(f"BFCL_v4_multi_turn_{category}.json")
-    golds = _lines(f"possible_answer/BFCL_v4_multi_turn_{category}.json")
-    return tuple(_scenario(entry, gold["ground_truth"]) for entry, gold in zip(entries, golds, strict=True))
+    gold_lines = _lines(f"possible_answer/BFCL_v4_multi_turn_{category}.json")
+    return tuple(_scenario(entry, gold["ground_truth"]) for entry, gold in zip(entries, gold_lines, strict=True))
 
 
 @functools.cache
@@ -73,12 +73,12 @@ def tool_documents(api: str) -> Mapping[str, dict[str, Any]]:
 @functools.cache
 def wheel_folder() -> Path:
     """The folder of the installed wheel's package; raises `UserError` if it is absent or of another version."""
-    found = importlib.util.find_spec("bfcl_eval")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("bfcl_eval")
+    if package is None or not package.submodule_search_locations:
         raise UserError(f"{DISTRIBUTION} {VERSION} is not installed; run `make setup`.")
     if (installed := metadata.version(DISTRIBUTION)) != VERSION:
         raise UserError(f"{DISTRIBUTION} {installed} is installed, but {VERSION} is required; run `make setup`.")
-    return Path(found.submodule_search_locations[0])
+    return Path(package.submodule_search_locations[0])
 
 
 def _scenario(entry: dict[str, Any], gold: list[list[str]]) -> Scenario:
