@@ -12,16 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from tabulate import tabulate
 
 from coevolve.config.machine import Machine
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
 from coevolve.report.exploration import Exploration, is_outcome
+from coevolve.report.number_text import readable
 from coevolve.storage import files
 from coevolve.types import Agent, Provenance, Record, TrainReport, Trajectory
 
 OUTCOMES = ("success", "hard_negative", "failure")
+#: Number of bins of the rewards of failures.
+BINS = 10
 
 
 class AgentRecord(Record):
@@ -61,6 +65,12 @@ class Diversity(AgentRecord):
     invalid: float | None = None
     first_entropy: float | None = None
     distance: float | None = None
+
+
+class FailureRewards(AgentRecord):
+    """Numbers of one agent's failures by reward, in `BINS` equal bins of [0, 1); the first has negative ones, too."""
+
+    counts: tuple[int, ...]
 
 
 class Drift(AgentRecord):
@@ -127,6 +137,14 @@ def diversity(exploration: Exploration, experts: Mapping[str, Trajectory]) -> Di
         first_entropy=entropy(Counter(actions(episode)[:1] for episode in failures).values()),
         distance=_mean(edit_distance(actions(e), actions(expert)) for e, expert in known),
     )
+
+
+def failure_rewards(exploration: Exploration) -> FailureRewards:
+    """The rewards of one agent's failures."""
+    # Rounded, because floating-point products may be just below a bin's end.
+    bins = [int(round(BINS * episode.reward, 9)) for episode in exploration.episodes if episode.is_failure]
+    counts = Counter(min(max(index, 0), BINS - 1) for index in bins)
+    return FailureRewards(**_names(exploration), counts=tuple(counts[index] for index in range(BINS)))
 
 
 def actions(episode: Trajectory) -> tuple[str, ...]:
@@ -224,15 +242,30 @@ def compute(method: str, jobs: Sequence[JobUsage]) -> Compute:
 def write(
     shares: Sequence[Shares],
     diverse: Sequence[Diversity],
+    rewards: Sequence[FailureRewards],
     drifts: Sequence[Drift],
     computed: Sequence[Compute],
     out: Path,
 ) -> None:
-    """Write `analysis.json` and `analysis.md`."""
-    records = {"shares": shares, "diversity": diverse, "drift": drifts, "compute": computed}
+    """Write `analysis.json` and `analysis.md`; the histograms of rewards are in the first alone."""
+    records: dict[str, Sequence[Record]]
+    records = {
+        "shares": shares, "diversity": diverse, "failure_rewards": rewards, "drift": drifts, "compute": computed,
+    }  # fmt: skip
     plain = {name: [record.model_dump(mode="json") for record in rows] for name, rows in records.items()}
     files.write_json(out / "analysis.json", plain)
     files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, computed).encode())
+
+
+def read_failure_rewards(path: Path) -> list[FailureRewards]:
+    """The histograms in `analysis.json`."""
+    return list(_Histograms.model_validate_json(path.read_bytes()).failure_rewards)
+
+
+class _Histograms(BaseModel):
+    """The part of `analysis.json` that is read again."""
+
+    failure_rewards: tuple[FailureRewards, ...]
 
 
 def markdown(
@@ -284,11 +317,17 @@ def _table(records: Sequence[Record], by: Sequence[str]) -> str:
         return "None."
     names = [name for name in records[0].model_dump() if name not in (*by, "seed", "agent", "iteration")]
     rows = [
-        [*key, *(_mean(r[name] for r in group if r[name] is not None) for name in names)]
+        [*key, *(_text(_mean(r[name] for r in group if r[name] is not None)) for name in names)]
         for key, group in groups.items()
     ]
     head = [name.replace("_", " ") for name in (*by, *names)]
-    return tabulate(rows, head, tablefmt="github", floatfmt=".4g", missingval="-")
+    aligned = ["left" if isinstance(value, str) else "right" for value in next(iter(groups))]
+    aligned += ["right"] * len(names)
+    return tabulate(rows, head, tablefmt="github", disable_numparse=True, colalign=aligned)
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else readable(value)
 
 
 def _names(exploration: Exploration) -> dict[str, Any]:

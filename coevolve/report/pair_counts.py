@@ -6,11 +6,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve.config.sections import Recipe
 from coevolve.storage import jsonl
-from coevolve.types import Drop, DropReason, PairingSummary, SummaryKey
+from coevolve.types import Agent, Drop, DropReason, KindCount, PairingSummary, PairKind, SummaryKey
+
+
+class PairCount(KindCount):
+    """A row of `pairs.json`: the counts of one pair kind in one pairing."""
+
+    method: str
+    model: str
+    env: str
+    seed: int
+    iteration: int
+    agent: Agent
+    kind: PairKind
+
 
 Summaries = Mapping[SummaryKey, PairingSummary]
 
@@ -55,6 +69,11 @@ def rows(summaries: Summaries) -> list[dict[str, Any]]:
         for key, summary in sorted(summaries.items())
         for kind, count in summary.kinds.items()
     ]
+
+
+def read_rows(path: Path) -> list[PairCount]:
+    """The rows of `pairs.json`."""
+    return TypeAdapter(list[PairCount]).validate_json(path.read_bytes())
 
 
 def _reasons(drops: Mapping[DropReason, int]) -> str:

@@ -17,7 +17,7 @@ from coevolve.workflow.layout import Layout
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `analysis.json` and `analysis.md`: shares of outcomes, diversity of failures, drift, compute."""
+    """Write `analysis.json` and `analysis.md`: outcomes, diversity and rewards of failures, drift, compute."""
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     machine, history = load_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
     explored = results.explorations(job, suite, suite.methods)
@@ -33,6 +33,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     analysis.write(
         [analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored],
         [analysis.diversity(each, experts[each.env]) for each in explored],
+        [analysis.failure_rewards(each) for each in explored],
         drifts,
         computed,
         out,

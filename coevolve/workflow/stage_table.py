@@ -375,7 +375,6 @@ def _page_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 _PAGE = _product(
     name="page",
     help="Put all products on one HTML page.",
-    reads=("suite",),
     files=("report.html",),
     folder="paper/page",
     inputs=_page_inputs,

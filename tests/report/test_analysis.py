@@ -321,3 +321,18 @@ def test_a_provenance_given_twice_is_refused(tmp_path):
         files.write_bytes(tmp_path / name, provenance("m/e/eval").to_json().encode())
     with pytest.raises(UserError, match="a second provenance of `m/e/eval`"):
         JobHistory.read(tmp_path.glob("*.json"))
+
+
+def test_rewards_of_failures_are_counted_in_ten_bins():
+    rewards = [-0.4, 0.0, 0.05, 0.1, 0.29, 0.3, 0.7, 0.999, 1.0]
+    counted = analysis.failure_rewards(explored("eto", {"a": rewards}))
+    assert counted.counts == (3, 1, 1, 1, 0, 0, 0, 1, 0, 1), "a success is no failure"
+    assert (counted.method, counted.env, counted.agent, counted.iteration) == ("eto", "sciworld", "target", 1)
+
+
+def test_no_printed_number_has_an_exponent():
+    row = analysis.Compute(
+        method="eto", jobs=3, hours=0.083333, gpu_hours=1.0, trained_tokens=24380, sampled_tokens=1234567
+    )
+    text = analysis.markdown([], [], [], [row])
+    assert "24,380" in text and "1,234,567" in text and "| 0.0833 |" in " ".join(text.split()) and "e+" not in text

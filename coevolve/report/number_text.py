@@ -1,0 +1,24 @@
+"""Numbers as text for people: three significant digits, no exponents, durations with a unit."""
+
+from __future__ import annotations
+
+import math
+
+
+def readable(value: float) -> str:
+    """A number with three significant digits, thousands separated by commas: `0.083`, `12.5`, `24,400`."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else str(value)
+    if abs(value) < 1e-6:
+        return f"{value:.2e}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text
+
+
+def duration(hours: float) -> str:
+    """Hours as text in the unit that fits: `12 s`, `3.4 min`, `120 h`."""
+    for size, unit in ((1 / 60, "s"), (1.0, "min")):
+        if hours < size:
+            return f"{readable(hours * (3600 if unit == 's' else 60))} {unit}"
+    return f"{readable(hours)} h"

@@ -1,0 +1,359 @@
+"""The charts of the report page, drawn from the data files of the products and the notes of the trainings."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from coevolve.report import analysis, figure2, figure3, pair_counts
+from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, histogram, legend, line_chart
+from coevolve.report.claims import Claims
+from coevolve.report.costs import Line
+from coevolve.report.number_text import duration, readable
+from coevolve.report.pair_counts import PairCount
+from coevolve.types import DropReason, PairKind
+
+#: A curve of a training has at most so many points: means over equal numbers of steps.
+POINTS = 120
+_AGENTS = ("target", "failure")
+#: Trainings that all methods share, in their order.
+SHARED = {"base/pretrained": "Pre-training, shared", "base": "SFT, shared"}
+History = Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class PageChart:
+    """A chart as SVG or HTML with the text above it."""
+
+    title: str
+    content: str
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A section of the page; `data` are (label, address) of its data files, `folded` charts open on demand."""
+
+    title: str
+    caption: str
+    data: Sequence[tuple[str, str]]
+    charts: Sequence[PageChart]
+    folded: Mapping[str, Sequence[PageChart]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """The history of one training; `result` is its folder below the suite's results."""
+
+    model: str
+    env: str
+    method: str
+    seed: int
+    iteration: int
+    agent: str
+    result: str
+    history: History
+
+
+@dataclass(frozen=True)
+class PageLabels:
+    """Names that readers see of methods and environments; `methods` gives the order and the colours."""
+
+    methods: Mapping[str, str]
+    envs: Mapping[str, str]
+
+    def colour(self, method: str) -> int:
+        """The number of a method's colour."""
+        return list(self.methods).index(method) if method in self.methods else len(self.methods)
+
+    def method(self, name: str) -> str:
+        """The label of a method, or of results that methods share."""
+        return self.methods.get(name, SHARED.get(name, name))
+
+    def env(self, name: str) -> str:
+        """The label of an environment."""
+        return self.envs.get(name, name)
+
+    def split(self, env: str, split: str) -> str:
+        """The label of an environment and one of its splits; `test` is the only split where it occurs."""
+        return self.env(env) if split == "test" else f"{self.env(env)} {split}"
+
+    def words(self) -> dict[str, str]:
+        """Labels of all keys that stand in tables: methods, environments and pair kinds."""
+        return {**self.methods, **self.envs, **{kind.value: kind_label(kind) for kind in PairKind}}
+
+
+def env_labels(envs: Iterable[str], claims: Claims) -> dict[str, str]:
+    """The paper's names of environments: the words that the labels of an environment's columns begin with."""
+    labels = {}
+    for env in envs:
+        columns = [column.label.split() for column in claims.columns.values() if column.env == env]
+        shared = [words[0] for words in itertools.takewhile(lambda w: len(set(w)) == 1, zip(*columns, strict=False))]
+        labels[env] = " ".join(shared) or env
+    return labels
+
+
+def kind_label(kind: str) -> str:
+    """A pair kind in words: whose trajectory is chosen over whose."""
+    chosen, rejected = kind.split("_")
+    return f"{chosen} over {rejected}"
+
+
+def learning_curves(path: Path, labels: PageLabels) -> PageFigure:
+    """Average reward by iteration, from `figure3.json`: means with intervals, and the mean of each seed."""
+    data = figure3.Curves.model_validate_json(path.read_bytes())
+    panels = dict.fromkeys((point.env, point.split) for point in data.points)
+    charts = []
+    for env, split in panels:
+        points = [point for point in data.points if (point.env, point.split) == (env, split)]
+        start = [point for point in points if point.method == figure3.START]
+        curves = [curve for method in labels.methods for curve in _method_curves(points, start, method, labels)]
+        title = labels.split(env, split)
+        charts.append(PageChart(title, line_chart(title, curves, "iteration", "average reward x 100")))
+    names = [(labels.method(name), labels.colour(name), "mean") for name in labels.methods if name in data.labels]
+    return PageFigure(
+        "Learning curves",
+        f"{data.caption} Thick: mean over seeds; thin: each seed, where there are several.",
+        [("figure3.json", "../figure3/figure3.json"), ("figure3.png", "../figure3/figure3.png")],
+        [PageChart("", legend(names)), *charts],
+    )
+
+
+def _method_curves(
+    points: Sequence[figure3.Point], start: Sequence[figure3.Point], method: str, labels: PageLabels
+) -> Iterator[Curve]:
+    of_method = [point for point in points if point.method == method]
+    if not of_method:
+        return
+    drawn = of_method if method == figure3.START else [*start, *of_method]
+    colour, name = labels.colour(method), labels.method(method)
+    means = [(point.iteration, 100 * point.estimate.mean) for point in drawn]
+    ends = [(point.iteration, 100 * point.estimate.low, 100 * point.estimate.high) for point in drawn]
+    yield Curve(name, colour, means, "mean", ends, markers=True)
+    seeds = sorted({seed for point in drawn for seed in point.estimate.seed_means})
+    for seed in seeds if len(seeds) > 1 else ():
+        of_seed = [(p.iteration, 100 * p.estimate.seed_means[seed]) for p in drawn if seed in p.estimate.seed_means]
+        yield Curve(f"{name}, seed {seed}", colour, of_seed, "seed")
+
+
+def failure_numbers(path: Path, labels: PageLabels) -> PageFigure:
+    """Figure 2 from `figure2.json`: failures of two methods, and the rewards of their shared failures."""
+    data = figure2.FailureFigure.model_validate_json(path.read_bytes())
+    charts = []
+    for panel in data.panels:
+        for quantity, heading in figure2.QUANTITIES.items():
+            rows = []
+            for bar in (bar for bar in panel.bars if bar.quantity == quantity):
+                name = labels.method(bar.method) + (f", {bar.agent} agent" if bar.agent else "")
+                low, high = readable(bar.estimate.low), readable(bar.estimate.high)
+                text = f"{readable(bar.estimate.mean)} [{low}, {high}]"
+                colour = labels.colour(bar.method) + 2 * (bar.agent is not None)
+                rows.append(BarRow(name, [[Segment(name, colour, bar.estimate.mean)]], text))
+            title = f"{labels.env(panel.env)}: {heading} ({readable(panel.instructions)} instructions)"
+            charts.append(PageChart(title, bar_rows(rows)))
+    links = [(name, f"../figure2/{name}") for name in ("figure2.json", "figure2.svg", "figure2.png")]
+    return PageFigure("Figure 2: failures", data.caption, links, charts)
+
+
+def failure_rewards(path: Path, labels: PageLabels) -> PageFigure:
+    """Histograms of the rewards of failures by agent and iteration, summed over seeds, from `analysis.json`."""
+    groups: defaultdict[str, defaultdict[tuple[str, str, int], list[tuple[int, ...]]]]
+    groups = defaultdict(lambda: defaultdict(list))
+    for row in analysis.read_failure_rewards(path):
+        groups[row.env][row.method, row.agent, row.iteration].append(row.counts)
+    folded = {}
+    for env, histograms in groups.items():
+        sums = {key: [sum(column) for column in zip(*counts, strict=True)] for key, counts in histograms.items()}
+        top = max(1, *(max(counts) for counts in sums.values()))
+        folded[labels.env(env)] = [
+            PageChart(title, histogram(f"{labels.env(env)}: {title}", counts, labels.colour(method), top, "reward"))
+            for (method, agent, iteration), counts in sorted(sums.items(), key=lambda item: _order(item[0], labels))
+            for title in [f"{labels.method(method)}, {agent} agent, iteration {iteration}"]
+        ]
+    return PageFigure(
+        "Rewards of failures",
+        "Number of failed explorations by reward, in ten equal bins of [0, 1), all seeds together.",
+        [("analysis.json", "../failures/analysis.json")],
+        [],
+        folded,
+    )
+
+
+def pairs_and_drops(path: Path, labels: PageLabels) -> PageFigure:
+    """Pairs and dropped candidates by method, agent, iteration and pair kind, summed over seeds, from `pairs.json`."""
+    rows = pair_counts.read_rows(path)
+    reasons = [reason for reason in DropReason if any(reason in row.drops for row in rows)]
+    folded = {}
+    for env in dict.fromkeys(row.env for row in rows):
+        groups: defaultdict[tuple[str, str, int, str], list[PairCount]] = defaultdict(list)
+        for row in (row for row in rows if row.env == env):
+            groups[row.method, row.agent, row.iteration, row.kind].append(row)
+        ordered = sorted(groups.items(), key=lambda item: (_order(item[0], labels), item[0][3]))
+        bars = [_pair_row(key, group, reasons, labels) for key, group in ordered]
+        folded[labels.env(env)] = [PageChart("", bar_rows(bars))]
+    names = [("pairs", 0, "thick"), *((_words(name), 1 + i, "thick") for i, name in enumerate(reasons))]
+    return PageFigure(
+        "Pairs and drops",
+        "Candidates of each pair kind, all seeds together: those that became pairs, and those dropped, by reason.",
+        [("pairs.json", "../pair_counts/pairs.json")],
+        [PageChart("", legend(names))] if rows else [],
+        folded,
+    )
+
+
+def _pair_row(
+    key: tuple[str, str, int, str], group: Sequence[PairCount], reasons: Sequence[DropReason], labels: PageLabels
+) -> BarRow:
+    method, agent, iteration, kind = key
+    pairs = sum(row.pairs for row in group)
+    dropped = {reason: sum(row.drops.get(reason, 0) for row in group) for reason in reasons}
+    parts = [Segment("pairs", 0, pairs)]
+    parts += [Segment(_words(name), 1 + i, dropped[name]) for i, name in enumerate(reasons) if dropped[name]]
+    lost = ", ".join(f"{_words(name)} {count:,}" for name, count in dropped.items() if count) or "none"
+    return BarRow(
+        f"{labels.method(method)}, {agent} agent, iteration {iteration}: {kind_label(kind)}",
+        [parts],
+        f"{pairs:,} pairs of {sum(row.candidates for row in group):,} candidates; dropped: {lost}",
+    )
+
+
+def training_curves(trainings: Sequence[TrainingCurve], labels: PageLabels) -> PageFigure:
+    """Loss, reward margin, log-probs and reward of every training, by step."""
+    groups: defaultdict[tuple[str, str, str, str], list[TrainingCurve]] = defaultdict(list)
+    for each in trainings:
+        groups[each.env, each.model, each.method, each.agent].append(each)
+    models = {each.model for each in trainings}
+    folded: defaultdict[str, list[PageChart]] = defaultdict(list)
+    order = [*labels.envs]
+    for (env, model, method, agent), group in sorted(
+        groups.items(),
+        key=lambda item: (order.index(item[0][0]), item[0][1], *_order((item[0][2], item[0][3]), labels)),
+    ):
+        name = f"{labels.method(method)}, {agent} agent" + (f", {model}" if len(models) > 1 else "")
+        folded[labels.env(env)] += _training_charts(name, group, labels.colour(method))
+    return PageFigure(
+        "Training curves",
+        "By optimiser step, iterations one after another with a line between them. Thick: mean over seeds; thin: each "
+        "seed, where there are several. Values of pairs are means over the pairs of a step: the margin is that of the "
+        "implicit rewards, log-probs are in nats (solid: chosen, dashed: rejected). A training with more than "
+        f"{POINTS} steps is drawn as means over equal numbers of steps.",
+        [(f"{t.result}/provenance.json", f"../../{t.result}/provenance.json") for t in trainings],
+        [],
+        folded,
+    )
+
+
+#: Title of a chart, and the metrics in it: name in the history, style, and whether it is a mean over pairs.
+_METRICS: dict[str, tuple[tuple[str, str, bool], ...]] = {
+    "loss": (("loss", "mean", False),),
+    "reward margin": (("rewards/margins", "mean", True),),
+    "log-probs, nats": (("logps/chosen", "mean", True), ("logps/rejected", "mean dashed", True)),
+    "reward": (("reward", "mean", False),),
+}
+
+
+def _training_charts(name: str, group: Sequence[TrainingCurve], colour: int) -> Iterator[PageChart]:
+    lengths: defaultdict[int, int] = defaultdict(int)
+    for each in group:
+        lengths[each.iteration] = max(lengths[each.iteration], len(each.history))
+    ordered = sorted(lengths)
+    starts = dict(zip(ordered, itertools.accumulate((lengths[i] for i in ordered), initial=0), strict=False))
+    for title, metrics in _METRICS.items():
+        curves = []
+        for metric, style, of_pairs in metrics:
+            value = pair_mean(metric) if of_pairs else _plain(metric)
+            seeds = {seed: _points(group, seed, starts, value) for seed in sorted({each.seed for each in group})}
+            label = f"{name}, {metric}"
+            curves.append(Curve(label, colour, thinned(_mean_curve(seeds.values())), style))
+            if len(seeds) > 1:
+                curves += [Curve(f"{label}, seed {seed}", colour, thinned(p), "seed") for seed, p in seeds.items()]
+        drawn = [curve for curve in curves if curve.points]
+        if chart := line_chart(f"{name}: {title}", drawn, "step", title, breaks=list(starts.values())[1:]):
+            yield PageChart(f"{name}: {title}", chart)
+
+
+def pair_mean(metric: str) -> Callable[[Mapping[str, float]], float | None]:
+    """The mean of a metric over all pairs of a step, whatever their kind; None for a step without it."""
+
+    def value(step: Mapping[str, float]) -> float | None:
+        kinds = [kind for kind in PairKind if f"{kind}/{metric}" in step]
+        pairs = sum(step[f"{kind}/pairs"] for kind in kinds)
+        return sum(step[f"{kind}/{metric}"] * step[f"{kind}/pairs"] for kind in kinds) / pairs if pairs else None
+
+    return value
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most `POINTS` points: means of equally many neighbours."""
+    size = max(1, math.ceil(len(points) / POINTS))
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(fmean(x for x, _ in group), fmean(y for _, y in group)) for group in groups]
+
+
+def costs(path: Path, labels: PageLabels) -> PageFigure:
+    """Predicted and measured hours of the finished jobs, by stage and by method, from `costs.json`."""
+    charts = []
+    for heading, lines in TypeAdapter(dict[str, list[Line]]).validate_json(path.read_bytes()).items():
+        rows = []
+        for line in lines:
+            name = line.name if heading == "stage" else labels.method(line.name)
+            hours = {"predicted": line.done_predicted_hours, "measured": line.done_measured_hours}
+            bars = [[Segment(kind, number, value)] for number, (kind, value) in enumerate(hours.items())]
+            text = ", ".join(f"{kind} {duration(value)}" for kind, value in hours.items())
+            rows.append(BarRow(f"{_words(name)}, {line.done:,} of {line.jobs:,} jobs", bars, text))
+        charts.append(PageChart(f"By {heading}", bar_rows(rows)))
+    names = legend([("predicted", 0, "thick"), ("measured", 1, "thick")])
+    return PageFigure(
+        "Costs",
+        "Time of the finished jobs, as predicted for the machine and as measured; jobs side by side add up.",
+        [("costs.json", "../costs/costs.json")],
+        [PageChart("", names), *charts],
+    )
+
+
+def _plain(metric: str) -> Callable[[Mapping[str, float]], float | None]:
+    return lambda step: step.get(metric)
+
+
+def _points(
+    group: Sequence[TrainingCurve],
+    seed: int,
+    starts: Mapping[int, int],
+    value: Callable[[Mapping[str, float]], float | None],
+) -> list[tuple[float, float]]:
+    """(step, value) of one seed, the iterations one after another."""
+    return [
+        (float(starts[each.iteration] + number), number_value)
+        for each in sorted((each for each in group if each.seed == seed), key=lambda each: each.iteration)
+        for number, step in enumerate(each.history, start=1)
+        if (number_value := value(step)) is not None
+    ]
+
+
+def _mean_curve(curves: Iterable[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """The mean at every step, over the seeds that have it."""
+    values: defaultdict[float, list[float]] = defaultdict(list)
+    for x, y in itertools.chain.from_iterable(curves):
+        values[x].append(y)
+    return [(x, fmean(ys)) for x, ys in sorted(values.items())]
+
+
+def _order(key: Sequence[Any], labels: PageLabels) -> tuple[int, int, int]:
+    """Sorts (method, agent, iteration) as the suite lists methods; what methods share comes first."""
+    method, agent, *iteration = key[:3]
+    return (
+        [*SHARED, *labels.methods, method].index(method),
+        _AGENTS.index(agent),
+        iteration[0] if iteration else 0,
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
