@@ -158,7 +158,9 @@ def _estimate(
         rng=seeds.generator(seed, "table1", *key),
         quantity=quantity,
     )
-    return estimate.model_copy(update={name: 100 * getattr(estimate, name) for name in ("mean", "low", "high")})
+    scaled = {name: 100 * getattr(estimate, name) for name in ("mean", "low", "high")}
+    means = {seed: 100 * mean for seed, mean in estimate.seed_means.items()}
+    return estimate.model_copy(update=scaled | {"seed_means": means})
 
 
 def _caption(quantity: str, remark: str, setting: Setting, report: ReportConfig, sizes: str) -> str:

@@ -108,6 +108,12 @@ def test_caption_names_protocol_suite_and_numbers_that_differ(measure, sft, labe
     assert "Seen 2 x 2 (SFT), 1 x 1 (ETO)." in caption
 
 
+def test_the_means_of_trainings_have_the_unit_of_their_mean(shop, report):
+    estimate = cell(reward_table([shop], SMALL, {}, report, 0), "sft", "shop").estimate
+    assert estimate.seed_means == pytest.approx({0: 100 * 2 / 3, 1: 100 / 3})
+    assert estimate.mean == pytest.approx(50)
+
+
 def test_success_is_a_table_of_its_own(shop, sft, report):
     table = success_table([shop, sft], SMALL, {}, report, 0)
     assert list(table.rows) == ["sft"]
