@@ -1,6 +1,7 @@
 """All pages: the index names each, links lead somewhere, and pages that say they are run are read by a test."""
 
 import re
+import tomllib
 
 import pytest
 
@@ -13,6 +14,12 @@ def pages(root):
 def test_the_index_names_every_page_once(pages):
     listed = re.findall(r"^\| \[(\w+\.md)\]\(\1\)", pages["README.md"], re.MULTILINE)
     assert sorted(listed) == sorted(set(pages) - {"README.md"})
+
+
+def test_the_table_of_extras_names_each(pages, root):
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = re.findall(r"^\| `([\w-]+)` \|", pages["installing.md"], re.MULTILINE)
+    assert sorted(extras) == sorted(project["optional-dependencies"])
 
 
 def test_links_lead_to_files(pages, root):
