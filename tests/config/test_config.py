@@ -36,7 +36,7 @@ def test_suites_load(root, name):
         ("envs.sciworld.kind=sciwrld", "key `envs.sciworld.kind`: no environment `sciwrld`; did you mean `sciworld`?"),
         (
             "envs.sciworld.kind=..config",
-            "key `envs.sciworld.kind`: no environment `..config`; known are intercode_sql,",
+            "key `envs.sciworld.kind`: no environment `..config`; known are bfcl, intercode_sql, sciworld, webshop.",
         ),
         ("envs.more={label: More}", "key `envs.more.kind` is missing"),
         ("envs.more=3", "key `envs.more`: input should be a valid dictionary"),
