@@ -132,11 +132,11 @@ def _link(claims: Claims, view_page: str, cell: Cell) -> str:
 
 
 def _figures(files: Mapping[str, Path], trainings: Sequence[TrainingCurve], labels: PageLabels) -> Iterator[PageFigure]:
-    """The charts of all data files, and those of the trainings."""
-    yield from (draw(files[name], labels) for name, draw in _BEFORE.items() if name in files)
-    if trainings:
-        yield page_figures.training_curves(trainings, labels)
-    yield from (draw(files[name], labels) for name, draw in _AFTER.items() if name in files)
+    """The charts of all data files, and those of the trainings; a section without a chart is left out."""
+    drawn = [draw(files[name], labels) for name, draw in _BEFORE.items() if name in files]
+    drawn.append(page_figures.training_curves(trainings, labels))
+    drawn += [draw(files[name], labels) for name, draw in _AFTER.items() if name in files]
+    yield from (figure for figure in drawn if figure.charts or figure.folded)
 
 
 def _groups(judged: Sequence[Verdict]) -> dict[str, list[dict[str, Any]]]:

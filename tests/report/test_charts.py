@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coevolve.report import figure3, page_figures
+from coevolve.config.suite import load_suite
+from coevolve.report import claims, figure3, html, page_figures
 from coevolve.report.number_text import duration, readable
 from coevolve.report.page_figures import PageLabels, TrainingCurve
 from coevolve.storage import files
@@ -87,3 +88,12 @@ def test_values_of_pairs_are_means_over_all_pairs_of_a_step():
 def test_a_long_training_is_drawn_as_means():
     points = page_figures.thinned([(float(x), float(x % 2)) for x in range(1, 1001)])
     assert len(points) <= page_figures.POINTS and points[0] == (5.0, pytest.approx(5 / 9))
+
+
+def test_a_section_without_a_chart_is_left_out(root, tmp_path):
+    files.write_json(tmp_path / "pairs.json", [])
+    files.write_json(tmp_path / "costs.json", {})
+    suite, paper = load_suite(root / "configs/smoke.yaml"), claims.load(root / "configs/claims.yaml")
+    text = html.report(list(tmp_path.iterdir()), suite, paper, [], [])
+    assert re.findall("<h2[^>]*>([^<]*)<", text) == ["Costs"], "its legend alone"
+    assert "<dd>ScienceWorld, InterCodeSQL, WebShop</dd>" in text and "<dt>Iterations</dt><dd>2</dd>" in text
