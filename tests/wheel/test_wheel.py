@@ -15,23 +15,24 @@ from pathlib import Path
 import coevolve
 from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
-from coevolve.envs.sciworld.tasks import listed, task_of
+from coevolve.envs.sciworld.tasks import listed
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
 from coevolve.envs.webshop.env import WebShop
 from coevolve.envs.webshop.shop import Shop
+from coevolve.envs.webshop.tasks import eto_lists
 
 print(Path(coevolve.__file__).parents[1])
 generate(Path("catalogue"), products=50, seed=0, shares=ProductShares(human=0.5))
 Shop.build(Path("catalogue"), Path("shop"))
 shop = WebShop.open(Path("shop"), seed=0)
-_, clickables = shop.reset(0)
+_, clickables = shop.reset(next(number for number, goal in enumerate(shop.goals) if goal.options))
 *_, info = shop.step("search[red shoes]")
 *_, info = shop.step(f"click[{info['clickables'][2]}]")
 _, reward, done, info = shop.step("click[buy now]")
-print("WebShop", done, 0 <= reward <= 1)
+print("WebShop", done, 0 <= reward <= 1, len(eto_lists().train))
 simulator = Simulator(256, 60.0)
 world = SciWorld(simulator, "easy")
-world.start(task_of("find-animal", 0, "train"))
+world.start(next(task for task in listed("official", "train") if task.task_id == "sciworld/find-animal/0"))
 actions = ("focus on butterfly egg", "pick up butterfly egg", "teleport to kitchen", "move butterfly egg to red box")
 results = [world.step(action) for action in ("teleport to outside", *actions)]
 print("ScienceWorld", results[-1].done, results[-1].reward)
@@ -71,7 +72,7 @@ def run(installed: Path, folder: Path, *command: str) -> str:
 def test_episodes_are_played_outside_of_the_repository(installed: Path, tmp_path: Path) -> None:
     where, *episodes = run(installed, tmp_path, "python", "-c", EPISODES).splitlines()
     assert Path(where).is_relative_to(installed.parent)
-    assert episodes == ["WebShop True True", "ScienceWorld True 1.0"]
+    assert episodes == ["WebShop True True 1824", "ScienceWorld True 1.0"]
 
 
 def test_a_suite_given_by_path_extends_a_shipped_one(installed: Path, tmp_path: Path) -> None:
