@@ -4,6 +4,7 @@ import copy
 import gc
 import hashlib
 import importlib
+import json
 import random
 import sys
 import types
@@ -266,6 +267,34 @@ def test_2000_episodes_leak_neither_state_nor_memory():
     gc.collect()
     assert sys.getallocatedblocks() - blocks < 2_000
     assert module_state() == globals_before
+
+
+def test_a_card_of_the_modules_globals_is_charged_in_one_episode_only():
+    """Upstream's long variants put cards of a module's globals into an instance: a booking changes every later episode."""
+    long_context = importlib.import_module("bfcl_eval.eval_checker.multi_turn_eval.func_source_code.long_context")
+    before = copy.deepcopy(long_context.CREDIT_CARD_EXTENSION)
+    card = max(before, key=lambda key: before[key]["balance"])
+    scenario = next(s for s in scenarios.scenarios("long_context") if "TravelAPI" in s.classes)
+
+    def balance(execute) -> str:
+        token = json.loads(execute("authenticate_travel('a', 'b', 'c', 'read_write', 'd', 'e')"))["access_token"]
+        execute(f"set_budget_limit({token!r}, 1.0)")
+        booked = execute(f"book_flight({token!r}, {card!r}, '2024-10-10', 'SFO', 'LAX', 'economy')")
+        assert '"booking_status": true' in booked, booked
+        return execute(f"get_credit_card_balance({token!r}, {card!r})")
+
+    first = balance(Simulators(scenario).execute)
+    assert balance(Simulators(scenario).execute) == first
+    assert long_context.CREDIT_CARD_EXTENSION == before
+    try:
+        charged = []
+        for _ in range(2):
+            charged.append(balance(lambda call: upstream.execute(scenario, [call])[0]))
+            upstream.forget()
+        assert charged[0] == first != charged[1]  # upstream, with new instances too
+    finally:
+        for key, value in before.items():
+            long_context.CREDIT_CARD_EXTENSION[key].update(value)
 
 
 def test_threads_do_not_disturb_each_other():
