@@ -2,7 +2,8 @@
 
     python benchmarks/bfcl.py
 
-Both sides call the same tools and grade every user turn. Each repetition plays all base scenarios, the sides alternately.
+Both sides call the same tools and grade every user turn. Each repetition plays all base scenarios,
+the sides alternately.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ def test_2000_episodes_leak_neither_state_nor_memory():
 
 
 def test_a_card_of_the_modules_globals_is_charged_in_one_episode_only():
-    """Upstream's long variants put cards of a module's globals into an instance: a booking changes every later episode."""
+    """Upstream's long variants put cards of a module's globals into an instance, so a booking outlives its episode."""
     long_context = importlib.import_module("bfcl_eval.eval_checker.multi_turn_eval.func_source_code.long_context")
     before = copy.deepcopy(long_context.CREDIT_CARD_EXTENSION)
     card = max(before, key=lambda key: before[key]["balance"])
@@ -285,7 +285,7 @@ def test_a_card_of_the_modules_globals_is_charged_in_one_episode_only():
 
     first = balance(Simulators(scenario).execute)
     assert balance(Simulators(scenario).execute) == first
-    assert long_context.CREDIT_CARD_EXTENSION == before
+    assert before == long_context.CREDIT_CARD_EXTENSION
     try:
         charged = []
         for _ in range(2):
