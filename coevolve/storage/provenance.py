@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import importlib
+import importlib.util
 import os
 import platform
 import subprocess
@@ -197,12 +198,16 @@ def _inside(name: str) -> bool:
 
 
 def _parents(name: str) -> list[str]:
+    """The packages that a module is in; not those without a source file, which only name a folder."""
     parts = name.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts))]
+    return [parent for end in range(1, len(parts)) if _path(parent := ".".join(parts[:end])).is_file()]
 
 
 def _path(name: str) -> Path:
-    """Source file of a module; may not exist."""
+    """Source file of a module; may not exist. A module outside this package is an environment of another one."""
+    if not _inside(name):
+        spec = importlib.util.find_spec(name)
+        return Path(spec.origin) if spec and spec.origin else Path(name)
     base = PACKAGE.joinpath(*name.split(".")[1:])
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
