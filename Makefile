@@ -63,7 +63,7 @@ lint: setup ## what needs no run: ruff, formatting, types, import layers
 	ruff check && ruff format --check && mypy && lint-imports
 
 lock: setup ## write requirements.lock from the environment
-	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -Ev "^(pip|bfcl[-_]eval)==" | sed 's/+cpu$$//' > requirements.lock
+	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -Ev "^(pip==|bfcl[-_]eval)" | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove results, keep the committed reference
 	rm -rf results/smoke results/smoke_methods results/micro results/micro_methods .snakemake

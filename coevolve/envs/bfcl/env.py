@@ -50,7 +50,8 @@ class Bfcl:
     def identity(self) -> str:
         """The wheel and the rules."""
         rules = self._rules
-        return f"BFCL v3 multi-turn, bfcl-eval {VERSION}, {rules.calls}, {rules.malformed}, {rules.empty_turns}"
+        names = ", ".join((rules.calls, rules.malformed, rules.empty_turns, rules.reward))
+        return f"BFCL v3 multi-turn, bfcl-eval {VERSION}, {names}"
 
     def parse(self, text: str) -> str | None:
         """The calls in `text`, one per line; None if there is none (with the rule `ends_turn`: none that parses)."""
