@@ -1,0 +1,40 @@
+"""The README's picture and numbers are those that `docs/front_page.py` makes from the plan and the committed results."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from docs import front_page  # the repository is on the path (pyproject.toml)
+
+from coevolve.config.suite import load_suite
+from coevolve.workflow.plan import Plan
+
+
+def test_the_readme_is_what_the_script_writes(root):
+    text = (root / "README.md").read_text()
+    assert front_page.fill(text) == text
+    emptied = re.sub(r"(<!-- results -->\n).*?(<!-- end -->)", r"\1\2", text, flags=re.DOTALL)
+    assert emptied != text and front_page.fill(emptied) == text
+    with pytest.raises(ValueError, match="0 marks `results`"):
+        front_page.fill(text.replace("<!-- results -->", ""))
+
+
+def test_the_picture_is_what_the_script_draws(root):
+    assert (root / "docs/loop.svg").read_text() == front_page.loop_svg()
+    ET.fromstring(front_page.loop_svg())
+
+
+def test_the_pictures_arrows_are_the_papers_loop():
+    edges = {(start, end) for start, end, _ in front_page._edges(Plan(load_suite("micro")))}
+    both, one = ("target", "failure"), ("data", "")
+    expected = {(one, ("sft", agent)) for agent in both}
+    expected |= {(("sft", agent), ("rollout", agent)) for agent in both}
+    expected |= {(("rollout", agent), ("pairs", learner)) for agent in both for learner in both}
+    expected |= {(one, ("pairs", "target")), (("train", "target"), ("evaluate", ""))}
+    expected |= {(("pairs", agent), ("train", agent)) for agent in both}
+    expected |= {(("train", agent), ("rollout", agent)) for agent in both}
+    assert edges == expected
+
+
+def test_the_readme_has_at_most_900_words(root):
+    assert len((root / "README.md").read_text().split()) <= 900
