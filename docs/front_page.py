@@ -1,4 +1,4 @@
-"""Writes the parts of README.md that are made from files: docs/loop.svg from the plan, the tables from committed results.
+"""Writes the README's picture, docs/loop.svg, from the plan, and its numbers from committed results.
 
 `python docs/front_page.py` rewrites them; tests/docs/test_front_page.py compares.
 """
@@ -122,7 +122,7 @@ def loop_svg() -> str:
     tip = '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">\n'
-        "  <title>The co-evolution loop: both agents explore, failures and experts are paired, both are trained</title>\n"
+        "  <title>The loop: both agents explore, failures and experts are paired, both are trained</title>\n"
         f'  <style>{STYLE}  </style>\n  <defs>{tip}<path d="M0 0 8 4 0 8z"/></marker></defs>\n'
         f'{arrows}{boxes}  <text class="small" x="{(COLUMNS["rollout"] + COLUMNS["train"] + BOX_WIDTH) / 2}" y="14">'
         "the next iteration starts from the trained policies</text>\n</svg>\n"
@@ -130,7 +130,7 @@ def loop_svg() -> str:
 
 
 def _edges(plan: Plan) -> Iterator[tuple[Box, Box, bool]]:
-    """(from, to, whether it leads to the next iteration) of the jobs of two iterations, as the plan's inputs have them."""
+    """(from, to, whether it leads to the next iteration) for the inputs of the jobs of two iterations."""
     last = plan.result("tiny", "sciworld", plan.branch("coevolve", 0, 2), "eval/records.jsonl")
     for job in plan.jobs([last]):
         for name, paths in plan.inputs(*job).items():
@@ -179,6 +179,7 @@ def _arrow(start: Box, end: Box, later: bool) -> str:
 
 
 def main() -> None:
+    """Rewrite docs/loop.svg and the marked parts of README.md."""
     (ROOT / "docs/loop.svg").write_text(loop_svg(), encoding="utf-8")
     readme = ROOT / "README.md"
     readme.write_text(fill(readme.read_text(encoding="utf-8")), encoding="utf-8")

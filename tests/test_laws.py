@@ -1,7 +1,6 @@
 """The house rules that a machine can check."""
 
 import ast
-import json
 import re
 import shlex
 import subprocess

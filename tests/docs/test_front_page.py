@@ -1,13 +1,13 @@
-"""The README's picture and numbers are those that `docs/front_page.py` makes from the plan and the committed results."""
+"""The README's picture and numbers are what `docs/front_page.py` makes from the plan and committed results."""
 
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from docs import front_page  # the repository is on the path (pyproject.toml)
 
 from coevolve.config.suite import load_suite
 from coevolve.workflow.plan import Plan
+from docs import front_page  # the repository is on the path (pyproject.toml)
 
 
 def test_the_readme_is_what_the_script_writes(root):
