@@ -18,6 +18,17 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"
 #: Estimates by row and column of a table.
 Cells = dict[tuple[str, str], dict[str, Any]]
+#: What runs where.
+COMMANDS = (
+    (
+        "make smoke",
+        "the paper in miniature: ScienceWorld, InterCodeSQL, WebShop; one seed",
+        "Debian, 2 cores, 6 GB, no GPU",
+    ),
+    ("make test", "the tests, except the slow ones", "the same"),
+    ("make micro", "five seeds and three iterations on ScienceWorld", "the same"),
+    (".venv/bin/snakemake --profile slurm", "the paper with Llama-2-7B-Chat", "nodes of 8 H100"),
+)
 #: Rows of the table of results, and columns.
 METHODS = ("untrained", "sft", "eto", "coevolve")
 SPLITS = {"sciworld_seen": "seen variations", "sciworld_unseen": "unseen variations"}
@@ -73,13 +84,15 @@ def fill(text: str) -> str:
 
 
 def _times() -> str:
-    """What `benchmarks/times.py` recorded, in words."""
+    """What runs where, with the minutes that `benchmarks/times.py` recorded."""
     times = json.loads((REFERENCE / "times.json").read_text())
-    parts = [
-        f"`make {name}` took {entry['wall_minutes']:g} minutes ({entry['cpu_minutes']:g} CPU-minutes)"
-        for name, entry in times.items()
-    ]
-    return f"On {next(iter(times.values()))['cores']} cores, {' and '.join(parts)}."
+    lines = ["| command | content | where | minutes |", "|---|---|---|---|"]
+    for command, content, where in COMMANDS:
+        minutes = "not timed alone" if command.startswith("make ") else "**not run here**"
+        if entry := times.get(command.removeprefix("make ")):
+            minutes = f"{entry['wall_minutes']:g} ({entry['cpu_minutes']:g} of CPU)"
+        lines.append(f"| `{command}` | {content} | {where} | {minutes} |")
+    return "\n".join(lines)
 
 
 def _results() -> str:
