@@ -147,17 +147,18 @@ def _check(plan: Plan, stage: str, wildcards: dict[str, str], inputs: dict[str, 
     for name in STAGES[stage].wildcards:
         if name not in wildcards:
             raise UserError(f"stage `{stage}`: which {name}? Give --on {name}=NAME.")
-    if unknown := [name for name in wildcards if name not in STAGES[stage].wildcards]:
-        hint = suggestion(unknown[0], STAGES[stage].wildcards)
-        taken = ", ".join(STAGES[stage].wildcards) or "none"
+    known = STAGES[stage].known_wildcards
+    if unknown := [name for name in wildcards if name not in known]:
+        hint = suggestion(unknown[0], known)
+        taken = ", ".join(known) or "none"
         raise UserError(f"stage `{stage}`: --on {unknown[0]}=...: it takes {taken}{hint or '; leave it out.'}")
     if not plan.has_job(stage, wildcards):
         given = ", ".join(f"{name}={value}" for name, value in wildcards.items())
         raise UserError(f"stage `{stage}`: suite `{plan.suite.suite}` has no job with {given}; correct --on.")
-    known = plan.input_names(stage, wildcards)
+    readable = plan.input_names(stage, wildcards)
     for name, paths in inputs.items():
-        if name not in known:
-            hint = suggestion(name, known) or f"; it reads {', '.join(known) or 'no file'}."
+        if name not in readable:
+            hint = suggestion(name, readable) or f"; it reads {', '.join(readable) or 'no file'}."
             raise UserError(f"stage `{stage}` has no input `{name}`{hint}")
         for path in paths:
             if not path.is_file():

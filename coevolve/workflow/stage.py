@@ -74,6 +74,11 @@ class Stage:
         return re.findall(r"\{(\w+)\}", self.folder)
 
     @property
+    def known_wildcards(self) -> list[str]:
+        """The wildcards that a job takes: those that it needs, and a download's `file`, which its source decides."""
+        return [*self.wildcards, *re.findall(r"\{(\w+)\}", " ".join(self.files))]
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """All files of a job. A folder of downloads has a rule for each file, so its provenance belongs to none."""
         return self.files if any("{" in name for name in self.files) else (*self.files, "provenance.json")

@@ -135,6 +135,12 @@ def test_snakemake_makes_a_product_by_its_name(root):
     assert "evaluate" in rules and rules & set(PRODUCTS) == {"table1"}
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_takes_the_wildcards_that_snakemake_gives_it(plan, stage):
+    given = {name for path in plan.outputs(stage) for name in re.findall(r"\{(\w+),", path)}
+    assert given == set(STAGES[stage].known_wildcards)
+
+
 LIGHT = """
 import importlib, sys
 import coevolve.cli, coevolve.workflow.run_stage
