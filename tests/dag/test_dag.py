@@ -127,19 +127,36 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_p
     repo = nano(root, tmp_path / "repo")
     moments = random.Random(20261121)
     for stage in ("data", "pretrain", "sft", "rollout", "reference", "train"):
-        if stage == "sft":
-            scheduler, job = running(repo, "pretrain")
-            scheduler.kill()
-            scheduler.wait()
-            assert job.status() != psutil.STATUS_ZOMBIE
+        if stage == "reference":
+            job_outlives_its_scheduler(repo, stage)
         scheduler, _ = running(repo, stage)
         time.sleep(moments.uniform(0, 6))
         os.killpg(scheduler.pid, signal.SIGKILL)
         scheduler.wait()
     run(repo)
-    (log,) = (repo / "results/nano/logs/pretrain").rglob("*.log")
-    assert "waiting for it" in log.read_text()
     assert results(repo) == results(finished)
+
+
+def job_outlives_its_scheduler(repo: Path, stage: str) -> None:
+    """Kill the scheduler alone while a job holds its lock; the job's twin of the next scheduler waits until it is done.
+
+    All processes are stopped before the kill, so that the job is still there when its twin starts.
+    """
+    scheduler, _ = running(repo, stage)
+    while not list((repo / "results/nano").rglob(f"{stage}/**/.work-*/lock")):
+        assert scheduler.poll() is None
+        time.sleep(0.01)
+    os.killpg(scheduler.pid, signal.SIGSTOP)
+    scheduler.kill()
+    scheduler.wait()
+    twin, _ = running(repo, stage)
+    logs = repo / "results/nano/logs" / stage
+    while not any("waiting for it" in log.read_text(errors="replace") for log in logs.rglob("*.log")):
+        assert twin.poll() is None, "the new scheduler ended without waiting for the job"
+        time.sleep(0.1)
+    os.killpg(scheduler.pid, signal.SIGCONT)
+    os.killpg(twin.pid, signal.SIGKILL)
+    twin.wait()
 
 
 @pytest.mark.slow
