@@ -2,7 +2,8 @@
 
 The package of kind `K` is `coevolve.envs.K`. Every package has the modules `config` (the section, see
 `coevolve.config.environments`) and `domain` (`Domain`). The others are optional: `observations`, `replay`, `doctor`,
-`installation`, `gold`. No stage imports a package: a job's code digest covers its own environment and no other.
+`installation`, `gold`, `synthesis` (`coevolve.envs.synthesis.TaskSynthesis`). No stage imports a package: a job's code
+digest covers its own environment and no other.
 """
 
 from __future__ import annotations

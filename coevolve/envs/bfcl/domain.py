@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator, Sequence
 from coevolve.envs.base import Setup, TaskSplit
 from coevolve.envs.bfcl import tasks
 from coevolve.envs.bfcl.env import Bfcl, instruction
-from coevolve.envs.bfcl.scenarios import scenario
 from coevolve.envs.experts import Experts, match_experts, play_expert
 from coevolve.types import Task
 
@@ -37,7 +36,7 @@ def pool(setup: Setup, n: int) -> Iterator[Sequence[Bfcl]]:
 
 def _gold_script(env: Bfcl, task: Task, start: str) -> Generator[str, str, None]:
     """The messages of the gold calls; each user turn ends as the rules demand."""
-    for turn in scenario(str(task.data["category"]), int(task.data["index"] or 0)).turns:
+    for turn in tasks.scenario_of(task).turns:
         for call in turn.gold:
             yield env.write(call)
         yield env.write_end()

@@ -7,8 +7,8 @@ from coevolve.envs.base import OVER, EnvError, StepResult
 from coevolve.envs.bfcl import calls, tools
 from coevolve.envs.bfcl.config import BfclConfig
 from coevolve.envs.bfcl.episode import Episode
-from coevolve.envs.bfcl.scenarios import VERSION, Scenario, scenario
-from coevolve.errors import UserError
+from coevolve.envs.bfcl.scenarios import VERSION, Scenario
+from coevolve.envs.bfcl.tasks import scenario_of
 from coevolve.types import Task
 
 #: The call that ends the user's turn.
@@ -33,6 +33,19 @@ def instruction(config: BfclConfig) -> str:
         else "Answer without a call when the request is done, or cannot be done with these tools and this information."
     )
     return f"You fulfil a user's requests by calling tools. {FORMATS[config.rules.calls]} {ending}"
+
+
+def write_call(config: BfclConfig, scenario: Scenario, call: str) -> str:
+    """A message of the policy with one call, in the configured format."""
+    if config.rules.calls == "python":
+        return write_action(call)
+    parsed = calls.parse_call(call)
+    return calls.write_tool_call(parsed, tools.parameters(scenario, parsed.name))
+
+
+def write_end(config: BfclConfig, scenario: Scenario) -> str:
+    """A message of the policy that ends the user's turn."""
+    return write_call(config, scenario, END_TURN) if config.rules.malformed == "answered" else DONE
 
 
 class Bfcl:
@@ -67,10 +80,7 @@ class Bfcl:
 
     def start(self, task: Task) -> str:
         """The tools and the user's first message; raises `UserError` for a task of no scenario."""
-        category, index = task.data.get("category"), task.data.get("index")
-        if not isinstance(category, str) or not isinstance(index, int):
-            raise UserError(f"task `{task.task_id}`: `data` must hold `category` and `index`.")
-        self._scenario = scenario(category, index)
+        self._scenario = scenario_of(task)
         self._episode = Episode(self._scenario, skip_empty=self._rules.empty_turns == "skipped")
         offered = tools.offered_at_start(self._scenario, self._config.tools)
         return f"Tools:\n{offered}\n\n{self._user_message()}"
@@ -102,14 +112,11 @@ class Bfcl:
 
     def write(self, call: str) -> str:
         """A message of the policy with one call, in the configured format."""
-        if self._rules.calls == "python":
-            return write_action(call)
-        parsed = calls.parse_call(call)
-        return calls.write_tool_call(parsed, tools.parameters(self._running_scenario(), parsed.name))
+        return write_call(self._config, self._running_scenario(), call)
 
     def write_end(self) -> str:
         """A message of the policy that ends the user's turn."""
-        return self.write(END_TURN) if self._rules.malformed == "answered" else DONE
+        return write_end(self._config, self._running_scenario())
 
     def _user_message(self) -> str:
         turn = self._running().current

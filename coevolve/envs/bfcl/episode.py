@@ -32,9 +32,12 @@ class Episode:
 
     @property
     def prefix_reward(self) -> float:
-        """The share of the turns with gold calls that are correct before the first error; 1 only after a success."""
+        """The share of the turns with gold calls that are correct before the first error; 1 only after a success.
+
+        0 if no turn has gold calls.
+        """
         total = sum(bool(turn.gold) for turn in self._turns)
-        return 1.0 if self.success else min(self._correct, total - 1) / total
+        return 1.0 if self.success and total else min(self._correct, max(0, total - 1)) / max(1, total)
 
     @property
     def success(self) -> bool:

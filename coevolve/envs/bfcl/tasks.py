@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
@@ -11,7 +13,9 @@ from coevolve.envs import task_split
 from coevolve.envs.base import TaskSplit
 from coevolve.envs.bfcl import scenarios
 from coevolve.envs.bfcl.config import BfclSelection
+from coevolve.envs.bfcl.scenarios import Scenario, UserTurn
 from coevolve.envs.bfcl.suspects import suspects
+from coevolve.errors import UserError
 from coevolve.types import Task
 
 #: The classes that give a task its type; each scenario has exactly one of them.
@@ -56,6 +60,18 @@ def task_of(category: str, index: int, split: str) -> Task:
     kind = next(kind for kind in KINDS if kind in classes)
     data = {"category": category, "index": index}
     return Task(env="bfcl", task_id=f"bfcl/{category}/{index}", split=split, kind=kind, data=data)
+
+
+def scenario_of(task: Task) -> Scenario:
+    """The scenario of a task; that of a synthetic task has a single user turn. Raises `UserError` for unusable data."""
+    category, index = task.data.get("category"), task.data.get("index")
+    if not isinstance(category, str) or not isinstance(index, int):
+        raise UserError(f"task `{task.task_id}`: `data` must hold `category` and `index`.")
+    scenario = scenarios.scenario(category, index)
+    if "request" not in task.data:
+        return scenario
+    turn = UserTurn(str(task.data["request"]), tuple(json.loads(str(task.data["gold"]))))
+    return dataclasses.replace(scenario, name=task.task_id, turns=(turn,))
 
 
 def _evaluated(config: BfclSelection, category: str, numbers: Sequence[int], split: str) -> list[Task]:

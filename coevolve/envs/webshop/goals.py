@@ -53,6 +53,29 @@ class FrozenGoal(Record):
     goal: Goal
 
 
+class SyntheticGoal(Record):
+    """The purchase of a synthetic task: a product, its options by name, and the price limit in dollars."""
+
+    asin: str
+    options: dict[str, str]
+    price_upper: float
+
+
+def synthetic_goal(shop: Shop, purchase: SyntheticGoal, instruction: str) -> Goal:
+    """The goal of a synthetic task; raises `UserError` for a product that the shop does not sell."""
+    number = shop.number(purchase.asin)
+    if number is None:
+        raise UserError(f"product {purchase.asin} of a synthetic task is not in this shop; make the tasks again.")
+    product = shop.product(number)
+    wanted = Instruction(instruction, product.synthetic.attributes if product.synthetic else product.attributes)
+    return _goal(product, instruction, wanted, purchase.price_upper, purchase.options)
+
+
+def price_limit(price: float) -> float:
+    """The second price limit above a price, `NO_LIMIT` if there are fewer."""
+    return next(iter([limit for limit in PRICE_LIMITS if limit > price][1:]), NO_LIMIT)
+
+
 def draw_prices_and_goals(shop: Shop, seed: int, human: bool) -> tuple[Sequence[float], list[Goal]]:
     """Prices in dollars by product number, and goals, drawn in upstream's order from a generator with seed `seed`."""
     rng = random.Random(seed)
@@ -120,7 +143,7 @@ def _human_goals(shop: Shop, prices: Sequence[float], rng: random.Random) -> Ite
         product = shop.product(number)
         for instruction in product.human:
             limit = _price_limit(prices[number], rng)
-            text = instruction.text.strip(".") + _price_limit_text(limit)
+            text = instruction.text.strip(".") + price_limit_text(limit)
             yield _goal(product, text, instruction, limit, instruction.options)
 
 
@@ -144,7 +167,7 @@ def _combinations(product: Product, limit: float) -> Iterator[Goal]:
     for values in itertools.product(*(product.options[name] for name in names)):
         options = dict(zip(names, values, strict=True))
         option_text = ", and ".join(f"{name}: {value}" for name, value in options.items())
-        text = product.synthetic.text + (f" with {option_text}" if option_text else "") + _price_limit_text(limit)
+        text = product.synthetic.text + (f" with {option_text}" if option_text else "") + price_limit_text(limit)
         yield _goal(product, text, product.synthetic, limit, options)
 
 
@@ -170,5 +193,6 @@ def _price_limit(price: float, rng: random.Random) -> float:
     return max(rng.sample(above, 2)) if len(above) >= 2 else NO_LIMIT
 
 
-def _price_limit_text(limit: float) -> str:
+def price_limit_text(limit: float) -> str:
+    """The limit as the end of an instruction; empty if there is none."""
     return "" if limit == NO_LIMIT else f"{LIMIT_TEXT} {limit:.2f} dollars"

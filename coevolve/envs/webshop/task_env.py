@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from coevolve import seeds
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, truncate
 from coevolve.envs.webshop.config import WebShopConfig
+from coevolve.envs.webshop.goals import Goal, SyntheticGoal, synthetic_goal
 from coevolve.envs.webshop.page_rewards import PageRewardSession
 from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.session import ShopSession
@@ -45,10 +47,14 @@ class WebShopTaskEnv:
         return parse_action(text)
 
     def start(self, task: Task) -> str:
-        """The start page of a task's goal (`data`: {"goal": number}); raises `UserError` for an unknown goal."""
+        """The start page of a task's goal (`data`: {"goal": number}), or of a synthetic task's purchase.
+
+        Raises `UserError` for an unknown goal.
+        """
         prepared, number = self._prepared, _goal_number(task, len(self._prepared.goals))
+        goal = _goal(task, prepared, number)
         rng = random.Random(seeds.derive(self._config.seed, "webshop", number))
-        self._session = self._session_type(prepared.shop, prepared.prices, prepared.tagger, prepared.goals[number], rng)
+        self._session = self._session_type(prepared.shop, prepared.prices, prepared.tagger, goal, rng)
         self._last = StepResult(self._cut(self._session.page.text), reward=0.0, score=0.0, done=False)
         return self._last.observation
 
@@ -97,6 +103,16 @@ def parse_action(text: str) -> str | None:
 def observation_text(text: str) -> str:
     """The observation after an action, in ETO's format."""
     return f"Observation:\n{text}"
+
+
+def _goal(task: Task, prepared: PreparedShop, number: int) -> Goal:
+    """The goal with this number, or that of a synthetic task, which has an instruction of its own."""
+    if "request" not in task.data:
+        return prepared.goals[number]
+    instruction = str(task.data["request"])
+    if "purchase" not in task.data:
+        return dataclasses.replace(prepared.goals[number], instruction=instruction)
+    return synthetic_goal(prepared.shop, SyntheticGoal.from_json(str(task.data["purchase"])), instruction)
 
 
 def _goal_number(task: Task, goals: int) -> int:

@@ -1,0 +1,199 @@
+"""Tasks from explored calls; see `coevolve.envs.synthesis.TaskSynthesis`.
+
+A synthetic task is a single user turn in the initial state of a scenario: `data` holds the scenario, the request and
+the gold calls. It is graded as any other task.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coevolve.envs.base import Setup
+from coevolve.envs.bfcl import calls, env, tasks, tools
+from coevolve.envs.bfcl.observations import is_refused
+from coevolve.envs.bfcl.scenarios import tool_documents
+from coevolve.envs.synthesis import TaskDraft
+from coevolve.types import Task, Turn
+
+#: Shares of draws: a favoured tool, an optional argument, a value from the state where the tool does not list values.
+FAVOURED, OPTIONAL, FROM_STATE = 0.7, 0.3, 0.75
+#: Words of new names, which get a number.
+NEW_NAMES = ("draft", "notes", "backup", "report", "archive", "summary", "plan", "list", "copy", "log")
+#: The longest text that is drawn from the state, in characters.
+LONGEST = 40
+_LISTED = re.compile(r"(?:\[Enum\]:|[Oo]ptions are:)\s*\[?([^\].]+)")
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+
+
+def open_task(start: Task, name: str, instruction: str) -> Task:
+    """A user turn without gold calls."""
+    return _task(start, name, TaskDraft(instruction, ()))
+
+
+def goal_task(setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
+    """A user turn whose gold calls are the reference solution."""
+    return _task(start, name, draft)
+
+
+def propose(setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[str], rng: np.random.Generator) -> str:
+    """A call of an offered tool; values come from its documentation, the scenario's state and the last outputs."""
+    documents = _documents(task)
+    near = [name for name in dict.fromkeys(pattern.partition("(")[0] for pattern in favoured) if name in documents]
+    names = near if near and rng.random() < FAVOURED else list(documents)
+    name = names[rng.integers(len(names))]
+    parameters, values = documents[name]["parameters"], _Values(task, turns)
+    drawn = (
+        (key, _argument(key, field, values, rng))
+        for key, field in parameters["properties"].items()
+        if key in parameters["required"] or rng.random() < OPTIONAL
+    )
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in drawn)})"
+
+
+def write(setup: Setup, task: Task, action: str) -> str:
+    """A message with the call, in the configured format."""
+    return env.write_call(setup.config, tasks.scenario_of(task), action)
+
+
+def executed(turns: Sequence[Turn]) -> tuple[str, ...]:
+    """The calls that did not end in an error, of the messages with a single call."""
+    return tuple(
+        turn.action
+        for turn in turns
+        if turn.action and "\n" not in turn.action and turn.action != env.END_TURN and not is_refused("", turn)
+    )
+
+
+def pattern(action: str) -> str:
+    """The tool with the names of its arguments; the text itself if it is no call."""
+    try:
+        call = calls.parse_call(action)
+    except calls.CallError:
+        return action
+    return f"{call.name}({', '.join([*('_' for _ in call.args), *sorted(call.kwargs)])})"
+
+
+def normalised(setup: Setup, start: Task, action: str) -> str:
+    """The tool with all arguments by name, sorted; the text itself if it is no call."""
+    try:
+        call = calls.parse_call(action)
+    except calls.CallError:
+        return action
+    names = tools.parameters(tasks.scenario_of(start), call.name)
+    arguments = dict(zip(names, call.args, strict=False)) | call.kwargs
+    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in sorted(arguments.items()))})"
+
+
+def describe(setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | None:
+    """A request that names each tool in words, with its values; None without a call."""
+    distinct = tuple(dict.fromkeys(actions))
+    if not distinct:
+        return None
+    return TaskDraft(f"Please {', then '.join(map(_in_words, distinct))}.", distinct)
+
+
+def solution_texts(setup: Setup, task: Task) -> list[str]:
+    """A message for each gold call, and the one that ends the user's turn."""
+    scenario = tasks.scenario_of(task)
+    messages = [env.write_call(setup.config, scenario, call) for turn in scenario.turns for call in turn.gold]
+    return [*messages, env.write_end(setup.config, scenario)]
+
+
+def _task(start: Task, name: str, draft: TaskDraft) -> Task:
+    state = {key: start.data[key] for key in ("category", "index")}
+    data = state | {"request": draft.instruction, "gold": json.dumps(draft.solution)}
+    return Task(env=start.env, task_id=name, split=start.split, kind=start.kind, data=data)
+
+
+def _documents(task: Task) -> dict[str, dict[str, Any]]:
+    """The documents of the tools that a task offers, by name."""
+    classes = tasks.scenario_of(task).classes
+    return {name: document for api in classes for name, document in tool_documents(api).items()}
+
+
+def _in_words(action: str) -> str:
+    """Such as `place order with order_type 'Buy', symbol 'NVDA'`."""
+    call = calls.parse_call(action)
+    words = " ".join(_WORD.findall(call.name)).lower()
+    values = [*(repr(value) for value in call.args), *(f"{key} {value!r}" for key, value in call.kwargs.items())]
+    return f"{words} with {', '.join(values)}" if values else words
+
+
+class _Values:
+    """The values of a scenario's state and of the outputs so far, by key; the names in a table have the key ""."""
+
+    def __init__(self, task: Task, turns: Sequence[Turn]) -> None:
+        self._by_key: defaultdict[str, list[Any]] = defaultdict(list)
+        for state in tasks.scenario_of(task).state.values():
+            self._add("", state)
+        for turn in turns:
+            self._add("", _json(turn.observation))
+
+    def of(self, key: str, kinds: type | tuple[type, ...]) -> list[Any]:
+        """The values of these types with this key, each once."""
+        return list(dict.fromkeys(value for value in self._by_key[key] if isinstance(value, kinds)))
+
+    def every(self, kinds: type | tuple[type, ...]) -> list[Any]:
+        """All values of these types, each once."""
+        return list(dict.fromkeys(v for key in sorted(self._by_key) for v in self._by_key[key] if isinstance(v, kinds)))
+
+    def _add(self, key: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            if all(isinstance(below, Mapping) for below in value.values()):
+                self._by_key[""] += map(str, value)
+            for name, below in value.items():
+                self._add(str(name), below)
+        elif isinstance(value, list):
+            for item in value:
+                self._add(key, item)
+        elif isinstance(value, int | float | str) and key != "type" and len(str(value)) <= LONGEST:
+            self._by_key[key].append(value)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _argument(key: str, field: Mapping[str, Any], values: _Values, rng: np.random.Generator) -> Any:
+    """A value of the documented type."""
+    kind = field["type"]
+    if kind == "array":
+        item = {"description": field["description"], **field.get("items", {"type": "string"})}
+        return list(dict.fromkeys(_argument(key, item, values, rng) for _ in range(1 + rng.integers(2))))
+    if kind == "boolean":
+        return bool(rng.integers(2))
+    if kind in ("integer", "float"):
+        return _number(key, kind, values, rng)
+    return _text(key, str(field["description"]), values, rng) if kind == "string" else {}
+
+
+def _number(key: str, kind: str, values: _Values, rng: np.random.Generator) -> int | float:
+    listed = [value for value in values.of(key, (int, float)) if not isinstance(value, bool)]
+    if listed and rng.random() < FROM_STATE:
+        value = listed[rng.integers(len(listed))]
+        return int(value) if kind == "integer" else float(value)
+    return int(rng.integers(1, 10)) if kind == "integer" else float(rng.integers(1, 21)) * 5
+
+
+def _text(key: str, description: str, values: _Values, rng: np.random.Generator) -> str:
+    listed = list(_listed_values(description)) or values.of(key, str)
+    if not listed and rng.random() < FROM_STATE:
+        listed = values.every(str)
+    if listed:
+        return str(listed[rng.integers(len(listed))])
+    return f"{NEW_NAMES[rng.integers(len(NEW_NAMES))]}{rng.integers(10, 100)}"
+
+
+def _listed_values(description: str) -> Iterator[str]:
+    """The values that a parameter's description lists."""
+    for text in _LISTED.findall(description):
+        yield from (value.strip(" \"'") for value in text.split(",") if value.strip(" \"'"))

@@ -1,0 +1,179 @@
+"""Tasks from explored pages; see `coevolve.envs.synthesis.TaskSynthesis`.
+
+A product that was reached becomes a goal with the chosen options and a price limit; the path of clicks to it is the
+reference solution.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from coevolve.chat.prompts import write_action
+from coevolve.envs.base import Setup
+from coevolve.envs.synthesis import TaskDraft
+from coevolve.envs.webshop import goals, prepared_shop, scripted_expert
+from coevolve.envs.webshop.catalogue import Product
+from coevolve.envs.webshop.goals import SyntheticGoal
+from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES
+from coevolve.envs.webshop.scripted_expert import SEPARATOR
+from coevolve.envs.webshop.session import split_action
+from coevolve.envs.webshop.shop import Shop
+from coevolve.types import Task, Turn
+
+#: The share of draws that go on to the next page, and the number of title words in a search.
+NEXT_PAGE, SEARCH_WORDS = 0.1, 4
+_BUTTONS = (BACK, PREVIOUS, NEXT, BUY, *SUB_PAGES)
+_RESULTS = re.compile(r"Page \d+ \(Total results")
+_PRODUCT_ID = re.compile(r"(?=.*\d)[a-z0-9]{10}")
+
+
+def open_task(start: Task, name: str, instruction: str) -> Task:
+    """The start page of a goal's shop with another instruction."""
+    return _task(start, name, {"request": instruction})
+
+
+def goal_task(setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
+    """The purchase at the end of the reference solution; its path leads to a product, as `describe` has found."""
+    visit = _Visit(setup)
+    visit.follow(draft.solution)
+    assert visit.product is not None, "a draft of this module reaches a product"
+    limit = goals.price_limit(visit.price)
+    goal = SyntheticGoal(asin=visit.product.asin, options=visit.options, price_upper=limit)
+    return _task(start, name, {"request": draft.instruction, "purchase": goal.to_json(), "solution": draft.solution})
+
+
+def propose(setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[str], rng: np.random.Generator) -> str:
+    """A search for words of a title on the start page, a listed product on a results page, an option on its page."""
+    shop, _ = _priced_shop(setup)
+    page = turns[-1].observation if turns else ""
+    listed = scripted_expert.listed_products(page)
+    if listed and _RESULTS.search(page):
+        if rng.random() < NEXT_PAGE:
+            return f"click[{NEXT}]"
+        return f"click[{listed[rng.integers(len(listed))].asin}]"
+    options = [piece for piece in _clickable(page) if piece not in _BUTTONS] if "< Prev" in page else []
+    if options:
+        return f"click[{options[rng.integers(len(options))]}]"
+    title = shop.product(int(rng.integers(len(shop)))).title
+    return f"search[{' '.join(title.lower().split()[:SEARCH_WORDS])}]"
+
+
+def write(setup: Setup, task: Task, action: str) -> str:
+    """A message with the action."""
+    return write_action(action)
+
+
+def executed(turns: Sequence[Turn]) -> tuple[str, ...]:
+    """Searches, and clicks on what the page before shows, without the purchase."""
+    before = ""
+    actions = list[str]()
+    for turn in turns:
+        name, argument = split_action(turn.action or "")
+        shown = name == "search" or (name == "click" and argument in _clickable(before))
+        if argument is not None and shown and argument != BUY:
+            actions.append(f"{name}[{argument}]")
+        before = turn.observation
+    return tuple(actions)
+
+
+def pattern(action: str) -> str:
+    """`search`, a button, `click[product]` or `click[option]`."""
+    name, argument = split_action(action)
+    if argument is None or name == "search":
+        return name
+    kind = "product" if _PRODUCT_ID.fullmatch(argument) else "option"
+    return f"{name}[{argument if argument in _BUTTONS else kind}]"
+
+
+def normalised(setup: Setup, start: Task, action: str) -> str:
+    """The action in lower case with single spaces."""
+    return " ".join(action.lower().split())
+
+
+def describe(setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | None:
+    """A request for the product with its options and price limit, and the path to it; None without a product."""
+    visit = _Visit(setup)
+    visit.follow(actions)
+    if visit.product is None:
+        return None
+    wanted = visit.product.synthetic.text if visit.product.synthetic else f"i want {visit.product.title.lower()}"
+    options = ", and ".join(f"{name}: {value}" for name, value in visit.options.items())
+    limit = goals.price_limit_text(goals.price_limit(visit.price))
+    return TaskDraft(f"{wanted}{' with ' if options else ''}{options}{limit}", tuple(visit.path))
+
+
+def solution_texts(setup: Setup, task: Task) -> list[str]:
+    """The path, and the purchase."""
+    return [write_action(action) for action in (*json.loads(str(task.data["solution"])), f"click[{BUY}]")]
+
+
+def _task(start: Task, name: str, data: dict[str, object]) -> Task:
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in data.items()}
+    return Task(
+        env=start.env, task_id=name, split=start.split, kind=start.kind, data={"goal": start.data["goal"], **texts}
+    )
+
+
+def _priced_shop(setup: Setup) -> tuple[Shop, Sequence[float]]:
+    """The prepared shop of a job and its frozen prices."""
+    assert setup.prepared is not None, "the stage `prepare` runs before all others"
+    return _opened(setup.prepared / prepared_shop.SHOP, setup.config.seed)
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(folder: Path, seed: int) -> tuple[Shop, Sequence[float]]:
+    shop = Shop.open(folder)
+    return shop, shop.prices(random.Random(seed))
+
+
+def _clickable(page: str) -> list[str]:
+    """The pieces of a page in lower case, behind the instruction; among them are its clickable texts."""
+    return [piece.strip().lower() for piece in page.partition("Back to Search")[2].split(SEPARATOR)] + [BACK]
+
+
+class _Visit:
+    """Where a path of executed actions leads: the product, its chosen options and its price in dollars.
+
+    `path` is the part of the actions that leads there.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._shop, self._prices = _priced_shop(setup)
+        self.path: list[str] = []
+        self.product: Product | None = None
+        self.options: dict[str, str] = {}
+        self.price = 0.0
+
+    def follow(self, actions: Sequence[str]) -> None:
+        """Goes on with the actions."""
+        for action in actions:
+            name, argument = split_action(action)
+            if name == "search" or argument == BACK:
+                self.path, self.product, self.options = ([action] if name == "search" else []), None, {}
+            elif argument is not None:
+                self._click(action, argument)
+
+    def _click(self, action: str, argument: str) -> None:
+        number = self._shop.number(argument.upper()) if self.product is None else None
+        if number is not None:
+            self.product, self.price = self._shop.product(number), self._prices[number]
+        elif self.product is None:
+            if argument not in (NEXT, PREVIOUS):
+                return
+        elif argument == PREVIOUS:
+            chosen = 1 + len(self.options)
+            self.path, self.product, self.options = self.path[:-chosen], None, {}
+            return
+        else:
+            groups = [group for group, values in self.product.options.items() if argument in values]
+            if not groups or groups[0] in self.options:
+                return
+            self.options[groups[0]] = argument
+        self.path.append(action)

@@ -1,0 +1,53 @@
+"""Where a round explores: starts at random training tasks, or at the tasks of signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coevolve.methods.task_evolution.records import TaskSignal
+from coevolve.types import Task
+
+
+@dataclass(frozen=True)
+class ExplorationStart:
+    """The task in whose initial state a fragment begins, and the signal that led there, if any.
+
+    `repeated` are the signal's actions that are repeated first. `actions`: the number of executed actions, with these,
+    after which exploration ends.
+    """
+
+    start: Task
+    signal: TaskSignal | None
+    repeated: tuple[str, ...]
+    actions: int
+
+
+def unguided(tasks: Sequence[Task], count: int, most: int, rng: np.random.Generator) -> list[ExplorationStart]:
+    """`count` starts at tasks in the order of random permutations; each ends after 1 to `most` actions."""
+    order: list[int] = []
+    while len(order) < count:
+        order += rng.permutation(len(tasks)).tolist()
+    return [ExplorationStart(tasks[index], None, (), int(rng.integers(1, most + 1))) for index in order[:count]]
+
+
+def guided(signals: Sequence[TaskSignal], count: int, most: int, rng: np.random.Generator) -> list[ExplorationStart]:
+    """`count` starts at the tasks of the signals, in the order of random permutations; none without a signal.
+
+    A fragment repeats the signal's first actions, their number drawn (a rare action is always repeated), and ends after
+    at most `most` executed actions.
+    """
+    order: list[int] = []
+    while signals and len(order) < count:
+        order += rng.permutation(len(signals)).tolist()
+    return [_guided(signals[index], most, rng) for index in order[:count]]
+
+
+def _guided(signal: TaskSignal, most: int, rng: np.random.Generator) -> ExplorationStart:
+    if signal.kind == "rare":
+        repeated = signal.actions[-most + 1 :] if most > 1 else ()
+    else:
+        repeated = signal.actions[: int(rng.integers(0, min(len(signal.actions), most - 1) + 1))]
+    return ExplorationStart(signal.task, signal, repeated, int(rng.integers(len(repeated) + 1, most + 1)))

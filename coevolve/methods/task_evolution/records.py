@@ -1,0 +1,162 @@
+"""Records of a round: signals, fragments, candidate tasks, the pool of tasks, drops and their counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from enum import StrEnum
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from coevolve.config.task_evolution import SignalKind
+from coevolve.types import SCHEMA_VERSION, PolicyRef, Record, Reward, Task, Turn
+
+
+class TaskSignal(Record):
+    """A signal in the training episodes of a round, which points to a task.
+
+    `round` and `step` (from 1 and 0) say where it was seen, `episode` is the digest of the training episode. `actions`
+    are those that exploration starts from: the task's reference solution, or the episode's up to the rare one.
+    `scores` are the window of scores (forgetting) or the rewards of the group (boundary); `pattern` occurs `count`
+    times among `total` actions of the round (rare).
+    """
+
+    kind: SignalKind
+    task: Task
+    round: int
+    step: int
+    episode: str
+    actions: tuple[str, ...]
+    scores: tuple[Reward, ...] = ()
+    pattern: str = ""
+    count: int = 0
+    total: int = 0
+
+
+class Fragment(Record):
+    """Explored actions with their observations, from the initial state of the task `start`.
+
+    `name` is the id of the open task that was explored. `signal` is None if exploration was unguided. The first
+    `repeated` turns repeat the signal's actions.
+    """
+
+    name: str
+    round: int
+    start: Task
+    signal: TaskSignal | None
+    explorer: PolicyRef
+    repeated: int
+    turns: tuple[Turn, ...]
+
+    def unique_key(self) -> Hashable:
+        """The name."""
+        return self.name
+
+
+class Validation(Record):
+    """Two executions of a reference solution, each from a fresh reset: rewards, and digests of the observations."""
+
+    rewards: tuple[Reward, Reward]
+    observations: tuple[str, str]
+
+
+class PoolTask(Record):
+    """A task with its reference solution and its provenance.
+
+    `round` is the first round that trains on it. `fragment` and `episode` are digests: of the fragment that it was
+    made of, and of the training episode whose signal led there (empty: none did). `written_by` is what wrote the
+    instruction: `rules`, or the explorer's name. `validation` is None for a candidate, or if nothing is validated.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    task: Task
+    instruction: str
+    solution: tuple[str, ...]
+    round: int
+    fragment: str
+    signal: SignalKind | None
+    signal_round: int = 0
+    signal_step: int = 0
+    signal_task: str = ""
+    episode: str = ""
+    explorer: str
+    written_by: str
+    validation: Validation | None = None
+
+    def unique_key(self) -> Hashable:
+        """The task's id."""
+        return self.task.task_id
+
+
+class FragmentDropReason(StrEnum):
+    """Why a fragment became no task of the pool."""
+
+    ENV_ERROR = "env_error"  # the environment failed
+    NO_ACTION = "no_action"  # no explored action was executed
+    NOTHING_NEW = "nothing_new"  # nothing but the repeated turns was executed
+    NO_GOAL = "no_goal"  # the actions reach nothing that a task could ask for
+    NO_QUERY = "no_query"  # the model wrote no instruction, or a solution that is none
+    DUPLICATE = "duplicate"  # a task with the same start and the same normalised solution exists
+    SIMILAR = "similar"  # a task with nearly the same words exists
+    NOT_EXECUTABLE = "not_executable"  # an action of the reference solution is not executed, or the task does not end
+    NOT_REPEATABLE = "not_repeatable"  # the two executions differ
+    UNREWARDED = "unrewarded"  # the reference solution earns less than 1
+    SURPLUS = "surplus"  # beyond the number of new tasks of a round
+
+
+class FragmentDrop(Record):
+    """A fragment that became no task; `fragment` is its digest."""
+
+    name: str
+    fragment: str
+    signal: SignalKind | None
+    reason: FragmentDropReason
+    detail: str = ""
+
+
+class FragmentCount(Record):
+    """Counts of fragments: every one is kept (as a candidate, later as a task) or dropped with a reason."""
+
+    fragments: int
+    kept: int
+    drops: dict[FragmentDropReason, int]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        assert self.fragments == self.kept + sum(self.drops.values()), f"fragments are lost: {self}"
+        return self
+
+
+class TaskCounts(Record):
+    """Counts of a round's fragments, in total and by signal (`unguided`: none), and the size of the pool after it."""
+
+    round: int
+    total: FragmentCount
+    by_signal: dict[str, FragmentCount]
+    pool: int | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        assert self.total.fragments == sum(count.fragments for count in self.by_signal.values()), f"lost: {self}"
+        return self
+
+
+def task_counts(
+    number: int, kept: Sequence[PoolTask], drops: Sequence[FragmentDrop], pool: int | None = None
+) -> TaskCounts:
+    """The counts of the fragments of round `number` that were kept and dropped."""
+    signals = sorted({signal or "" for signal in [task.signal for task in kept] + [drop.signal for drop in drops]})
+    by_signal = {
+        signal or "unguided": _count(
+            [each for each in kept if (each.signal or "") == signal],
+            [each for each in drops if (each.signal or "") == signal],
+        )
+        for signal in signals
+    }
+    return TaskCounts(round=number, total=_count(kept, drops), by_signal=by_signal, pool=pool)
+
+
+def _count(kept: Sequence[PoolTask], drops: Sequence[FragmentDrop]) -> FragmentCount:
+    reasons = Counter(drop.reason for drop in drops)
+    return FragmentCount(fragments=len(kept) + len(drops), kept=len(kept), drops=dict(sorted(reasons.items())))

@@ -1,0 +1,154 @@
+"""Signals in the episodes of GRPO, without extra sampling.
+
+| signal | definition |
+|---|---|
+| forgetting | over the last W scores of a task: some s_i >= 0.5 and s_now < 0.5 |
+| boundary | the K rollouts of one task in one step hold both successes and failures |
+| rare | an action pattern p with 0 < c_p / N < theta / 100 |
+
+The score of a task in a step is the mean reward of its group; an episode whose environment failed has no reward.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from coevolve.config.task_evolution import SignalKind, TaskEvolutionConfig
+from coevolve.methods.task_evolution.records import TaskSignal
+from coevolve.types import StopReason, Task, Trajectory, Turn
+
+#: The executed actions of some turns, and the pattern of an action (`coevolve.envs.synthesis.TaskSynthesis`).
+Executed = Callable[[Sequence[Turn]], Sequence[str]]
+Pattern = Callable[[str], str]
+#: Reference solutions by task id.
+Solutions = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The group of episodes of one task in one step of a round; rounds count from 1, steps from 0."""
+
+    task: Task
+    round: int
+    step: int
+    episodes: tuple[Trajectory, ...]
+
+    @property
+    def score(self) -> float:
+        """Mean reward of the group."""
+        return sum(episode.reward for episode in self.episodes) / len(self.episodes)
+
+
+def visits(rounds: Sequence[Sequence[Trajectory]]) -> list[Visit]:
+    """The visits of all rounds in training order; each round's episodes are those of its steps, in order.
+
+    Episodes of one step have one seed. Episodes whose environment failed are left out.
+    """
+    return [
+        Visit(group[0].task, number, step, tuple(group))
+        for number, episodes in enumerate(rounds, start=1)
+        for step, (_, of_step) in enumerate(itertools.groupby(episodes, lambda episode: episode.seed))
+        for group in _groups(of_step)
+    ]
+
+
+def _groups(episodes: Iterator[Trajectory]) -> list[list[Trajectory]]:
+    groups: defaultdict[str, list[Trajectory]] = defaultdict(list)
+    for episode in episodes:
+        if episode.stop is not StopReason.ENV_ERROR:
+            groups[episode.task.task_id].append(episode)
+    return list(groups.values())
+
+
+def find_signals(
+    config: TaskEvolutionConfig,
+    rounds: Sequence[Sequence[Trajectory]],
+    solutions: Solutions,
+    executed: Executed,
+    pattern: Pattern,
+) -> list[TaskSignal]:
+    """The signals of the last round, at most one of each kind and task (rare: and pattern), the last one seen."""
+    history = visits(rounds)
+    last = [visit for visit in history if visit.round == len(rounds)]
+    signals: list[TaskSignal] = []
+    if "forgetting" in config.signals:
+        signals += forgetting(history, len(rounds), config.window, config.success, solutions)
+    if "boundary" in config.signals:
+        signals += boundary(last, config.success, solutions)
+    if "rare" in config.signals:
+        signals += rare(last, config.rare, executed, pattern)
+    latest = {(signal.kind, signal.task.task_id, signal.pattern): signal for signal in signals}
+    return list(latest.values())
+
+
+def forgetting(
+    history: Sequence[Visit], number: int, window: int, success: float, solutions: Solutions
+) -> Iterator[TaskSignal]:
+    """A signal for each visit in round `number` whose task was solved within the window and is not solved now.
+
+    `window` is W: the current score is one of the last W. The signal's episode is the first failure of the visit.
+    """
+    scores: defaultdict[str, list[float]] = defaultdict(list)
+    for visit in history:
+        of_task = scores[visit.task.task_id]
+        of_task.append(visit.score)
+        last = of_task[-window:]
+        if visit.round == number and last[-1] < success and max(last) >= success:
+            yield _failure("forgetting", visit, tuple(last), success, solutions)
+
+
+def boundary(last: Sequence[Visit], success: float, solutions: Solutions) -> Iterator[TaskSignal]:
+    """A signal for each visit with successes and failures; its episode is the first failure."""
+    for visit in last:
+        rewards = tuple(episode.reward for episode in visit.episodes)
+        if min(rewards) < success <= max(rewards):
+            yield _failure("boundary", visit, rewards, success, solutions)
+
+
+def rare(last: Sequence[Visit], percent: float, executed: Executed, pattern: Pattern) -> Iterator[TaskSignal]:
+    """A signal for each pattern whose share of the round's executed actions is below `percent` (theta).
+
+    Its episode is the first with the pattern.
+    """
+    counts: Counter[str] = Counter()
+    first: dict[str, tuple[Visit, Trajectory, tuple[str, ...]]] = {}
+    for visit in last:
+        for episode in visit.episodes:
+            actions = tuple(executed(episode.turns))
+            for number, action in enumerate(actions, start=1):
+                counts[pattern(action)] += 1
+                first.setdefault(pattern(action), (visit, episode, actions[:number]))
+    total = counts.total()
+    for name, count in counts.items():
+        if 100 * count < percent * total:
+            visit, episode, actions = first[name]
+            yield TaskSignal(
+                kind="rare",
+                task=visit.task,
+                round=visit.round,
+                step=visit.step,
+                episode=episode.digest(),
+                actions=actions,
+                pattern=name,
+                count=count,
+                total=total,
+            )
+
+
+def _failure(
+    kind: SignalKind, visit: Visit, scores: tuple[float, ...], success: float, solutions: Solutions
+) -> TaskSignal:
+    """A signal of the first failure of a visit."""
+    failed = next(episode for episode in visit.episodes if episode.reward < success)
+    return TaskSignal(
+        kind=kind,
+        task=visit.task,
+        round=visit.round,
+        step=visit.step,
+        episode=failed.digest(),
+        actions=tuple(solutions[visit.task.task_id]),
+        scores=scores,
+    )
