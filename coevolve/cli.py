@@ -227,6 +227,32 @@ def _verify(options: argparse.Namespace) -> int:
     return verdicts.exit_status(judged)
 
 
+def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    from coevolve.workflow import evaluate_model
+
+    evaluate_model.add_arguments(parser)
+
+
+def _evaluate_model(options: argparse.Namespace) -> int:
+    from coevolve.workflow import evaluate_model
+
+    os.environ |= OFFLINE | {"OMP_NUM_THREADS": str(options.threads)}
+    return evaluate_model.run(options, _show)
+
+
+def _compare_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "a result file, one written by hand, or the folder of an evaluation (.../eval)"
+    parser.add_argument("results", type=Path, nargs="+", metavar="FILE", help=text)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from coevolve.report import comparison, evaluation_result
+
+    for line in comparison.compare(evaluation_result.read_all(options.results)):
+        _show(line)
+    return 0
+
+
 def _stages() -> dict[str, dict[str, Command]]:
     from coevolve.workflow.stage_table import STAGES
 
@@ -407,6 +433,12 @@ MAIN: Commands = {
         _verify_arguments,
         _verify,
     ),
+    "evaluate-model": Command(
+        "Evaluate a checkpoint or an endpoint on one environment, with its intervals.",
+        _evaluate_arguments,
+        _evaluate_model,
+    ),
+    "compare": Command("Compare result files, and say whether they are comparable.", _compare_arguments, _compare),
     "stage": Group("Run one stage on given files, as Snakemake does.", _stages),
 }
 ALSO: Commands = {

@@ -172,7 +172,11 @@ def load_suite(name: str | Path, overrides: Sequence[str] = ()) -> Suite:
 def merged(name: str | Path, overrides: Sequence[str] = ()) -> Section:
     """The keys of a suite before validation: `extends:` of files and of recipes merged, overrides applied."""
     path = suite_file(name)
-    raw = read_yaml(path)
+    return completed(path, read_yaml(path), overrides)
+
+
+def completed(path: Path, raw: Section, overrides: Sequence[str]) -> Section:
+    """The keys of a suite with overrides applied and the `extends:` of recipes merged; `path` is named in errors."""
     for override in overrides:
         raw.override(override)
     if isinstance(raw.get("recipes"), Section):

@@ -35,14 +35,14 @@ REF_NAME = "policy.json"
 
 def seal(path: Path, name: str, base: str, revision: str) -> PolicyRef:
     """Write `policy.json` for the files in `path`; returns its content."""
-    ref = PolicyRef(name=name, sha256=_digest(path), base=base, revision=revision)
+    ref = PolicyRef(name=name, sha256=digest(path), base=base, revision=revision)
     files.write_bytes(path / REF_NAME, ref.to_json().encode() + b"\n")
     return ref
 
 
 def describe(path: Path) -> PolicyRef:
     """The content of `policy.json`; raises `UserError` unless the files hash to its sha256."""
-    actual = _digest(path)
+    actual = digest(path)
     ref = read_ref(path / REF_NAME)
     if ref.sha256 != actual:
         raise UserError(
@@ -60,7 +60,7 @@ def read_ref(path: Path) -> PolicyRef:
         raise UserError(f"{path}: missing or unreadable; rerun the stage that made the policy.") from None
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
     """sha256 over the names and hashes of the files that match `HASHED`."""
     require_weights(path)
     hashed = sorted({file for pattern in HASHED for file in path.glob(pattern) if file.is_file()})

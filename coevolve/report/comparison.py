@@ -1,0 +1,175 @@
+"""Results beside each other: whether they are comparable, their difference, and the smallest one that could be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
+from typing import Literal
+
+from tabulate import tabulate
+
+from coevolve.report import evaluation_result, proportions, stats
+from coevolve.report.evaluation_result import SAMPLING, SETTINGS, EvaluationResult, SplitResult
+from coevolve.types import Scalar
+
+Quantity = Literal["mean_reward", "success_rate"]
+#: The text of a setting that is null, such as no limit.
+NULL = "none"
+LABELS: dict[Quantity, str] = {"mean_reward": "average reward", "success_rate": "success rate"}
+
+
+@dataclass(frozen=True)
+class SettingPair:
+    """A setting in both results; None: not stated."""
+
+    name: str
+    a: Scalar
+    b: Scalar
+
+    @property
+    def stated(self) -> bool:
+        """Whether both results state it."""
+        return self.a is not None and self.b is not None
+
+
+@dataclass(frozen=True)
+class MeanDifference:
+    """b minus a in [-1, 1], with its standard error.
+
+    `paired`: over the same tasks. `bound`: the error is an upper bound.
+    """
+
+    quantity: Quantity
+    value: float
+    error: float
+    paired: bool
+    bound: bool = False
+
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval."""
+        half = NormalDist().inv_cdf(0.975) * self.error
+        return self.value - half, self.value + half
+
+    def sentence(self) -> str:
+        """The difference, its interval and p-value, and the smallest difference that could be seen, in points."""
+        if not self.error:
+            return f"{LABELS[self.quantity]}: no task differs; this shows nothing about other tasks."
+        low, high = self.interval()
+        how = "paired by task" if self.paired else "not paired"
+        bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""
+        return (
+            f"{LABELS[self.quantity]}: {100 * self.value:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], "
+            f"p = {proportions.two_sided_p(self.value, self.error):.2g} ({how}{bound}); smallest difference that could "
+            f"be seen (80 % power at level 5 %): {100 * proportions.smallest_visible(self.error):.1f} points."
+        )
+
+
+def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
+    """Lines: for each result whether it is comparable with the first, every differing setting; numbers; differences."""
+    first, *others = results
+    for other in others:
+        for split in sorted({*first.splits, *other.splits}):
+            yield from _comparability(first, other, split)
+    yield evaluation_result.table(results)
+    for other in others:
+        for split in sorted(first.splits.keys() & other.splits.keys()):
+            yield f"\n{other.label} minus {first.label}, {split}:"
+            for difference in differences(first.splits[split], other.splits[split]):
+                yield f"* {difference.sentence()}"
+    yield (
+        "\nIntervals are over tasks, at 95 %. Each result is of one set of weights: another training of the same "
+        "method may differ by more."
+    )
+
+
+def comparable(a: EvaluationResult, b: EvaluationResult, split: str) -> bool | None:
+    """Whether two results on a split are comparable; None if a setting that decides it is not stated."""
+    deciding = [pair for pair in setting_pairs(a, b, split) if pair.name not in SAMPLING]
+    if any(pair.stated for pair in deciding):
+        return False
+    return None if deciding else True
+
+
+def setting_pairs(a: EvaluationResult, b: EvaluationResult, split: str) -> list[SettingPair]:
+    """The settings of a split that differ, or that only one result states.
+
+    A setting that one result has as null, and the other does not state, is not listed.
+    """
+    settings_a, settings_b = (_settings(result, split) for result in (a, b))
+    names = dict.fromkeys([*SETTINGS, *settings_a, *settings_b])
+    pairs = [SettingPair(name, settings_a.get(name), settings_b.get(name)) for name in names]
+    return [pair for pair in pairs if pair.a != pair.b and {pair.a, pair.b} != {NULL, None}]
+
+
+def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
+    """The differences of what both state."""
+    by_task = {value.task_id: value for value in a.values}
+    paired = [(by_task[value.task_id], value) for value in b.values if value.task_id in by_task]
+    if len(paired) > 1 and len(paired) == len(a.values) == len(b.values):
+        rewards = [y.reward - x.reward for x, y in paired]
+        successes = [float(y.success) - float(x.success) for x, y in paired]
+        by_quantity: dict[Quantity, list[float]] = {"mean_reward": rewards, "success_rate": successes}
+        for quantity, values in by_quantity.items():
+            error = stdev(values) / math.sqrt(len(values)) * _student(len(values))
+            yield MeanDifference(quantity, fmean(values), error, paired=True)
+        return
+    if a.mean_reward is not None and b.mean_reward is not None:
+        error = math.hypot(_error(a), _error(b))
+        bound = None in (a.reward_deviation, b.reward_deviation)
+        yield MeanDifference("mean_reward", b.mean_reward - a.mean_reward, error, paired=False, bound=bound)
+    if a.success_rate is not None and b.success_rate is not None:
+        pooled = (a.success_rate * a.tasks + b.success_rate * b.tasks) / (a.tasks + b.tasks)
+        error = math.sqrt(pooled * (1 - pooled) * (1 / a.tasks + 1 / b.tasks))
+        yield MeanDifference("success_rate", b.success_rate - a.success_rate, error, paired=False)
+
+
+def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iterator[str]:
+    names = f"{a.label} and {b.label}, {split}"
+    if missing := [result.label for result in (a, b) if split not in result.splits]:
+        yield f"{names}: NOT comparable, {missing[0]} has no result on split `{split}`.\n"
+        return
+    pairs = setting_pairs(a, b, split)
+    deciding = [pair for pair in pairs if pair.name not in SAMPLING]
+    differing, unstated = sum(pair.stated for pair in deciding), sum(not pair.stated for pair in deciding)
+    verdict = {
+        True: "comparable: every setting is the same.",
+        False: f"NOT comparable (settings that differ: {differing}; not stated by both: {unstated}).",
+        None: f"comparability is unknown (settings not stated by both: {unstated}).",
+    }
+    yield f"{names}: {verdict[comparable(a, b, split)]}\n"
+    if pairs:
+        rows = [[pair.name, *map(_stated, (pair.a, pair.b)), _remark(pair)] for pair in pairs]
+        yield tabulate(rows, headers=["setting", a.label, b.label, ""], tablefmt="github", disable_numparse=True) + "\n"
+
+
+def _remark(pair: SettingPair) -> str:
+    if not pair.stated:
+        return "unknown"
+    return "the model's sampling" if pair.name in SAMPLING else "differs"
+
+
+def _stated(value: Scalar) -> str:
+    return "not stated" if value is None else str(value)
+
+
+def _settings(result: EvaluationResult, split: str) -> dict[str, Scalar]:
+    """The settings of a result on a split, with the number of its tasks; null values as text."""
+    of_split = result.splits[split]
+    stated = {**result.settings, **of_split.settings}
+    return {"tasks": of_split.tasks} | {name: NULL if value is None else value for name, value in stated.items()}
+
+
+def _error(split: SplitResult) -> float:
+    """Standard error of the mean reward; without a deviation that of rewards which are all 0 or 1."""
+    mean = min(1.0, max(0.0, split.mean_reward or 0.0))
+    deviation = split.reward_deviation
+    return (math.sqrt(mean * (1 - mean)) if deviation is None else deviation) / math.sqrt(split.tasks)
+
+
+def _student(n: int) -> float:
+    """What widens a normal interval to Student's for n values."""
+    if n < 4:
+        return 12.706 / 1.96 if n == 2 else 4.303 / 1.96
+    return stats.student_quantile(0.975, n - 1) / NormalDist().inv_cdf(0.975)

@@ -1,0 +1,273 @@
+"""The result file of an evaluation: its numbers, and every setting that decides what they can be compared with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+from tabulate import tabulate
+
+from coevolve import seeds
+from coevolve.config.baselines import EvaluationConfig
+from coevolve.config.sections import Quirks, ReportConfig
+from coevolve.config.yaml_files import read_yaml
+from coevolve.errors import UserError, suggestion
+from coevolve.report import stats
+from coevolve.report.proportions import wilson
+from coevolve.storage import jsonl, provenance
+from coevolve.types import (
+    EpisodeNotes,
+    EvalRecord,
+    Provenance,
+    Record,
+    Reward,
+    Sampling,
+    Scalar,
+    StopReason,
+    Trajectory,
+    UnitInterval,
+)
+
+#: Settings that a file written by hand can state; a file of the kit has further ones, of its environment.
+SETTINGS = {
+    "environment": "kind of the environment, such as webshop",
+    "implementation": "name and version of the implementation",
+    "products": "size of WebShop's catalogue",
+    "protocol": "the kit's protocol",
+    "task_list": "digest of the task ids",
+    "step_limit": "largest number of turns",
+    "metric": "how an episode is scored",
+    "prompt": "digest of the instruction before the task",
+    "examples": "few-shot examples in the prompt",
+    "samples": "episodes per task, of which the best counts",
+    "seeds": "seeds, or their number",
+}
+#: Settings of the model's sampling, which belong to the result and are no obstacle to a comparison.
+SAMPLING = ("temperature", "top_p", "max_new_tokens", "context")
+#: Keys of an environment's section that select tasks or experts, or that only readers see.
+_NOT_OF_EPISODES = ("kind", "label", "splits", "tasks", "experts", "expected")
+NAME = "result.json"
+
+
+class TaskResult(Record):
+    """The outcome of one task: the reward in [0, 1], whether it counts as a success, the stop reason, and the turns."""
+
+    task_id: str
+    reward: Reward
+    success: bool
+    stop: StopReason
+    turns: int
+
+
+class SplitResult(Record):
+    """The result on one split: `tasks` is their number, means are over tasks, intervals have 95 % confidence.
+
+    Written by hand it has `tasks` and `mean_reward`, `success_rate` or both, in [0, 1]; `reward_deviation` is the
+    standard deviation of the tasks' rewards.
+    """
+
+    tasks: int = Field(ge=1)
+    mean_reward: Reward | None = None
+    reward_interval: tuple[float, float] | None = None
+    reward_deviation: float | None = Field(default=None, ge=0.0)
+    success_rate: UnitInterval | None = None
+    success_interval: tuple[float, float] | None = None
+    settings: dict[str, Scalar] = Field(default_factory=dict)
+    stops: dict[StopReason, int] = Field(default_factory=dict)
+    values: tuple[TaskResult, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_a_number(self) -> SplitResult:
+        if self.mean_reward is None and self.success_rate is None:
+            raise ValueError("give `mean_reward` or `success_rate`, as a share from 0 to 1")
+        return self
+
+
+class ModelIdentity(Record):
+    """Name of a model, and the sha256 of its files (of an endpoint: over host and name)."""
+
+    name: str
+    sha256: str
+
+
+class EvaluationResult(Record):
+    """One model's evaluation. `settings` decide comparability; those of a split, such as its task list, are in it.
+
+    `spent` are an endpoint's tokens and their cost. `versions`, `commit` and `code_digest` are those of the run.
+    """
+
+    format: Literal["coevolve-evaluation"] = "coevolve-evaluation"
+    schema_version: Literal[1] = 1
+    label: str
+    model: ModelIdentity | None = None
+    settings: dict[str, Scalar]
+    splits: dict[str, SplitResult] = Field(min_length=1)
+    spent: dict[str, Any] | None = None
+    commit: str = ""
+    code_digest: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    started: str = ""
+
+
+def from_folder(folder: Path, label: str = "") -> EvaluationResult:
+    """The result of an evaluation's folder (`records.jsonl`, `episodes.jsonl`, `provenance.json`)."""
+    record = provenance.read(folder / provenance.NAME)
+    if record.stage != "evaluate":
+        raise UserError(f"{folder}: it is a result of stage `{record.stage}`; name the folder of an evaluation.")
+    episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
+    records = jsonl.read(folder / "records.jsonl", EvalRecord)
+    policy = episodes[0].policy
+    report = ReportConfig(bootstrap=10_000, confidence=0.95)
+    spent = record.notes.spent if isinstance(record.notes, EpisodeNotes) else None
+    return EvaluationResult(
+        label=label or (policy.name if policy else folder.as_posix()),
+        model=ModelIdentity(name=policy.name, sha256=policy.sha256) if policy else None,
+        settings=dict(_settings(record, folder, episodes, records[0].seed)),
+        splits={
+            split: _split([r for r in records if r.split == split], report)
+            for split in dict.fromkeys(record.split for record in records)
+        },
+        spent={key: value for key, value in spent.items() if key != "episodes"} if spent else None,
+        commit=record.commit,
+        code_digest=record.code_digest,
+        versions=record.versions,
+        started=record.started,
+    )
+
+
+def read(path: Path) -> EvaluationResult:
+    """The result in a file (JSON, or YAML written by hand), or of an evaluation's folder.
+
+    Raises `UserError` for a file that is missing, unreadable, or has an unknown key or setting.
+    """
+    if path.is_dir():
+        return from_folder(path)
+    if not path.exists():
+        raise UserError(f"{path}: does not exist; write it with `coevolve evaluate-model --out {path}`.")
+    try:
+        result = EvaluationResult.model_validate_json(json.dumps(read_yaml(path).plain()))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: key `{key}`: {first['msg'].removeprefix('Value error, ')}; correct it.") from None
+    if not result.code_digest:  # written by hand
+        known = (*SETTINGS, *SAMPLING)
+        for name in (*result.settings, *(name for split in result.splits.values() for name in split.settings)):
+            if name not in known:
+                raise UserError(f"{path}: unknown setting `{name}`{suggestion(name, known) or f'; known: {known}.'}")
+    return result
+
+
+def read_all(paths: Sequence[Path]) -> list[EvaluationResult]:
+    """The results in several files; where two have one label, each gets its path added."""
+    results = [read(path) for path in paths]
+    count = Counter(result.label for result in results)
+    return [
+        result.model_copy(update={"label": f"{result.label} ({path})"}) if count[result.label] > 1 else result
+        for result, path in zip(results, paths, strict=True)
+    ]
+
+
+def table(results: Sequence[EvaluationResult]) -> str:
+    """Results by label and split with their intervals, in per cent, as a table in Markdown."""
+    head = ["model", "split", "tasks", "average reward x 100", "success rate, %"]
+    rows = [
+        [
+            result.label,
+            name,
+            split.tasks,
+            _percent(split.mean_reward, split.reward_interval),
+            _percent(split.success_rate, split.success_interval),
+        ]
+        for result in results
+        for name, split in result.splits.items()
+    ]
+    return tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
+
+
+def _settings(
+    record: Provenance, folder: Path, episodes: Sequence[Trajectory], seed: int
+) -> Iterator[tuple[str, Scalar]]:
+    """Every setting of an evaluation by name, from its provenance and its episodes."""
+    config, first = record.config, episodes[0]
+    (section,) = config["envs"].values()
+    quirks = Quirks.model_validate(config["protocols"][record.protocol])
+    yield "environment", first.task.env
+    yield "implementation", "; ".join(sorted({episode.environment for episode in episodes}))
+    yield from _numbers_of(_prepared_meta(record, folder))
+    yield "protocol", record.protocol
+    yield from _flat({key: value for key, value in section.items() if key not in _NOT_OF_EPISODES})
+    success = "reward 1" if quirks.success == "reward_one" else "any ending by the environment"
+    errors = "count as 0" if quirks.env_error == "zero" else "are left out"
+    yield "metric", f"mean reward at the end of an episode; success: {success}; environment errors {errors}"
+    opening = first.prompt[0].content if len(first.prompt) > 1 else ""
+    yield "prompt", _digest([opening])
+    yield "examples", int(len(first.prompt) > 3)
+    yield "samples", EvaluationConfig.model_validate(config["evaluation"]).samples
+    yield "seeds", str(seed)
+    yield from (first.sampling or Sampling(temperature=0.0)).model_dump().items()
+    yield from (
+        (name, value) for model in config["models"].values() for name, value in model.items() if name in SAMPLING
+    )
+
+
+def _split(records: Sequence[EvalRecord], report: ReportConfig) -> SplitResult:
+    rewards, n = [record.reward for record in records], len(records)
+    rng = seeds.generator(0, "evaluation_result", records[0].split)
+    reward = stats.estimate(records, resamples=report.bootstrap, confidence=report.confidence, rng=rng)
+    successes = sum(record.success for record in records)
+    return SplitResult(
+        tasks=n,
+        mean_reward=fmean(rewards),
+        reward_interval=(reward.low, reward.high),
+        reward_deviation=stdev(rewards) if n > 1 else None,
+        success_rate=successes / n,
+        success_interval=wilson(successes, n, report.confidence),
+        settings={"task_list": _digest(sorted(record.task_id for record in records))},
+        stops=Counter(record.stop for record in records),
+        values=tuple(
+            TaskResult(task_id=r.task_id, reward=r.reward, success=r.success, stop=r.stop, turns=r.turns)
+            for r in records
+        ),
+    )
+
+
+def _prepared_meta(record: Provenance, folder: Path) -> dict[str, Any]:
+    """What the stage `prepare` noted of the environment; empty without a prepared folder, or if it is gone.
+
+    Paths in a provenance are relative to the folder of the run, which may be another than the current one.
+    """
+    names = [Path(path).parts[-3:] for path in record.inputs if path.endswith("/meta.json")]  # prepared/<env>/meta.json
+    paths = [home.joinpath(*name) for name in names for home in folder.resolve().parents]
+    meta: dict[str, Any] = next((json.loads(path.read_bytes()) for path in paths if path.is_file()), {})
+    return meta
+
+
+def _numbers_of(meta: Mapping[str, Any]) -> Iterator[tuple[str, Scalar]]:
+    return ((key, value) for key, value in meta.items() if isinstance(value, int))
+
+
+def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+    """The values of nested sections by dotted key, without paths: a file is named by its sha256."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif key != "path":
+            yield f"{prefix}{key}", value if isinstance(value, Scalar) else json.dumps(value)
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+
+
+def _percent(share: float | None, interval: tuple[float, float] | None) -> str:
+    if share is None:
+        return "not stated"
+    ends = f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else ""
+    return f"{100 * share:.1f}{ends}"

@@ -1,0 +1,33 @@
+"""Statistics of shares: k successes of n tasks."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+
+def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's (1927) interval of a share, in [0, 1]; it has a width also where no task, or every task, succeeds."""
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share, scale = successes / n, 1 + z**2 / n
+    centre = (share + z**2 / (2 * n)) / scale
+    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / scale
+    return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
+
+
+def two_proportion_p(successes_a: float, n_a: int, successes_b: float, n_b: int) -> float:
+    """Two-sided p-value of equal shares: the z-test with the pooled share; 1 where all tasks have one outcome."""
+    pooled = (successes_a + successes_b) / (n_a + n_b)
+    error = math.sqrt(pooled * (1 - pooled) * (1 / n_a + 1 / n_b))
+    return two_sided_p(successes_a / n_a - successes_b / n_b, error) if error else 1.0
+
+
+def two_sided_p(difference: float, error: float) -> float:
+    """Two-sided p-value of a difference of 0 from a normal distribution with this standard error."""
+    return 2 * (1 - NormalDist().cdf(abs(difference) / error))
+
+
+def smallest_visible(error: float, level: float = 0.05, power: float = 0.8) -> float:
+    """The smallest true difference that a two-sided test at `level` finds with this `power`, in units of `error`."""
+    normal = NormalDist()
+    return error * (normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power))

@@ -1,0 +1,194 @@
+"""Evaluates one model without a suite of its own: the jobs of the DAG that an evaluation needs, run in this process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.suite import Suite, as_dict, completed, digest, merged, named_file, suite_file, validated
+from coevolve.config.yaml_files import Section, read_yaml
+from coevolve.errors import UserError, suggestion
+from coevolve.report import evaluation_result
+from coevolve.shipped import shipped_file
+from coevolve.storage import files, jsonl, policy_dir, provenance
+from coevolve.types import Task
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.run_stage import execute
+
+#: The recipe whose target is the model as it is.
+METHOD = "untrained"
+ROOT = Path("results/evaluate_model")
+#: Longest conversation that is sent to an endpoint, in tokens; a checkpoint's config has its own.
+ENDPOINT_CONTEXT = 8192
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `run`."""
+    parser.add_argument("model", metavar="PATH|URL", help="a checkpoint folder, or an OpenAI-compatible endpoint")
+    parser.add_argument("--env", required=True, help="a name, such as webshop for configs/envs/webshop.yaml, or a path")
+    parser.add_argument("--suite", help="take the environment `--env` and all settings from this suite")
+    parser.add_argument("--name", help="the model's name at the endpoint")
+    parser.add_argument("--label", default="", help="name in tables (default: the model's)")
+    parser.add_argument("--split", help="default: every evaluation split")
+    parser.add_argument("--tasks", type=_positive, metavar="N", help="the first N tasks of each split (default: all)")
+    parser.add_argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or the suite's")
+    parser.add_argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or the suite's)")
+    parser.add_argument("--context", type=_positive, metavar="TOKENS", help="default: the model's own")
+    parser.add_argument("--threads", type=_positive, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of sampling at a temperature above 0 (default: 0)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the result file here")
+    parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="episodes are kept here (%(default)s)")
+
+
+def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
+    """Evaluates the model, writes the result file, and prints the table; finished episodes are not played again."""
+    if options.model.startswith(("http://", "https://")):
+        os.environ["OPENAI_BASE_URL"] = options.model
+    suite, env = configured(options)
+    plan = Plan(suite, root=options.root.as_posix())
+    folder = evaluate(plan, env, options.split, options.tasks, options.threads)
+    result = evaluation_result.from_folder(folder, suite.models["model"].label)
+    for path in dict.fromkeys([folder.with_suffix(".json"), options.out]):
+        if path:
+            files.write_json(path, result.model_dump(mode="json", exclude_none=True))
+    write(evaluation_result.table([result]))
+    write("".join(f"\n{remark}" for remark in [suite.envs[env].note] if remark))
+    if result.spent:
+        write(f"\nTokens: {result.spent['prompt_tokens']} of prompts, {result.spent['completion_tokens']} of answers.")
+    write(f"\nResult file: {options.out or folder.with_suffix('.json')}; episodes: {folder / 'episodes.jsonl'}")
+    return 0
+
+
+def configured(options: argparse.Namespace) -> tuple[Suite, str]:
+    """The suite of the evaluation, which has one model and one environment, and the environment's name in it.
+
+    The suite's name has a digest of all settings and of the weights, so that results of different settings lie apart.
+    """
+    path, raw = _base(options)
+    envs = raw.get("envs", {})
+    name = options.env if options.suite else next(iter(envs), "")
+    if name not in envs:
+        raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {_listed(envs)}.'}")
+    for key, value in (("protocol", options.protocol), ("prompt.examples", options.examples)):
+        if value is not None:
+            raw.override(f"{key}={value}")
+    if options.split:
+        raw.override(f"envs.{name}.splits=[{options.split}]")
+    raw["models"] = {"model": model_section(options)}
+    raw |= {"envs": {name: envs[name]}, "methods": [METHOD], "seeds": [options.seed], "suite": "evaluate_model"}
+    raw["iterations"] = {name: raw["iterations"][name]}
+    suite = validated(Suite, path, raw)
+    digits = digest([as_dict(suite), os.environ.get("OPENAI_BASE_URL") if suite.models["model"].endpoint else None])
+    return suite.model_copy(update={"suite": f"{name}_{digits}"}), name
+
+
+def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads: int) -> Path:
+    """The folder of the evaluation's episodes and records: the first `limit` tasks of each split, or of one `split`."""
+    wildcards = {"model": "model", "env": env, "branch": "base/untrained"}
+    inputs = plan.inputs("evaluate", wildcards)
+    remade = [_make(plan, path, threads) for path in _paths(inputs)]
+    tasks = jsonl.read(Path(str(inputs["tasks"])), Task)
+    splits = list(dict.fromkeys(task.split for task in tasks))
+    chosen = [task for name in splits for task in [t for t in tasks if t.split == name][:limit]]
+    name = "-".join(["evaluation", *([split] if split else []), *([str(limit)] if limit else [])])
+    out = Path(plan.home) / name
+    if limit:
+        selected = Path(plan.home) / "tasks" / f"{name}.jsonl"
+        jsonl.write(selected, chosen)
+        inputs = {**inputs, "tasks": str(selected)}
+    if any(remade) or not _is_current(plan, out):
+        given = {key: [Path(path) for path in _paths({key: paths})] for key, paths in inputs.items()}
+        execute(plan.suite, "evaluate", wildcards, given, out, threads)
+    return out
+
+
+def model_section(options: argparse.Namespace) -> dict[str, Any]:
+    """The suite's section of the model: an endpoint's, or that of a checkpoint with the sha256 of its files."""
+    if options.model.startswith(("http://", "https://")):
+        section = read_yaml(shipped_file(Path("configs/models/endpoint.yaml")))["models"]["endpoint"].plain()
+        if not options.name:
+            raise UserError("--name: which model does the endpoint serve? Give --name MODEL.")
+        section["endpoint"]["model"] = options.name
+        return {**section, "label": options.label or options.name, "context": options.context or ENDPOINT_CONTEXT}
+    folder = Path(options.model)
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: no checkpoint in transformers' format; name its folder, or an endpoint's URL.")
+    context = options.context or json.loads((folder / "config.json").read_bytes()).get("max_position_embeddings")
+    if not context:
+        raise UserError(f"{folder / 'config.json'}: no `max_position_embeddings`; give --context TOKENS.")
+    return {
+        "label": options.label or _name(folder),
+        "context": context,
+        "path": str(folder.resolve()),
+        "revision": policy_dir.digest(folder),
+        "parameters": _parameters(folder),
+    }
+
+
+def _base(options: argparse.Namespace) -> tuple[Path, Section]:
+    """The settings of a suite, or the common ones with those of an environment; and the file that errors name."""
+    if options.suite:
+        return suite_file(options.suite), merged(options.suite, options.set)
+    path = named_file("environment", options.env, Path("configs/envs"))
+    common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
+    return path, completed(path, read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {})), options.set)
+
+
+def _make(plan: Plan, path: str, threads: int) -> bool:
+    """Run the jobs that a file needs, unless it is there and current; returns whether one was run."""
+    job = plan.maker(path)
+    if job is None:
+        return False
+    inputs = plan.inputs(*job)
+    remade = [_make(plan, needed, threads) for needed in _paths(inputs)]
+    out = Path(plan.folder(*job))
+    if not any(remade) and Path(path).exists() and (not plan.leaves_provenance(path) or _is_current(plan, out)):
+        return False
+    given = {name: [Path(file) for file in _paths({name: paths})] for name, paths in inputs.items()}
+    execute(plan.suite, *job, given, out, threads)
+    return True
+
+
+def _is_current(plan: Plan, out: Path) -> bool:
+    """Whether a folder holds a result of the present code and settings."""
+    path = out / provenance.NAME
+    return path.exists() and not plan.changed_since(provenance.read(path))
+
+
+def _paths(inputs: Mapping[str, str | Sequence[str]]) -> list[str]:
+    return [path for paths in inputs.values() for path in ([paths] if isinstance(paths, str) else paths)]
+
+
+def _name(folder: Path) -> str:
+    """The name in the checkpoint's `policy.json`, which the kit's policies have; else the folder's."""
+    path = folder / policy_dir.REF_NAME
+    return policy_dir.read_ref(path).name if path.exists() else folder.resolve().name
+
+
+def _parameters(folder: Path) -> float:
+    """The number of weights in a checkpoint."""
+    import math
+
+    from safetensors import safe_open
+
+    count = 0
+    for path in folder.glob(policy_dir.WEIGHTS):
+        with safe_open(path, framework="numpy") as weights:
+            count += sum(math.prod(weights.get_slice(key).get_shape()) for key in weights.keys())  # noqa: SIM118
+    return float(count)
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def _positive(text: str) -> int:
+    if not re.fullmatch("[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 on")
+    return int(text)

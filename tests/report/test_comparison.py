@@ -1,0 +1,126 @@
+"""Comparisons of result files: comparability, differences, and the smallest one that could be seen."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from coevolve.errors import UserError
+from coevolve.report import comparison, evaluation_result, proportions
+from coevolve.report.evaluation_result import EvaluationResult, SplitResult, TaskResult
+from coevolve.types import StopReason
+
+RNG = np.random.default_rng(0)
+SETTINGS = {"environment": "webshop", "step_limit": 10, "products": 1000}
+
+
+def split(rewards):
+    values = [
+        TaskResult(task_id=str(i), reward=float(r), success=r == 1.0, stop=StopReason.DONE, turns=3)
+        for i, r in enumerate(rewards)
+    ]
+    deviation, success = float(np.std(rewards, ddof=1)), float(np.mean([r == 1.0 for r in rewards]))
+    return SplitResult(
+        tasks=len(rewards),
+        mean_reward=float(np.mean(rewards)),
+        reward_deviation=deviation,
+        success_rate=success,
+        values=tuple(values),
+    )
+
+
+def result(label, of_split, **settings):
+    return EvaluationResult(label=label, settings=SETTINGS | settings, splits={"test": of_split}, code_digest="x")
+
+
+def test_paired_results_have_students_interval():
+    a, b = (np.clip(RNG.normal(mean, 0.3, 40), 0, 1) for mean in (0.4, 0.6))
+    reward, _ = comparison.differences(split(a), split(b))
+    expected = scipy_stats.ttest_rel(b, a).confidence_interval(0.95)
+    assert reward.paired and reward.interval() == pytest.approx((expected.low, expected.high), abs=1e-4)
+
+
+def test_results_without_tasks_are_not_paired():
+    a, b = (np.clip(RNG.normal(mean, 0.3, 200), 0, 1) for mean in (0.4, 0.6))
+    bare = [split(values).model_copy(update={"values": ()}) for values in (a, b)]
+    reward, success = comparison.differences(*bare)
+    assert not reward.paired
+    assert reward.error == pytest.approx(math.sqrt(a.var(ddof=1) / 200 + b.var(ddof=1) / 200))
+    table = [[round(s.success_rate * 200), round((1 - s.success_rate) * 200)] for s in bare]
+    p = scipy_stats.chi2_contingency(table, correction=False).pvalue
+    assert proportions.two_sided_p(success.value, success.error) == pytest.approx(p)
+    unknown = [s.model_copy(update={"reward_deviation": None}) for s in bare]
+    widest, _ = comparison.differences(*unknown)
+    assert widest.bound and widest.error > reward.error  # no rewards in [0, 1] with these means vary by more
+
+
+def test_the_smallest_visible_difference_is_seen_in_four_of_five_cases():
+    error = 0.05
+    true = proportions.smallest_visible(error)
+    drawn = RNG.normal(true, error, 20_000)
+    seen = np.mean([proportions.two_sided_p(value, error) < 0.05 for value in drawn])
+    assert seen == pytest.approx(0.8, abs=0.01)
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 30), (7, 30), (30, 30), (126, 200)])
+def test_shares_against_scipy(k, n):
+    interval = scipy_stats.binomtest(k, n).proportion_ci(0.95, method="wilson")
+    assert proportions.wilson(k, n) == pytest.approx((interval.low, interval.high))
+    p = scipy_stats.chi2_contingency([[k + 1, n - k + 1], [12, 18]], correction=False).pvalue
+    assert proportions.two_proportion_p(k + 1, n + 2, 12, 30) == pytest.approx(p)
+
+
+def test_comparability_has_three_answers():
+    a = result("a", split([0.0, 0.5, 1.0]))
+    assert comparison.comparable(a, result("b", split([0.0, 0.5, 1.0]), temperature=0.7), "test") is True
+    assert comparison.comparable(a, result("b", split([0.0, 0.5, 1.0]), step_limit=15), "test") is False
+    assert comparison.comparable(a, result("b", split([0.0, 0.5, 1.0, 1.0])), "test") is False
+    stated = {k: v for k, v in SETTINGS.items() if k != "products"}
+    unknown = EvaluationResult(label="b", settings=stated, splits=a.splits)
+    assert comparison.comparable(a, unknown, "test") is None
+    lines = "\n".join(comparison.compare([a, unknown, result("c", split([1.0, 0.5]))]))
+    assert "a and b, test: comparability is unknown (settings not stated by both: 1)." in lines
+    assert "| products" in lines and "not stated" in lines
+    assert "a and c, test: NOT comparable (settings that differ: 1; not stated by both: 0)." in lines
+    other = EvaluationResult(label="d", settings=SETTINGS, splits={"dev": split([1.0, 0.0])})
+    assert "d has no result on split `test`" in "\n".join(comparison.compare([a, other]))
+
+
+def test_equal_outcomes_are_no_proof_of_equality():
+    reward, success = comparison.differences(split([0.0] * 5), split([0.0] * 5))
+    assert "no task differs; this shows nothing about other tasks" in reward.sentence()
+    assert "no task differs" in success.sentence()
+
+
+def test_a_file_written_by_hand(tmp_path):
+    path = tmp_path / "theirs.yaml"
+    path.write_text("label: theirs\nsettings: {environment: webshop}\nsplits: {test: {tasks: 200, mean_reward: 0.6}}\n")
+    theirs = evaluation_result.read(path)
+    assert theirs.splits["test"].mean_reward == 0.6
+    path.with_suffix(".json").write_text(json.dumps(theirs.model_dump(mode="json")))
+    assert evaluation_result.read(path.with_suffix(".json")) == theirs
+    assert "60.0" in evaluation_result.table([theirs])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("label: x", "key `settings`"),
+        (
+            "label: x\nsettings: {step_limt: 3}\nsplits: {test: {tasks: 2, mean_reward: 0.5}}",
+            "did you mean `step_limit`",
+        ),
+        ("label: x\nsettings: {}\nsplits: {test: {tasks: 2}}", "give `mean_reward` or `success_rate`"),
+        ("label: x\nsettings: {}\nsplits: {test: {tasks: 2, mean_reward: 63.2}}", "splits.test.mean_reward"),
+        ("a: [", "theirs.yaml"),
+        ("\x00", "theirs.yaml"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(tmp_path, text, sentence):
+    path = tmp_path / "theirs.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=sentence) as error:
+        evaluation_result.read(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)

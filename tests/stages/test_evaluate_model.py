@@ -1,0 +1,94 @@
+"""`coevolve evaluate-model`: the stages' own numbers for any checkpoint or endpoint, resumed per episode; `compare`."""
+
+import json
+
+import pytest
+from policies.chatserver import KEY, MODEL, refusing, serving
+from stages.test_in_context import PLAYER
+
+from coevolve import cli
+from coevolve.storage import jsonl
+from coevolve.types import EvalRecord, Trajectory
+
+POLICY = "results/glance/tiny/webshop/base/seed0/policy/target"
+EVALUATED = "results/glance/tiny/webshop/base/seed0/eval"
+
+
+def coevolve(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(map(str, arguments)))
+    shown = capsys.readouterr()
+    return ended.value.code, shown.out, shown.err
+
+
+def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(made, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    command = ("evaluate-model", POLICY, "--suite", "configs/glance.yaml", "--env", "webshop", "--out", "mine.json")
+    code, out, err = coevolve(capsys, *command)
+    assert code == 0, err
+    (folder,) = (made / "results/evaluate_model").glob("*/evaluation")
+    ours, theirs = (jsonl.read(path / "records.jsonl", EvalRecord) for path in (folder, made / EVALUATED))
+    assert [(r.task_id, r.reward, r.stop, r.turns) for r in ours] == [
+        (r.task_id, r.reward, r.stop, r.turns) for r in theirs
+    ]
+    result = json.loads((made / "mine.json").read_text())
+    assert result["model"]["sha256"] == json.loads((made / POLICY / "policy.json").read_text())["sha256"]
+    assert result["settings"]["products"] == 40 and result["settings"]["step_limit"] == 8
+    assert str(made) not in json.dumps(result)
+    assert f"{100 * result['splits']['test']['mean_reward']:.1f} [" in out and "an invented catalogue" in out
+
+    code, out, _ = coevolve(capsys, "compare", "mine.json", EVALUATED)
+    assert code == 0 and "test: comparable: every setting is the same." in out
+
+    before = (folder / "records.jsonl").stat().st_mtime_ns
+    assert coevolve(capsys, *command)[0] == 0
+    assert (folder / "records.jsonl").stat().st_mtime_ns == before
+
+    code, _, err = coevolve(capsys, *command, "--tasks", "2", "--set", "envs.webshop.step_limit=9", "--out", "few.json")
+    assert code == 0, err
+    _, out, _ = coevolve(capsys, "compare", "mine.json", "few.json")
+    assert "NOT comparable (settings that differ: 3; not stated by both: 0)" in out
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if "| differs" in line]
+    settings = {row[0]: row[1:3] for row in rows}
+    assert settings["step_limit"] == ["8", "9"] and settings["tasks"] == ["6", "2"] and "task_list" in settings
+
+
+def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(root / "configs")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    with serving(PLAYER, count=lambda messages: 10 * len(messages)) as server:
+        command = ["evaluate-model", server.url, "--name", MODEL, "--env", "webshop-small", "--tasks", "8"]
+        command += ["--set", "envs.webshop.workers=2", "--context", "100000"]
+        server.faults.extend([lambda chat: False] * 16 + [refusing(401)])
+        code, _, err = coevolve(capsys, *command)
+        assert code == 2 and "not accepted" in err
+        before = len(server.bodies)
+        code, out, err = coevolve(capsys, *command)
+        assert code == 0, err
+    (folder,) = (tmp_path / "results/evaluate_model").glob("*/evaluation-8")
+    turns = sum(len(episode.turns) for episode in jsonl.read(folder / "episodes.jsonl", Trajectory))
+    assert len(server.bodies) - before < turns < len(server.bodies)  # finished episodes were not played again
+    assert f"| {MODEL}" in out and "Tokens: " in out
+    result = json.loads((folder.parent / "evaluation-8.json").read_text())
+    assert result["splits"]["test"]["tasks"] == 8 and result["spent"]["answers"] == len(server.bodies) - 1
+    assert KEY not in json.dumps(result) and "127.0.0.1" not in json.dumps(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere", "--env", "webshop-small"], "nowhere: no checkpoint in transformers' format"),
+        (["http://127.0.0.1:9/v1", "--env", "webshop-small"], "Give --name MODEL."),
+        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
+        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop-small", "--split", "tset"], "should be 'test'"),
+        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "sciworl", "--suite", "smoke"], "did you mean `sciworld`?"),
+    ],
+)
+def test_bad_input_is_one_sentence(root, tmp_path, monkeypatch, capsys, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(root / "configs")
+    code, _, err = coevolve(capsys, "evaluate-model", *arguments)
+    assert code == 2 and sentence in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "results").exists()
