@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -153,9 +154,9 @@ def read(path: Path) -> EvaluationResult:
     try:
         result = EvaluationResult.model_validate_json(json.dumps(read_yaml(path).plain()))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: key `{key}`: {first['msg'].removeprefix('Value error, ')}; correct it.") from None
+        location, message = itemgetter("loc", "msg")(error.errors()[0])
+        key = ".".join(map(str, location))
+        raise UserError(f"{path}: key `{key}`: {message.removeprefix('Value error, ')}; correct it.") from None
     if not result.code_digest:  # written by hand
         known = (*SETTINGS, *SAMPLING)
         for name in (*result.settings, *(name for split in result.splits.values() for name in split.settings)):
