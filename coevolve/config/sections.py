@@ -19,6 +19,10 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Optimiser(Strict):
     """AdamW and its schedule. `batch_size`: sequences or pairs per gradient step, over all devices."""
 
@@ -101,6 +105,10 @@ class DpoConfig(Optimiser):
         return [value] if isinstance(value, int | float) else value
 
 
+#: A floating-point type of forward and backward passes. None: bfloat16 on a GPU, float32 on a CPU.
+ComputeDtype = Literal["float32", "bfloat16"] | None
+
+
 class TinyArchitecture(Strict):
     """A randomly initialised Llama, with a byte-level BPE tokenizer trained on the expert text."""
 
@@ -172,6 +180,8 @@ class GgufFile(SourceFile):
 class ModelConfig(Strict):
     """A base model: `tiny` (built by the kit), `hub` (at the commit `revision`), `gguf` (a file, dequantised once),
     `path` (a folder in the format of transformers) or `endpoint`. `context`: the longest sequence in tokens.
+    `training_dtype`: in which type trainings and reference log-probs are computed; weights and optimiser state are
+    float32 in either. Left out of digests if it is not set.
     """
 
     label: str
@@ -185,6 +195,7 @@ class ModelConfig(Strict):
     revision: str = ""
     parameters: Rate | None = None
     lora: LoraConfig | None = None
+    training_dtype: ComputeDtype = Field(default=None, exclude_if=_is_none)
 
     @model_validator(mode="after")
     def _single_source(self) -> ModelConfig:
@@ -257,10 +268,12 @@ class SamplerConfig(Strict):
     """The engine that samples episodes: `transformers` (built in) or `vllm` (in a separate image).
 
     The other keys are vLLM's, under vLLM's names: its share of each GPU's memory, the number of concurrent sequences,
-    and the number of GPUs that share the weights. They are excluded from digests.
+    and the number of GPUs that share the weights. They are excluded from digests. `dtype`: the type of the weights and
+    activations that play, left out of digests if it is not set.
     """
 
     engine: Literal["transformers", "vllm"]
+    dtype: ComputeDtype = Field(default=None, exclude_if=_is_none)
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = Field(exclude=True)
     max_num_seqs: Positive = Field(exclude=True)
     tensor_parallel_size: Positive = Field(exclude=True)

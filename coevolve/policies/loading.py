@@ -27,6 +27,12 @@ def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
     return model.eval()
 
 
+def compute_dtype(name: str | None) -> torch.dtype:
+    """The type of forward and backward passes called `name`; None: bfloat16 on a GPU, float32 on a CPU."""
+    default = "bfloat16" if torch.cuda.is_available() else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name or default]
+
+
 def load_tokenizer(path: Path) -> Any:
     """The tokenizer with its chat template."""
     return AutoTokenizer.from_pretrained(path, local_files_only=True)

@@ -46,10 +46,11 @@ class VllmPolicy:
         gpu_memory_utilization: float,
         max_num_seqs: int,
         tensor_parallel_size: int,
+        dtype: str | None = None,
     ) -> VllmPolicy:
-        """The policy in the directory `path`: in bfloat16 on GPUs, in float32 with a vLLM built for CPUs.
+        """The policy in the directory `path`, with weights and activations of `dtype` (:func:`loading.compute_dtype`).
 
-        The last three arguments are vLLM's: the share of each GPU's memory for weights and cache, the largest batch
+        The three before `dtype` are vLLM's: the share of each GPU's memory for weights and cache, the largest batch
         (further conversations wait), and the number of GPUs that share the weights. Raises `UserError` if vLLM is
         missing or rejects them.
         """
@@ -59,7 +60,7 @@ class VllmPolicy:
         try:
             llm = vllm.LLM(
                 model=str(path),
-                dtype="bfloat16" if gpu else "float32",
+                dtype=str(loading.compute_dtype(dtype)).removeprefix("torch."),
                 max_model_len=context,
                 enable_prefix_caching=True,
                 generation_config="vllm",

@@ -21,15 +21,15 @@ from coevolve.workflow.training import limit_threads, tokenize
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Score all trajectories that can be paired (or all pairs), cut to the context, and write `scores.safetensors`.
 
-    One process on one device. It loads the weights as a training does, float32 or quantised, and computes on a GPU in
-    bfloat16 as the trainers do, so that the loss of the first step is ln 2.
+    One process on one device. It loads the weights as a training does, float32 or quantised, and computes in the
+    model's `training_dtype` as the trainers do, so that the loss of the first step is ln 2.
     """
     limit_threads(job)
     policy = job.policy("policy")
     renderer = Renderer(loading.load_tokenizer(policy))
     sequences = reference_logps.without_prefixes(ids[: job.model.context] for ids in _sequences(job, renderer))
     model = policy_io.load(policy, job.model.lora)
-    logps = reference_logps.score(model, sequences, Progress("rows").report)
+    logps = reference_logps.score(model, sequences, Progress("rows").report, job.model.training_dtype)
     reference_logps.write(out / "scores.safetensors", sequences, logps)
     return {"rows": len(sequences), "tokens": sum(map(len, sequences))}
 

@@ -120,7 +120,8 @@ def _plain_head(model: torch.nn.Module, inputs: Mapping[str, Any], labels: Tenso
     predicting = labels != IGNORED
     kept = predicting.any(dim=0).nonzero().squeeze(1)
     logits: Tensor = model(**inputs, logits_to_keep=kept, use_cache=False).logits[predicting[:, kept]]
-    logps = -cross_entropy(logits, labels[predicting], reduction="none")
+    wide = logits.float() if logits.dtype == torch.bfloat16 else logits
+    logps = -cross_entropy(wide, labels[predicting], reduction="none")
     return logps.new_zeros(labels.shape).masked_scatter(predicting, logps)
 
 

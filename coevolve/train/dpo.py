@@ -43,13 +43,15 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         lora: LoraConfig | None,
         seed: int,
         work: Path,
+        dtype: str | None = None,
     ) -> None:
         self._nll, self._beta = config.nll, per_iteration(config.beta, iteration)
         self._objective, self._reference_free = objective(config.objective), config.objective.reference_free
         self._metrics: list[tuple[str, tuple[float, ...]]] = []
         rate = per_iteration(config.learning_rate, iteration)
         collator = PairCollator(pairs, config.layout)
-        super().__init__(model, collator, order, config=config, learning_rate=rate, lora=lora, seed=seed, work=work)
+        settings: dict[str, Any] = {"config": config, "lora": lora, "seed": seed, "work": work, "dtype": dtype}
+        super().__init__(model, collator, order, learning_rate=rate, **settings)
         self._reference = reference and self._prepare_reference(self.prepare_forward(reference))
 
     def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
@@ -81,9 +83,9 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         if model is None:
             assert is_peft_model(self.model), "neither a reference model nor its log-probs nor adapters to switch off"
             model, adapters_off = self.model, self.accelerator.unwrap_model(self.model).disable_adapter()
-        on_gpu = batch["input_ids"].is_cuda
+        device = batch["input_ids"].device.type
         # The accelerator's autocast does nothing under DeepSpeed, whose engine has one of its own.
-        with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=on_gpu), adapters_off:
+        with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=self.mixed), adapters_off:
             return self.token_logps(model, batch)
 
     def _prepare_reference(self, model: Any) -> Any:
@@ -135,6 +137,7 @@ def run_dpo(
         lora=lora,
         seed=run.seed,
         work=run.work,
+        dtype=run.dtype,
     )
     history = trainer.train(preference, run.work)
     policy_io.write(preference, run, before, f"dpo{iteration}")

@@ -96,7 +96,7 @@ def group_trainer(
     model = policy_io.load(run.start)
     slots = len(schedule) * config.batch_size
     settings = trainer.training_settings(
-        config, config.learning_rate, slots=slots, model=model, seed=run.seed, work=run.work
+        config, config.learning_rate, slots=slots, model=model, seed=run.seed, work=run.work, dtype=run.dtype
     ) | {
         "num_generations": config.group,
         "beta": config.beta,

@@ -26,7 +26,7 @@ class TrainingRun:
     """One training: from the policy in `start` to the policy directory `out`.
 
     `work` holds checkpoints: a killed training that is started again resumes there. `context` is the longest sequence
-    in tokens, None: the context of the model.
+    in tokens, None: the context of the model. `dtype`: that of the passes (:func:`loading.compute_dtype`).
     """
 
     start: Path
@@ -35,6 +35,7 @@ class TrainingRun:
     seed: int
     lora: LoraConfig | None = None
     context: int | None = None
+    dtype: str | None = None
 
     @property
     def longest(self) -> int:

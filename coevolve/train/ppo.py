@@ -30,6 +30,7 @@ from torch.nn.functional import cross_entropy, pad
 from coevolve import seeds
 from coevolve.config.baselines import PpoConfig
 from coevolve.errors import UserError
+from coevolve.policies import loading
 from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io
 from coevolve.train.collate import collate
@@ -123,8 +124,11 @@ class PpoTrainer:
     The head starts at 0, so the advantages of the first iteration are its returns.
     """
 
-    def __init__(self, model: Any, reference: Any | None, config: PpoConfig, seed: int) -> None:
-        self.accelerator = Accelerator(mixed_precision="bf16" if torch.cuda.is_available() else "no")
+    def __init__(
+        self, model: Any, reference: Any | None, config: PpoConfig, seed: int, dtype: str | None = None
+    ) -> None:
+        mixed = loading.compute_dtype(dtype) == torch.bfloat16
+        self.accelerator = Accelerator(mixed_precision="bf16" if mixed else "no")
         device = self.accelerator.device
         self.model = self.model_wrapped = model.to(device).train()
         self.head = torch.nn.Linear(model.config.hidden_size, 1, device=device, dtype=model.dtype)
@@ -258,7 +262,7 @@ def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainRep
     before = policy_dir.describe(run.start)
     explorer = Explorer(setup, run)
     reference = None if run.lora else policy_io.load(run.start)
-    trainer = PpoTrainer(online.load(run), reference, config, run.seed)
+    trainer = PpoTrainer(online.load(run), reference, config, run.seed, run.dtype)
     schedule = online.task_schedule(setup.tasks, config.rollouts, config.epochs, run.seed)
     for iteration in range(trainer.resume(run.work), len(schedule)):
         episodes = explorer.play(trainer.model, iteration, schedule[iteration])

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.policies import loading
 from coevolve.train.collate import add_tiled_head, collate, token_logps
 
 Ids = Sequence[int]
@@ -46,11 +47,13 @@ def without_prefixes(sequences: Iterable[Ids]) -> list[tuple[int, ...]]:
     return [sequence for sequence, after in pairwise([*unique, ()]) if after[: len(sequence)] != sequence]
 
 
-def score(model: Any, sequences: Sequence[Ids], progress: Callable[[int, int], None]) -> list[Tensor]:
+def score(
+    model: Any, sequences: Sequence[Ids], progress: Callable[[int, int], None], dtype: str | None = None
+) -> list[Tensor]:
     """Log pi(t_k | t_<k) in nats of all tokens of each sequence but the first, float32 [len - 1].
 
-    Computed as the trainers do, one sequence at a time, so that no sequence changes the bits of another. Calls
-    `progress(done, total)` after each.
+    Computed as the trainers do with the same `dtype`, one sequence at a time, so that no sequence changes the bits of
+    another. Calls `progress(done, total)` after each.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cuda = device.type == "cuda"
@@ -59,7 +62,8 @@ def score(model: Any, sequences: Sequence[Ids], progress: Callable[[int, int], N
             model.to(device)
         add_tiled_head(model)
     scored = []
-    with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=cuda):
+    mixed = loading.compute_dtype(dtype) == torch.bfloat16
+    with torch.inference_mode(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed):
         for done, ids in enumerate(sequences, start=1):
             batch = collate([[TokenizedTrajectory(tuple(ids), (1,) * len(ids))]], "padded")
             on_device = {name: tensor.to(device) for name, tensor in batch.items()}

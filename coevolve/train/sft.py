@@ -36,9 +36,11 @@ class SupervisedTrainer(trainer.MaskedTrainer):
         lora: LoraConfig | None,
         seed: int,
         work: Path,
+        dtype: str | None = None,
     ) -> None:
         collator, rate = TrajectoryCollator(trajectories, config.layout), config.learning_rate
-        super().__init__(model, collator, order, config=config, learning_rate=rate, lora=lora, seed=seed, work=work)
+        settings: dict[str, Any] = {"config": config, "lora": lora, "seed": seed, "work": work, "dtype": dtype}
+        super().__init__(model, collator, order, learning_rate=rate, **settings)
 
     def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
         """Eq. 5 of the micro-batch in nats, summed over its trajectories."""
@@ -83,6 +85,7 @@ def _train(
         lora=run.lora,
         seed=run.seed,
         work=run.work,
+        dtype=run.dtype,
     )
     history = trainer.train(supervised, run.work)
     policy_io.write(supervised, run, before, stage)

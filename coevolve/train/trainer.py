@@ -23,6 +23,7 @@ from transformers.trainer_utils import set_seed
 from coevolve import seeds
 from coevolve.config.sections import LoraConfig, Optimiser
 from coevolve.errors import UserError
+from coevolve.policies import loading
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import MicroBatch, PairCollator, TrajectoryCollator, add_tiled_head, token_logps
 
@@ -69,7 +70,8 @@ class MaskedTrainer(ScheduledTrainer):
     """transformers' Trainer over slots, with a loss that is a mean over the global batch.
 
     `order` is the index of the example in each slot (:func:`coevolve.train.dataset.slot_order`), which `collator`
-    turns into micro-batches. The split into micro-batches and ranks does not change the loss.
+    turns into micro-batches. The split into micro-batches and ranks does not change the loss. `mixed`: forward and
+    backward passes run in bfloat16 (autocast); weights, gradients and optimizer state are float32.
     """
 
     #: `compute_loss` divides by the items of the global batch; the base class must not divide by micro-batches again.
@@ -86,8 +88,12 @@ class MaskedTrainer(ScheduledTrainer):
         lora: LoraConfig | None,
         seed: int,
         work: Path,
+        dtype: str | None = None,
     ) -> None:
-        settings = training_settings(config, learning_rate, slots=len(order), model=model, seed=seed, work=work)
+        self.mixed = loading.compute_dtype(dtype) == torch.bfloat16
+        settings = training_settings(
+            config, learning_rate, slots=len(order), model=model, seed=seed, work=work, dtype=dtype
+        )
         arguments = full_precision(TrainingArguments(**settings))
         set_seed(arguments.seed)  # adapters start from random numbers
         self.tiled_head = uses_tiled_head()
@@ -183,9 +189,18 @@ def uses_tiled_head() -> bool:
 
 
 def training_settings(
-    config: Optimiser, learning_rate: float, *, slots: int, model: Any, seed: int, work: Path
+    config: Optimiser,
+    learning_rate: float,
+    *,
+    slots: int,
+    model: Any,
+    seed: int,
+    work: Path,
+    dtype: str | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of `TrainingArguments` for one pass over `slots` slots in their order.
+
+    `dtype`: the type of the passes (:func:`loading.compute_dtype`).
 
     Raises `UserError` if micro-batches over all ranks do not divide the batch.
     """
@@ -196,7 +211,7 @@ def training_settings(
         product = f"`micro_batch` {micro} times {ranks} devices"
         raise UserError(f"`batch_size` {config.batch_size} is no multiple of {product}; change one of the two.")
     steps = slots // config.batch_size
-    cuda = torch.cuda.is_available()
+    cuda, mixed = torch.cuda.is_available(), loading.compute_dtype(dtype) == torch.bfloat16
     return {
         "output_dir": str(work),
         "max_steps": steps,
@@ -209,7 +224,8 @@ def training_settings(
         "weight_decay": config.weight_decay,
         "max_grad_norm": config.max_grad_norm,
         "optim": "adamw_torch_fused",
-        "bf16": cuda,  # autocast only: weights and optimizer state stay float32
+        "bf16": mixed,  # autocast only: weights and optimizer state stay float32
+        "use_cpu": mixed and not cuda,  # transformers refuses `bf16` without a GPU unless this is set
         "activation_checkpointing": model.num_parameters() > RECOMPUTE_ABOVE,
         "seed": seeds.derive(seed, "trainer") % 2**32,
         "save_strategy": "steps",

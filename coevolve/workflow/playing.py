@@ -15,7 +15,7 @@ from coevolve.chat.prompts import prompt_messages
 from coevolve.config.sections import EndpointConfig
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
-from coevolve.policies import openai
+from coevolve.policies import loading, openai
 from coevolve.policies.base import Policy
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.openai import OpenAIPolicy, Usage
@@ -92,9 +92,9 @@ def _player(job: Job, name: str, workers: int) -> Policy:
             gpu_memory_utilization=sampler.gpu_memory_utilization,
             max_num_seqs=sampler.max_num_seqs,
             tensor_parallel_size=sampler.tensor_parallel_size,
+            dtype=sampler.dtype,
         )
-    # Policies are kept in float32; a GPU plays them in bfloat16, at half the memory (not run here).
-    dtype = torch.bfloat16 if torch.cuda.is_available() else "auto"
+    dtype = loading.compute_dtype(sampler.dtype)
     return TransformersPolicy.load(path, slots=workers, context=model.context, long_prompt=long_prompt, dtype=dtype)
 
 

@@ -17,7 +17,7 @@ def training_run(job: Job, out: Path, start: str = "start") -> TrainingRun:
     """The training from the input policy called `start` to `out`; PyTorch gets the job's number of threads."""
     limit_threads(job)
     model = job.model
-    return TrainingRun(job.policy(start), out, job.work, job.seed, model.lora, model.context)
+    return TrainingRun(job.policy(start), out, job.work, job.seed, model.lora, model.context, model.training_dtype)
 
 
 def limit_threads(job: Job) -> None:

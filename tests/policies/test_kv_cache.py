@@ -12,6 +12,7 @@ from coevolve.policies.attention_spans import exact_spans, shortest
 from coevolve.policies.kv_cache import CHUNK, PREFILL_ROWS, CachedDecoder, Prefill
 
 MODELS = {"llama": llama(), "qwen3": qwen3()}
+NARROW = {"llama in bfloat16": llama().bfloat16(), "qwen3 in bfloat16": qwen3().bfloat16()}
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def ids_of(length, seed):
 
 
 def decoder_of(name="llama", slots=3, batch=2, context=400):
-    return CachedDecoder(MODELS[name], slots=slots, batch=batch, context=context)
+    return CachedDecoder((MODELS | NARROW)[name], slots=slots, batch=batch, context=context)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -58,15 +59,15 @@ def bits(name, slots, batch, row, slot, batched, pieces):
     for start, end in itertools.pairwise([0, *pieces]):
         decoder.prefill([*neighbours[:row], Prefill(slot, start, ids[start:end]), *neighbours[row:]])
     logits = decoder.prefill([*neighbours[:row], Prefill(slot, pieces[-1], ids[pieces[-1] :]), *neighbours[row:]])
-    seen = [logits[row].numpy().tobytes()]
+    seen = [logits[row].float().numpy().tobytes()]
     rows = [*neighbours[:row], *neighbours[:1], *neighbours[row:]]
     active = {i: (len(prefill.ids), 7) for i, prefill in enumerate(rows) if i != row}
     for offset, token in enumerate(ids_of(3, seed=9)):
-        seen.append(decoder.decode({row: (len(ids) + offset, token), **active})[row].numpy().tobytes())
+        seen.append(decoder.decode({row: (len(ids) + offset, token), **active})[row].float().numpy().tobytes())
     return seen
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *NARROW])
 @pytest.mark.parametrize(("slots", "batch"), [(1, 1), (5, 3), (16, 8), (16, 16)])
 def test_bits_do_not_depend_on_slot_row_neighbours_or_what_was_cached(name, slots, batch):
     alone = bits(name, slots, batch, row=0, slot=0, batched=False, pieces=[120])

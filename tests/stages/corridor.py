@@ -62,12 +62,12 @@ def suite(quirks, **sections):
     rates = {"learning_rate": [1e-3], "beta": [0.1], "reference": "base", "nll": "mean", "precompute_reference": True}
     dpo = ObjectiveConfig(name="dpo")
     defaults = {
-        "models": {"tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None)},
+        "models": {"tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None, training_dtype=None)},
         "envs": {"keydoor": SimpleNamespace(module=__name__, workers=4, processes=0)},
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",
         "quirks": quirks,
-        "sampler": SimpleNamespace(engine="transformers"),
+        "sampler": SimpleNamespace(engine="transformers", dtype=None),
         "rollout": RolloutConfig(k=2, top_p=1.0, max_new_tokens=12, retries=0),
         "pairing": PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None),
         "evaluation": EvaluationConfig(),

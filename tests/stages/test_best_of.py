@@ -1,6 +1,8 @@
 """Best-of-N: of several samples of a task the best counts, and one greedy sample is what it always was."""
 
 import json
+import logging
+from types import SimpleNamespace
 
 import pytest
 from stages import corridor
@@ -90,6 +92,20 @@ def test_the_stage_keeps_all_episodes_and_records_the_best_of_each_task(evaluate
         (max(group, key=lambda e: e.reward).digest(), 3) for group in groups
     ]
     assert (notes.episodes, notes.left_out) == (9, 0)
+
+
+def test_the_sampler_plays_in_its_dtype(evaluated, caplog):
+    """Half of the bytes for a conversation's keys and values; without the key as in float32, to the token."""
+    caplog.set_level(logging.INFO)
+    rules = EvaluationConfig(samples=3, temperature=1.0)
+    sampler = {dtype: SimpleNamespace(engine="transformers", dtype=dtype) for dtype in (None, "float32", "bfloat16")}
+    played = {
+        dtype: evaluated(f"dtype-{dtype}", evaluation=rules, sampler=section) for dtype, section in sampler.items()
+    }
+    megabytes = [record.args[2] for record in caplog.records if record.msg.startswith("KV cache")]
+    assert megabytes[0] == megabytes[1] == 2 * megabytes[2]
+    turns = {dtype: [episode.turns for episode in episodes] for dtype, (episodes, *_) in played.items()}
+    assert turns[None] == turns["float32"] and len(turns["bfloat16"]) == 9
 
 
 def test_by_default_a_task_is_played_once_and_greedily(evaluated):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from stages import corridor
 
 from coevolve.chat.chat_template import Renderer
@@ -68,20 +69,28 @@ def paired(base, rules=CUT, unlearned=(), name="pairs.jsonl"):
     return base / name
 
 
-def scored(tmp_path, quirks, policy, name="reference", **inputs):
+def scored(tmp_path, quirks, policy, name="reference", dtype=None, **inputs):
     """The file of scores that the stage leaves."""
     out = tmp_path / name
     out.mkdir(parents=True)
-    job = corridor.job("reference", tmp_path / f"{name}-job", corridor.suite(quirks), policy=policy, **inputs)
+    job = corridor.job("reference", tmp_path / f"{name}-job", computed_in(dtype, quirks), policy=policy, **inputs)
     notes = stage.run(job, out)
     assert notes["tokens"] > notes["rows"]
     return out / "scores.safetensors"
 
 
-def trained(tmp_path, quirks, base, name, **inputs):
+def computed_in(dtype, quirks):
+    """The sections of a job whose model is trained in `dtype`."""
+    sections = corridor.suite(quirks)
+    sections.models["tiny"].training_dtype = dtype
+    return sections
+
+
+def trained(tmp_path, quirks, base, name, dtype=None, **inputs):
     """What the training of `policy` reports."""
     own = {"start": base / "policy/policy.json", **inputs}
-    return train.run(corridor.job("train", tmp_path / f"{name}-job", corridor.suite(quirks), **own), tmp_path / name)
+    job = corridor.job("train", tmp_path / f"{name}-job", computed_in(dtype, quirks), **own)
+    return train.run(job, tmp_path / name)
 
 
 def sources(base):
@@ -133,6 +142,27 @@ def test_training_is_that_with_the_reference_on_the_fly(base, quirks, tmp_path, 
     assert before.first_loss == pytest.approx(on_the_fly.first_loss, rel=1e-6)
     assert before.last_loss == pytest.approx(on_the_fly.last_loss, rel=1e-6)
     assert (before.first_loss == pytest.approx(math.log(2), rel=1e-6)) == (held_to == "policy")
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "bfloat16"])
+def test_the_first_loss_is_ln_2_in_either_type(base, quirks, tmp_path, dtype):
+    """With scores computed before and with a reference model in every step; the weights are float32 in either."""
+    pairs, policy = paired(base), base / "policy/policy.json"
+    scores = scored(tmp_path, quirks, policy, dtype=dtype, **sources(base))
+    before = trained(tmp_path, quirks, base, "before", dtype, pairs=pairs, scores=scores)
+    on_the_fly = trained(tmp_path, quirks, base, "on_the_fly", dtype, pairs=pairs, reference=policy)
+    for report in (before, on_the_fly):
+        assert report.first_loss == pytest.approx(math.log(2), abs=1e-3)
+    plain = scored(tmp_path, quirks, policy, "plain", **sources(base))
+    same = torch.equal(load_file(scores)["logps"], load_file(plain)["logps"])
+    assert same == (dtype != "bfloat16")
+    weights = load_file(tmp_path / "before/model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+    start = load_file(base / "policy/model.safetensors")
+    # A step of 1e-3 changes every weight by less than the spacing of bfloat16 numbers around 1, where norms are.
+    moved = {name: (weight - start[name]).abs() for name, weight in weights.items()}
+    assert all(0 < change.max() < 2e-3 for change in moved.values())
+    assert 0 < moved["model.norm.weight"].min() < 2**-8
 
 
 def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_path):

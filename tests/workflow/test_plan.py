@@ -83,14 +83,30 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
     assert set(Suite.model_fields) - read == set(), "a config section that no stage reads"
 
 
-def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan):
-    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "dpo.nll=mean"]))
+@pytest.mark.parametrize(
+    ("override", "stages"),
+    [
+        ("dpo.nll=mean", {"train"}),
+        ("sampler.dtype=bfloat16", {"rollout", "steps", "evaluate"}),
+        ("sampler.dtype=null", set()),
+        ("models.tiny.training_dtype=null", set()),
+    ],
+)
+def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan, override, stages):
+    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, override]))
     changed = {
         stage
         for stage, wildcards in plan.jobs()
         if plan.fingerprint(stage, wildcards) != other.fingerprint(stage, wildcards)
     }
-    assert changed == {"train"}
+    assert changed == stages & {stage for stage, _ in plan.jobs()}
+
+
+def test_the_type_of_training_is_part_of_every_digest_that_reads_a_model(root, plan):
+    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "models.tiny.training_dtype=bfloat16"]))
+    changed = {s for s, names in plan.jobs() if plan.fingerprint(s, names) != other.fingerprint(s, names)}
+    assert {"pretrain", "sft", "reference", "train"} <= changed
+    assert not changed & {"prepare", "data", "pairs"}
 
 
 @pytest.mark.parametrize(
