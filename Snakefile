@@ -22,7 +22,7 @@ from coevolve.config.suite import as_overrides, load_suite
 from coevolve.envs import registry
 from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock, write_json
-from coevolve.workflow import slurm
+from coevolve.workflow import reuse, slurm
 from coevolve.workflow.job_server import JobServer
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES, load_machine
@@ -32,7 +32,12 @@ min_version("9.0")
 
 SUITE = config.get("suite", "paper")
 try:
-    OVERRIDES = as_overrides({key: value for key, value in config.items() if key not in ("suite", "machine", "python")})
+    NO_OVERRIDES = ("suite", "machine", "python", "reuse")
+    OVERRIDES = as_overrides({key: value for key, value in config.items() if key not in NO_OVERRIDES})
+    FLAGS = {"true": "--reuse", "false": "--no-reuse"}
+    REUSE = FLAGS.get(str(config.get("reuse", True)).lower())
+    if REUSE is None:
+        raise UserError(f"--config reuse={config['reuse']}: write `reuse=false` to run every job, or leave it out.")
     MACHINE_FILE = str(machine_file(config.get("machine", "h100")))
     MACHINE = load_machine(MACHINE_FILE)
     PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
@@ -47,7 +52,7 @@ CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deploymen
 IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
 PLANNED = Path(PLAN.home) / ".planned.json"
-SERVERS, MISSING = [], []
+SERVERS, MISSING, RUNNING = [], [], []
 
 
 def of_job(function, stage):
@@ -89,7 +94,7 @@ def params(stage):
 # A shell command is put together when its job runs, after the loop over stages: it must not name the loop's variable.
 SET = " ".join(f"--set {shlex.quote(override)}" for override in OVERRIDES).replace("{", "{{").replace("}", "}}")
 LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --launch {shlex.quote(MACHINE.launch or 'none')}"
-COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log:q}} 2>&1"
+COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} {REUSE} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log:q}} 2>&1"
 
 
 def start():
@@ -106,6 +111,7 @@ def start():
         raise UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
     jobs = [job for job in workflow.dag.jobs if job.rule.name in STAGES]
     write_json(PLANNED, {PLAN.folder(job.rule.name, job.wildcards_dict): job.params.fingerprint for job in jobs})
+    RUNNING.extend(PLAN.folder(job.rule.name, job.wildcards_dict) for job in jobs if workflow.dag.needrun(job))
     if MACHINE.fork_jobs:
         stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
         SERVERS.append(JobServer(stages, OFFLINE | {"OMP_NUM_THREADS": "1"}))
@@ -123,8 +129,14 @@ def stop_servers(log):
         SERVERS.pop().stop()
 
 
-onsuccess: stop_servers(log)
-onerror: stop_servers(log)
+def end(log):
+    stop_servers(log)
+    for folder, source in reuse.reused(RUNNING, since=PLANNED.stat().st_mtime):
+        print(f"{folder}: reused from {source}; nothing was run.", file=sys.stderr)
+
+
+onsuccess: end(log)
+onerror: end(log)
 
 
 rule all:

@@ -273,6 +273,12 @@ def _stage_arguments(parser: argparse.ArgumentParser) -> None:
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
     )
     parser.add_argument("--fingerprint", default="", help="the plan's; the job is refused if its own is another")
+    parser.add_argument(
+        "--reuse",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="take another suite's result of an equal job, if there is one",
+    )
     parser.add_argument("--on", action="append", default=[], metavar="NAME=VALUE", help="model, env, branch, agent")
     parser.add_argument("inputs", nargs="*", metavar="NAME=FILE", help="input files by name")
 
@@ -283,19 +289,20 @@ def _stage(name: str, options: argparse.Namespace) -> int:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     if not STAGES[name].network:
         os.environ |= OFFLINE
-    if options.processes > 1:
-        from coevolve.workflow import launch
-
-        wanted = launch.Launch(options.launch, options.processes, options.nodes)
-        launch.launch(wanted, name, options.arguments, options.threads)
-        return 0
-    from coevolve.workflow.run_stage import execute
+    from coevolve.workflow import run_stage
 
     inputs: dict[str, list[Path]] = {}
     for key, path in map(_pair, options.inputs):
         inputs.setdefault(key, []).append(Path(path))
     on, planned = dict(map(_pair, options.on)), options.fingerprint
-    execute(_suite(options), name, on, inputs, options.out, options.threads, planned)
+    if options.processes == 1:
+        suite = _suite(options)
+        run_stage.execute(suite, name, on, inputs, options.out, options.threads, planned, reuse=options.reuse)
+    elif not (options.reuse and run_stage.reuse_before_launch(_suite(options), name, on, inputs, options.out, planned)):
+        from coevolve.workflow import launch
+
+        wanted = launch.Launch(options.launch, options.processes, options.nodes)
+        launch.launch(wanted, name, options.arguments, options.threads)
     return 0
 
 

@@ -422,7 +422,9 @@ class Provenance(Record):
     `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time. `result` is the folder of the outputs
     below the suite's results. `notes` are what the stage's `run` returned. `workload` is the estimated work, None if
     the environment's section has no `expected`. `dirty`: whether the checkout had
-    uncommitted changes, None if git could not tell.
+    uncommitted changes, None if git could not tell. `reused_from` is the folder in another suite's results where the
+    outputs were computed, omitted if the job ran; `commit`, `dirty`, `versions`, `container`, `notes`, `started` and
+    `seconds` are then those of the computation.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -444,3 +446,4 @@ class Provenance(Record):
     workload: Workload | None = None
     started: str
     seconds: float
+    reused_from: str | None = Field(default=None, exclude_if=_is_none)

@@ -22,17 +22,24 @@ BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of wall time, hours of GPUs held, bytes left on disk; `measured`: seconds that the job took."""
+    """Seconds of wall time, hours of GPUs held, bytes left on disk; `measured`: seconds that the job took.
+
+    `reused`: the result was computed for another suite, in that time.
+    """
 
     seconds: float
     gpu_hours: float
     bytes: float
     measured: float | None = None
+    reused: bool = False
 
 
 @dataclass(frozen=True)
 class Line:
-    """The jobs of one stage or method together; for the measured ones also their estimated hours."""
+    """The jobs of one stage or method together; for the measured ones also their estimated hours.
+
+    `done` jobs ran; the results of `reused` ones were taken from another suite, for which they ran in `reused_hours`.
+    """
 
     name: str
     jobs: int
@@ -42,6 +49,8 @@ class Line:
     done: int
     done_predicted_hours: float
     done_measured_hours: float
+    reused: int = 0
+    reused_hours: float = 0.0
 
 
 def estimate(work: Workload, weights: float, machine: Machine, stage: str, measured: float | None = None) -> Cost:
@@ -66,11 +75,14 @@ def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:
 
 
 def text(heading: str, rows: Sequence[Line]) -> str:
-    """A table of costs: estimates of all jobs, then estimates and measurements of the jobs that are done."""
-    columns = [heading, "jobs", "hours", "GPU-hours", "GB", "done", "predicted h", "measured h", "ratio"]
+    """A table of costs: estimates of all jobs, estimates and measurements of those that ran, and those reused.
+
+    `ratio`: measured over predicted hours of the jobs that ran.
+    """
+    columns = [heading, "jobs", "hours", "GPU-hours", "GB", "done", "predicted h", "measured h", "reused", "reused h"]
     table = [[*(getattr(row, field.name) for field in fields(row)), _ratio(row)] for row in rows]
-    formats = ("", "d", ".2f", ".1f", ".2f", "d", ".3f", ".3f", ".2f")
-    return tabulate(table, headers=columns, tablefmt="github", floatfmt=formats, missingval="-")
+    formats = ("", "d", ".2f", ".1f", ".2f", "d", ".3f", ".3f", "d", ".3f", ".2f")
+    return tabulate(table, headers=[*columns, "ratio"], tablefmt="github", floatfmt=formats, missingval="-")
 
 
 def _ratio(row: Line) -> float | None:
@@ -79,7 +91,8 @@ def _ratio(row: Line) -> float | None:
 
 
 def _line(name: str, costs: list[Cost]) -> Line:
-    done = [(cost.seconds, cost.measured) for cost in costs if cost.measured is not None]
+    done = [(cost.seconds, cost.measured) for cost in costs if cost.measured is not None and not cost.reused]
+    reused = [cost.measured or 0.0 for cost in costs if cost.reused]
     return Line(
         name=name,
         jobs=len(costs),
@@ -89,4 +102,6 @@ def _line(name: str, costs: list[Cost]) -> Line:
         done=len(done),
         done_predicted_hours=sum(predicted for predicted, _ in done) / 3600,
         done_measured_hours=sum(measured for _, measured in done) / 3600,
+        reused=len(reused),
+        reused_hours=sum(reused) / 3600,
     )

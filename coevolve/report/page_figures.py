@@ -298,7 +298,7 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def costs(path: Path, labels: PageLabels) -> PageFigure:
-    """Predicted and measured hours of the finished jobs, by stage and by method, from `costs.json`."""
+    """Predicted and measured hours of the jobs that ran, by stage and by method, from `costs.json`."""
     charts = []
     for heading, lines in TypeAdapter(dict[str, list[Line]]).validate_json(path.read_bytes()).items():
         rows = []
@@ -307,12 +307,13 @@ def costs(path: Path, labels: PageLabels) -> PageFigure:
             hours = {"predicted": line.done_predicted_hours, "measured": line.done_measured_hours}
             bars = [[Segment(kind, number, value)] for number, (kind, value) in enumerate(hours.items())]
             text = ", ".join(f"{kind} {duration(value)}" for kind, value in hours.items())
-            rows.append(BarRow(f"{_words(name)}, {line.done:,} of {line.jobs:,} jobs", bars, text))
+            reused = f", {line.reused:,} reused" if line.reused else ""
+            rows.append(BarRow(f"{_words(name)}, {line.done:,} of {line.jobs:,} jobs{reused}", bars, text))
         charts.append(PageChart(f"By {heading}", bar_rows(rows)))
     names = legend([("predicted", 0, "thick"), ("measured", 1, "thick")])
     return PageFigure(
         "Costs",
-        "Time of the finished jobs, as predicted for the machine and as measured; jobs side by side add up.",
+        "Time of the jobs that ran, as predicted for the machine and as measured; jobs side by side add up.",
         [("costs.json", "../costs/costs.json")],
         [PageChart("", names), *charts],
     )

@@ -110,7 +110,8 @@ def _short(path: str, home: str) -> str:
 def _line(result: Result) -> str:
     made = result.provenance
     digests = f"code {made.code_digest[:8]}", f"config {made.config_digest[:8]}"
-    return ", ".join([made.stage, *_contents(result), *digests])
+    reused = [f"reused from {made.reused_from}"] if made.reused_from else []
+    return ", ".join([made.stage, *_contents(result), *digests, *reused])
 
 
 def _contents(result: Result) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ def _cost(job: Job, machine: Machine, record: Provenance) -> Cost:
             f"envs.{record.wildcards['env']}: `expected` was missing when `{record.result}` was made; add it."
         )
     weights = job.suite.models[record.wildcards["model"]].parameter_count if "model" in record.wildcards else 0.0
-    return costs.estimate(record.workload, weights, machine, record.stage, record.seconds)
+    cost = costs.estimate(record.workload, weights, machine, record.stage, record.seconds)
+    return replace(cost, reused=record.reused_from is not None)
 
 
 def _owner(job: Job, record: Provenance) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from coevolve.config.machine import Machine
 from coevolve.report.costs import Cost, estimate
@@ -23,11 +25,18 @@ def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
 def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost:
     """The estimated cost of a job, with the measured seconds if it is done."""
     weights = plan.suite.models[wildcards["model"]].parameter_count if "model" in wildcards else 0.0
-    seconds = measured(plan, stage, wildcards)
-    return estimate(plan.workload(stage, wildcards), weights, machine, stage, seconds)
+    record = _record(plan, stage, wildcards)
+    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage, record.get("seconds"))
+    return replace(estimated, reused="reused_from" in record)
 
 
 def measured(plan: Plan, stage: str, wildcards: Wildcards) -> float | None:
-    """Seconds that a finished job took; None where it left no provenance."""
+    """Seconds that a finished job took; None where it left no provenance, or was reused, perhaps from elsewhere."""
+    record = _record(plan, stage, wildcards)
+    return None if "reused_from" in record else record.get("seconds")
+
+
+def _record(plan: Plan, stage: str, wildcards: Wildcards) -> dict[str, Any]:
+    """The provenance of a job as JSON data; empty where it left none."""
     path = Path(plan.folder(stage, wildcards), "provenance.json")
-    return float(json.loads(path.read_bytes())["seconds"]) if path.exists() else None
+    return dict(json.loads(path.read_bytes())) if path.exists() else {}

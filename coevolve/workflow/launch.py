@@ -102,14 +102,15 @@ def launch(wanted: Launch, stage: str, arguments: list[str], threads: int) -> No
     process that failed first.
     """
     kind = _kind(wanted, stage)
-    command = ["-m", "coevolve", "stage", stage, *arguments]
+    # argparse takes the last value of an option. The launching process has looked for a result to reuse.
+    command = ["-m", "coevolve", "stage", stage, *arguments, "--no-reuse"]
     if wanted.nodes > 1 and _MAIN_ADDRESS not in os.environ:
         _over_nodes(wanted, command)
         return
     _require_devices(wanted, kind)
     os.environ[_FILE] = files.sha256(wanted.file)
     os.environ.setdefault(_LAUNCH_ID, uuid.uuid4().hex)
-    # argparse takes the last value of an option, so each process runs the stage itself, on its share of the threads.
+    # Each process runs the stage itself, on its share of the threads.
     overrides = ["--processes", "1", "--nodes", "1", "--threads", str(max(1, threads // wanted.per_node))]
     _on_this_node(wanted, ["--config_file", str(wanted.file), *_rendezvous(wanted), *command, *overrides])
 

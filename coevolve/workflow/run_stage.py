@@ -22,9 +22,11 @@ from coevolve.workflow.job import Job
 from coevolve.workflow.launch import LaunchedProcess, errors_to_launcher
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.required_files import RequiredFile, required_files
+from coevolve.workflow.reuse import take
 from coevolve.workflow.stage_table import STAGES
 
 log = logging.getLogger(__name__)
+_PLAN_ANEW = "run the same snakemake command again, which plans it anew"
 
 
 def execute(
@@ -35,12 +37,15 @@ def execute(
     out: Path,
     threads: int,
     planned: str = "",
+    *,
+    reuse: bool = False,
 ) -> None:
     """Run `stage` and write its files and `provenance.json` to the folder `out`.
 
     A job resumes from the checkpoints and journals of a killed job with the same fingerprint (config, code, inputs,
     launch). Of several processes only the first writes; all take part in the computation. `planned` is the fingerprint
-    that the scheduler's plan has for the job, empty if a person starts it.
+    that the scheduler's plan has for the job, empty if a person starts it. With `reuse`, another suite's result of an
+    equal job is taken instead (`coevolve.workflow.reuse`), and no code of the stage is imported.
 
     Raises `UserError` for a missing wildcard, for an input that does not exist or that the stage does not read, if the
     job's fingerprint is not the planned one, for an input that is not as its stage wrote it or as its pin
@@ -48,24 +53,61 @@ def execute(
     """
     plan, process = Plan(suite), LaunchedProcess.current()
     with errors_to_launcher():
-        _check(plan, stage, wildcards, inputs)
-        _require_replaceable(plan, stage, wildcards, out)
-        _load_code(plan, stage, wildcards, planned)
-        hashes = {name: [files.sha256(path) for path in paths] for name, paths in inputs.items()}
-        _check_contents(plan, inputs, hashes, bool(planned))
+        hashes = _checked(plan, stage, wildcards, inputs, out, planned)
         # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
         fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, process.note])
         scratch = out.parent / f".work-{out.name}"
         job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch / fingerprint, threads)
+        record = _record(plan, job, hashes)
+        if reuse and _taken(record, out, scratch):
+            return
+        _load_code(plan, stage, wildcards)
         if process.rank:
             _help(job, process)
             return
-        record = _record(plan, job, hashes)
         with _alone(scratch) as waited:
             # Processes of one launch start together, so the first must not skip the work that the others do.
             if not (waited and process.world_size == 1 and _is_made(record, out)):
                 _make(job, process, record, out)
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def reuse_before_launch(
+    suite: Suite, stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]], out: Path, planned: str
+) -> bool:
+    """Take another suite's result of an equal job before several processes are started; returns whether there is one.
+
+    Raises `UserError` as `execute`.
+    """
+    plan, scratch = Plan(suite), out.parent / f".work-{out.name}"
+    hashes = _checked(plan, stage, wildcards, inputs, out, planned)
+    job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch, threads=1)
+    return _taken(_record(plan, job, hashes), out, scratch)
+
+
+def _taken(record: dict[str, Any], out: Path, scratch: Path) -> bool:
+    """Whether another suite's result is now in `out`; without the lock of the result, nothing is taken."""
+    declared, lock = STAGES[record["stage"]], files.ProcessLock(scratch / "lock")
+    # A product names its suite, and a shared result lies outside of all suites.
+    if declared.product or declared.shared or not lock.acquire():
+        return False
+    taken = take(record, out, declared.outputs)
+    if taken:
+        shutil.rmtree(scratch, ignore_errors=True)
+    lock.release()
+    return taken
+
+
+def _checked(
+    plan: Plan, stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]], out: Path, planned: str
+) -> dict[str, list[str]]:
+    """sha256 of the inputs; raises `UserError` if the job must not run."""
+    _check(plan, stage, wildcards, inputs)
+    _require_replaceable(plan, stage, wildcards, out)
+    _require_planned(plan, stage, wildcards, planned)
+    hashes = {name: [files.sha256(path) for path in paths] for name, paths in inputs.items()}
+    _check_contents(plan, inputs, hashes, bool(planned))
+    return hashes
 
 
 def _record(plan: Plan, job: Job, hashes: dict[str, list[str]]) -> dict[str, Any]:
@@ -191,20 +233,26 @@ def _provenance(out: Path) -> Provenance | None:
         return None
 
 
-def _load_code(plan: Plan, stage: str, wildcards: dict[str, str], planned: str) -> None:
-    """Import the job's code, so that an edit while the job runs does not reach it.
-
-    Raises `UserError` if the fingerprint is not the planned one, or if the code was edited before it was imported.
-    """
-    fingerprint, modules = plan.fingerprint(stage, wildcards), plan.modules(stage, wildcards)
-    fix = "run the same snakemake command again, which plans it anew"
+def _require_planned(plan: Plan, stage: str, wildcards: dict[str, str], planned: str) -> None:
+    """Raise `UserError` if the job's fingerprint is not the planned one."""
+    fingerprint = plan.fingerprint(stage, wildcards)
     if planned and fingerprint != planned:
         (config, _, code), (old_config, _, old_code) = fingerprint.partition("-"), planned.partition("-")
         changed = [name for name, same in (("settings", config == old_config), ("code", code == old_code)) if not same]
-        raise UserError(f"stage `{stage}`: its {' and '.join(changed)} changed after the run was planned; {fix}.")
+        raise UserError(
+            f"stage `{stage}`: its {' and '.join(changed)} changed after the run was planned; {_PLAN_ANEW}."
+        )
+
+
+def _load_code(plan: Plan, stage: str, wildcards: dict[str, str]) -> None:
+    """Import the job's code, so that an edit while the job runs does not reach it.
+
+    Raises `UserError` if the code was edited after its digest was taken and before it was imported.
+    """
+    modules = plan.modules(stage, wildcards)
     provenance.load(*modules)
     if not provenance.is_current(*modules):
-        raise UserError(f"stage `{stage}`: its code changed while the job started; {fix}.")
+        raise UserError(f"stage `{stage}`: its code changed while the job started; {_PLAN_ANEW}.")
 
 
 def _check_contents(plan: Plan, inputs: dict[str, list[Path]], hashes: dict[str, list[str]], planned: bool) -> None:

@@ -85,6 +85,26 @@ def test_changing_a_methods_settings_reruns_its_jobs_only(finished):
     assert not {"data", "pretrain", "sft"} & set(jobs)
 
 
+def test_a_suite_that_extends_another_takes_its_results(finished):
+    """Every reuse is printed, and a second run has nothing to do."""
+    (finished / "configs/mine.yaml").write_text("extends: nano.yaml\nsuite: mine\n")
+    fine_tuned = "tiny/sciworld/base/seed0/policy/target"
+    mine = [*SNAKEMAKE[:-1], "suite=mine"]
+    until = ["--", f"results/mine/{fine_tuned}/policy.json"]
+    done = snakemake(finished, *until, command=mine)
+    assert done.returncode == 0, done.stderr[-4000:]
+    printed = re.findall(r"^(\S+): reused from (\S+); nothing was run\.$", done.stderr, re.MULTILINE)
+    taken = (
+        "data/sciworld",
+        *(f"tiny/sciworld/base/{name}/policy/target" for name in ("untrained", "pretrained", "seed0")),
+    )
+    assert sorted(printed) == sorted((f"results/mine/{each}", f"results/nano/{each}") for each in taken)
+    weights = [finished / f"results/{suite}/{fine_tuned}/model.safetensors" for suite in ("mine", "nano")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    again = snakemake(finished, *until, command=mine)
+    assert "Nothing to be done" in again.stderr + again.stdout
+
+
 def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(finished):
     gold = finished / "data/sciworld/gold.jsonl"
     gold.rename(gold.with_name("elsewhere"))

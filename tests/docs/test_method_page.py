@@ -41,3 +41,15 @@ def test_a_wrong_row_is_the_sentence_it_shows(page, planned):
     done = planned.ask("coevolve", "targets", "--suite", "mine", "--set", wrong)
     assert done.returncode == 2
     assert done.stderr == f"coevolve: {page.blocks('text')[2]}"
+
+
+def test_the_suite_of_the_page_on_reuse_is_planned_with_its_flag(read, kit):
+    page = read("reuse")
+    (suite,), (command,) = page.blocks("yaml"), page.commands
+    kit.write("configs/longer.yaml", suite)
+    printed = kit.shell(command.replace(" -n ", " -n -p "))
+    assert "rule train:" in printed and "branch=eto/seed0/iter1" in printed
+    assert "--suite longer --no-reuse " in " ".join(printed.split())
+    wrong = kit.ask("bash", "-c", command.replace("reuse=false", "reuse=never"))
+    assert wrong.returncode != 0
+    assert "coevolve: --config reuse=never: write `reuse=false` to run every job, or leave it out." in wrong.stderr
