@@ -135,7 +135,7 @@ def test_the_costs_count_them(here, second):
 
 
 def test_the_suite_stands_without_the_other(here, second, capsys):
-    Path("results/glance").rename("elsewhere")
+    Path("results/glance").rename("results-of-glance")
     for status in (["why", "--suite", "second", "table1: SFT, WebShop"], ["view", "--suite", "second"]):
         with pytest.raises(SystemExit) as ended:
             cli.main(status)
@@ -143,7 +143,7 @@ def test_the_suite_stands_without_the_other(here, second, capsys):
     text = capsys.readouterr().out
     assert "all as they were" in text and f"reused from results/glance/{TARGET}" in text
     third = run("third", "--reuse", target=RECORDS)
-    Path("elsewhere").rename("results/glance")
+    Path("results-of-glance").rename("results/glance")
     assert computed(third) == []
     assert dict(reused(third, since=0))[f"results/third/{TARGET}"] == f"results/glance/{TARGET}", "computed there"
 
