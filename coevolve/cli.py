@@ -27,6 +27,7 @@ OFFLINE = dict.fromkeys(
 )
 CLAIMS = Path("configs/claims.yaml")
 IPR = Path("data/mirror/ipr")
+REFERENCE = Path("results/reference")
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,10 @@ def _plan(options: argparse.Namespace) -> int:
     jobs = list(estimates.jobs(plan, machine))
     source = machine_file(options.machine)
     _show(f"Suite {plan.suite.suite} on {machine.label}, estimated, not measured, from {source}.\n")
+    labels = {method: recipe.label for method, recipe in plan.suite.recipes.items()}
     _show(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
     _show()
-    _show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs)))
+    _show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs), labels))
     return 0
 
 
@@ -177,6 +179,31 @@ def _view(options: argparse.Namespace) -> int:
     labels = {name: recipe.label for name, recipe in suite.recipes.items()}
     shown = view.build(home, out, f"suite {suite.suite}", labels)
     _show(f"{shown.episodes} episodes, {shown.pairs} pairs: {out / 'index.html'}")
+    return 0
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser, required=False)
+    text = "folder of the export (default: results/reference/SUITE); without --suite its page is written again"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=text)
+
+
+def _export(options: argparse.Namespace) -> int:
+    from coevolve.report import claims
+    from coevolve.workflow import export
+    from coevolve.workflow.plan import Plan
+
+    paper = claims.load(shipped_file(CLAIMS))
+    if options.suite is None:
+        if options.out is None:
+            raise UserError("give --suite, or --out with the folder of an export whose page is written again.")
+        export.write_page(options.out, paper)
+        _show(options.out / export.PAGE)
+        return 0
+    suite = _suite(options)
+    out = options.out or REFERENCE / suite.suite
+    names = export.export(Plan(suite), out, paper)
+    _show(f"{len(names)} files: {out / export.PAGE}")
     return 0
 
 
@@ -434,6 +461,11 @@ MAIN: Commands = {
         "Print a suite's merged configuration, each key with the file and line that set it.", _suite_arguments, _config
     ),
     "view": Command("Write HTML pages of all episodes and pairs, readable without a server.", _view_arguments, _view),
+    "export": Command(
+        "Write a finished suite's tables, figures and page to one folder, such as a reference result.",
+        _export_arguments,
+        _export,
+    ),
     "why": Command("Trace a printed number back to episodes, policies, pairs and code.", _why_arguments, _why),
     "verify": Command(
         "Judge the paper's claims; exit status 0: reproduced, 1: one contradicted, 3: none decided.",

@@ -19,10 +19,13 @@ from coevolve.config.machine import Machine
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
 from coevolve.report.exploration import Exploration, is_outcome
+from coevolve.report.labels import ReportLabels, words
 from coevolve.report.number_text import readable
 from coevolve.storage import files
 from coevolve.types import Agent, Provenance, Record, TrainReport, Trajectory
 
+#: Headings of columns that are not their fields' names.
+_HEADS = {"env": "environment", "kind": "pair kind", "gpu_hours": "GPU-hours"}
 OUTCOMES = ("success", "hard_negative", "failure")
 #: Number of bins of the rewards of failures.
 BINS = 10
@@ -245,6 +248,7 @@ def write(
     rewards: Sequence[FailureRewards],
     drifts: Sequence[Drift],
     computed: Sequence[Compute],
+    labels: ReportLabels,
     out: Path,
 ) -> None:
     """Write `analysis.json` and `analysis.md`; the histograms of rewards are in the first alone."""
@@ -254,7 +258,7 @@ def write(
     }  # fmt: skip
     plain = {name: [record.model_dump(mode="json") for record in rows] for name, rows in records.items()}
     files.write_json(out / "analysis.json", plain)
-    files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, computed).encode())
+    files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, computed, labels).encode())
 
 
 def read_failure_rewards(path: Path) -> list[FailureRewards]:
@@ -269,7 +273,11 @@ class _Histograms(BaseModel):
 
 
 def markdown(
-    outcomes: Sequence[Shares], diverse: Sequence[Diversity], drifts: Sequence[Drift], computed: Sequence[Compute]
+    outcomes: Sequence[Shares],
+    diverse: Sequence[Diversity],
+    drifts: Sequence[Drift],
+    computed: Sequence[Compute],
+    labels: ReportLabels,
 ) -> str:
     """All of it as tables; their numbers are means over the files (one agent, iteration and seed) of a line."""
     agent = ("method", "env", "agent", "iteration")
@@ -302,12 +310,12 @@ def markdown(
         ),
     }
     return "\n".join(
-        "\n\n".join(filter(None, [f"## {title}", text, _table(records, by)])) + "\n"
+        "\n\n".join(filter(None, [f"## {title}", text, _table(records, by, labels)])) + "\n"
         for title, (text, records, by) in parts.items()
     )
 
 
-def _table(records: Sequence[Record], by: Sequence[str]) -> str:
+def _table(records: Sequence[Record], by: Sequence[str], labels: ReportLabels) -> str:
     """Means over the records that agree in the `by` fields, in order of first appearance."""
     groups: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for record in records:
@@ -316,11 +324,15 @@ def _table(records: Sequence[Record], by: Sequence[str]) -> str:
     if not groups:
         return "None."
     names = [name for name in records[0].model_dump() if name not in (*by, "seed", "agent", "iteration")]
+    shown = labels.words()
     rows = [
-        [*key, *(_text(_mean(r[name] for r in group if r[name] is not None)) for name in names)]
+        [
+            *(shown.get(value, value) for value in key),
+            *(_text(_mean(r[name] for r in group if r[name] is not None)) for name in names),
+        ]
         for key, group in groups.items()
     ]
-    head = [name.replace("_", " ") for name in (*by, *names)]
+    head = [_HEADS.get(name, words(name)) for name in (*by, *names)]
     aligned = ["left" if isinstance(value, str) else "right" for value in next(iter(groups))]
     aligned += ["right"] * len(names)
     return tabulate(rows, head, tablefmt="github", disable_numparse=True, colalign=aligned)

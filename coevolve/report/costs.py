@@ -6,12 +6,14 @@ Every constant stands in a config: a job's work in `envs.*.expected` and the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tabulate import tabulate
 
 from coevolve.config.machine import Machine
+from coevolve.report.labels import words
+from coevolve.report.number_text import duration, readable, size
 from coevolve.types import Workload
 
 #: Floating-point operations per weight and token of a training step, and of a forward pass.
@@ -74,20 +76,27 @@ def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:
     return [_line(name, group) for name, group in {**groups, "all": [cost for _, cost in costs]}.items()]
 
 
-def text(heading: str, rows: Sequence[Line]) -> str:
+def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> str:
     """A table of costs: estimates of all jobs, estimates and measurements of those that ran, and those reused.
 
-    `ratio`: measured over predicted hours of the jobs that ran.
+    `ratio`: measured over predicted time of the jobs that ran. `labels` name the rows.
     """
-    columns = [heading, "jobs", "hours", "GPU-hours", "GB", "done", "predicted h", "measured h", "reused", "reused h"]
-    table = [[*(getattr(row, field.name) for field in fields(row)), _ratio(row)] for row in rows]
-    formats = ("", "d", ".2f", ".1f", ".2f", "d", ".3f", ".3f", "d", ".3f", ".2f")
-    return tabulate(table, headers=[*columns, "ratio"], tablefmt="github", floatfmt=formats, missingval="-")
+    columns = [heading, "jobs", "time", "GPU-hours", "disk", "done", "predicted", "measured", "reused", "time reused"]
+    body = [
+        [
+            labels.get(row.name, words(row.name)), f"{row.jobs:,}", duration(row.hours), readable(row.gpu_hours),
+            size(row.gigabytes), f"{row.done:,}", duration(row.done_predicted_hours),
+            duration(row.done_measured_hours), f"{row.reused:,}", duration(row.reused_hours), _ratio(row),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    aligned = ["left", *["right"] * len(columns)]
+    return tabulate(body, headers=[*columns, "ratio"], tablefmt="github", disable_numparse=True, colalign=aligned)
 
 
-def _ratio(row: Line) -> float | None:
+def _ratio(row: Line) -> str:
     """Measured over predicted, of what is done."""
-    return row.done_measured_hours / row.done_predicted_hours if row.done_predicted_hours else None
+    return readable(row.done_measured_hours / row.done_predicted_hours) if row.done_predicted_hours else "-"
 
 
 def _line(name: str, costs: list[Cost]) -> Line:

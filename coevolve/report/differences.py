@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tabulate import tabulate
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.report import stats
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.storage import files
 from coevolve.types import Estimate, EvalRecord, Record
@@ -54,14 +55,18 @@ def read(path: Path) -> list[Difference]:
     return [Difference.model_validate(item) for item in json.loads(files.read_bytes(path))]
 
 
-def markdown(differences: Sequence[Difference], labels: Mapping[str, str]) -> str:
+def markdown(differences: Sequence[Difference], labels: ReportLabels) -> str:
     """A table of differences x 100 with their intervals over tasks and trainings, paired by task and seed."""
     rows = [
-        [d.env, f"{labels[d.better]} - {labels[d.than]}", cell(d.estimate), d.estimate.n_tasks, d.estimate.n_seeds]
+        [labels.env(d.env), _name(d, labels), cell(d.estimate), d.estimate.n_tasks, d.estimate.n_seeds]
         for d in differences
     ]
     head = ["environment", "difference", "average reward x 100", "tasks", "seeds"]
     return f"## Differences, paired by task and seed\n\n{tabulate(rows, head, tablefmt='github')}\n"
+
+
+def _name(difference: Difference, labels: ReportLabels) -> str:
+    return f"{labels.method(difference.better)} - {labels.method(difference.than)}"
 
 
 def cell(estimate: Estimate) -> str:

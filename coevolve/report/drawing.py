@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: Colours of text and page in both schemes. Glyphs without a colour of their own are drawn in that of the text.
+SCHEMES = b"""  <style type="text/css">
+   svg { color-scheme: light dark; --page: #ffffff; color: #1b1b1b; fill: currentColor }
+   @media (prefers-color-scheme: dark) { svg { --page: #161718; color: #e6e6e6 } }
+  </style>
+"""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -30,11 +38,16 @@ def png(draw: Callable[[], Figure]) -> bytes:
 
 
 def svg(draw: Callable[[], Figure]) -> bytes:
-    """The drawn figure as an SVG image; equal figures give equal bytes."""
+    """The drawn figure as an SVG image that follows a dark colour scheme; equal figures give equal bytes.
+
+    Black becomes `currentColor`, and white the colour of the page.
+    """
     import matplotlib as mpl
 
     buffer = io.BytesIO()
     # By default, the file contains the date and random ids.
     with mpl.rc_context({**mpl.rcParamsDefault, "svg.hashsalt": "coevolve"}):
         draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+    content = re.sub(rb"#000000|(?<=: )black", b"currentColor", buffer.getvalue())
+    content = re.sub(rb"#ffffff", b"var(--page)", content)
+    return content.replace(b" <defs>\n", b" <defs>\n" + SCHEMES, 1)

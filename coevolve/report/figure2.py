@@ -19,6 +19,8 @@ from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import drawing, stats
 from coevolve.report.exploration import Exploration, of, seeds, tasks
+from coevolve.report.labels import ReportLabels
+from coevolve.report.number_text import readable
 from coevolve.types import Agent, Estimate, Record
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ def data(
     )
 
 
-def draw(figure2: FailureFigure) -> Figure:
+def draw(figure2: FailureFigure, labels: ReportLabels) -> Figure:
     """The figure: a column per environment, the number of failures above, the reward of shared ones below."""
     figure = drawing.new_figure(3.6 * max(1, len(figure2.panels)), 5.2)
     if not figure2.panels:
@@ -144,7 +146,7 @@ def draw(figure2: FailureFigure) -> Figure:
         for row, (quantity, label) in enumerate(QUANTITIES.items()):
             _draw_bars(grid[row][column], [b for b in panel.bars if b.quantity == quantity], figure2.labels)
             grid[row][column].set_ylabel(label)
-        grid[0][column].set_title(f"{panel.env}: {panel.instructions:g} instructions")
+        grid[0][column].set_title(f"{labels.env(panel.env)}: {readable(panel.instructions)} instructions")
     return figure
 
 

@@ -10,6 +10,7 @@ from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import drawing, stats
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting
 from coevolve.types import Estimate, Protocol, Record
 
@@ -64,14 +65,14 @@ def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], repor
     )
 
 
-def draw(data: Curves) -> Figure:
+def draw(data: Curves, labels: ReportLabels) -> Figure:
     """The figure: a panel per environment and split; the methods' points are slightly shifted horizontally."""
     panels = list(dict.fromkeys((point.env, point.split) for point in data.points))
     figure = drawing.new_figure(4.0 * len(panels), 3.2)
     row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (env, split) in zip(row, panels, strict=True):
         _draw_panel(axes, [p for p in data.points if (p.env, p.split) == (env, split)], data.labels)
-        axes.set(title=f"{env} {split}", xlabel="iteration")
+        axes.set(title=labels.split(env, split), xlabel="iteration")
     row[0].set_ylabel("average reward x 100")
     return figure
 

@@ -6,18 +6,22 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
+from pydantic import BaseModel
 
-from coevolve.config.suite import Suite
-from coevolve.report import page_figures, verdicts, view
+from coevolve.config.suite import Suite, as_dict
+from coevolve.report import loop, page_figures, verdicts, view
 from coevolve.report.claims import Claims
+from coevolve.report.labels import ReportLabels, words
+from coevolve.report.loop import Box
 from coevolve.report.number_text import duration, readable
-from coevolve.report.page_figures import PageFigure, PageLabels, TrainingCurve
+from coevolve.report.page_figures import PageFigure, TrainingCurve
 from coevolve.report.verdicts import OUTCOMES, Verdict
 from coevolve.report.why import splits, tables
 from coevolve.types import Cell, EpisodeNotes, Provenance
@@ -33,7 +37,23 @@ _TEXTS = {
     "costs": "Costs, in numbers",
     "examples": "Examples of failures",
 }
-Draw = Callable[[Path, PageLabels], PageFigure]
+#: The view's list of a stage's episodes or pairs.
+_LISTS = {
+    "data": "episodes?part=experts",
+    "rollout": "episodes?part=rollout",
+    "pairs": "pairs?",
+    "evaluate": "episodes?part=eval",
+}
+#: The sections of the page about the jobs of a stage, the best one first.
+_SECTIONS = {
+    "data": ("provenance",),
+    "sft": ("training-curves",),
+    "rollout": ("rewards-of-failures", "figure-2-failures"),
+    "pairs": ("pairs-and-drops",),
+    "train": ("training-curves",),
+    "evaluate": ("learning-curves", "table1-0"),
+}
+Draw = Callable[[Path, ReportLabels], PageFigure]
 #: The figures before and after the training curves, in order, by the name of their data file.
 _BEFORE: dict[str, Draw] = {
     "figure3.json": page_figures.learning_curves,
@@ -44,75 +64,150 @@ _BEFORE: dict[str, Draw] = {
 _AFTER: dict[str, Draw] = {"costs.json": page_figures.costs}
 
 
-def report(
-    paths: Sequence[Path],
-    suite: Suite,
-    claims: Claims,
-    jobs: Sequence[Provenance],
-    trainings: Sequence[TrainingCurve],
-    view_page: str = VIEW,
-) -> str:
-    """The page: the run, tables, charts, all other Markdown of `paths`, the provenance of `jobs`, and verdicts.
+class LabelledSection(BaseModel):
+    """A model, environment or method of a suite: its label, and the iterations of a method that has its number."""
 
-    A product that is not among `paths` has no section. Equal files give equal text. `view_page` is the address of the
-    suite's view, relative to the report.
+    label: str
+    iterations: int | None = None
+
+
+class RunSettings(BaseModel):
+    """What was run: the part of a suite, or of the config in a product's provenance, that the page shows."""
+
+    suite: str
+    protocol: str
+    models: dict[str, LabelledSection]
+    envs: dict[str, LabelledSection]
+    methods: tuple[str, ...]
+    recipes: dict[str, LabelledSection]
+    seeds: tuple[int, ...]
+    iterations: dict[str, int]
+
+    @classmethod
+    def of(cls, suite: Suite) -> RunSettings:
+        """The settings of a suite, or of the sections of it that a product reads."""
+        return cls.model_validate(as_dict(suite))
+
+    @property
+    def labels(self) -> ReportLabels:
+        """The labels of the methods that were run and of the environments."""
+        methods = {method: self.recipes[method].label for method in self.methods}
+        return ReportLabels(methods, {env: section.label for env, section in self.envs.items()})
+
+
+@dataclass(frozen=True)
+class PageFiles:
+    """The files of products that the page is made of, and the addresses of what it links to.
+
+    `view` is the address of the suite's view, relative to the page; empty: numbers link to no episodes. `flat`: all
+    files lie beside the page, and the jobs' provenance in the file `jobs`; otherwise each product has its folder.
     """
-    files = {path.name: path for path in sorted(paths, key=lambda path: path.name)}
-    labels = PageLabels(
-        {method: suite.recipes[method].label for method in suite.methods}, page_figures.env_labels(suite.envs, claims)
-    )
+
+    paths: Sequence[Path]
+    view: str = VIEW
+    flat: bool = False
+    jobs: str = ""
+
+    def address(self, path: Path) -> str:
+        """The address of a product's file."""
+        return path.name if self.flat else f"../{path.parent.name}/{path.name}"
+
+    def result(self, result: str) -> tuple[str, str]:
+        """Text and address of a link to the provenance of a job with this result."""
+        return (self.jobs, self.jobs) if self.flat else (f"{result}/provenance.json", f"../../{result}/provenance.json")
+
+
+def report(
+    page: PageFiles,
+    run: RunSettings,
+    claims: Claims,
+    jobs: Mapping[str, Provenance],
+    trainings: Sequence[TrainingCurve],
+) -> str:
+    """The page: the run, tables, charts, all other Markdown, the provenance of `jobs`, and verdicts.
+
+    A product without a file has no section. Equal files give equal text. `jobs` are given by the folder of their
+    result.
+    """
+    files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
     judgements = [path for name, path in files.items() if name == "verdicts.json"]
     judged = [verdict for path in judgements for verdict in verdicts.read(path)]
+    shown = {
+        f"{path.stem}-{number}": {
+            "title": _title(path.stem),
+            "id": f"{path.stem}-{number}",
+            "table": verdicts.noted(table, judged),
+            "data": page.address(path),
+        }
+        for path in files.values()
+        if path.suffix == ".json"
+        for number, table in enumerate(tables(path))
+    }
+    figures = dict(_figures(files, trainings, run.labels, page))
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     return environment.get_template(TEMPLATE.name).render(
-        title=f"Suite {suite.suite}",
-        view=view_page,
-        run=_run(suite, labels, jobs),
-        tables=[
-            {
-                "title": _title(path.stem),
-                "id": f"{path.stem}-{number}",
-                "table": verdicts.noted(table, judged),
-                "data": _address(path),
-            }
-            for path in files.values()
-            if path.suffix == ".json"
-            for number, table in enumerate(tables(path))
-        ],
-        link=functools.partial(_link, claims, view_page),
-        figures=list(_figures(files, trainings, labels)),
-        texts=list(_texts(files, labels)),
-        provenance=_provenance(jobs),
+        title=f"Suite {run.suite}",
+        view=page.view,
+        run=_run(run, jobs.values()),
+        picture=_loop(jobs, page.view, figures.keys() | shown.keys()),
+        other_jobs=_other_jobs(jobs.values()),
+        tables=list(shown.values()),
+        link=functools.partial(_link, claims, page.view),
+        figures=list(figures.values()),
+        texts=list(_texts(files, run.labels, page)),
+        provenance=_provenance(jobs.values()),
         verdicts=_groups(judged),
         not_run=sum(verdict.verdict == "not run" for verdict in judged),
-        verdict_file="".join(map(_address, judgements)),
+        verdict_file="".join(map(page.address, judgements)),
         readable=readable,
     )
 
 
-def _run(suite: Suite, labels: PageLabels, jobs: Sequence[Provenance]) -> dict[str, str]:
+def _run(run: RunSettings, jobs: Collection[Provenance]) -> dict[str, str]:
     """What was run, in words."""
-    by_env = [f"{labels.env(env)} {suite.iterations[env]}" for env in suite.envs]
-    iterations = {suite.iterations[env] for env in suite.envs}
-    others = [
-        f"{labels.method(method)} {recipe.iterations}"
-        for method, recipe in suite.recipes.items()
-        if method in suite.methods and recipe.iterations
-    ]
-    same = [str(*iterations)] if len(iterations) == 1 else by_env
+    labels = run.labels
+    iterations = {env: run.iterations[env] for env in run.envs}
+    by_env = [f"{labels.env(env)} {count}" for env, count in iterations.items()]
+    same = [str(*set(iterations.values()))] if len(set(iterations.values())) == 1 else by_env
+    alone = [(method, run.recipes[method].iterations) for method in run.methods]
+    others = [f"{labels.method(method)} {count}" for method, count in alone if count]
     seconds = sum(job.seconds for job in jobs)
     return {
-        "Models": "; ".join(model.label for model in suite.models.values()),
-        "Environments": ", ".join(map(labels.env, suite.envs)),
+        "Models": "; ".join(model.label for model in run.models.values()),
+        "Environments": ", ".join(labels.envs.values()),
         "Methods": ", ".join(labels.methods.values()),
-        "Seeds": ", ".join(map(str, suite.seeds)),
+        "Seeds": ", ".join(map(str, run.seeds)),
         "Iterations": ", ".join(same + others),
-        "Protocol": suite.protocol,
+        "Protocol": run.protocol,
         "Jobs": f"{len(jobs):,} in {duration(seconds / 3600)} of computing" if jobs else "",
     }
+
+
+def _loop(jobs: Mapping[str, Provenance], view_page: str, sections: Collection[str]) -> str:
+    """The loop with the number of jobs in each box and a link to their episodes or charts; empty without jobs."""
+    counts = loop.job_counts(jobs.values())
+    if not counts:
+        return ""
+    texts = {box: f"{count:,} job{'s' * (count > 1)}" for box, count in counts.items()}
+    links = {box: _loop_link(box, view_page, sections) for box in counts}
+    return loop.svg(counts, set(loop.job_edges(jobs)), texts, links)
+
+
+def _loop_link(box: Box, view_page: str, sections: Collection[str]) -> str:
+    """The address of the jobs' episodes or pairs in the view, else of the first section of the page about them."""
+    stage, agent = box
+    if view_page and stage in _LISTS:
+        return f"{view_page}#/{_LISTS[stage]}{f'&agent={agent}' if agent else ''}"
+    return next((f"#{section}" for section in _SECTIONS[stage] if section in sections), "#provenance")
+
+
+def _other_jobs(jobs: Iterable[Provenance]) -> str:
+    """The jobs of stages that the loop does not show, in words."""
+    others = Counter(job.stage for job in jobs if loop.box_of(job) not in loop.LABELS)
+    return ", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items()))
 
 
 def _title(name: str) -> str:
@@ -120,23 +215,36 @@ def _title(name: str) -> str:
     return re.sub(r"(?<=\D)(?=\d)", " ", name).replace("_", " ").capitalize()
 
 
-def _address(path: Path) -> str:
-    """The address of another product's file, relative to the report."""
-    return f"../{path.parent.name}/{path.name}"
-
-
 def _link(claims: Claims, view_page: str, cell: Cell) -> str:
-    """The address of a cell's episodes; the view shows one split or all."""
+    """The address of a cell's episodes, empty without a view; the view shows one split or all."""
+    if not view_page:
+        return ""
     of_column = splits(cell.column, claims)
     return view.link(view_page, cell.sources, of_column.pop() if len(of_column) == 1 else "")
 
 
-def _figures(files: Mapping[str, Path], trainings: Sequence[TrainingCurve], labels: PageLabels) -> Iterator[PageFigure]:
-    """The charts of all data files, and those of the trainings; a section without a chart is left out."""
+def _figures(
+    files: Mapping[str, Path], trainings: Sequence[TrainingCurve], labels: ReportLabels, page: PageFiles
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Sections of the charts of all data files and of the trainings, by id; one without a chart is left out."""
     drawn = [draw(files[name], labels) for name, draw in _BEFORE.items() if name in files]
     drawn.append(page_figures.training_curves(trainings, labels))
     drawn += [draw(files[name], labels) for name, draw in _AFTER.items() if name in files]
-    yield from (figure for figure in drawn if figure.charts or figure.folded)
+    results = {training.result for training in trainings}
+    for figure in drawn:
+        if figure.charts or figure.folded:
+            links = [(name, page.address(files[name])) for name in figure.data if name in files]
+            links += [page.result(name) for name in figure.data if name in results]
+            name = re.sub(r"\W+", "-", figure.title.lower())
+            section = {
+                "id": name,
+                "title": figure.title,
+                "caption": figure.caption,
+                "charts": figure.charts,
+                "folded": figure.folded,
+                "data": list(dict.fromkeys(links)),
+            }
+            yield name, section
 
 
 def _groups(judged: Sequence[Verdict]) -> dict[str, list[dict[str, Any]]]:
@@ -145,31 +253,38 @@ def _groups(judged: Sequence[Verdict]) -> dict[str, list[dict[str, Any]]]:
     return {outcome: group for outcome, group in groups.items() if group and outcome != "not run"}
 
 
-def _texts(files: Mapping[str, Path], labels: PageLabels) -> Iterator[dict[str, str]]:
+def _texts(files: Mapping[str, Path], labels: ReportLabels, page: PageFiles) -> Iterator[dict[str, str]]:
     """Markdown that is not shown above as a table, as HTML, under a heading of level 2. HTML in it is escaped.
 
-    A table's cell that is the key of a method, environment or pair kind becomes its label.
+    A table's cell that is the key of a method, environment or pair kind becomes its label, and a number with many
+    digits or an exponent is formatted for people.
     """
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     shown = {path.stem for path in files.values() if path.suffix == ".json" and any(True for _ in tables(path))}
     texts = {path.stem: path for path in files.values() if path.suffix == ".md" and path.stem not in shown}
-    words = labels.words()
+    shown_words = labels.words()
     for name in sorted(texts.keys() - {"verdicts"}, key=[*_TEXTS, *sorted(texts)].index):
         tokens = renderer.parse(texts[name].read_text(encoding="utf-8"))
         for heading in (token for token in tokens if token.type in ("heading_open", "heading_close")):
             heading.tag = f"h{min(6, int(heading.tag[1:]) + 2)}"
         for opening, token in itertools.pairwise(tokens):
-            if opening.type == "td_open" and token.content in words and token.children:
+            text = shown_words.get(token.content) or _formatted(token.content)
+            if opening.type == "td_open" and text and token.children:
                 token.children = token.children[:1]
-                token.children[0].type, token.children[0].content = "text", words[token.content]
+                token.children[0].type, token.children[0].content = "text", text
         yield {
             "title": _TEXTS.get(name, _title(name)),
             "html": renderer.renderer.render(tokens, renderer.options, {}),
-            "data": _address(texts[name]),
+            "data": page.address(texts[name]),
         }
 
 
-def _provenance(jobs: Sequence[Provenance]) -> dict[str, str]:
+def _formatted(text: str) -> str:
+    """A number with three significant digits; empty for other texts."""
+    return readable(float(text)) if re.fullmatch(r"-?\d+\.\d{3,}|-?\d+(\.\d+)?e[-+]\d+", text) else ""
+
+
+def _provenance(jobs: Collection[Provenance]) -> dict[str, str]:
     """Values that all results share, or the number of results with each value where they differ."""
     counts = {name: Counter(_value(name, job) for job in jobs) for name in ("commit", "container", "protocol")}
     seeds = sorted({job.seeds["suite"] for job in jobs if "suite" in job.seeds})

@@ -1,4 +1,4 @@
-"""Numbers as text for people: three significant digits, no exponents, durations with a unit."""
+"""Numbers as text for people: three significant digits, no exponents, durations and sizes with a unit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ def readable(value: float) -> str:
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
+
+
+def size(gigabytes: float) -> str:
+    """A size of files in the unit that fits: `95 kB`, `3.6 MB`, `1,200 GB`; 1 kB is 1,000 bytes."""
+    for factor, unit in ((1e6, "kB"), (1e3, "MB")):
+        if gigabytes * factor < 1000:
+            return f"{readable(gigabytes * factor)} {unit}"
+    return f"{readable(gigabytes)} GB"
 
 
 def duration(hours: float) -> str:

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 
 from coevolve.report import analysis, figure2, figure3, pair_counts
 from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, histogram, legend, line_chart
-from coevolve.report.claims import Claims
 from coevolve.report.costs import Line
+from coevolve.report.labels import SHARED, ReportLabels, kind_label, words
 from coevolve.report.number_text import duration, readable
 from coevolve.report.pair_counts import PairCount
 from coevolve.types import DropReason, PairKind
@@ -24,8 +24,6 @@ from coevolve.types import DropReason, PairKind
 #: A curve of a training has at most so many points: means over equal numbers of steps.
 POINTS = 120
 _AGENTS = ("target", "failure")
-#: Trainings that all methods share, in their order.
-SHARED = {"base/pretrained": "Pre-training, shared", "base": "SFT, shared"}
 History = Sequence[Mapping[str, float]]
 
 
@@ -39,11 +37,14 @@ class PageChart:
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A section of the page; `data` are (label, address) of its data files, `folded` charts open on demand."""
+    """A section of the page; `data` are the names of its data files, `folded` charts open on demand.
+
+    Data files are those of products, by name, and folders of trainings below the suite's results.
+    """
 
     title: str
     caption: str
-    data: Sequence[tuple[str, str]]
+    data: Sequence[str]
     charts: Sequence[PageChart]
     folded: Mapping[str, Sequence[PageChart]] = field(default_factory=dict)
 
@@ -62,51 +63,7 @@ class TrainingCurve:
     history: History
 
 
-@dataclass(frozen=True)
-class PageLabels:
-    """Names that readers see of methods and environments; `methods` gives the order and the colours."""
-
-    methods: Mapping[str, str]
-    envs: Mapping[str, str]
-
-    def colour(self, method: str) -> int:
-        """The number of a method's colour."""
-        return list(self.methods).index(method) if method in self.methods else len(self.methods)
-
-    def method(self, name: str) -> str:
-        """The label of a method, or of results that methods share."""
-        return self.methods.get(name, SHARED.get(name, name))
-
-    def env(self, name: str) -> str:
-        """The label of an environment."""
-        return self.envs.get(name, name)
-
-    def split(self, env: str, split: str) -> str:
-        """The label of an environment and one of its splits; `test` is the only split where it occurs."""
-        return self.env(env) if split == "test" else f"{self.env(env)} {split}"
-
-    def words(self) -> dict[str, str]:
-        """Labels of all keys that stand in tables: methods, environments and pair kinds."""
-        return {**self.methods, **self.envs, **{kind.value: kind_label(kind) for kind in PairKind}}
-
-
-def env_labels(envs: Iterable[str], claims: Claims) -> dict[str, str]:
-    """The paper's names of environments: the words that the labels of an environment's columns begin with."""
-    labels = {}
-    for env in envs:
-        columns = [column.label.split() for column in claims.columns.values() if column.env == env]
-        shared = [words[0] for words in itertools.takewhile(lambda w: len(set(w)) == 1, zip(*columns, strict=False))]
-        labels[env] = " ".join(shared) or env
-    return labels
-
-
-def kind_label(kind: str) -> str:
-    """A pair kind in words: whose trajectory is chosen over whose."""
-    chosen, rejected = kind.split("_")
-    return f"{chosen} over {rejected}"
-
-
-def learning_curves(path: Path, labels: PageLabels) -> PageFigure:
+def learning_curves(path: Path, labels: ReportLabels) -> PageFigure:
     """Average reward by iteration, from `figure3.json`: means with intervals, and the mean of each seed."""
     data = figure3.Curves.model_validate_json(path.read_bytes())
     panels = dict.fromkeys((point.env, point.split) for point in data.points)
@@ -121,13 +78,13 @@ def learning_curves(path: Path, labels: PageLabels) -> PageFigure:
     return PageFigure(
         "Learning curves",
         f"{data.caption} Thick: mean over seeds; thin: each seed, where there are several.",
-        [("figure3.json", "../figure3/figure3.json"), ("figure3.png", "../figure3/figure3.png")],
+        ["figure3.json", "figure3.svg", "figure3.png"],
         [PageChart("", legend(names)), *charts],
     )
 
 
 def _method_curves(
-    points: Sequence[figure3.Point], start: Sequence[figure3.Point], method: str, labels: PageLabels
+    points: Sequence[figure3.Point], start: Sequence[figure3.Point], method: str, labels: ReportLabels
 ) -> Iterator[Curve]:
     of_method = [point for point in points if point.method == method]
     if not of_method:
@@ -143,7 +100,7 @@ def _method_curves(
         yield Curve(f"{name}, seed {seed}", colour, of_seed, "seed")
 
 
-def failure_numbers(path: Path, labels: PageLabels) -> PageFigure:
+def failure_numbers(path: Path, labels: ReportLabels) -> PageFigure:
     """Figure 2 from `figure2.json`: failures of two methods, and the rewards of their shared failures."""
     data = figure2.FailureFigure.model_validate_json(path.read_bytes())
     charts = []
@@ -158,11 +115,11 @@ def failure_numbers(path: Path, labels: PageLabels) -> PageFigure:
                 rows.append(BarRow(name, [[Segment(name, colour, bar.estimate.mean)]], text))
             title = f"{labels.env(panel.env)}: {heading} ({readable(panel.instructions)} instructions)"
             charts.append(PageChart(title, bar_rows(rows)))
-    links = [(name, f"../figure2/{name}") for name in ("figure2.json", "figure2.svg", "figure2.png")]
-    return PageFigure("Figure 2: failures", data.caption, links, charts)
+    names = ["figure2.json", "figure2.svg", "figure2.png"]
+    return PageFigure("Figure 2: failures", data.caption, names, charts)
 
 
-def failure_rewards(path: Path, labels: PageLabels) -> PageFigure:
+def failure_rewards(path: Path, labels: ReportLabels) -> PageFigure:
     """Histograms of the rewards of failures by agent and iteration, summed over seeds, from `analysis.json`."""
     groups: defaultdict[str, defaultdict[tuple[str, str, int], list[tuple[int, ...]]]]
     groups = defaultdict(lambda: defaultdict(list))
@@ -180,13 +137,13 @@ def failure_rewards(path: Path, labels: PageLabels) -> PageFigure:
     return PageFigure(
         "Rewards of failures",
         "Number of failed explorations by reward, in ten equal bins of [0, 1), all seeds together.",
-        [("analysis.json", "../failures/analysis.json")],
+        ["analysis.json"],
         [],
         folded,
     )
 
 
-def pairs_and_drops(path: Path, labels: PageLabels) -> PageFigure:
+def pairs_and_drops(path: Path, labels: ReportLabels) -> PageFigure:
     """Pairs and dropped candidates by method, agent, iteration and pair kind, summed over seeds, from `pairs.json`."""
     rows = pair_counts.read_rows(path)
     reasons = [reason for reason in DropReason if any(reason in row.drops for row in rows)]
@@ -198,25 +155,25 @@ def pairs_and_drops(path: Path, labels: PageLabels) -> PageFigure:
         ordered = sorted(groups.items(), key=lambda item: (_order(item[0], labels), item[0][3]))
         bars = [_pair_row(key, group, reasons, labels) for key, group in ordered]
         folded[labels.env(env)] = [PageChart("", bar_rows(bars))]
-    names = [("pairs", 0, "thick"), *((_words(name), 1 + i, "thick") for i, name in enumerate(reasons))]
+    names = [("pairs", 0, "thick"), *((words(name), 1 + i, "thick") for i, name in enumerate(reasons))]
     return PageFigure(
         "Pairs and drops",
         "Candidates of each pair kind, all seeds together: those that became pairs, and those dropped, by reason.",
-        [("pairs.json", "../pair_counts/pairs.json")],
+        ["pairs.json"],
         [PageChart("", legend(names))] if rows else [],
         folded,
     )
 
 
 def _pair_row(
-    key: tuple[str, str, int, str], group: Sequence[PairCount], reasons: Sequence[DropReason], labels: PageLabels
+    key: tuple[str, str, int, str], group: Sequence[PairCount], reasons: Sequence[DropReason], labels: ReportLabels
 ) -> BarRow:
     method, agent, iteration, kind = key
     pairs = sum(row.pairs for row in group)
     dropped = {reason: sum(row.drops.get(reason, 0) for row in group) for reason in reasons}
     parts = [Segment("pairs", 0, pairs)]
-    parts += [Segment(_words(name), 1 + i, dropped[name]) for i, name in enumerate(reasons) if dropped[name]]
-    lost = ", ".join(f"{_words(name)} {count:,}" for name, count in dropped.items() if count) or "none"
+    parts += [Segment(words(name), 1 + i, dropped[name]) for i, name in enumerate(reasons) if dropped[name]]
+    lost = ", ".join(f"{words(name)} {count:,}" for name, count in dropped.items() if count) or "none"
     return BarRow(
         f"{labels.method(method)}, {agent} agent, iteration {iteration}: {kind_label(kind)}",
         [parts],
@@ -224,7 +181,7 @@ def _pair_row(
     )
 
 
-def training_curves(trainings: Sequence[TrainingCurve], labels: PageLabels) -> PageFigure:
+def training_curves(trainings: Sequence[TrainingCurve], labels: ReportLabels) -> PageFigure:
     """Loss, reward margin, log-probs and reward of every training, by step."""
     groups: defaultdict[tuple[str, str, str, str], list[TrainingCurve]] = defaultdict(list)
     for each in trainings:
@@ -244,7 +201,7 @@ def training_curves(trainings: Sequence[TrainingCurve], labels: PageLabels) -> P
         "seed, where there are several. Values of pairs are means over the pairs of a step: the margin is that of the "
         "implicit rewards, log-probs are in nats (solid: chosen, dashed: rejected). A training with more than "
         f"{POINTS} steps is drawn as means over equal numbers of steps.",
-        [(f"{t.result}/provenance.json", f"../../{t.result}/provenance.json") for t in trainings],
+        [t.result for t in trainings],
         [],
         folded,
     )
@@ -297,7 +254,7 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(fmean(x for x, _ in group), fmean(y for _, y in group)) for group in groups]
 
 
-def costs(path: Path, labels: PageLabels) -> PageFigure:
+def costs(path: Path, labels: ReportLabels) -> PageFigure:
     """Predicted and measured hours of the jobs that ran, by stage and by method, from `costs.json`."""
     charts = []
     for heading, lines in TypeAdapter(dict[str, list[Line]]).validate_json(path.read_bytes()).items():
@@ -308,13 +265,13 @@ def costs(path: Path, labels: PageLabels) -> PageFigure:
             bars = [[Segment(kind, number, value)] for number, (kind, value) in enumerate(hours.items())]
             text = ", ".join(f"{kind} {duration(value)}" for kind, value in hours.items())
             reused = f", {line.reused:,} reused" if line.reused else ""
-            rows.append(BarRow(f"{_words(name)}, {line.done:,} of {line.jobs:,} jobs{reused}", bars, text))
+            rows.append(BarRow(f"{words(name)}, {line.done:,} of {line.jobs:,} jobs{reused}", bars, text))
         charts.append(PageChart(f"By {heading}", bar_rows(rows)))
     names = legend([("predicted", 0, "thick"), ("measured", 1, "thick")])
     return PageFigure(
         "Costs",
         "Time of the jobs that ran, as predicted for the machine and as measured; jobs side by side add up.",
-        [("costs.json", "../costs/costs.json")],
+        ["costs.json"],
         [PageChart("", names), *charts],
     )
 
@@ -346,7 +303,7 @@ def _mean_curve(curves: Iterable[Sequence[tuple[float, float]]]) -> list[tuple[f
     return [(x, fmean(ys)) for x, ys in sorted(values.items())]
 
 
-def _order(key: Sequence[Any], labels: PageLabels) -> tuple[int, int, int]:
+def _order(key: Sequence[Any], labels: ReportLabels) -> tuple[int, int, int]:
     """Sorts (method, agent, iteration) as the suite lists methods; what methods share comes first."""
     method, agent, *iteration = key[:3]
     return (
@@ -354,7 +311,3 @@ def _order(key: Sequence[Any], labels: PageLabels) -> tuple[int, int, int]:
         _AGENTS.index(agent),
         iteration[0] if iteration else 0,
     )
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")

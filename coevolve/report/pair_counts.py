@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve.config.sections import Recipe
+from coevolve.report.labels import ReportLabels, kind_label, words
 from coevolve.storage import jsonl
 from coevolve.types import Agent, Drop, DropReason, KindCount, PairingSummary, PairKind, SummaryKey
 
@@ -34,27 +36,43 @@ def read(paths: Mapping[SummaryKey, Path]) -> dict[SummaryKey, PairingSummary]:
     return {key: PairingSummary.from_json(path.read_bytes()) for key, path in paths.items()}
 
 
-def methods_markdown(recipes: Iterable[Recipe], summaries: Summaries, drops: Mapping[str, Path]) -> str:
+def methods_markdown(
+    recipes: Iterable[Recipe], summaries: Summaries, drops: Mapping[str, Path], labels: ReportLabels
+) -> str:
     """The source of each recipe, and pairs and drops by iteration; `drops`: files by environment."""
     left_out = {env: len(jsonl.read(path, Drop)) for env, path in drops.items()}
     rows = [f"* {recipe.label}: {recipe.source}" for recipe in recipes]
-    return "\n".join(["## Methods", "", *rows, "", markdown(summaries, left_out)])
+    return "\n".join(["## Methods", "", *rows, "", markdown(summaries, left_out, labels)])
 
 
-def markdown(summaries: Summaries, overlap: Mapping[str, int]) -> str:
+def markdown(summaries: Summaries, overlap: Mapping[str, int], labels: ReportLabels) -> str:
     """A table of pairs and drops, then a sentence for each pair kind without a pair.
 
     `overlap` counts, by environment, the training tasks left out of a suite.
     """
     rows = [
-        [method, env, seed, iteration, agent, kind, count.candidates, count.pairs, _reasons(count.drops)]
+        [
+            labels.method(method),
+            labels.env(env),
+            seed,
+            iteration,
+            agent,
+            kind_label(kind),
+            count.candidates,
+            count.pairs,
+            _reasons(count.drops),
+        ]
         for (method, _, env, seed, iteration, agent), summary in sorted(summaries.items())
         for kind, count in summary.kinds.items()
     ]
     head = ["method", "environment", "seed", "iteration", "agent", "pair kind", "candidates", "pairs", "dropped"]
-    left_out = [f"{env}: {count} training tasks or experts left out before training." for env, count in overlap.items()]
+    left_out = [
+        f"{labels.env(env)}: {count:,} training tasks or experts left out before training."
+        for env, count in overlap.items()
+    ]
     empty = [
-        f"{method}, {env}, seed {seed}, iteration {iteration}, {agent} agent: {sentence}"
+        f"{labels.method(method)}, {labels.env(env)}, seed {seed}, iteration {iteration}, {agent} agent: "
+        f"{_sentence(sentence)}"
         for (method, _, env, seed, iteration, agent), summary in sorted(summaries.items())
         for sentence in summary.empty
     ]
@@ -76,5 +94,13 @@ def read_rows(path: Path) -> list[PairCount]:
     return TypeAdapter(list[PairCount]).validate_json(path.read_bytes())
 
 
+def _sentence(text: str) -> str:
+    """A sentence of a pairing with pair kinds and drop reasons in words."""
+    labels = {kind.value: kind_label(kind) for kind in PairKind} | {
+        reason.value: words(reason) for reason in DropReason
+    }
+    return re.sub(r"\w+", lambda match: labels.get(match[0], match[0]), text)
+
+
 def _reasons(drops: Mapping[DropReason, int]) -> str:
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items())) or "none"
+    return ", ".join(f"{words(reason)} {count}" for reason, count in sorted(drops.items())) or "none"

@@ -26,6 +26,7 @@ from coevolve.config.sections import ReportConfig
 from coevolve.report import stats
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims
+from coevolve.report.number_text import readable
 from coevolve.report.table import Footnote, Table
 from coevolve.storage import files
 from coevolve.types import Record
@@ -182,7 +183,9 @@ def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: f
     low, high = shown.interval(confidence)
     needed = _seeds_needed(test, level / claims) if outcome == "underpowered" else None
     numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}], claimed {_range(test)}"
-    basis = f"{shown.n_tasks} tasks, {shown.n_seeds} seed{'s' * (shown.n_seeds > 1)}, p {p:.2g} of {claims} claims"
+    basis = (
+        f"{shown.n_tasks} tasks, {shown.n_seeds} seed{'s' * (shown.n_seeds > 1)}, p {readable(p)} of {claims} claims"
+    )
     return Verdict(
         **_about(test),
         verdict=outcome,

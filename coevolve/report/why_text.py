@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coevolve.report import view
+from coevolve.report.number_text import readable
 from coevolve.report.provenance_chain import Chain, Result
 from coevolve.report.why import CellTrace, Evidence
 from coevolve.storage import policy_dir
@@ -61,10 +62,11 @@ def _maker(provenance: Provenance) -> str:
 
 
 def _records(evidence: Evidence) -> Iterator[str]:
-    mean = "" if evidence.mean is None else f", mean reward {evidence.mean:.3f}"
+    mean = "" if evidence.mean is None else f", mean reward {readable(evidence.mean)}"
     yield f"{evidence.file}: {len(evidence.records)} records{mean}"
     for record in evidence.records[:SHOWN]:
-        yield f"  {record.task_id}  reward {record.reward:g}  {record.stop.value}  episode {record.trajectory_id}"
+        reward = f"reward {readable(record.reward)}"
+        yield f"  {record.task_id}  {reward}  {record.stop.value}  episode {record.trajectory_id}"
     if len(evidence.records) > SHOWN:
         yield f"  and {len(evidence.records) - SHOWN} more"
 
@@ -123,7 +125,7 @@ def _contents(result: Result) -> Iterator[str]:
         case PairingSummary(kinds=kinds):
             yield " + ".join(f"{count.pairs} {kind}" for kind, count in kinds.items())
         case EpisodeNotes(episodes=episodes, mean_reward=mean):
-            yield f"{episodes} episodes, mean reward {mean:.3f}"
+            yield f"{episodes} episodes, mean reward {readable(mean)}"
 
 
 def _verdict(answer: CellTrace) -> list[str]:

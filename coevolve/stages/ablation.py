@@ -9,6 +9,7 @@ from coevolve.config.sections import Recipe
 from coevolve.config.suite import Suite
 from coevolve.report import claims, differences, measurement, pair_counts, table, table1
 from coevolve.report.claims import Claims
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.table import Table
 from coevolve.storage import files
@@ -30,11 +31,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
         tables += _tables(suite, last, paper, recipes)
         compared = differences.paired(last, suite.report, 0)
-        labels = {method: recipe.label for method, recipe in recipes.items()}
-        text = (
-            f"{differences.markdown(compared, labels)}\n{pair_counts.methods_markdown(recipes.values(), counts, drops)}"
-        )
-        texts.append(f"Model: {model.label}.\n\n{text}")
+        labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})
+        text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
+        texts.append(f"Model: {model.label}.\n\n{differences.markdown(compared, labels)}\n{text}")
     table.write(tables, out, "table")
     files.write_bytes(out / "summary.md", "\n".join(texts).encode())
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}

@@ -25,7 +25,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         "stage": costs.lines((each.stage, cost) for each, cost in jobs),
         "method": costs.lines((_owner(job, each), cost) for each, cost in jobs),
     }
-    text = "\n\n".join(costs.text(heading, rows) for heading, rows in tables.items())
+    labels = {"method": {method: recipe.label for method, recipe in job.suite.recipes.items()}}
+    text = "\n\n".join(costs.text(heading, rows, labels.get(heading, {})) for heading, rows in tables.items())
     files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
     files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in tables.items()})
     return {"jobs": len(jobs)}

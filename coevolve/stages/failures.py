@@ -8,6 +8,7 @@ from typing import Any
 from coevolve.config.machine import load_machine
 from coevolve.report import analysis, claims
 from coevolve.report.job_history import JobHistory
+from coevolve.report.labels import ReportLabels
 from coevolve.storage import jsonl
 from coevolve.types import Trajectory
 from coevolve.workflow import results
@@ -36,6 +37,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         [analysis.failure_rewards(each) for each in explored],
         drifts,
         computed,
+        ReportLabels.of(suite),
         out,
     )
     return {"explorations": len(explored)}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.report import drawing, figure2
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Setting
 from coevolve.storage import files
 from coevolve.workflow import results
@@ -21,7 +22,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     notes = " ".join([setting, *dict.fromkeys(each.note for each in explored if each.note)])
     labels = {method: recipe.label for method, recipe in suite.recipes.items()}
     data = figure2.data(explored, labels, notes, suite.report, 0)
+    shown = ReportLabels.of(suite)
     files.write_json(out / "figure2.json", data.model_dump(mode="json"))
-    files.write_bytes(out / "figure2.png", drawing.png(lambda: figure2.draw(data)))
-    files.write_bytes(out / "figure2.svg", drawing.svg(lambda: figure2.draw(data)))
+    files.write_bytes(out / "figure2.png", drawing.png(lambda: figure2.draw(data, shown)))
+    files.write_bytes(out / "figure2.svg", drawing.svg(lambda: figure2.draw(data, shown)))
     return {"explorations": len(explored)}

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from coevolve.report import claims, html
+from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.job_history import JobHistory
-from coevolve.report.page_figures import TrainingCurve
 from coevolve.storage import files
-from coevolve.types import Provenance, TrainReport
-from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
+from coevolve.workflow.training_curves import trainings
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `report.html` from the files of all other products."""
-    jobs = list(JobHistory.read(job.inputs["provenance"]).jobs.values())
-    trained = list(trainings(jobs))
-    page = html.report(job.inputs["products"], job.suite, claims.load(job.file("claims")), jobs, trained)
+    jobs = JobHistory.read(job.inputs["provenance"]).jobs
+    paper, pages = claims.load(job.file("claims")), PageFiles(job.inputs["products"])
+    page = html.report(pages, RunSettings.of(job.suite), paper, jobs, list(trainings(jobs.values())))
     files.write_bytes(out / "report.html", page.encode())
     return {"products": len(job.inputs["products"])}
-
-
-def trainings(jobs: Iterable[Provenance]) -> Iterator[TrainingCurve]:
-    """The histories of the trainings among finished jobs."""
-    for job in jobs:
-        if isinstance(job.notes, TrainReport) and job.notes.history:
-            branch = Branch.parse(job.wildcards["branch"])
-            yield TrainingCurve(
-                model=job.wildcards["model"],
-                env=job.wildcards["env"],
-                agent=job.wildcards.get("agent", "target"),
-                **vars(branch),
-                result=job.result,
-                history=job.notes.history,
-            )

@@ -313,7 +313,7 @@ _PRODUCTS = (
     _product(
         name="figure3",
         help="Draw Figure 3: average reward per iteration.",
-        files=("figure3.json", "figure3.png"),
+        files=("figure3.json", "figure3.png", "figure3.svg"),
         folder="paper/figure3",
         inputs=inputs.tables,
     ),

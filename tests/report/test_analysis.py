@@ -15,12 +15,14 @@ from coevolve.errors import UserError
 from coevolve.report import analysis, examples, pair_counts
 from coevolve.report.exploration import Exploration
 from coevolve.report.job_history import JobHistory
+from coevolve.report.labels import ReportLabels
 from coevolve.storage import files, jsonl
 from coevolve.types import EpisodeNotes, KindCount, PairingSummary, Provenance, TrainReport, TrajectoryCount, Turn
 from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES
 
+LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 WORDS = some.lists(some.sampled_from("abcd"), max_size=7)
 
 
@@ -147,8 +149,9 @@ def test_compute_adds_up():
 
 def test_printed_numbers_are_means_over_seeds():
     found = [analysis.shares(explored("eto", {"a": r, "b": 0.0}, seed=s), 0.6) for s, r in enumerate((1.0, 0.0))]
-    text = analysis.markdown(found, [], [], [])
-    assert "| eto      | sciworld |         0.6 |          2 |      0.25 |" in text and "None." in text
+    text = analysis.markdown(found, [], [], [], LABELS)
+    assert "| ETO | ScienceWorld | 0.6 | 2 | 0.25 |" in " ".join(text.split()) and "None." in text
+    assert "sciworld" not in text
 
 
 def summarised(candidates, pairs, drops):
@@ -162,6 +165,18 @@ def test_pair_counts_are_flat_objects():
     summary = summarised(candidates=3, pairs=2, drops={"tie": 1})
     (row,) = pair_counts.rows({("eto", "tiny", "sciworld", 0, 1, "target"): summary})
     assert row["kind"] == "expert_target" and row["iteration"] == 1 and row["drops"] == {"tie": 1}
+
+
+def test_pair_counts_are_printed_in_words():
+    summary = summarised(candidates=3, pairs=0, drops={"not_a_failure": 3}).model_copy(
+        update={"empty": ("No expert_target pair could be built from 3 candidates: 3 not_a_failure.",)}
+    )
+    text = pair_counts.markdown({("eto", "tiny", "sciworld", 0, 1, "target"): summary}, {"sciworld": 1200}, LABELS)
+    assert "| ETO | ScienceWorld | 0 | 1 | target | expert over target | 3 | 0 | not a failure 3 |" in " ".join(
+        text.replace("-", "").split()
+    )
+    assert "ScienceWorld: 1,200 training tasks or experts left out before training." in text
+    assert "No expert over target pair could be built from 3 candidates: 3 not a failure." in text
 
 
 def sides(ours, iteration=2, seed=0):
@@ -334,5 +349,5 @@ def test_no_printed_number_has_an_exponent():
     row = analysis.Compute(
         method="eto", jobs=3, hours=0.083333, gpu_hours=1.0, trained_tokens=24380, sampled_tokens=1234567
     )
-    text = analysis.markdown([], [], [], [row])
+    text = analysis.markdown([], [], [], [row], LABELS)
     assert "24,380" in text and "1,234,567" in text and "| 0.0833 |" in " ".join(text.split()) and "e+" not in text

@@ -7,11 +7,13 @@ import pytest
 
 from coevolve.config.suite import load_suite
 from coevolve.report import claims, figure3, html, page_figures
-from coevolve.report.number_text import duration, readable
-from coevolve.report.page_figures import PageLabels, TrainingCurve
+from coevolve.report.html import PageFiles, RunSettings
+from coevolve.report.labels import ReportLabels
+from coevolve.report.number_text import duration, readable, size
+from coevolve.report.page_figures import TrainingCurve
 from coevolve.storage import files
 
-LABELS = PageLabels({"sft": "SFT", "eto": "ETO <1>", "grpo": "GRPO"}, {"webshop": "WebShop"})
+LABELS = ReportLabels({"sft": "SFT", "eto": "ETO <1>", "grpo": "GRPO"}, {"webshop": "WebShop"})
 
 
 def curves(svg):
@@ -47,7 +49,7 @@ def test_seeds_are_thin_lines_and_their_mean_is_thick(measure, report, tmp_path)
     data = figure3.curves(measured, {"sft": "SFT", "eto": "ETO <1>"}, report, 0)
     files.write_json(tmp_path / "figure3.json", data.model_dump(mode="json"))
     figure = page_figures.learning_curves(tmp_path / "figure3.json", LABELS)
-    assert figure.data[0] == ("figure3.json", "../figure3/figure3.json")
+    assert figure.data[0] == "figure3.json"
     (_, chart) = figure.charts
     drawn = {name: (classes, xs, ys) for classes, name, xs, ys in curves(chart.content)}
     assert drawn["ETO <1>"] == (["c1", "mean"], [0, 1], [30, 80])
@@ -73,7 +75,7 @@ def test_an_online_training_has_its_reward_by_step_and_iterations_follow_one_ano
     assert drawn["GRPO, target agent, reward"] == ([1, 2, 3, 4], [1.6, 1.7, 2.6, 2.7])
     assert drawn["GRPO, target agent, reward, seed 1"] == ([1, 2, 3, 4], [2.1, 2.2, 3.1, 3.2])
     assert len(re.findall('class="break"', charts["GRPO, target agent: loss"])) == 1
-    assert figure.data[0] == ("r01/provenance.json", "../../r01/provenance.json")
+    assert figure.data[0] == "r01"
 
 
 def test_values_of_pairs_are_means_over_all_pairs_of_a_step():
@@ -90,10 +92,17 @@ def test_a_long_training_is_drawn_as_means():
     assert len(points) <= page_figures.POINTS and points[0] == (5.0, pytest.approx(5 / 9))
 
 
+@pytest.mark.parametrize(
+    ("gigabytes", "text"), [(0, "0 kB"), (9.47e-5, "94.7 kB"), (0.0036, "3.6 MB"), (1.5, "1.5 GB"), (1234, "1,234 GB")]
+)
+def test_sizes_have_the_unit_that_fits(gigabytes, text):
+    assert size(gigabytes) == text
+
+
 def test_a_section_without_a_chart_is_left_out(root, tmp_path):
     files.write_json(tmp_path / "pairs.json", [])
     files.write_json(tmp_path / "costs.json", {})
     suite, paper = load_suite(root / "configs/smoke.yaml"), claims.load(root / "configs/claims.yaml")
-    text = html.report(list(tmp_path.iterdir()), suite, paper, [], [])
+    text = html.report(PageFiles(list(tmp_path.iterdir())), RunSettings.of(suite), paper, {}, [])
     assert re.findall("<h2[^>]*>([^<]*)<", text) == ["Costs"], "its legend alone"
     assert "<dd>ScienceWorld, InterCodeSQL, WebShop</dd>" in text and "<dt>Iterations</dt><dd>2</dd>" in text

@@ -2,6 +2,7 @@ import pytest
 
 from coevolve.config.suite import load_suite
 from coevolve.report import differences
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.types import EvalRecord, StopReason
 
@@ -36,5 +37,7 @@ def test_differences_are_paired_by_task_over_all_splits(root):
     # Every task differs by 0.5, so the interval has no width however far the rewards lie apart.
     assert (found.estimate.mean, found.estimate.low, found.estimate.high) == pytest.approx((0.5, 0.5, 0.5))
     assert found.estimate.n_tasks == 3
-    table = differences.markdown([found], {"eto": "ETO", "coevolve": "Co-evolving"})
-    assert "Co-evolving - ETO | 50.0 [50.0, 50.0]" in table
+    table = differences.markdown(
+        [found], ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
+    )
+    assert "| ScienceWorld | Co-evolving - ETO | 50.0 [50.0, 50.0] | 3 |" in " ".join(table.split())

@@ -1,4 +1,5 @@
 import io
+import re
 
 import matplotlib.image
 import numpy as np
@@ -8,6 +9,9 @@ from report.explored import explored
 from coevolve.errors import UserError
 from coevolve.report import drawing, figure2
 from coevolve.report.figure2 import FailureFigure, data, difference, draw, failed_by_sft, mean_failure, number
+from coevolve.report.labels import ReportLabels
+
+LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 
 #: SFT solves `d`; the failure agent, alone, makes a better failure of `a` and solves `c`.
 ETO = {"a": 0.2, "b": 0.4, "c": 0.0, "d": 1.0}
@@ -16,11 +20,11 @@ OURS = {"a": 0.8, "b": 0.4, "c": 1.0, "d": 0.5}
 
 
 def png(figure):
-    return drawing.png(lambda: draw(figure))
+    return drawing.png(lambda: draw(figure, LABELS))
 
 
 def svg(figure):
-    return drawing.svg(lambda: draw(figure))
+    return drawing.svg(lambda: draw(figure, LABELS))
 
 
 def explorations(seeds=(0,), env="sciworld"):
@@ -86,6 +90,8 @@ def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report
     again = FailureFigure.from_json(figure.to_json())
     assert again == figure and png(again) == png(figure) and svg(again) == svg(figure)
     assert b"Software" not in png(figure) and b"<dc:date>" not in svg(figure) and svg(figure).count(b"<svg") == 1
+    assert b"currentColor" in svg(figure) and b"prefers-color-scheme: dark" in svg(figure)
+    assert re.findall(rb"(?:fill|stroke): (?:#000000|#ffffff|black|white)", svg(figure)) == []
     pixels = matplotlib.image.imread(io.BytesIO(png(figure)))
     assert 0.01 < (pixels[..., :3] < 1).any(axis=-1).mean() < 0.6
     other = [*explorations()[:3], explored("coevolve", ETO, agent="failure")]
@@ -94,7 +100,8 @@ def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report
 
 def test_bars_are_as_high_as_the_data(labels, report):
     figure = data(explorations(), labels, "", report, 0)
-    above, below = figure2.draw(figure).axes
+    above, below = figure2.draw(figure, LABELS).axes
+    assert above.get_title().startswith("ScienceWorld: "), "the label, not the key"
     assert [bar.get_height() for bar in above.patches] == [5.0, 5.0, 2.0]
     assert below.patches[0].get_height() == pytest.approx(100 * (0.25 + 0.4 + 0.05) / 3)
 

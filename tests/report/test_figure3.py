@@ -6,10 +6,13 @@ import pytest
 from coevolve.errors import UserError
 from coevolve.report import drawing
 from coevolve.report.figure3 import Curves, curves, draw
+from coevolve.report.labels import ReportLabels
+
+LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 
 
 def png(figure):
-    return drawing.png(lambda: draw(figure))
+    return drawing.png(lambda: draw(figure, LABELS))
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def test_other_data_give_another_image(measured, labels, report):
 
 
 def test_every_curve_starts_at_sft(measured, labels, report):
-    for axes in draw(curves(measured, labels, report, 0)).axes:
+    for axes in draw(curves(measured, labels, report, 0), LABELS).axes:
         heights = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
         assert {label: len(ys) for label, ys in heights.items()} == {"SFT": 1, "ETO": 2, "Co-evolving": 3}
         assert [ys[0] for ys in heights.values()] == pytest.approx([15.0, 15.0, 15.0])

@@ -7,6 +7,25 @@ import time
 
 # `--no-sandbox`: Chromium's own sandbox refuses to start as root and in most containers; the pages here are ours.
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe")
+UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+#: Texts whose contrast with what lies behind them is below WCAG's AA for normal text.
+FAINT = """[...document.querySelectorAll('body *')].filter((element) => {
+  const direct = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+  if (!direct || element.closest('title, style, option') || !element.getClientRects().length) return false;
+  const channels = (text) => text.match(/[0-9.]+/g).map(Number);
+  const light = (text) => channels(text).slice(0, 3).map((c) => c / 255)
+    .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (each) => {
+    const rect = each.closest('.loop') && each.parentElement.querySelector(':scope > rect');
+    if (rect) return getComputedStyle(rect).fill;
+    const colour = getComputedStyle(each).backgroundColor;
+    return channels(colour)[3] === 0 ? behind(each.parentElement) : colour;
+  };
+  const style = getComputedStyle(element);
+  const ends = [light(element.closest('svg') ? style.fill : style.color), light(behind(element))];
+  return (Math.max(...ends) + 0.05) / (Math.min(...ends) + 0.05) < 4.5 || style.opacity < 1;
+}).map((element) => element.outerHTML.slice(0, 200))"""
 
 
 class Browser:

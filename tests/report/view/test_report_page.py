@@ -7,12 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from report.view.chromium import FAINT, UNFOLD
 
 from coevolve.config.suite import load_suite
-from coevolve.report import claims, html, view
-from coevolve.stages.page import trainings
+from coevolve.report import claims, html, loop, view
+from coevolve.report.html import PageFiles, RunSettings
 from coevolve.storage import provenance
 from coevolve.types import Provenance
+from coevolve.workflow.training_curves import trainings
 
 HOME = "results/glance"
 VERDICT = {
@@ -24,19 +26,6 @@ VERDICT = {
     "kind": "ordering",
 }
 NOT_RUN = VERDICT | {"claim": "gpt4_webshop", "verdict": "not run", "text": "`gpt4` was not evaluated."}
-UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
-#: Texts whose contrast with the page is below WCAG's AA for normal text.
-FAINT = """[...document.querySelectorAll('body *')].filter((element) => {
-  const direct = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-  if (!direct || element.closest('title')) return false;
-  const channels = (text) => text.match(/[0-9.]+/g).slice(0, 3).map(Number);
-  const light = (text) => channels(text).map((c) => c / 255)
-    .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const style = getComputedStyle(element), page = getComputedStyle(document.body);
-  const ends = [light(element.closest('svg') ? style.fill : style.color), light(page.backgroundColor)];
-  return (Math.max(...ends) + 0.05) / (Math.min(...ends) + 0.05) < 4.5;
-}).map((element) => element.outerHTML.slice(0, 200))"""
 DRAWN = """[...document.querySelectorAll('section')].map((section) => ({
   title: section.querySelector('h2').innerText,
   curves: [...section.querySelectorAll('path[data-y]')].map((path) => [
@@ -59,17 +48,25 @@ def folder(made, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def make(made, folder):
+def jobs(made):
+    """The provenance of every job behind the page, by the folder of its result."""
+    stage = Provenance.from_json((made / HOME / "paper/page/provenance.json").read_bytes())
+    read = [provenance.read(made / name) for name in stage.inputs if name.endswith("/provenance.json")]
+    return {job.result: job for job in read}
+
+
+@pytest.fixture(scope="module")
+def make(made, folder, jobs):
     """The page made of the products, but for those left out."""
 
     def page(without=()):
         stage = Provenance.from_json((made / HOME / "paper/page/provenance.json").read_bytes())
         products = [folder / Path(name).relative_to(f"{HOME}/paper") for name in stage.inputs if "/paper/" in name]
-        jobs = [provenance.read(made / name) for name in stage.inputs if name.endswith("/provenance.json")]
         with contextlib.chdir(made):
             paper = claims.load("configs/claims.yaml")
             used = [path for path in products if path.name not in without]
-            return html.report(used, load_suite("configs/glance.yaml"), paper, jobs, list(trainings(jobs)))
+            run = RunSettings.of(load_suite("configs/glance.yaml"))
+            return html.report(PageFiles(used), run, paper, jobs, list(trainings(jobs.values())))
 
     return page
 
@@ -167,8 +164,9 @@ def test_sections_are_in_order_and_the_run_comes_first(browser, page):
     browser.open(page)
     titles = browser.run("[...document.querySelectorAll('h2')].map((each) => each.innerText)")
     assert titles == [
-        "Table 1, average reward x 100", "Table 1, success rate in per cent", "Learning curves", "Rewards of failures",
-        "Figure 2: failures", "Pairs and drops", "Training curves", "Costs", "In numbers", "Provenance", "Verdicts",
+        "Table 1, average reward x 100", "Table 1, success rate in per cent", "The loop", "Learning curves",
+        "Rewards of failures", "Figure 2: failures", "Pairs and drops", "Training curves", "Costs", "In numbers",
+        "Provenance", "Verdicts",
     ]  # fmt: skip
     run = browser.run("document.querySelector('h1').nextElementSibling.innerText").split("\n")
     assert "tiny Llama (0.7 M parameters, from nothing)" in run and "WebShop" in run
@@ -223,6 +221,41 @@ def test_links_resolve(browser, written):
         "table1.json", "figure3.json", "analysis.json", "figure2.json", "pairs.json", "provenance.json", "costs.json",
         "verdicts.json", "index.html",
     }  # fmt: skip
+
+
+def test_the_loop_is_that_of_the_jobs_and_its_boxes_are_links(browser, written, jobs):
+    both, data = ("target", "failure"), ("data", "")
+    expected = {(data, ("sft", agent), False) for agent in both} | {(data, ("pairs", "target"), False)}
+    expected |= {(("sft", agent), ("rollout", agent), False) for agent in both}
+    expected |= {(("rollout", agent), ("pairs", learner), False) for agent in both for learner in both}
+    expected |= {(("pairs", "target"), ("train", "target"), False), (("train", "target"), ("evaluate", ""), False)}
+    assert set(loop.job_edges(jobs)) == expected, "one iteration, so the failure agent is not trained"
+    browser.open(written)
+    boxes = browser.run(
+        "[...document.querySelectorAll('.loop a')].map((each) => [each.textContent, each.getAttribute('href')])"
+    )
+    assert [text for text, _ in boxes][-1] == "evaluatereward per split4 jobs"
+    addresses = dict(boxes)
+    assert addresses["exploretarget agent1 job"] == "../../view/index.html#/episodes?part=rollout&agent=target"
+    assert addresses["DPO + SFT (eq. 9)target agent2 jobs"] == "#training-curves"
+    browser.run("document.querySelector('.loop a').focus()")
+    browser.press("Enter")
+    browser.until("location.hash === '#/episodes?part=experts' && document.getElementById('count') !== null")
+
+
+def test_a_later_iteration_and_its_shards_have_an_arrow(jobs):
+    """Two iterations: the second exploration reads the trained policy; shards of it belong to its box."""
+    rollout = next(job for job in jobs.values() if job.stage == "rollout")
+    policy = next(job.result for job in jobs.values() if job.stage == "train")
+    names = {"branch": "coevolve/seed0/iter2", "agent": "target"}
+    second = rollout.model_copy(update={"wildcards": names, "inputs": {f"results/other/{policy}/policy.json": "0"}})
+    part = second.model_copy(update={"stage": "shard", "wildcards": {"whole": "rollout/target", "part": "0of2"}})
+    for job in (second, part):
+        assert set(loop.job_edges({"a": job, **jobs})) - set(loop.job_edges(jobs)) == {
+            (("train", "target"), ("rollout", "target"), True)
+        }
+    drawn = loop.svg(loop.LABELS, loop.job_edges({"a": second, **jobs}))
+    assert "the next iteration starts" in drawn and "the next iteration" not in loop.svg(loop.LABELS, [])
 
 
 def read(written, name):

@@ -1,0 +1,87 @@
+"""A finished suite's products in one folder: its tables, figures and texts, the provenance of its jobs, and a page."""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from coevolve.errors import UserError
+from coevolve.report import html
+from coevolve.report.claims import Claims
+from coevolve.report.html import PageFiles, RunSettings
+from coevolve.report.job_history import JobHistory
+from coevolve.storage import files, provenance
+from coevolve.types import Provenance
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import STAGES
+from coevolve.workflow.training_curves import trainings
+
+PAGE = "report.html"
+#: The provenance of every job, as compressed JSON lines; that of Table 1, which records the settings.
+JOBS = "jobs.jsonl.xz"
+_WRITTEN = {PAGE, JOBS, provenance.NAME}
+
+
+def export(plan: Plan, out: Path, claims: Claims) -> list[str]:
+    """Write the folder `out`, replacing an earlier export; returns the names of its files.
+
+    Raises `UserError` for a product that is missing, was changed, or was made with other settings than the suite's,
+    and if `out` is no export.
+    """
+    if out.exists() and not (out / PAGE).exists():
+        raise UserError(f"{out}: exists and is not an export; give another --out or remove it.")
+    products = [path for stage in STAGES.values() if stage.product for path in _products(plan, stage.name)]
+    page = f"{plan.folder('page', {})}/{provenance.NAME}"
+    made = provenance.read(Path(page)).inputs
+    jobs = JobHistory.read(Path(name) for name in made if name.endswith(f"/{provenance.NAME}")).jobs
+    with files.directory(out) as folder:
+        for path in products:
+            shutil.copyfile(path, folder / path.name)
+        shutil.copyfile(Path(plan.folder("table1", {}), provenance.NAME), folder / provenance.NAME)
+        _write_jobs(folder / JOBS, jobs.values())
+        write_page(folder, claims)
+    return sorted(path.name for path in out.iterdir())
+
+
+def write_page(folder: Path, claims: Claims) -> None:
+    """Write the page of an export from the folder's own files; raises `UserError` if the settings are missing."""
+    settings = provenance.read(folder / provenance.NAME)
+    paths = [path for path in folder.iterdir() if path.name not in _WRITTEN and not path.name.startswith(".")]
+    jobs = _read_jobs(folder / JOBS)
+    page = PageFiles(paths, view="", flat=True, jobs=JOBS)
+    run = RunSettings.model_validate({"suite": folder.name, **settings.config})
+    text = html.report(page, run, claims, jobs or {settings.result: settings}, list(trainings(jobs.values())))
+    files.write_bytes(folder / PAGE, text.encode())
+
+
+def _products(plan: Plan, stage: str) -> Iterable[Path]:
+    """The files of a product but for its page; raises as `export`."""
+    folder = Path(plan.folder(stage, {}))
+    names = [name for name in STAGES[stage].files if name != PAGE]
+    if missing := next((name for name in STAGES[stage].files if not (folder / name).is_file()), None):
+        raise UserError(f"{folder / missing}: no such file; run the suite to its end first.")
+    record = provenance.read(folder / provenance.NAME)
+    provenance.check(record, {folder / name: files.sha256(folder / name) for name in names})
+    if "settings" in plan.changed_since(record):
+        raise UserError(f"{folder}: made with other settings than the suite's; run the suite again.")
+    return [folder / name for name in names]
+
+
+def _write_jobs(path: Path, jobs: Iterable[Provenance]) -> None:
+    lines = "".join(f"{job.to_json()}\n" for job in jobs)
+    files.write_bytes(path, lzma.compress(lines.encode(), preset=9))
+
+
+def _read_jobs(path: Path) -> Mapping[str, Provenance]:
+    """The jobs by the folder of their result; none without a file. Raises `UserError` if it is damaged."""
+    if not path.exists():
+        return {}
+    try:
+        jobs = [Provenance.from_json(line) for line in lzma.decompress(files.read_bytes(path)).splitlines()]
+    except (lzma.LZMAError, ValidationError):
+        raise UserError(f"{path}: damaged, or of another version of the kit; export the suite again.") from None
+    return {job.result: job for job in jobs}

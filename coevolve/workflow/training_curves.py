@@ -1,0 +1,24 @@
+"""The histories of trainings, for the charts of the report page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from coevolve.report.page_figures import TrainingCurve
+from coevolve.types import Provenance, TrainReport
+from coevolve.workflow.branch import Branch
+
+
+def trainings(jobs: Iterable[Provenance]) -> Iterator[TrainingCurve]:
+    """The histories of the trainings among finished jobs."""
+    for job in jobs:
+        if isinstance(job.notes, TrainReport) and job.notes.history:
+            branch = Branch.parse(job.wildcards["branch"])
+            yield TrainingCurve(
+                model=job.wildcards["model"],
+                env=job.wildcards["env"],
+                agent=job.wildcards.get("agent", "target"),
+                **vars(branch),
+                result=job.result,
+                history=job.notes.history,
+            )

@@ -1,0 +1,97 @@
+"""A finished suite in one folder: the files and a page of their own, made again from the folder alone."""
+
+import contextlib
+import shutil
+
+import pytest
+
+from coevolve import cli
+
+NAMES = [
+    "analysis.json", "analysis.md", "costs.json", "costs.md", "differences.json", "examples.md", "figure2.json",
+    "figure2.png", "figure2.svg", "figure3.json", "figure3.png", "figure3.svg", "jobs.jsonl.xz", "pairs.json",
+    "provenance.json", "report.html", "summary.md", "table1.json", "table1.md", "table1.tex", "verdicts.json",
+    "verdicts.md",
+]  # fmt: skip
+PRODUCT = "results/glance/paper/figure3/figure3.json"
+
+
+def run(folder, *arguments):
+    """The exit status of `coevolve export` in a folder."""
+    with contextlib.chdir(folder), pytest.raises(SystemExit) as ended:
+        cli.main(["export", *arguments])
+    return ended.value.code
+
+
+@pytest.fixture(scope="module")
+def folder(made):
+    assert run(made, "--suite", "glance") == 0
+    return made / "results/reference/glance"
+
+
+def test_the_folder_has_every_product_as_it_is_and_a_page(made, folder):
+    assert sorted(path.name for path in folder.iterdir()) == NAMES
+    for path in (made / "results/glance/paper").glob("*/*.*"):
+        if path.name not in ("provenance.json", "report.html"):
+            assert (folder / path.name).read_bytes() == path.read_bytes()
+    table1 = made / "results/glance/paper/table1/provenance.json"
+    assert (folder / "provenance.json").read_bytes() == table1.read_bytes()
+
+
+def test_the_page_is_whole_and_its_links_resolve(browser, folder):
+    browser.open(folder / "report.html")
+    assert browser.complaints() == []
+    assert browser.requests() == [(folder / "report.html").resolve().as_uri()]
+    titles = browser.run("[...document.querySelectorAll('h2')].map((each) => each.innerText)")
+    assert {"The loop", "Learning curves", "Training curves", "Costs", "Provenance", "Verdicts"} <= set(titles)
+    links = browser.run("[...document.querySelectorAll('a')].map((each) => each.getAttribute('href'))")
+    assert all(browser.run(f"document.querySelector('{link}') !== null") for link in links if link.startswith("#"))
+    files = {link for link in links if not link.startswith("#")}
+    assert files <= set(NAMES) and {"table1.json", "figure3.svg", "jobs.jsonl.xz"} <= files
+    run = browser.run("document.getElementById('run').innerText")
+    assert "WebShop" in run and "tiny Llama" in run and "jobs" not in run.split("Jobs")[0]
+
+
+def test_the_page_is_made_again_from_the_folder_alone(folder, tmp_path, root):
+    copy = shutil.copytree(folder, tmp_path / "glance")
+    (copy / "report.html").unlink()
+    assert run(root, "--out", str(copy)) == 0
+    assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes()
+
+
+def test_an_export_is_replaced_and_nothing_else(made, folder, capsys, tmp_path):
+    (folder / "old.md").write_text("of an earlier export")
+    assert run(made, "--suite", "glance") == 0
+    assert not (folder / "old.md").exists()
+    (tmp_path / "thesis").mkdir()
+    assert run(made, "--suite", "glance", "--out", str(tmp_path / "thesis")) == 2
+    assert "thesis: exists and is not an export; give another --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "edit", "sentence"),
+    [
+        (["--suite", "glance"], None, "figure3.json: no such file; run the suite to its end first."),
+        (["--suite", "glance"], "{}", "figure3.json: the file was changed"),
+        (["--suite", "glance", "--set", "seeds=[0,1]"], "", "made with other settings than the suite's; run the suite"),
+        ([], "", "give --suite, or --out with the folder of an export"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_lost(made, folder, arguments, edit, sentence, capsys):
+    product, before = made / PRODUCT, (made / PRODUCT).read_bytes()
+    product.unlink() if edit is None else product.write_bytes(edit.encode() or before)
+    try:
+        assert run(made, *arguments) == 2
+    finally:
+        product.write_bytes(before)
+    error = capsys.readouterr().err
+    assert sentence in error and len(error.splitlines()) == 1
+    assert sorted(path.name for path in folder.iterdir()) == NAMES
+
+
+def test_a_damaged_record_of_jobs_is_one_sentence(folder, tmp_path, capsys):
+    copy = shutil.copytree(folder, tmp_path / "glance")
+    (copy / "jobs.jsonl.xz").write_bytes(b"no archive")
+    assert run(tmp_path, "--out", str(copy)) == 2
+    assert "jobs.jsonl.xz: damaged, or of another version of the kit" in capsys.readouterr().err
+    assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes()
