@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -23,12 +23,14 @@ class EvaluationConfig(Strict):
 class SelectionConfig(Strict):
     """Rejection sampling: an agent's episodes with at least `min_reward`, at most `per_task` per task (None: all).
 
-    `with_experts`: whether the expert trajectories are trained on too.
+    `with_experts`: whether expert trajectories are trained on too. `experts`: those of fine-tuning, or also those of
+    the explored tasks.
     """
 
     min_reward: UnitInterval
     per_task: Positive | None
     with_experts: bool
+    experts: Literal["sft", "all"]
 
 
 class StepsConfig(Strict):

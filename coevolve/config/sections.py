@@ -370,6 +370,28 @@ class Quirks(Strict):
     env_error: Literal["zero", "exclude"]  # 12
 
 
+class RegimeConfig(Strict):
+    """Thresholds under which a suite cannot decide between methods, and the rows that they concern.
+
+    `sft_success`: range of the SFT policy's success rate. Of `method`'s explorations: the number of distinct rewards of
+    failures (`failure_rewards`), the share of failures from `hard_negative` on (`hard_failures`), the share of episodes
+    that end because the context is full (`context_ends`), the pairs of each kind and iteration, and the steps of the
+    failure agent's trainings. `headroom`: the row that must beat SFT; `learnability`: the row whose training reward
+    must rise.
+    """
+
+    method: str
+    sft_success: tuple[UnitInterval, UnitInterval]
+    failure_rewards: Positive
+    hard_negative: UnitInterval
+    hard_failures: UnitInterval
+    context_ends: UnitInterval
+    pairs: Positive
+    failure_steps: Positive
+    headroom: str
+    learnability: str
+
+
 class ReportConfig(Strict):
     """Confidence intervals: the number of `bootstrap` resamples, and the `confidence` level."""
 

@@ -25,6 +25,7 @@ from coevolve.config.sections import (
     PromptConfig,
     Quirks,
     Recipe,
+    RegimeConfig,
     ReportConfig,
     RolloutConfig,
     SamplerConfig,
@@ -72,6 +73,7 @@ class Suite(Strict):
     ppo: PpoConfig
     grpo: GrpoConfig
     report: ReportConfig
+    regime: RegimeConfig
 
     @property
     def quirks(self) -> Quirks:

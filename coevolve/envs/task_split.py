@@ -1,4 +1,8 @@
-"""The tasks of a suite out of an environment's lists: the first of each type, in the lists' order."""
+"""The tasks of a suite out of an environment's lists: the first of each type, in the lists' order.
+
+The split `development` is for choosing hyper-parameters: training tasks on which no policy is trained, the last of each
+type.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from coevolve.envs.base import TaskSplit
 from coevolve.errors import UserError
 from coevolve.types import Drop, DropReason, Task
 
+DEVELOPMENT = "development"
+
 
 def select(
     config: TaskSelection,
@@ -21,6 +27,9 @@ def select(
     kinds: Collection[str],
 ) -> TaskSplit:
     """The tasks that `config` selects from the training list and the evaluation lists in `splits`.
+
+    The list `development` has the last `config.evaluate` training tasks of each type, without those of fine-tuning and
+    exploration.
 
     Training tasks that are in *any* evaluation list of the source count as overlap, whether or not this suite evaluates
     them. Raises `UserError` for a type not in `kinds`, and naming the key that leaves a list empty.
@@ -33,9 +42,13 @@ def select(
     removed = shared if overlap == "remove" else ()
     usable = [task for task in listed if task.task_id not in removed]
     sft = _first(usable, config.sft)
+    explore = _first(usable if config.explore_sft else _without(usable, sft), config.explore)
+    if DEVELOPMENT in splits:
+        unused = _first(reversed(_without(usable, [*sft, *explore])), config.evaluate)
+        lists[DEVELOPMENT] = [task.model_copy(update={"split": DEVELOPMENT}) for task in unused]
     selection = TaskSplit(
         sft=sft,
-        explore=_first(usable if config.explore_sft else _without(usable, sft), config.explore),
+        explore=explore,
         evaluate=tuple(task for split in lists if split in splits for task in _first(lists[split], config.evaluate)),
         overlap=shared,
         drops=tuple(Drop(task_id=task_id, reason=DropReason.OVERLAP) for task_id in removed),

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
 from coevolve.config.suite import Suite, as_dict
-from coevolve.report import loop, page_figures, verdicts, view
+from coevolve.report import loop, page_figures, regime, verdicts, view
 from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.loop import Box
@@ -34,6 +34,7 @@ _CHANGES = {True: " with uncommitted changes", False: "", None: " (uncommitted c
 _TEXTS = {
     "summary": "Differences between methods, pairs and drops, in numbers",
     "analysis": "Failures, log-probs and compute, in numbers",
+    "regime": "Regime: could this suite decide?",
     "costs": "Costs, in numbers",
     "examples": "Examples of failures",
 }
@@ -151,7 +152,7 @@ def report(
     return environment.get_template(TEMPLATE.name).render(
         title=f"Suite {run.suite}",
         view=page.view,
-        run=_run(run, jobs.values()),
+        run=_run(run, jobs.values()) | {"Regime": _regime(files)},
         picture=_loop(jobs, page.view, figures.keys() | shown.keys()),
         other_jobs=_other_jobs(jobs.values()),
         tables=list(shown.values()),
@@ -208,6 +209,12 @@ def _other_jobs(jobs: Iterable[Provenance]) -> str:
     """The jobs of stages that the loop does not show, in words."""
     others = Counter(job.stage for job in jobs if loop.box_of(job) not in loop.LABELS)
     return ", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items()))
+
+
+def _regime(files: Mapping[str, Path]) -> str:
+    """Whether the suite could decide between methods, in one sentence."""
+    checked = [path for name, path in files.items() if name == "regime.json"]
+    return " ".join(regime.sentence(regime.read(path)) for path in checked)
 
 
 def _title(name: str) -> str:

@@ -17,7 +17,9 @@ log = logging.getLogger(__name__)
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `selected.jsonl`, `drops.jsonl` and `summary.json`; every input is selected or dropped."""
-    experts, rollouts = job.records("experts", Trajectory), job.records(job.agent, Trajectory)
+    names = [name for name in ("experts", "explored_experts") if name in job.inputs]
+    experts = [expert for name in names for expert in job.records(name, Trajectory)]
+    rollouts = job.records(job.agent, Trajectory) if job.agent in job.inputs else []
     result = rejection_sampling.select(job.suite.selection, experts, rollouts)
     unlearned = job.few_shot_example("unlearned")
     jsonl.write(
@@ -27,6 +29,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = rejection_sampling.summary(result)
     files.write_json(out / "summary.json", summary)
-    if not result.rollouts.selected:
+    if rollouts and not result.rollouts.selected:
         log.warning("None of the agent's own %d episodes was selected.", result.rollouts.came_in)
     return summary

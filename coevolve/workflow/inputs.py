@@ -98,10 +98,13 @@ def steps(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def select(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Experts and the agent's episodes."""
-    model, env, branch, agent = _subject(wildcards)
+    """Experts, and the agent's episodes if it explores."""
+    model, env, branch, _ = _subject(wildcards)
     episodes = layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)
-    return {"experts": layout.data(env, "sft.jsonl"), agent: episodes[agent], **_unlearned(layout, env, branch)}
+    inputs: Inputs = {"experts": layout.data(env, "sft.jsonl"), **episodes, **_unlearned(layout, env, branch)}
+    if layout.suite.for_method(branch.method).selection.experts == "all":
+        inputs["explored_experts"] = layout.data(env, "experts.jsonl")
+    return inputs
 
 
 def rft_train(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -164,6 +167,16 @@ def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Explorations, experts, the paper's thresholds and the machine, beside the history's provenance."""
     experts = list(layout.experts().values())
     return figure2(layout, wildcards) | {"experts": experts, "claims": CLAIMS, "machine": layout.machine}
+
+
+def regime(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Evaluation records, explorations and pairing summaries of the suite's methods with the first model."""
+    first = _first(layout)
+    return {
+        "records": _records(first, layout.suite.methods),
+        "explorations": _unique(first.explorations(layout.suite.methods).values()),
+        **pair_counts(layout, wildcards),
+    }
 
 
 def pair_counts(layout: Layout, wildcards: Wildcards) -> Inputs:

@@ -334,6 +334,15 @@ _PRODUCTS = (
         history=inputs.evaluated,
     ),
     _product(
+        name="regime",
+        help="Check whether the suite could decide between methods.",
+        reads=(*_TABLE, "regime"),
+        files=("regime.json", "regime.md"),
+        folder="paper/regime",
+        inputs=inputs.regime,
+        history=inputs.measured,
+    ),
+    _product(
         name="pair_counts",
         help="Count the pairs and drops of every pairing.",
         files=("pairs.json",),

@@ -9,7 +9,7 @@ from coevolve.errors import UserError
 from coevolve.methods.rejection_sampling import select, summary
 from coevolve.types import DropReason, Message, StopReason, Task, Trajectory, Turn
 
-SUCCESSES = SelectionConfig(min_reward=1.0, per_task=None, with_experts=True)
+SUCCESSES = SelectionConfig(min_reward=1.0, per_task=None, with_experts=True, experts="sft")
 
 
 def episode(agent, name, reward, actions="ab", *, sample=0, stop=StopReason.DONE):

@@ -71,7 +71,7 @@ def suite(quirks, **sections):
         "rollout": RolloutConfig(k=2, top_p=1.0, max_new_tokens=12, retries=0),
         "pairing": PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None),
         "evaluation": EvaluationConfig(),
-        "selection": SelectionConfig(min_reward=1.0, per_task=None, with_experts=True),
+        "selection": SelectionConfig(min_reward=1.0, per_task=None, with_experts=True, experts="sft"),
         "steps": StepsConfig(samples=2, temperature=1.0, margin=0.01, every=1),
         "sft": SftConfig(learning_rate=1e-3, **OPTIMISER),
         "dpo": DpoConfig(**OPTIMISER | rates, objective=dpo),

@@ -45,7 +45,7 @@ def taken(files, *names):
 def selected(files, quirks, tmp_path_factory):
     """Everything is a success here: a policy from nothing has no real one."""
     out = tmp_path_factory.mktemp("select")
-    everything = SelectionConfig(min_reward=0.0, per_task=None, with_experts=True)
+    everything = SelectionConfig(min_reward=0.0, per_task=None, with_experts=True, experts="sft")
     sections = corridor.suite(quirks, selection=everything)
     select.run(corridor.job("select", out, sections, **taken(files, "experts", "target")), out)
     return out
@@ -72,6 +72,22 @@ def test_select_says_if_no_episode_was_good_enough(files, quirks, tmp_path, capl
     with caplog.at_level(logging.WARNING):
         counts = select.run(corridor.job("select", tmp_path, sections, **taken(files, "experts", "target")), tmp_path)
     assert counts["own"]["selected"] == 0 and "None of the agent's own 6 episodes" in caplog.text
+
+
+def test_select_takes_all_experts_without_an_exploring_agent(files, quirks, tmp_path):
+    experts = jsonl.read(files["experts"], Trajectory)
+    (tmp_path / "explored").mkdir()
+    others = [
+        each.model_copy(update={"task": each.task.model_copy(update={"task_id": "other"})}) for each in experts[:1]
+    ]
+    jsonl.write(tmp_path / "explored/experts.jsonl", others)
+    everything = SelectionConfig(min_reward=1.0, per_task=None, with_experts=True, experts="all")
+    inputs = taken(files, "experts") | {"explored_experts": tmp_path / "explored/experts.jsonl"}
+    counts = select.run(
+        corridor.job("select", tmp_path, corridor.suite(quirks, selection=everything), **inputs), tmp_path
+    )
+    assert jsonl.read(tmp_path / "selected.jsonl", Trajectory) == [*experts, *others]
+    assert counts["own"]["came_in"] == 0
 
 
 def test_rft_train_learns_from_what_was_selected(selected, files, quirks, tmp_path):

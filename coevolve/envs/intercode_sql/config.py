@@ -73,7 +73,7 @@ class InterCodeSqlConfig(EnvSection):
     Observations are cut to `observation_length` characters.
     """
 
-    splits: list[Literal["test"]]
+    splits: list[Literal["test", "development"]]
     tasks: TaskSelection
     items: SqlItems
     experts: SqlExperts

@@ -28,7 +28,7 @@ class SciWorldConfig(EnvSection):
     `memory_mb` caps the heap of a JVM; one that is silent for `read_timeout` seconds has failed.
     """
 
-    splits: list[Literal["seen", "unseen"]]
+    splits: list[Literal["seen", "unseen", "development"]]
     tasks: SciWorldSelection
     experts: ExpertSource
     simplification: str

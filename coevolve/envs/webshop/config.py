@@ -62,7 +62,7 @@ class WebShopConfig(EnvSection):
     Pages are cut to `observation_length` characters (None: whole, as upstream).
     """
 
-    splits: list[Literal["test"]]
+    splits: list[Literal["test", "development"]]
     tasks: WebShopSelection
     experts: WebShopExperts
     catalogue: CatalogueConfig

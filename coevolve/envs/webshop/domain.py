@@ -21,7 +21,8 @@ def prepare(setup: Setup, out: Path) -> dict[str, Any]:
 
 def select(setup: Setup) -> TaskSplit:
     """The tasks a suite uses."""
-    return tasks.select(setup.config.tasks, prepared_shop.read_goals(_folder(setup)), setup.quirks.overlap)
+    goals = prepared_shop.read_goals(_folder(setup))
+    return tasks.select(setup.config.tasks, goals, setup.config.splits, setup.quirks.overlap)
 
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,7 +39,9 @@ class GoalLists:
         return tuple(number for number, count in Counter(self.train).items() if count > 1)
 
 
-def select(config: WebShopSelection, goals: Sequence[Goal], overlap: Literal["keep", "remove"]) -> TaskSplit:
+def select(
+    config: WebShopSelection, goals: Sequence[Goal], splits: Collection[str], overlap: Literal["keep", "remove"]
+) -> TaskSplit:
     """The tasks selected by `config`; see `coevolve.envs.task_split.select`.
 
     With `overlap` "remove", a task that is listed twice is kept once and its repetitions are drops. Raises `UserError`
@@ -50,7 +52,7 @@ def select(config: WebShopSelection, goals: Sequence[Goal], overlap: Literal["ke
     evaluated = {"test": [task_of(number, goals[number], "test") for number in lists.test]}
     tasks = [task_of(number, goals[number], "train") for number in train]
     kinds = dict.fromkeys(goal.category or "" for goal in goals)
-    chosen = task_split.select(config, tasks, evaluated, ("test",), overlap, kinds)
+    chosen = task_split.select(config, tasks, evaluated, splits, overlap, kinds)
     repeated = (Counter(lists.train) - Counter(train)).elements()
     drops = tuple(Drop(task_id=task_id(number), reason=DropReason.DUPLICATE) for number in repeated)
     return dataclasses.replace(chosen, drops=(*drops, *chosen.drops))

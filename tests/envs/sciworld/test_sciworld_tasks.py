@@ -101,3 +101,17 @@ def test_the_official_splits_are_the_simulators(simulator: Simulator) -> None:
             listed_here = [task.data["variation"] for task in listed("official", split) if task.kind == kind]
             assert list(variations) == listed_here
     simulator.drop(world)
+
+
+def test_development_tasks_are_training_tasks_that_nothing_else_uses() -> None:
+    selection = select(SOME, ["development"], "remove")
+    used = ids((*selection.sft, *selection.explore))
+    assert ids(selection.sft) == ids(select(SOME, BOTH, "remove").sft)
+    assert {(task.split, task.kind) for task in selection.evaluate} == {
+        ("development", "find-plant"),
+        ("development", "boil"),
+    }
+    plants = [task for task in listed("official", "train") if task.kind == "find-plant"]
+    assert [i for i in ids(selection.evaluate) if "plant" in i] == ids(plants[:-4:-1])
+    evaluated = {task.task_id for split in BOTH for task in listed("official", split)}
+    assert not set(ids(selection.evaluate)) & ({*used} | evaluated)

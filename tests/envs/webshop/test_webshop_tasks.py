@@ -41,7 +41,7 @@ def test_the_lists_are_those_upstream_published(shared) -> None:
 
 
 def test_fixed_removes_overlap_and_duplicate_and_counts_them() -> None:
-    chosen = tasks.select(selection(), GOALS, "remove")
+    chosen = tasks.select(selection(), GOALS, ["test"], "remove")
     assert len(chosen.sft) == len(chosen.explore) == 1823 - 21
     assert len(chosen.evaluate) == 200
     assert not {task.task_id for task in chosen.training} & {task.task_id for task in chosen.evaluate}
@@ -52,7 +52,7 @@ def test_fixed_removes_overlap_and_duplicate_and_counts_them() -> None:
 
 
 def test_paper_keeps_the_lists_as_they_are() -> None:
-    chosen = tasks.select(selection(), GOALS, "keep")
+    chosen = tasks.select(selection(), GOALS, ["test"], "keep")
     assert [task.data["goal"] for task in chosen.sft] == list(tasks.eto_lists().train)
     assert chosen.drops == ()
     assert len(chosen.overlap) == 21
@@ -64,7 +64,7 @@ def test_tasks_say_their_goal_and_its_category() -> None:
 
 
 def test_parts_are_disjoint_and_cover_all_goals() -> None:
-    chosen = tasks.select(selection(lists="parts", test=30), GOALS[:100], "remove")
+    chosen = tasks.select(selection(lists="parts", test=30), GOALS[:100], ["test"], "remove")
     assert [task.data["goal"] for task in chosen.evaluate] == list(range(30))
     assert [task.data["goal"] for task in chosen.sft] == list(range(30, 100))
     assert {task.split for task in chosen.sft} == {"train"}
@@ -72,7 +72,9 @@ def test_parts_are_disjoint_and_cover_all_goals() -> None:
 
 
 def test_limits_count_by_category() -> None:
-    chosen = tasks.select(selection(lists="parts", test=30, kinds=["red"], sft=5, evaluate=2), GOALS[:100], "remove")
+    chosen = tasks.select(
+        selection(lists="parts", test=30, kinds=["red"], sft=5, evaluate=2), GOALS[:100], ["test"], "remove"
+    )
     assert [task.data["goal"] for task in chosen.sft] == [30, 33, 36, 39, 42]
     assert [task.data["goal"] for task in chosen.evaluate] == [0, 3]
 
@@ -87,4 +89,4 @@ def test_limits_count_by_category() -> None:
 )
 def test_what_does_not_fit_is_one_sentence(config: WebShopSelection, goals: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        tasks.select(config, GOALS[:goals], "remove")
+        tasks.select(config, GOALS[:goals], ["test"], "remove")

@@ -1,0 +1,215 @@
+"""Whether a suite could decide between the methods: its regime, checked by environment and seed.
+
+A run in which nothing can happen says nothing about a method. The checks concern the fine-tuned policy, the failures of
+the exploring agents and the pairs made of them, and two comparisons with known directions: fine-tuning on more experts
+should help (headroom), and GRPO should earn more at its end than at its start (learnability).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from pydantic import TypeAdapter
+from tabulate import tabulate
+
+from coevolve import seeds
+from coevolve.config.sections import RegimeConfig, ReportConfig
+from coevolve.report import stats
+from coevolve.report.exploration import Exploration
+from coevolve.report.measurement import Measurement
+from coevolve.storage import files
+from coevolve.types import EvalRecord, PairingSummary, Record, StopReason, SummaryKey, TrainReport
+
+#: Learnability compares this share of GRPO's steps at its end with as many at its start.
+END_OF_TRAINING = 0.25
+#: The metric of online trainings: mean reward of a step's episodes.
+REWARD = "reward"
+_RESULTS = {True: "passes", False: "FAILS", None: "not measured"}
+#: Environment, method, agent and seed of a training, and its iteration.
+TrainingKey = tuple[str, str, str, int, int]
+
+
+class RegimeCheck(Record):
+    """A quantity of one environment and seed (None: all seeds) with its threshold in words.
+
+    `value` is a share, a count or a reward; `low` and `high` are the ends of its interval. None: not measured.
+    """
+
+    name: str
+    env: str
+    seed: int | None = None
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    threshold: str
+    passed: bool | None
+
+
+@dataclass(frozen=True)
+class RegimeEvidence:
+    """What a suite's checks are made of."""
+
+    measurements: Sequence[Measurement]
+    explorations: Sequence[Exploration]
+    summaries: Mapping[SummaryKey, PairingSummary]
+    trainings: Mapping[TrainingKey, TrainReport]
+
+
+def checks(
+    evidence: RegimeEvidence,
+    limits: RegimeConfig,
+    report: ReportConfig,
+    envs: Sequence[str],
+    suite_seeds: Sequence[int],
+) -> list[RegimeCheck]:
+    """All checks of a suite in the order of the environments; the explorations are those of `limits.method`."""
+    judged: list[RegimeCheck] = []
+    for env in envs:
+        for seed in suite_seeds:
+            judged += _of_sft(evidence, limits, env, seed)
+            judged += _of_failures(evidence, limits, env, seed)
+            judged += _of_pairs(evidence, limits, env, seed)
+        judged += [_headroom(evidence, limits, report, env), _learnability(evidence, limits, report, env)]
+    return judged
+
+
+def sentence(judged: Sequence[RegimeCheck]) -> str:
+    """How many checks passed, and the names of those that did not."""
+    failed = dict.fromkeys(check.name for check in judged if check.passed is False)
+    missing = dict.fromkeys(check.name for check in judged if check.passed is None)
+    counted = f"{sum(check.passed is True for check in judged)} of {len(judged)} checks of the regime pass"
+    parts = [("failed", failed), ("not measured", missing)]
+    return "; ".join([counted, *(f"{word}: {', '.join(names)}" for word, names in parts if names)]) + "."
+
+
+def markdown(judged: Sequence[RegimeCheck]) -> str:
+    """The sentence and a table."""
+    rows = [
+        [c.env, "all" if c.seed is None else c.seed, c.name, _value(c), c.threshold, _RESULTS[c.passed]] for c in judged
+    ]
+    table = tabulate(rows, ["env", "seed", "check", "value", "threshold", "result"], "github", disable_numparse=True)
+    return f"## Regime\n\n{sentence(judged)}\n\n{table}\n"
+
+
+def write(judged: Sequence[RegimeCheck], out: Path) -> None:
+    """Write `regime.json` and `regime.md`."""
+    files.write_json(out / "regime.json", [check.model_dump(mode="json") for check in judged])
+    files.write_bytes(out / "regime.md", markdown(judged).encode())
+
+
+def read(path: Path) -> list[RegimeCheck]:
+    """The checks in `regime.json`."""
+    return TypeAdapter(list[RegimeCheck]).validate_json(path.read_bytes())
+
+
+def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
+    low, high = limits.sft_success
+    records = [record for record in _records(evidence, "sft", env) if record.seed == seed]
+    value = fmean(record.success for record in records) if records else None
+    passed = None if value is None else low <= value <= high
+    threshold = f"{low:.0%} to {high:.0%}"
+    yield RegimeCheck(name="success of SFT", env=env, seed=seed, value=value, threshold=threshold, passed=passed)
+
+
+def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
+    explored = [e for e in evidence.explorations if (e.method, e.env, e.seed) == (limits.method, env, seed)]
+    episodes = [episode for exploration in explored for episode in exploration.episodes]
+    failures = [episode.reward for episode in episodes if episode.is_failure]
+    distinct = len({round(reward, 6) for reward in failures}) if episodes else None
+    hard = _share(reward >= limits.hard_negative for reward in failures)
+    cut = _share(episode.stop is StopReason.CONTEXT for episode in episodes)
+    yield _at_least("distinct rewards of failures", distinct, limits.failure_rewards, env, seed)
+    name = f"failures with a reward of {limits.hard_negative:g} or more"
+    yield _at_least(name, hard, limits.hard_failures, env, seed)
+    passed = None if cut is None else cut < limits.context_ends
+    threshold = f"below {limits.context_ends:.0%}"
+    name = "episodes ended by the context"
+    yield RegimeCheck(name=name, env=env, seed=seed, value=cut, threshold=threshold, passed=passed)
+
+
+def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
+    """The smallest number of pairs of a kind, and of steps of the failure agent, over all iterations."""
+    counts = [
+        count.pairs
+        for (method, _, of_env, of_seed, _, _), summary in evidence.summaries.items()
+        if (method, of_env, of_seed) == (limits.method, env, seed)
+        for count in summary.kinds.values()
+    ]
+    steps = [
+        report.steps
+        for (of_env, method, agent, of_seed, _), report in evidence.trainings.items()
+        if (of_env, method, agent, of_seed) == (env, limits.method, "failure", seed)
+    ]
+    yield _at_least("pairs of each kind and iteration", min(counts, default=None), limits.pairs, env, seed)
+    name = "steps of the failure agent's training"
+    yield _at_least(name, min(steps, default=None), limits.failure_steps, env, seed)
+
+
+def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
+    more, base = (_records(evidence, method, env) for method in (limits.headroom, "sft"))
+    name = f"headroom: {limits.headroom} minus sft"
+    if not more or not base:
+        return _rise(name, env, None)
+    rng = seeds.generator(0, "regime", env)
+    gain = stats.difference(more, base, resamples=report.bootstrap, confidence=report.confidence, rng=rng)
+    return _rise(name, env, (gain.mean, gain.low, gain.high))
+
+
+def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
+    """The rise of the training reward, with Student's interval over seeds; fewer than three seeds decide nothing."""
+    trained = [
+        training
+        for (of_env, method, _, _, _), training in evidence.trainings.items()
+        if (of_env, method) == (env, limits.learnability)
+    ]
+    rises = [rise for rise in map(reward_rise, trained) if rise is not None]
+    name = f"learnability: rise of {limits.learnability}'s training reward"
+    if len(rises) < stats.MIN_SEEDS:
+        return _rise(name, env, (fmean(rises), None, None) if rises else None)
+    quantile = stats.student_quantile((1.0 + report.confidence) / 2.0, len(rises) - 1)
+    half = quantile * stdev(rises) / math.sqrt(len(rises))
+    return _rise(name, env, (fmean(rises), fmean(rises) - half, fmean(rises) + half))
+
+
+def reward_rise(training: TrainReport) -> float | None:
+    """Mean training reward of the last quarter of the steps minus that of the first; None with fewer than two steps."""
+    rewards = [step[REWARD] for step in training.history if REWARD in step]
+    part = max(1, int(len(rewards) * END_OF_TRAINING))
+    return fmean(rewards[-part:]) - fmean(rewards[:part]) if len(rewards) > 1 else None
+
+
+def _rise(name: str, env: str, values: tuple[float, float | None, float | None] | None) -> RegimeCheck:
+    mean, low, high = values or (None, None, None)
+    passed = None if low is None else low > 0.0
+    threshold = "interval above 0"
+    return RegimeCheck(name=name, env=env, value=mean, low=low, high=high, threshold=threshold, passed=passed)
+
+
+def _at_least(name: str, value: float | None, threshold: float, env: str, seed: int) -> RegimeCheck:
+    passed = None if value is None else value >= threshold
+    text = f"at least {threshold:.0%}" if threshold < 1 else f"at least {threshold:g}"
+    return RegimeCheck(name=name, env=env, seed=seed, value=value, threshold=text, passed=passed)
+
+
+def _records(evidence: RegimeEvidence, method: str, env: str) -> list[EvalRecord]:
+    """The records of a method's last iteration, of all splits."""
+    measured = [m for m in evidence.measurements if (m.method, m.env) == (method, env)]
+    last = max((m.iteration for m in measured), default=0)
+    return [record for m in measured if m.iteration == last for record in m.records]
+
+
+def _share(flags: Iterable[bool]) -> float | None:
+    values = list(flags)
+    return fmean(values) if values else None
+
+
+def _value(check: RegimeCheck) -> str:
+    if check.value is None:
+        return "-"
+    if check.low is not None and check.high is not None:
+        return f"{check.value:.3f} [{check.low:.3f}, {check.high:.3f}]"
+    return f"{check.value:g}" if float(check.value).is_integer() else f"{check.value:.3f}"

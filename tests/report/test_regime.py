@@ -1,0 +1,112 @@
+"""The checks of a suite's regime: each passes and fails at its threshold, and what was not measured is said."""
+
+import pytest
+
+from coevolve.config.suite import load_suite
+from coevolve.report import regime
+from coevolve.types import KindCount, PairingSummary, PairKind, StopReason, TrainReport, TrajectoryCount
+from tests.report.explored import explored
+
+LIMITS = load_suite("smoke").regime
+REWARDS = [0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8]  # ten; three of them hard negatives
+
+
+def training(rewards):
+    history = tuple({"step": i, "loss": 1.0, "reward": reward} for i, reward in enumerate(rewards))
+    return TrainReport(
+        rows=1, truncated=0, dropped=0, steps=len(rewards), tokens=1, first_loss=1.0, last_loss=1.0, history=history,
+        seconds=1.0, trained_tokens=1,
+    )  # fmt: skip
+
+
+def pairing(pairs):
+    kinds = {kind: KindCount(candidates=pairs, pairs=pairs, swapped=0, cut=0, drops={}) for kind in list(PairKind)[:2]}
+    counted = TrajectoryCount(came_in=0, paired=0, dropped=0, unasked=0)
+    return PairingSummary(kinds=kinds, strays={}, trajectories=counted, empty=())
+
+
+def evidence(measure, *, success=0.5, failures=REWARDS, pairs=150, steps=30, gain=0.2, rise=0.3, seeds=(0, 1, 2)):
+    tasks = {f"t{i}": [float(i < success * 20)] * len(seeds) for i in range(20)}
+    better = {name: [reward or gain for reward in rewards] for name, rewards in tasks.items()}
+    measured = [measure("sft", "sciworld", "seen", tasks), measure("sft_all", "sciworld", "seen", better, iteration=1)]
+    episodes = {f"t{i}": reward for i, reward in enumerate([*failures, 1.0, 1.0])}
+    grown = [0.2] * 5 + [0.2 + rise] * 5
+    return regime.RegimeEvidence(
+        measurements=measured,
+        explorations=[explored("coevolve", episodes, seed=seed) for seed in seeds],
+        summaries={("coevolve", "tiny", "sciworld", seed, 1, "target"): pairing(pairs) for seed in seeds},
+        trainings={
+            **{("sciworld", "coevolve", "failure", seed, 1): training([0.1] * steps) for seed in seeds},
+            **{
+                ("sciworld", "grpo", "target", seed, 1): training([each + seed / 100 for each in grown])
+                for seed in seeds
+            },
+        },
+    )
+
+
+def judged(given, report, seeds=(0, 1, 2)):
+    result = regime.checks(given, LIMITS, report, ["sciworld"], seeds)
+    assert len(result) == 6 * len(seeds) + 2
+    return result
+
+
+def names(result, passed):
+    return {check.name.split(":")[0] for check in result if check.passed is passed}
+
+
+def test_a_suite_at_every_threshold_passes(measure, report):
+    result = judged(evidence(measure), report)
+    assert names(result, False) == names(result, None) == set()
+    assert regime.sentence(result) == "20 of 20 checks of the regime pass."
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"success": 0.75}, "success of SFT"),
+        ({"success": 0.15}, "success of SFT"),
+        ({"failures": [*REWARDS[:-1], REWARDS[0]]}, "distinct rewards of failures"),
+        ({"failures": [0.01 * i for i in range(9)] + [0.6]}, "failures with a reward of 0.6 or more"),
+        ({"pairs": 149}, "pairs of each kind and iteration"),
+        ({"steps": 29}, "steps of the failure agent's training"),
+        ({"gain": 0.0}, "headroom"),
+        ({"rise": 0.0}, "learnability"),
+    ],
+)
+def test_each_check_fails_alone(measure, report, change, name):
+    result = judged(evidence(measure, **change), report)
+    assert names(result, False) == {name}
+    assert f"failed: {name}" in regime.sentence(result)
+    assert "FAILS" in regime.markdown(result)
+
+
+def test_episodes_that_the_context_ended_are_counted(measure, report):
+    given = evidence(measure)
+    (first, *others) = given.explorations
+    cut = [each.model_copy(update={"stop": StopReason.CONTEXT}) for each in first.episodes[:1]]
+    changed = first.__class__(**{**vars(first), "episodes": (*cut, *first.episodes[1:])})
+    result = judged(
+        regime.RegimeEvidence(given.measurements, [changed, *others], given.summaries, given.trainings), report
+    )
+    failed = [(check.name, check.seed, check.value) for check in result if check.passed is False]
+    assert failed == [("episodes ended by the context", 0, pytest.approx(1 / 12))]
+
+
+def test_what_was_not_run_is_not_measured(measure, report):
+    result = judged(regime.RegimeEvidence([], [], {}, {}), report)
+    assert {check.passed for check in result} == {None}
+    assert regime.sentence(result).startswith("0 of 20 checks of the regime pass; not measured: success of SFT,")
+
+
+def test_fewer_than_three_seeds_show_no_learnability(measure, report):
+    result = judged(evidence(measure, seeds=(0, 1)), report, seeds=(0, 1))
+    (check,) = [check for check in result if check.name.startswith("learnability")]
+    assert (check.passed, check.low, check.value) == (None, None, pytest.approx(0.3))
+
+
+def test_the_files_read_back(measure, report, tmp_path):
+    result = judged(evidence(measure), report)
+    regime.write(result, tmp_path)
+    assert regime.read(tmp_path / "regime.json") == result
+    assert (tmp_path / "regime.md").read_text().count("| sciworld") == 20
