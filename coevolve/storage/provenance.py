@@ -14,7 +14,7 @@ import importlib.util
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -85,7 +85,10 @@ def code_digest(*modules: str) -> str:
 
 
 def reachable(module: str) -> set[str]:
-    """Names of the package modules that an import of `module` can load, including itself and its parent packages."""
+    """Names of the package modules that an import of `module` can load, including itself and its parent packages.
+
+    Of an environment in another package, they are the modules of that package and of this one.
+    """
     visited: set[str] = set()
     queue = [module]
     while queue:
@@ -111,10 +114,13 @@ def load(*modules: str) -> None:
             importlib.import_module(name)
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that can change a number; packages that are not installed are left out."""
+def versions(distributions: Iterable[str] = ()) -> dict[str, str]:
+    """Versions of Python and of the packages that can change a number, and of other `distributions` that a job uses.
+
+    Packages that are not installed are left out.
+    """
     installed = {"python": platform.python_version()}
-    for name in REPORTED:
+    for name in (*REPORTED, *distributions):
         try:
             installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -160,7 +166,7 @@ def _hash(tree: ast.Module) -> str:
 def _module(name: str) -> tuple[str, tuple[str, ...]]:
     """Hash of a module's syntax tree, and the package modules that it imports."""
     tree = _parse(_source(name))
-    imports = (target for node in ast.walk(tree) for target in _targets(node))
+    imports = (target for node in ast.walk(tree) for target in _targets(node, name))
     return _hash(tree), tuple(target for target in imports if _path(target).exists())
 
 
@@ -184,17 +190,29 @@ def _imports(name: str) -> tuple[str, ...]:
     return _module(name)[1]
 
 
-def _targets(node: ast.AST) -> Iterator[str]:
+def _targets(node: ast.AST, importer: str) -> Iterator[str]:
     """Package modules an import statement may name; `from a import b` names `a` and perhaps `a.b`."""
+    packages = (PACKAGE.name, _top(importer))
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if _inside(alias.name))
-    if isinstance(node, ast.ImportFrom) and node.module and _inside(node.module):
-        yield node.module
-        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from (alias.name for alias in node.names if _top(alias.name) in packages)
+    if isinstance(node, ast.ImportFrom):
+        module = _absolute(node, importer)
+        if _top(module) in packages:
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def _inside(name: str) -> bool:
-    return name.split(".")[0] == PACKAGE.name
+def _absolute(node: ast.ImportFrom, importer: str) -> str:
+    """The name of the module that a statement imports from; one dot is the importer's package, two its parent."""
+    if not node.level:
+        return node.module or ""
+    parts = importer.split(".")
+    kept = len(parts) - node.level + (_path(importer).name == "__init__.py")
+    return ".".join([*parts[:kept], *([node.module] if node.module else [])])
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _parents(name: str) -> list[str]:
@@ -204,12 +222,27 @@ def _parents(name: str) -> list[str]:
 
 
 def _path(name: str) -> Path:
-    """Source file of a module; may not exist. A module outside this package is an environment of another one."""
-    if not _inside(name):
-        spec = importlib.util.find_spec(name)
-        return Path(spec.origin) if spec and spec.origin else Path(name)
-    base = PACKAGE.joinpath(*name.split(".")[1:])
+    """Source file of a module; may not exist. A module outside this package is an environment of another one.
+
+    Only the names of folders are looked up: nothing is imported.
+    """
+    top, *parts = name.split(".")
+    paths = [_in_folder(folder, parts) for folder in _folders(top)]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _in_folder(folder: Path, parts: Sequence[str]) -> Path:
+    base = folder.joinpath(*parts)
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+
+@functools.cache
+def _folders(package: str) -> tuple[Path, ...]:
+    """The folders of a package; several of a namespace package."""
+    if package == PACKAGE.name:
+        return (PACKAGE,)
+    spec = importlib.util.find_spec(package)
+    return tuple(map(Path, (spec and spec.submodule_search_locations) or [package]))
 
 
 def _git(*arguments: str) -> str | None:

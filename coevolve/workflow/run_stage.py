@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from coevolve.config.environments import distributions
 from coevolve.config.suite import Suite, as_dict, digest
 from coevolve.errors import UserError, suggestion
 from coevolve.storage import files, provenance
@@ -160,7 +161,7 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             **record,
             commit=commit,
             dirty=dirty,
-            versions=provenance.versions(),
+            versions=provenance.versions(_distributions(job)),
             container=provenance.container(),
             outputs={path.name: files.sha256(path) for path in sorted(folder.iterdir())},
             notes=notes,
@@ -168,6 +169,12 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             seconds=round(time.monotonic() - clock, 3),
         )
         files.write_bytes(folder / provenance.NAME, made.model_dump_json(indent=2).encode() + b"\n")
+
+
+def _distributions(job: Job) -> list[str]:
+    """Names of the installed packages that the environments which the job reads come from, other than this one."""
+    envs = job.suite.envs.values() if "envs" in STAGES[job.stage].reads else ()
+    return distributions(env.kind for env in envs)
 
 
 def _help(job: Job, process: LaunchedProcess) -> None:

@@ -1,5 +1,6 @@
 """Pages of the documentation, and copies of the kit in which they are done as they say."""
 
+import os
 import re
 import subprocess
 
@@ -22,10 +23,10 @@ class Page:
 
 
 class Copy:
-    """A copy of the kit, and what runs in it."""
+    """A copy of the kit, and what runs in it; `packages` is a folder with packages that are installed for it."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self.folder, self.packages = folder, None
 
     def write(self, name, text):
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -38,6 +39,8 @@ class Copy:
 
     def ask(self, *command):
         own = environment(self.folder)
+        if self.packages:
+            own["PYTHONPATH"] += f"{os.pathsep}{self.packages}"
         return subprocess.run(command, cwd=self.folder, env=own, capture_output=True, text=True, check=False)
 
     def run(self, *command):

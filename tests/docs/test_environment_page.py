@@ -1,11 +1,15 @@
-"""The page on adding an environment is true: what it shows is put into a copy of the kit and runs there."""
+"""The page on adding an environment is true: its package is installed beside a copy of the kit, and runs."""
+
+import shutil
 
 import pytest
 
-from coevolve.storage import jsonl
+from coevolve.storage import jsonl, provenance
 from coevolve.types import EvalRecord, Task, Trajectory
 
-PACKAGE, SUITE = "coevolve/envs/guess", "configs/guess.yaml"
+PACKAGE, SUITE = "guess-game", "configs/guess.yaml"
+#: Installs without an index or a network, into a folder of its own.
+INSTALL = "python -m pip --quiet --disable-pip-version-check install --no-index --no-deps --no-build-isolation"
 #: Prints the fingerprint of every job of the smoke suite, with all its environments.
 FINGERPRINTS = """
 from coevolve.config.suite import load_suite
@@ -27,20 +31,27 @@ def before(kit):
 
 
 @pytest.fixture(scope="module")
-def added(page, kit, before):
-    """A copy of the kit with the page's environment: files are added, none is edited."""
-    config, domain, _ = page.blocks("python")
-    (suite,) = page.blocks("yaml")
-    for name, text in (("__init__", ""), ("config", config), ("domain", domain)):
-        kit.write(f"{PACKAGE}/{name}.py", text)
+def added(page, kit, before, tmp_path_factory):
+    """The copy of the kit, with the page's package beside it and a folder on its path for what is installed."""
+    ((project,), modules, (suite,)) = (page.blocks(language) for language in ("toml", "python", "yaml"))
+    kit.write(f"{PACKAGE}/pyproject.toml", project)
+    for name, text in zip(("__init__", "config", "domain", "replay"), ("", *modules), strict=True):
+        kit.write(f"{PACKAGE}/guess_game/{name}.py", text)
     kit.write(SUITE, suite)
+    kit.packages = tmp_path_factory.mktemp("packages")
     return kit
 
 
 @pytest.fixture(scope="module")
 def ran(page, added):
-    """What the page's commands print."""
-    return [added.shell(command) for command in page.commands]
+    """What the page's commands print; the first installs the package."""
+    install, *commands = page.commands
+    assert install == f"pip install ./{PACKAGE}"
+    done = added.ask("coevolve", "plan", "--suite", "guess", "--machine", "cpu")
+    assert done.returncode == 2 and "no environment `guess`; known are bfcl, " in done.stderr
+    added.shell(install.replace("pip install", f"{INSTALL} --target '{added.packages}'"))
+    shutil.rmtree(added.folder / PACKAGE)
+    return [added.shell(command) for command in commands]
 
 
 def test_the_plan_knows_it(ran):
@@ -48,32 +59,39 @@ def test_the_plan_knows_it(ran):
 
 
 def test_a_policy_plays_it_and_experts_solve_it(added, ran):
-    assert len(ran) == 2
+    assert len(ran) == 3
     data = added.folder / "results/guess/data/guess"
     experts = jsonl.read(data / "sft.jsonl", Trajectory)
     assert len(experts) == 20
     assert {(expert.reward, expert.environment) for expert in experts} == {(1.0, "Guess 1")}
-    records = added.folder / "results/guess/tiny/guess/base/untrained/eval/records.jsonl"
+    evaluation = added.folder / "results/guess/tiny/guess/base/untrained/eval"
     evaluated = [task.task_id for task in jsonl.read(data / "evaluate.jsonl", Task)]
     assert len(evaluated) == 6
-    assert [record.task_id for record in jsonl.read(records, EvalRecord)] == evaluated
+    assert [record.task_id for record in jsonl.read(evaluation / "records.jsonl", EvalRecord)] == evaluated
+    for made in (data, evaluation):
+        assert provenance.read(made / provenance.NAME).versions["guess-game"] == "1.0"
 
 
-def test_its_experts_replay_in_any_order(page, added):
-    added.python(page.blocks("python")[2])
+def test_its_experts_replay_in_any_order(ran):
+    assert ran[2].endswith(" turns compared; 0 episodes differ\n")
 
 
-def test_no_other_job_reruns(added, before):
+def test_no_other_job_reruns(added, ran, before):
+    """Neither when the package is installed nor when it is edited; no file of the kit changed."""
     assert len(before) > 50
     assert added.python(FINGERPRINTS).splitlines() == before
+    assert not (added.folder / "coevolve/envs/guess").exists()
 
 
-def test_an_episode_that_leaves_something_behind_is_found(page, added):
+def test_an_episode_that_leaves_something_behind_is_found(added, ran):
     """The page's check can fail: here the number of the episode before is kept."""
-    module = f"{PACKAGE}/domain.py"
-    added.edit(module, 'self._number, self._reward = int(task.data["number"] or 0), 0.0', "self._forget(task)")
-    kept = '        self._number, self._reward = getattr(self, "_number", int(task.data["number"])), 0.0\n'
-    added.edit(module, "    def close(", f"    def _forget(self, task):\n{kept}\n    def close(")
-    done = added.ask("python", "-c", page.blocks("python")[2])
+    module = added.packages / "guess_game/domain.py"
+    text = module.read_text().replace(
+        'self._number, self._reward = int(task.data["number"] or 0), 0.0',
+        'self._number, self._reward = getattr(self, "_number", int(task.data["number"])), 0.0',
+    )
+    assert text != module.read_text()
+    module.write_text(text)
+    done = added.ask("coevolve", "replay", "guess")
     assert done.returncode == 1
-    assert "AssertionError" in done.stderr
+    assert " 0 episodes differ" not in done.stdout and " episodes differ" in done.stdout

@@ -1,0 +1,119 @@
+"""An environment of another package: what its digest covers, and what becomes of a package that cannot be used."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SECTION = "from coevolve.config.environments import EnvSection\n\n\nclass {name}(EnvSection):\n    size: int\n"
+#: Prints the digest of the code of `game.domain`, and whether anything of `game` was imported for it.
+DIGEST = """
+import sys
+from coevolve.storage import provenance
+print(provenance.code_digest("game.domain"), any(name.startswith("game") for name in sys.modules))
+print(*sorted(name for name in provenance.reachable("game.domain") if name.startswith("game")))
+"""
+USE = """
+from coevolve.config.environments import known_kinds, section_class
+from coevolve.envs.registry import optional
+from coevolve.errors import UserError
+print(*known_kinds())
+for kind in ("sciworld", "{kind}"):
+    try:
+        print(section_class(kind).__module__)
+    except UserError as error:
+        print(error)
+optional("sciworld", "doctor")
+"""
+MODULES = {
+    "__init__.py": "",
+    "domain.py": "from coevolve.types import Task\nfrom game.rules import LIMIT\nfrom .parts import board\n",
+    "rules.py": "raise RuntimeError('imported')\nLIMIT = 3\n",
+    "parts/__init__.py": "from . import words\n",
+    "parts/board.py": "from .. import names\nfrom ..colours import RED\n",
+    "parts/words.py": "",
+    "names.py": "",
+    "colours.py": "RED = 1\n",
+    "unused.py": "",
+}
+
+
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def install(folder, distribution, points):
+    """What pip leaves of a distribution beside its modules."""
+    lines = "".join(f"{kind} = {package}\n" for kind, package in points.items())
+    metadata = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
+    entry_points = f"[coevolve.envs]\n{lines}"
+    write(folder / f"{distribution}-1.0.dist-info", {"METADATA": metadata, "entry_points.txt": entry_points})
+
+
+def python(root, folder, code):
+    path = os.pathsep.join([str(root), str(folder)])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_digest_covers_what_the_package_imports_of_itself_without_importing_it(root, tmp_path):
+    write(tmp_path / "game", MODULES)
+    first, names = python(root, tmp_path, DIGEST)
+    before, imported = first.split()
+    assert imported == "False"
+    modules = {f"game/{name}".removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in MODULES}
+    assert set(names.split()) == modules - {"game.unused"}
+    for name, text, same in (
+        ("names.py", "OTHER = 1\n", False),
+        ("names.py", "# a comment\n", True),
+        ("unused.py", "OTHER = 1\n", True),
+    ):
+        write(tmp_path / "game", {name: text})
+        assert (python(root, tmp_path, DIGEST)[0].split()[0] == before) == same
+
+
+@pytest.mark.parametrize(
+    ("points", "files", "sentence"),
+    [
+        ({"first": {"guess": "game"}}, {"config.py": SECTION.format(name="Guess")}, "game.config"),
+        (
+            {"first": {"guess": "game"}},
+            {},
+            "environment `guess`: cannot import `game.config` (No module named 'game.config'); correct the package or"
+            " remove it (`pip uninstall first`).",
+        ),
+        (
+            {"first": {"guess": "game"}},
+            {"config.py": "SECTION = None\n"},
+            "environment `guess`: 0 subclasses of `EnvSection` in the module `game.config`, it must have one; correct"
+            " the package or remove it (`pip uninstall first`).",
+        ),
+        (
+            {"first": {"guess": "game"}, "second": {"guess": "other_game"}},
+            {"config.py": SECTION.format(name="Guess")},
+            "environment `guess`: several packages have it (game, other_game); correct the package or remove it"
+            " (`pip uninstall first, second`).",
+        ),
+        (
+            {"first": {"webshop": "game"}},
+            {"config.py": SECTION.format(name="Shop")},
+            "environment `webshop`: several packages have it (coevolve.envs.webshop, game); correct the package or"
+            " remove it (`pip uninstall first`).",
+        ),
+    ],
+    ids=["usable", "without a section's module", "without a section", "two packages", "a kind of the kit"],
+)
+def test_a_package_that_cannot_be_used_is_named_and_hinders_no_other(root, tmp_path, points, files, sentence):
+    for distribution, kinds in points.items():
+        install(tmp_path, distribution, kinds)
+    write(tmp_path / "game", {"__init__.py": "", **files})
+    (kind,) = {kind for kinds in points.values() for kind in kinds}
+    known, sciworld, used = python(root, tmp_path, USE.format(kind=kind))
+    assert known.split() == sorted({"bfcl", "intercode_sql", "sciworld", "webshop", kind})
+    assert sciworld == "coevolve.envs.sciworld.config"
+    assert used == sentence
