@@ -31,18 +31,22 @@ smoke: setup ## the whole paper in miniature: set-up, training, evaluation, Tabl
 	time snakemake --profile smoke
 	coevolve view --suite smoke
 	@cat results/smoke/paper/table1/table1.md results/smoke/paper/summary/summary.md
+	@echo "Report page: results/smoke/paper/page/report.html"
 
 smoke-methods: setup ## every method once, small: Best-of-N, RFT, PPO, GRPO, IPR and the rest
 	snakemake --profile smoke --config suite=smoke_methods
 	@cat results/smoke_methods/paper/table1/table1.md results/smoke_methods/paper/summary/summary.md
+	@echo "Report page: results/smoke_methods/paper/page/report.html"
 
 micro: setup ## the science in miniature: 5 seeds, 3 iterations
 	snakemake --profile smoke --config suite=micro
 	@cat results/micro/paper/table1/table1.md results/micro/paper/summary/summary.md
+	@echo "Report page: results/micro/paper/page/report.html"
 
 micro-methods: setup ## every method with five seeds, on WebShop
 	snakemake --profile smoke --config suite=micro_methods
 	@cat results/micro_methods/paper/table1/table1.md results/micro_methods/paper/summary/summary.md
+	@echo "Report page: results/micro_methods/paper/page/report.html"
 
 test: setup mysql ## all tests but the slow ones; prints the ten slowest
 	time pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"

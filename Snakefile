@@ -25,6 +25,8 @@ from coevolve.storage.files import ProcessLock, write_json
 from coevolve.workflow import reuse, slurm
 from coevolve.workflow.job_server import JobServer
 from coevolve.workflow.plan import Plan
+from coevolve.workflow.run_log import RunLog, end_message
+from coevolve.workflow.run_record import RunRecord
 from coevolve.workflow.stage_table import STAGES, load_machine
 from coevolve.workflow.targets import targets
 
@@ -53,6 +55,9 @@ IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONT
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
 PLANNED = Path(PLAN.home) / ".planned.json"
 SERVERS, MISSING, RUNNING = [], [], []
+RUN_LOG = RunLog(PLAN)
+for handler in workflow.logger_manager.get_log_handlers():
+    handler.receive = RUN_LOG.receive  # of the plugin that the profiles select; another plugin has no such attribute
 
 
 def of_job(function, stage):
@@ -112,6 +117,9 @@ def start():
     jobs = [job for job in workflow.dag.jobs if job.rule.name in STAGES]
     write_json(PLANNED, {PLAN.folder(job.rule.name, job.wildcards_dict): job.params.fingerprint for job in jobs})
     RUNNING.extend(PLAN.folder(job.rule.name, job.wildcards_dict) for job in jobs if workflow.dag.needrun(job))
+    record = RunRecord.of(workflow, jobs, MACHINE_FILE, OVERRIDES)
+    record.write(PLAN.home)
+    RUN_LOG.begin(record)
     if MACHINE.fork_jobs:
         stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
         SERVERS.append(JobServer(stages, OFFLINE | {"OMP_NUM_THREADS": "1"}))
@@ -129,14 +137,19 @@ def stop_servers(log):
         SERVERS.pop().stop()
 
 
-def end(log):
+def end(log, *, successful):
+    """Stop the servers, and print what was reused and where the results and Snakemake's log are."""
     stop_servers(log)
-    for folder, source in reuse.reused(RUNNING, since=PLANNED.stat().st_mtime):
-        print(f"{folder}: reused from {source}; nothing was run.", file=sys.stderr)
+    lines = reuse.reused(RUNNING, since=PLANNED.stat().st_mtime)
+    text = [f"{folder}: reused from {source}; nothing was run." for folder, source in lines]
+    files = [str(path) for job in workflow.dag.targetjobs for path in (job.output or job.input)]
+    text += [end_message(PLAN, files, log)] * successful
+    if text:
+        logger.info("\n".join(text), extra={"coevolve": True})
 
 
-onsuccess: end(log)
-onerror: end(log)
+onsuccess: end(log, successful=True)
+onerror: end(log, successful=False)
 
 
 rule all:

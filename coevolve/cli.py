@@ -156,6 +156,32 @@ def _plan(options: argparse.Namespace) -> int:
     return 0
 
 
+def _status_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", nargs="?", metavar="SUITE", help="a name, such as smoke for configs/smoke.yaml, or a path"
+    )
+    _suite_arguments(parser, required=False)
+    _machine_argument(parser, required=False)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from coevolve.config.suite import load_suite
+    from coevolve.workflow import stage_table, status
+    from coevolve.workflow.plan import Plan
+    from coevolve.workflow.run_record import RunRecord
+
+    name = options.name or options.suite
+    if not name:
+        raise UserError("which suite? Write `coevolve status SUITE`.")
+    record = RunRecord.read(Plan(load_suite(name, options.set)).home)
+    machine = stage_table.load_machine(options.machine or (record.machine if record else "cpu"))
+    suite = load_suite(name, options.set or (record.overrides if record else []))
+    results = status.Results.of(Plan(suite, shards=machine.shards), record)
+    for line in status.text(results, machine):
+        _show(line)
+    return int(any(job.state in status.ATTENTION for job in results.states().values()))
+
+
 def _config(options: argparse.Namespace) -> int:
     from coevolve.config.suite import merged
 
@@ -457,6 +483,11 @@ MIRROR = {
 }
 MAIN: Commands = {
     "plan": Command("Print the jobs of a suite, and their estimated GPU-hours and disk.", _plan_arguments, _plan),
+    "status": Command(
+        "Print which jobs of a suite are done, running, failed or changed, and the time left.",
+        _status_arguments,
+        _status,
+    ),
     "config": Command(
         "Print a suite's merged configuration, each key with the file and line that set it.", _suite_arguments, _config
     ),

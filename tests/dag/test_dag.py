@@ -30,8 +30,8 @@ def repo(root, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(repo):
-    """The repository after an uninterrupted run."""
-    run(repo)
+    """The repository after an uninterrupted run, and in `progress` what that printed."""
+    (repo / "progress").write_text(run(repo))
     return repo
 
 
@@ -47,8 +47,38 @@ def test_it_ends_with_the_table_and_full_provenance(finished):
         assert record["protocol"] == "fixed"
 
 
+def test_a_run_prints_a_line_for_each_job_and_the_report_page(finished):
+    profile, suite, *jobs, log, page = (finished / "progress").read_text().splitlines()
+    assert profile.startswith("Using profile smoke")
+    assert re.fullmatch(r"Suite nano: 43 jobs; about \d+ (s|min) left\.", suite)
+    lines = [re.fullmatch(r"(.+)  (\d:\d\d)  \[(\d+)/43(, about \d+ (?:s|min) left)?\]", line) for line in jobs]
+    assert [int(line[3]) for line in lines if line] == list(range(1, 44))
+    assert [bool(line[4]) for line in lines if line] == 42 * [True] + [False]
+    labels = [line[1] for line in lines if line]
+    assert len(set(labels)) == 43
+    expected = {
+        "ScienceWorld · untrained",
+        "ScienceWorld · untrained · evaluate",
+        "ScienceWorld · seed 0 · reference target (experts, target)",
+        "ScienceWorld · Co-evolving · seed 0 · iteration 2 · train target",
+        "table1",
+    }
+    assert expected <= set(labels)
+    assert "Finished jobid: " in (finished / log.removeprefix("Snakemake's log: ")).read_text()
+    assert page == "Report page: results/nano/paper/page/report.html"
+    assert (finished / page.removeprefix("Report page: ")).is_file()
+
+
 def test_a_second_run_has_nothing_to_do(finished):
     assert jobs_to_run(finished) == Counter()
+    _, nothing, page = run(finished).splitlines()
+    assert nothing.startswith("Nothing to be done") and page == "Report page: results/nano/paper/page/report.html"
+
+
+def test_an_unknown_target_is_a_sentence_with_a_suggestion(finished):
+    done = snakemake(finished, command=[*SNAKEMAKE, "--", "tabel1"])
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[1:] == ["coevolve: suite `nano` has no target `tabel1`; did you mean `table1`?"]
 
 
 def test_editing_a_docstring_or_comment_reruns_nothing(finished):
@@ -115,6 +145,51 @@ def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(fin
     gold.with_name("elsewhere").rename(gold)
 
 
+def test_a_failed_job_is_a_sentence_and_its_log(finished):
+    """An evaluation was edited: the products that read it fail, and nothing is printed of how Snakemake ran them."""
+    with edited(finished, "results/nano/tiny/sciworld/eto/seed0/iter2/eval/records.jsonl", lambda text: text + " \n"):
+        done = snakemake(finished, command=[*SNAKEMAKE, "--", "differences", "figure3"])
+    assert done.returncode != 0
+    lines = done.stderr.splitlines()[2:]
+    assert {line.split(": ")[0] for line in lines if line.startswith("FAILED")} == {
+        "FAILED  differences",
+        "FAILED  figure3",
+    }
+    (first,) = (number for number, line in enumerate(lines) if line.startswith("FAILED  figure3"))
+    problem = r"records\.jsonl: the file was changed: .*; delete \S+ and run the same command again\.$"
+    assert re.search(problem, lines[first])
+    assert lines[first + 1] == "        log: results/nano/logs/figure3.log"
+    assert re.fullmatch(r"\d+ of \d+ jobs are done, 2 failed, 0 did not run\. Correct the cause, .*", lines[4])
+    assert len(lines) == 7 and "Traceback" not in done.stderr
+    exit_status, shown = status(finished)
+    assert exit_status == 1
+    (line,) = (line for line in shown if line.startswith("FAILED   figure3: results/nano/tiny/sciworld/eto"))
+    assert re.search(problem, line)
+
+
+def test_status_names_changed_results_and_the_commands_that_make_them_again(finished):
+    """Snakemake itself does not miss an intermediate result whose readers are there."""
+    run(finished)
+    assert status(finished) == (0, [*ALL_DONE, "Report page: results/nano/paper/page/report.html"])
+    results = finished / "results/nano/tiny/sciworld"
+    (results / "eto/seed0/iter2/policy/target/model.safetensors").unlink()
+    shutil.rmtree(results / "coevolve/seed0/iter2/policy/target")
+    with (results / "base/untrained/eval/episodes.jsonl").open("ab") as file:
+        file.write(b"\n")
+    assert jobs_to_run(finished).keys().isdisjoint({"train", "evaluate"})
+    exit_status, (counts, *lines) = status(finished)
+    assert exit_status == 1 and counts == "Suite nano: 40 of 43 jobs are done, 3 changed."
+    assert {line.split(": ")[0]: line.split(": ")[2] for line in lines if line.startswith("CHANGED")} == {
+        "CHANGED  ScienceWorld · ETO · seed 0 · iteration 2 · train target": "the file was deleted",
+        "CHANGED  ScienceWorld · Co-evolving · seed 0 · iteration 2 · train target": "the file was deleted",
+        "CHANGED  ScienceWorld · untrained · evaluate": "the file was changed after its stage made it",
+    }
+    for command in (line.strip().removeprefix("to make it again: ") for line in lines if "make it again" in line):
+        done = snakemake(finished, command=["bash", "-c", command])
+        assert done.returncode == 0, done.stderr
+    assert not [line for line in status(finished)[1] if line.startswith("CHANGED")]
+
+
 def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
     """A branch is switched after the plan, before the job: it is refused, on this machine and as Slurm's jobs start."""
     table, code = finished / "results/nano/paper/table1", finished / "coevolve/report/table1.py"
@@ -150,11 +225,31 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_p
         if stage == "reference":
             job_outlives_its_scheduler(repo, stage)
         scheduler, _ = running(repo, stage)
+        if stage == "rollout":
+            status_of_a_run(repo, scheduler)
         time.sleep(moments.uniform(0, 6))
         os.killpg(scheduler.pid, signal.SIGKILL)
         scheduler.wait()
+        if stage == "rollout":
+            exit_status, (_, *lines, again) = status(repo)
+            assert exit_status == 0 and lines[0].startswith("stopped  ScienceWorld · seed 0 · ")
+            assert again == "No run goes on here; to continue: snakemake --profile smoke --config suite=nano"
     run(repo)
     assert results(repo) == results(finished)
+
+
+def status_of_a_run(repo: Path, scheduler: subprocess.Popen[bytes]) -> None:
+    """The state of the jobs while a rollout runs; all processes are stopped meanwhile."""
+    while not list((repo / "results/nano").rglob("rollout/.work-*/*/*.jsonl")):
+        assert scheduler.poll() is None
+        time.sleep(0.01)
+    os.killpg(scheduler.pid, signal.SIGSTOP)
+    exit_status, (counts, *lines) = status(repo)
+    assert exit_status == 0
+    assert re.fullmatch(r"Suite nano: [5-9] of 43 jobs are done, [12] running, \d+ to do; about .* left\.", counts)
+    assert re.fullmatch(r"running  ScienceWorld · seed 0 · rollout (target|failure)  \d:\d\d", lines[-1])
+    assert not [line for line in lines if not line.startswith("running")]
+    os.killpg(scheduler.pid, signal.SIGCONT)
 
 
 def job_outlives_its_scheduler(repo: Path, stage: str) -> None:
@@ -194,6 +289,7 @@ def test_divided_into_shards_it_ends_in_the_same_bytes(finished, root, tmp_path)
     assert {name: content for name, content in found.items() if name not in parts} == results(finished)
 
 
+ALL_DONE = ["Suite nano: 43 of 43 jobs are done."]
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
@@ -228,9 +324,18 @@ def snakemake(repo: Path, *overrides: str, command=SNAKEMAKE, **variables: str) 
     )
 
 
-def run(repo: Path) -> None:
+def status(repo: Path) -> tuple[int, list[str]]:
+    """Exit status and lines of `coevolve status`."""
+    command = [sys.executable, "-m", "coevolve", "status", "nano"]
+    done = snakemake(repo, command=command)
+    assert done.returncode in (0, 1) and not done.stderr, done.stderr
+    return done.returncode, done.stdout.splitlines()
+
+
+def run(repo: Path) -> str:
     done = snakemake(repo)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+    return done.stdout + done.stderr
 
 
 def jobs_to_run(repo: Path, *overrides: str) -> Counter[str]:

@@ -85,3 +85,13 @@ def test_a_suite_given_by_path_extends_a_shipped_one(installed: Path, tmp_path: 
     assert "[7]" in merged and "shipped/configs/smoke.yaml" in merged
     plan = run(installed, tmp_path, "coevolve", "plan", "--suite", "suites/mine.yaml", "--machine", "cpu")
     assert "Suite mine on" in plan
+
+
+def test_snakemake_finds_the_logger_plugin(installed: Path, tmp_path: Path) -> None:
+    code = "from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry as Registry\n"
+    code += "print(Registry().get_plugin('coevolve').log_handler.__module__)\n"
+    code += "import sys, snakemake_logger_plugin_coevolve as plugin\nprint(plugin.__file__, 'coevolve' in sys.modules)"
+    module, found = run(installed, tmp_path, "python", "-c", code).splitlines()
+    path, is_kit_imported = found.rsplit(" ", 1)
+    assert module == "snakemake_logger_plugin_coevolve" and Path(path).is_relative_to(installed.parent)
+    assert is_kit_imported == "False", "the Snakefile's folder decides which kit is used"

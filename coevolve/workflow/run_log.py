@@ -1,0 +1,178 @@
+"""What a run prints: a line for each finished job, and the sentence of each failed one.
+
+It reads Snakemake's log records, which `snakemake_logger_plugin_coevolve` hands over. Snakemake's own log file keeps
+everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from coevolve import escaping
+from coevolve.errors import suggestion
+from coevolve.workflow import estimates, labels
+from coevolve.workflow.forecast import Forecast, JobId, job_id
+from coevolve.workflow.plan import JobKey, Plan
+from coevolve.workflow.run_record import RunRecord
+from coevolve.workflow.stage_table import STAGES, load_machine
+from coevolve.workflow.targets import targets
+
+NOTHING = "Nothing to be done"
+#: Messages of Snakemake, below the level of a warning, that a person needs.
+SHOWN = (NOTHING, "Terminating processes", "Will exit after finishing", "Shutting down", "Unlocking")
+#: Errors that repeat what the lines of the failed jobs say.
+REPEATED = (
+    "Exiting because a job execution failed",
+    "WorkflowError:\nAt least one job did not complete",
+    "RuleException",
+)
+
+
+class RunLog:
+    """Writes a run's progress to stderr: `receive` takes Snakemake's log records, `begin` the jobs of the run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._forecast: Forecast | None = None
+        self._jobs: dict[int, JobKey] = {}
+        self._started: dict[JobId, float] = {}
+        self._failed: dict[JobId, str] = {}
+        self._todo: set[JobId] = set()
+        self._total, self._cluster, self._begun = 0, False, 0.0
+
+    def begin(self, record: RunRecord) -> None:
+        """Take the jobs of the run, and print how many there are."""
+        todo = [record.jobs[number] for number in record.todo]
+        machine = load_machine(record.machine)
+        self._forecast = Forecast.of(self._plan, machine, todo, record.slots, cluster=record.cluster)
+        self._todo, self._total = {job_id(*job) for job in todo}, len(record.jobs)
+        self._cluster, self._begun = record.cluster, time.monotonic()
+        if todo:
+            left = labels.about(self._forecast.whole)
+            done = f", {self._total - len(todo)} are done" if len(todo) < self._total else ""
+            _write(f"Suite {self._plan.suite.suite}: {self._total} jobs{done}; {left} left.")
+
+    def receive(self, record: logging.LogRecord) -> None:
+        """Write what a person needs of one record."""
+        fields = vars(record)
+        match fields.get("event"):
+            case LogEvent.JOB_INFO if fields["rule_name"] in STAGES:
+                job = fields["rule_name"], dict(fields["wildcards"])
+                self._jobs[fields["jobid"]] = job
+                self._started[job_id(*job)] = time.monotonic()
+            case LogEvent.JOB_FINISHED if fields["job_id"] in self._jobs:
+                self._finished(self._jobs[fields["job_id"]])
+            case LogEvent.JOB_ERROR:
+                self._job_failed(fields)
+            case LogEvent.ERROR:
+                self._error(record.getMessage())
+            case None:
+                self._message(record)
+
+    def _finished(self, job: JobKey) -> None:
+        key = job_id(*job)
+        seconds = time.monotonic() - self._started.pop(key)
+        if self._cluster:  # without the time in the queue
+            seconds = estimates.measured(self._plan, *job) or seconds
+        self._todo.discard(key)
+        self._failed.pop(key, None)
+        label = labels.job_label(self._plan.suite, *job)
+        _write(f"{label}  {labels.clock(seconds)}  [{self._progress()}]")
+
+    def _progress(self) -> str:
+        """Done and all jobs, and the estimated time to the end."""
+        count = f"{self._total - len(self._todo)}/{self._total}"
+        if not self._todo or not self._forecast:
+            return count
+        now = time.monotonic()
+        running = {key: now - started for key, started in self._started.items()}
+        todo = self._todo - self._forecast.blocked(self._failed)
+        left = self._forecast.remaining(now - self._begun, running, todo)
+        return f"{count}, {labels.about(left)} left"
+
+    def _job_failed(self, fields: dict[str, Any]) -> None:
+        """Print the sentence of a failed job, and its log."""
+        job, paths = self._jobs.get(fields["jobid"]), [Path(log) for log in fields["log"]]
+        label = labels.job_label(self._plan.suite, *job) if job else str(fields["rule_name"])
+        sentences = (sentence for path in paths if (sentence := labels.failure(path)))
+        sentence = next(sentences, str(fields.get("rule_msg") or "it ended without a sentence; see its log."))
+        text = "\n".join([f"FAILED  {label}: {sentence}", *(f"        log: {path}" for path in paths)])
+        if job:
+            self._started.pop(job_id(*job), None)
+            self._failed[job_id(*job)] = f"        {label}: {', '.join(map(str, paths))}"
+        _write(text)
+
+    def _error(self, text: str) -> None:
+        """Print an error of Snakemake's without its traceback; the last one of a run repeats the failed jobs."""
+        if "At least one job did not complete" in text:
+            self._summary()
+        elif not text.startswith(REPEATED) and "CalledProcessError" not in text:
+            _write(self._with_suggestion(_without_traceback(text)))
+
+    def _summary(self) -> None:
+        """Print how many jobs are done, and the logs of the failed ones again, which many lines may follow."""
+        left = len(self._todo) - len(self._failed)
+        counts = f"{self._total - len(self._todo)} of {self._total} jobs are done, {len(self._failed)} failed"
+        _write(f"{counts}, {left} did not run. Correct the cause, then run the same command again.")
+        for line in self._failed.values():
+            _write(line)
+
+    def _with_suggestion(self, text: str) -> str:
+        """An error about an unknown target, with the known name that is most like it."""
+        match = re.search(r"No rule to produce (\S+)", text)
+        if not match:
+            return text
+        names = ["all", *STAGES, *(target.name for target in targets(self._plan))]
+        name, suite = match[1], self._plan.suite.suite
+        hint = suggestion(name, names) or f"; see `coevolve targets --suite {suite}`."
+        return f"coevolve: suite `{suite}` has no target `{name}`{hint}"
+
+    def _message(self, record: logging.LogRecord) -> None:
+        """Print a warning, the kit's own messages, and what Snakemake says of the end of a run."""
+        text = record.getMessage()
+        if restarted := re.fullmatch(r"Trying to restart job (\d+)\.", text):
+            job = self._jobs.get(int(restarted[1]))
+            if job:
+                _write(f"        {labels.job_label(self._plan.suite, *job)}: it is run again.")
+        elif record.levelno >= logging.ERROR:
+            self._error(text)
+        elif record.levelno >= logging.WARNING or hasattr(record, "coevolve") or text.startswith(SHOWN):
+            _write(text)
+        if text.startswith(NOTHING) and (page := _page(self._plan)).exists():
+            _write(f"Report page: {page}")
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(f"{escaping.terminal(text)}\n")
+    sys.stderr.flush()
+
+
+def end_message(plan: Plan, files: Sequence[str], log: Sequence[str]) -> str:
+    """The last lines of a successful run: Snakemake's log, and the report page or else the targets' `files`."""
+    page = _page(plan)
+    shown = (
+        [f"Report page: {page}"]
+        if str(page) in files
+        else [f"Made: {', '.join(files[:4])}{', ...' * (len(files) > 4)}"]
+    )
+    logs = [f"Snakemake's log: {os.path.relpath(path)}" for path in log]
+    return "\n".join([*logs, *shown])
+
+
+def _page(plan: Plan) -> Path:
+    return Path(plan.folder("page", {}), "report.html")
+
+
+def _without_traceback(text: str) -> str:
+    """An error's message without the lines that say where in the code it was raised."""
+    lines = [line for line in text.splitlines() if not re.match(r"\s*File .*, line \d+|Traceback \(most", line)]
+    return "\n".join(lines)

@@ -1,0 +1,251 @@
+"""The state of a suite's jobs, from the files that they leave: while a run goes on, and after it.
+
+Neither Snakemake nor Slurm is queried. A finished job has left its provenance, a running one holds its lock, a failed
+one has an error at the end of its log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import fcntl
+import shlex
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coevolve.config.machine import Machine
+from coevolve.errors import UserError
+from coevolve.storage import files, provenance
+from coevolve.types import Provenance
+from coevolve.workflow import labels
+from coevolve.workflow.forecast import Forecast, JobId, job_id, producers
+from coevolve.workflow.plan import JobKey, Plan
+from coevolve.workflow.run_record import RunRecord
+from coevolve.workflow.stage_table import STAGES
+
+#: Seconds that a job may take from its start to its lock.
+START_SECONDS = 60.0
+
+
+class JobState(enum.StrEnum):
+    """The state of a job. `changed`: a file of the result was deleted or edited after its stage made it."""
+
+    DONE = "done"
+    RUNNING = "running"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    CHANGED = "changed"
+    TODO = "to do"
+
+
+#: States of which `coevolve status` warns with its exit status.
+ATTENTION = (JobState.FAILED, JobState.CHANGED)
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job's state; the text is the error of a failed job, or what was changed. `seconds`: since a job's start."""
+
+    state: JobState
+    text: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Results:
+    """The results of `jobs`, as they are on disk: those of the suite, and those of its last run, `record`.
+
+    `requested` are the jobs that the last run's targets need; without a run, all.
+    """
+
+    plan: Plan
+    jobs: Mapping[JobId, JobKey]
+    requested: Collection[JobId]
+    record: RunRecord | None
+    now: float = field(default_factory=time.time)
+
+    @classmethod
+    def of(cls, plan: Plan, record: RunRecord | None) -> Results:
+        """The results of a suite; jobs of the last run that the suite no longer has are left out."""
+        run = [job for job in record.jobs if job[0] in STAGES and plan.has_job(*job)] if record else []
+        jobs = {job_id(*job): job for job in [*plan.jobs(), *run]}
+        return cls(plan, jobs, {job_id(*job) for job in run} or jobs.keys(), record)
+
+    def __post_init__(self) -> None:
+        self.is_run_alive = _is_locked(Path(self.plan.home, ".lock"))
+        self._made = {key: record for key, job in self.jobs.items() if (record := self._provenance(job))}
+        self._states: dict[JobId, JobStatus] = {}
+        self._planned = {job_id(*self.record.jobs[number]) for number in self.record.todo} if self.record else set()
+        self._deleted = self._deleted_inputs()
+
+    def states(self) -> dict[JobId, JobStatus]:
+        """The state of each job."""
+        return {key: self._state(key) for key in self.jobs}
+
+    def _state(self, key: JobId) -> JobStatus:
+        """The state of a job; a result of other inputs than those that are there now, or will be, is to be made."""
+        if key not in self._states:
+            status = self._by_files(key)
+            if status.state is JobState.DONE:
+                before = {job_id(*job) for job in producers(self.plan, *self.jobs[key])} & self.jobs.keys()
+                settled = (JobState.DONE, JobState.CHANGED)
+                if any(self._state(other).state not in settled or self._differs(key, other) for other in before):
+                    status = JobStatus(JobState.TODO)
+            self._states[key] = status
+        return self._states[key]
+
+    def _differs(self, key: JobId, producer: JobId) -> bool:
+        """Whether a job read other bytes of a producer than those that the producer made last."""
+        if key not in self._made or producer not in self._made:
+            return False
+        folder, outputs = Path(self.plan.folder(*self.jobs[producer])), self._made[producer].outputs
+        read = {name: self._made[key].inputs.get(str(folder / name)) for name in outputs}
+        return any(sha256 not in (None, outputs[name]) for name, sha256 in read.items())
+
+    def _by_files(self, key: JobId) -> JobStatus:
+        """The state of a job by its own files."""
+        stage, wildcards = self.jobs[key]
+        folder, lock = Path(self.plan.folder(stage, wildcards)), _lock(self.plan, self.jobs[key])
+        if _is_locked(lock):
+            return JobStatus(JobState.RUNNING, seconds=max(self.now - lock.stat().st_mtime, 0.0))
+        if key in self._made:
+            if problem := _changed_file(folder, self._made[key]):
+                return JobStatus(JobState.CHANGED, problem)
+            current = not self.plan.changed_since(self._made[key])
+            return JobStatus(JobState.DONE if current else JobState.TODO)
+        outputs = [folder / name.format_map(wildcards) for name in STAGES[stage].outputs]
+        if all(path.exists() for path in outputs):  # a download leaves no provenance
+            return JobStatus(JobState.DONE)
+        status = self._by_log(self.log(key))
+        if status.state is JobState.TODO and lock.parent.exists():  # a job that ends deletes this folder
+            return JobStatus(JobState.STOPPED)
+        if status.state is JobState.TODO and key in self._deleted and not (self.is_run_alive and key in self._planned):
+            return JobStatus(JobState.CHANGED, f"{self._deleted[key]}: the file was deleted")
+        return status
+
+    def _by_log(self, log: Path) -> JobStatus:
+        """Whether a job without a result and without a lock failed or starts."""
+        written = log.stat().st_mtime if log.exists() else 0.0
+        if self.is_run_alive and self.record and written < self.record.started:
+            return JobStatus(JobState.TODO)  # the log of an earlier run
+        if sentence := labels.failure(log):
+            return JobStatus(JobState.FAILED, sentence)
+        is_new = self.is_run_alive and self.now - written < START_SECONDS
+        return JobStatus(JobState.RUNNING, seconds=self.now - written) if is_new else JobStatus(JobState.TODO)
+
+    def log(self, key: JobId) -> Path:
+        """The log of a job."""
+        stage, wildcards = self.jobs[key]
+        return Path(self.plan.log(stage).format_map(wildcards))
+
+    def _provenance(self, job: JobKey) -> Provenance | None:
+        """The provenance of a job's result; None if it is missing or invalid."""
+        if "provenance.json" not in STAGES[job[0]].outputs:
+            return None
+        with contextlib.suppress(UserError):
+            return provenance.read(Path(self.plan.folder(*job), provenance.NAME))
+        return None
+
+    def _deleted_inputs(self) -> dict[JobId, str]:
+        """Files that a finished job has read and that are no longer there, by the job that makes them."""
+        read = {path for record in self._made.values() for path in record.inputs}
+        paths = sorted(read, key=lambda path: (not path.endswith(provenance.NAME), path))  # it is named if no other is
+        makers = {path: maker for path in paths if not Path(path).exists() and (maker := self.plan.maker(path))}
+        return {job_id(*maker): path for path, maker in makers.items()}
+
+    def remake(self, key: JobId) -> str:
+        """The command that makes a result again."""
+        stage, wildcards = self.jobs[key]
+        folder = self.plan.folder(stage, wildcards)
+        file = f"{folder}/{STAGES[stage].files[0].format_map(wildcards)}"
+        return f"rm -rf {shlex.quote(folder)} && {self.command(without_targets=True)} -- {shlex.quote(file)}"
+
+    def command(self, *, without_targets: bool = False) -> str:
+        """The command of the last run."""
+        if not self.record:
+            return f"snakemake --profile smoke --config suite={self.plan.suite.suite}"
+        return self.record.command.partition(" -- ")[0] if without_targets else self.record.command
+
+    def seconds_left(self, machine: Machine, states: Mapping[JobId, JobStatus]) -> float:
+        """Estimated wall seconds until the requested jobs are done that can be."""
+        by_state = {state: {key for key in self.requested if states[key].state is state} for state in JobState}
+        slots, cluster = (self.record.slots, self.record.cluster) if self.record else (2, False)
+        todo = by_state[JobState.TODO] | by_state[JobState.STOPPED]
+        if not (self.is_run_alive and self.record):
+            pending = [self.jobs[key] for key in todo | by_state[JobState.FAILED] | by_state[JobState.RUNNING]]
+            return Forecast.of(self.plan, machine, pending, slots, cluster=cluster).whole
+        started = [self.record.jobs[number] for number in self.record.todo]
+        keys = {key: self.jobs[key] for job in started if (key := job_id(*job)) in self.jobs}
+        forecast = Forecast.of(self.plan, machine, keys.values(), slots, cluster=cluster)
+        running = {key: states[key].seconds for key in by_state[JobState.RUNNING] if key in keys}
+        todo = (todo & keys.keys()) - forecast.blocked(by_state[JobState.FAILED])
+        return forecast.remaining(self.now - self.record.started, running, todo)
+
+
+def text(results: Results, machine: Machine) -> Iterator[str]:
+    """The state of a suite's jobs in lines."""
+    states = results.states()
+    keys = {state: [key for key, job in states.items() if job.state is state] for state in JobState}
+    yield from _counts(results, states, machine)
+    names = {key: labels.job_label(results.plan.suite, *job) for key, job in results.jobs.items()}
+    for key in keys[JobState.RUNNING]:
+        yield f"running  {names[key]}  {labels.clock(states[key].seconds)}"
+    for key in keys[JobState.FAILED]:
+        yield f"FAILED   {names[key]}: {states[key].text}\n         log: {results.log(key)}"
+    for key in keys[JobState.STOPPED]:
+        yield f"stopped  {names[key]}: it was ended, and left no error.\n         log: {results.log(key)}"
+    for key in keys[JobState.CHANGED]:
+        yield f"CHANGED  {names[key]}: {states[key].text}\n         to make it again: {results.remake(key)}"
+    settled = (JobState.DONE, JobState.CHANGED)
+    if not results.is_run_alive and any(states[key].state not in settled for key in results.requested):
+        yield f"No run goes on here; to {'continue' if results.record else 'start'}: {results.command()}"
+    page = Path(results.plan.folder("page", {}), STAGES["page"].files[0])
+    if states.get(("page",), JobStatus(JobState.TODO)).state is JobState.DONE:
+        yield f"Report page: {page}"
+
+
+def _counts(results: Results, states: Mapping[JobId, JobStatus], machine: Machine) -> Iterator[str]:
+    """The number of jobs in each state, and the time left; of the last run, and of the suite where that has more."""
+    numbers = Counter(states[key].state for key in results.requested)
+    counts = [f"{numbers[JobState.DONE]} of {len(results.requested)} jobs are done"]
+    counts += [f"{numbers[state]} {state}" for state in JobState if state is not JobState.DONE and numbers[state]]
+    is_over = set(numbers) <= {JobState.DONE, JobState.CHANGED}
+    left = "" if is_over else f"; {labels.about(results.seconds_left(machine, states))} left"
+    yield f"Suite {results.plan.suite.suite}: {', '.join(counts)}{left}."
+    if len(results.requested) < len(results.jobs):
+        done = sum(job.state is JobState.DONE for job in states.values())
+        yield f"These are the jobs of the last run; of the whole suite {done} of {len(results.jobs)} are done."
+
+
+def _lock(plan: Plan, job: JobKey) -> Path:
+    """The lock that a job holds while it runs."""
+    folder = Path(plan.folder(*job))
+    return folder.parent / f".work-{folder.name}" / "lock"
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process holds an exclusive lock on a file."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no such file, or a file system without locks
+        return False
+    return False
+
+
+def _changed_file(folder: Path, record: Provenance) -> str:
+    """The first file of a result that is missing, or newer than the provenance and with another hash; empty if none."""
+    written = (folder / provenance.NAME).stat().st_mtime
+    for name, sha256 in record.outputs.items():
+        path = folder / name
+        if not path.exists():
+            return f"{path}: the file was deleted"
+        newest = max(part.stat().st_mtime for part in (path, *path.rglob("*")))
+        if newest > written and files.sha256(path) != sha256:
+            return f"{path}: the file was changed after its stage made it"
+    return ""

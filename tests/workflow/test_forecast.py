@@ -1,0 +1,70 @@
+"""The time left of a run: list scheduling of the cost model's estimates, corrected by the time that passed."""
+
+import pytest
+
+from coevolve.config.suite import load_suite
+from coevolve.workflow import labels
+from coevolve.workflow.forecast import Forecast, job_id
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import load_machine
+
+A, B, C, D = (("a",), ("b",), ("c",), ("d",))
+#: `d` waits for `b` and `c`, which wait for `a`.
+DIAMOND = {A: set(), B: {A}, C: {A}, D: {B, C}}
+
+
+def diamond(slots, width=1):
+    return Forecast({A: 10, B: 20, C: 30, D: 5}, DIAMOND, dict.fromkeys(DIAMOND, width), slots)
+
+
+@pytest.mark.parametrize(("slots", "width", "seconds"), [(1, 1, 65), (2, 1, 45), (9, 1, 45), (2, 2, 65), (1, 4, 65)])
+def test_jobs_start_as_soon_as_their_inputs_and_a_slot_are_there(slots, width, seconds):
+    assert diamond(slots, width).whole == seconds
+
+
+def test_the_rest_is_corrected_by_the_time_that_passed():
+    forecast = diamond(2)
+    exact = forecast.remaining(10, {}, {B, C, D})
+    assert exact == pytest.approx(35, rel=0.01)
+    assert forecast.remaining(20, {}, {B, C, D}) == pytest.approx(2 * exact, rel=0.1)
+    assert forecast.remaining(25, {B: 15, C: 15}, {D}) == pytest.approx(20, rel=0.1)
+    assert forecast.remaining(45, {}, set()) == 0
+
+
+def test_what_waits_for_a_failed_job_is_blocked():
+    assert diamond(2).blocked([B]) == {B, D} and diamond(2).blocked([]) == set()
+
+
+@pytest.mark.parametrize("suite", ["smoke", "paper"])
+def test_every_job_of_a_suite_has_a_name_and_an_estimate(suite):
+    machine = load_machine("h100")
+    plan = Plan(load_suite(suite), shards=machine.shards)
+    jobs = list(plan.jobs())
+    names = [labels.job_label(plan.suite, *job) for job in jobs]
+    assert len(set(names)) == len(names) == len({job_id(*job) for job in jobs})
+    forecast = Forecast.of(plan, machine, jobs, 64, cluster=True)
+    assert max(forecast.seconds.values()) <= forecast.whole < sum(forecast.seconds.values())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "5 s"), (12, "10 s"), (54, "50 s"), (55, "1 min"), (3540, "59 min"), (3600, "1 h 0 min"), (8e3, "2 h 10 min")],
+)
+def test_estimated_durations_are_rounded(seconds, text):
+    assert labels.about(seconds) == f"about {text}"
+
+
+@pytest.mark.parametrize(
+    ("log", "sentence"),
+    [
+        ("12:00:00 epoch 1\ncoevolve: a.yaml: key `b` is wrong.\n", "a.yaml: key `b` is wrong."),
+        ("Traceback (most recent call last):\n  File x\nValueError: no\n", "ValueError: no"),
+        ("12:00:00 epoch 1\n", None),
+        ("coevolve: \x1b[2Jtext\n", "\\u001b[2Jtext"),
+    ],
+)
+def test_the_error_of_a_log(tmp_path, log, sentence):
+    path = tmp_path / "log"
+    path.write_text(log)
+    assert labels.failure(path) == sentence
+    assert labels.failure(tmp_path / "missing") is None
