@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ COMMANDS = (
     ("make micro", "five seeds and three iterations on ScienceWorld", "the same"),
     (".venv/bin/snakemake --profile slurm", "the paper with Llama-2-7B-Chat", "nodes of 8 H100"),
 )
+#: Units of `tests/data/contents.json` that the README counts, and their names there.
+RECORDED = {"observations": "observations of WebShop", "statements": "SQL statements", "walks": "walks in ScienceWorld"}
 #: Rows of the table of results, and columns.
 METHODS = ("untrained", "sft", "eto", "coevolve")
 SPLITS = {"sciworld_seen": "seen variations", "sciworld_unseen": "unseen variations"}
@@ -39,7 +42,7 @@ DRAWN = ("experts", "policy", "target", "failure", "pairs")
 
 def blocks() -> dict[str, str]:
     """The parts of the README that are made from committed results, by the name of their mark."""
-    return {"times": _times(), "results": f"{_results()}\n\n{_differences()}"}
+    return {"times": _times(), "results": f"{_results()}\n\n{_differences()}", "evidence": _evidence()}
 
 
 def fill(text: str) -> str:
@@ -95,6 +98,19 @@ def _differences() -> str:
         name, other = labels[entry["better"]], labels[entry["than"]]
         sentences.append(f"{name} minus {other}: {mean:+.1f} [{low:.1f}, {high:.1f}]")
     return f"{'; '.join(sentences)}."
+
+
+def _evidence() -> str:
+    """What of upstream's recordings lies in `tests/data`."""
+    data = ROOT / "tests/data"
+    counts: Counter[str] = Counter()
+    for entry in json.loads((data / "contents.json").read_text()):
+        if entry.get("unit") in RECORDED:
+            counts[RECORDED[entry["unit"]]] += entry["records"]
+    size = sum(path.stat().st_size for path in data.rglob("*.xz")) / 1e6
+    shown = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    where = f"[tests/data](tests/data/README.md) ({size:.1f} MB)"
+    return f"Tests replay upstream's recordings, {where}: {shown}. None needs more than the clone."
 
 
 def loop_svg() -> str:

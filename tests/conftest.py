@@ -1,5 +1,6 @@
 """Where things are, and in what order they are tested."""
 
+import lzma
 import os
 import shutil
 from pathlib import Path
@@ -46,11 +47,12 @@ def root() -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """Upstream's data beside the repository, where it is; tests that read it are extra evidence."""
-    folder = ROOT.parent / "shared"
-    if not folder.is_dir():
-        pytest.skip("no ../shared beside the repository: this extra evidence is skipped")
+def upstream(tmp_path_factory) -> Path:
+    """What upstream's programs answered, unpacked from `tests/data`."""
+    folder = tmp_path_factory.mktemp("upstream")
+    for packed in (ROOT / "tests/data").glob("*/*.xz"):
+        (folder / packed.parent.name).mkdir(exist_ok=True)
+        (folder / packed.parent.name / packed.stem).write_bytes(lzma.decompress(packed.read_bytes()))
     return folder
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import fcntl
+import graphlib
 import shlex
 import time
 from collections import Counter
@@ -58,6 +59,8 @@ class JobStatus:
 class Results:
     """The results of `jobs`, as they are on disk: those of the suite, and those of its last run, `record`.
 
+    A job comes after those that it reads results of.
+
     `requested` are the jobs that the last run's targets need; without a run, all.
     """
 
@@ -72,7 +75,9 @@ class Results:
         """The results of a suite; jobs of the last run that the suite no longer has are left out."""
         run = [job for job in record.jobs if job[0] in STAGES and plan.has_job(*job)] if record else []
         jobs = {job_id(*job): job for job in [*plan.jobs(), *run]}
-        return cls(plan, jobs, {job_id(*job) for job in run} or jobs.keys(), record)
+        before = {key: {job_id(*other) for other in producers(plan, *job)} & jobs.keys() for key, job in jobs.items()}
+        ordered = {key: jobs[key] for key in graphlib.TopologicalSorter(before).static_order()}
+        return cls(plan, ordered, {job_id(*job) for job in run} or ordered.keys(), record)
 
     def __post_init__(self) -> None:
         self.is_run_alive = _is_locked(Path(self.plan.home, ".lock"))

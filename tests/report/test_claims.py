@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,16 @@ from coevolve.report import claims
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "configs" / "claims.yaml"
-SPEC = ROOT.parent / "shared" / "SPEC.md"
+#: The cells of Table 1, typed from the paper: WebShop, ScienceWorld seen and unseen, InterCodeSQL, mean.
+TABLE_1 = """
+GPT-4 in context          63.2 42.9 38.1 38.5 45.7
+GPT-3.5-Turbo in context  62.4  7.9 10.5 37.8 29.7
+Llama-2-7B-Chat SFT       59.2 47.3 41.9 30.8 44.8
+PPO                       64.2 59.4 51.7 52.4 56.9
+RFT                       61.3 71.6 54.3 35.6 55.7
+ETO                       63.0 65.6 55.5 51.7 59.0
+co-evolving               68.5 72.0 66.3 49.6 64.1
+"""
 
 
 def altered(tmp_path, change):
@@ -40,13 +48,7 @@ def test_every_printed_mean_is_that_of_its_row():
 
 
 def test_cells_are_those_of_the_reading_of_the_paper():
-    if not SPEC.exists():
-        pytest.skip("the reading of the paper is not beside this clone")
-    read = [
-        [float(value) for value in re.findall(r"\| (\d+\.\d) ", line)]
-        for line in SPEC.read_text().splitlines()
-        if re.match(r"\|[^|]+(\| \d+\.\d ){5}\|", line)
-    ]
+    read = [[float(value) for value in line.split()[-5:]] for line in TABLE_1.split("\n")[1:-1]]
     assert [list(row.cells.values()) for row in claims.load(FILE).rows.values()] == read
 
 

@@ -1,16 +1,15 @@
 """A real server on the real databases, shared by tests that do not break it."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from coevolve.assets import downloads
 from coevolve.config.sections import Source
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.storage.files import verified
 
 DEFAULTS = {
     "address": None,
@@ -24,14 +23,12 @@ DEFAULTS = {
 
 
 @pytest.fixture(scope="session")
-def dump(root: Path) -> Path:
-    """The dump of the twenty databases, downloaded once where it is not there yet."""
+def dump(root: Path, upstream: Path) -> Path:
+    """The dump of the twenty databases: the downloaded one, or else the same bytes out of `tests/data`."""
     source = Source(**yaml.safe_load((root / "configs" / "sources.yaml").read_text())["sources"]["spider"])
     path = root / "data" / "mirror" / "spider" / source.file
-    if not path.exists():
-        folder = os.environ.get("COEVOLVE_MIRROR")
-        downloads.fetch(source, path, Path(folder) if folder else None)
-    return path
+    packed = upstream / "intercode/ic_spider_dbs.sql"
+    return path if path.exists() else verified(packed, source.sha256, "sources.spider")
 
 
 @pytest.fixture(scope="session")

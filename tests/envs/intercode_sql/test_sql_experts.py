@@ -128,11 +128,10 @@ def test_recorded_runs_are_worded_and_played_again(
 
 
 def test_gpt_4s_recorded_runs_still_earn_one(
-    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], shared: Path
+    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], upstream: Path
 ) -> None:
-    upstream = shared / "upstream/intercode"
-    runs = upstream / "recorded/ic_sql_multiturn_gpt-4_10_turns.json"
-    questions = {"source": "dev", "dev": source(upstream / "ic_spider_dev.json")}
+    runs = upstream / "intercode/ic_sql_multiturn_gpt-4_10_turns.json"
+    questions = {"source": "dev", "dev": source(upstream / "intercode/ic_spider_dev.json")}
     wanted = config(dump, sql_config, questions, {"format": "recorded", "file": source(runs)})
     lists = question_lists(wanted)
     found = experts(Setup(wanted, KEY, "paper", quirks["paper"]), lists.train)

@@ -13,6 +13,7 @@ from coevolve.envs.intercode_sql.question_templates import template_tasks
 from coevolve.envs.intercode_sql.recorded_runs import SqlReplayReport, check_gold_queries, compare, read, read_items
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import SqlSession
+from coevolve.envs.intercode_sql.tasks import DATA
 from coevolve.errors import UserError
 from coevolve.types import Task
 
@@ -32,11 +33,6 @@ HOSTILE = (
     "SET SESSION sort_buffer_size = 32768",
     "SELECT * FROM {table} ORDER BY 1 DESC LIMIT 3 FOR UPDATE",
 )
-
-
-@pytest.fixture(scope="module")
-def upstream(shared: Path) -> Path:
-    return shared / "upstream" / "intercode"
 
 
 @pytest.fixture
@@ -59,7 +55,7 @@ def other(own_server) -> DatabaseServer:
 
 @pytest.fixture(scope="module")
 def dev_tasks(upstream: Path) -> list[Task]:
-    items = enumerate(read_items(upstream / "ic_spider_dev.json"))
+    items = enumerate(read_items(upstream / "intercode/ic_spider_dev.json"))
     return [
         Task(
             env="intercode_sql",
@@ -72,7 +68,7 @@ def dev_tasks(upstream: Path) -> list[Task]:
 
 
 def compared(server: DatabaseServer, upstream: Path, name: str, limit: int | None = None) -> SqlReplayReport:
-    return compare(server, read(upstream / "recorded" / name)[:limit])
+    return compare(server, read(upstream / "intercode" / name)[:limit])
 
 
 @pytest.mark.parametrize("name", [GPT4, GPT35])
@@ -135,8 +131,8 @@ def test_mariadb_words_what_it_shares_with_mysql_alike(other: DatabaseServer) ->
 
 
 def test_all_golds_but_the_19_that_mysql_refuses_earn_one(mysql: DatabaseServer, upstream: Path) -> None:
-    check = check_gold_queries(mysql, upstream / "ic_spider_dev.json")
-    assert list(check.failing) == json.loads((upstream / "mysql8_failing_gold.json").read_text())
+    check = check_gold_queries(mysql, upstream / "intercode/ic_spider_dev.json")
+    assert list(check.failing) == json.loads((DATA / "gold_fails.json").read_text())
     assert check.summary_line() == f"{mysql.identity}: 1015 of 1034 gold queries earn 1.0 against themselves"
 
 

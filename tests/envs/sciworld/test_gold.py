@@ -93,8 +93,8 @@ def test_thoughts_follow_the_order_of_focuses() -> None:
     assert lines == ["What is here?", "The a lives longest.", "The b lives shortest."]
 
 
-def test_independent_gold_paths_agree(committed: list[Trajectory], shared: Path) -> None:
-    recorded = json.loads((shared / "upstream/sciworld/micro_gold.json").read_text(encoding="utf-8"))
+def test_independent_gold_paths_agree(committed: list[Trajectory], upstream: Path) -> None:
+    recorded = json.loads((upstream / "sciworld/micro_gold.json").read_text(encoding="utf-8"))
     steps = {
         f"sciworld/{item['task']}/{item['variation']}": [(s[0], s[1], s[2]) for s in item["steps"]] for item in recorded
     }

@@ -57,8 +57,8 @@ def test_each_kind_of_difference_is_found(env: SciWorld, committed: list[Traject
     assert replay(env, cases["score"])[0].turn == 0
 
 
-def test_recorded_gold_paths_of_others_replay_exactly(shared: Path, tmp_path: Path) -> None:
-    recorded = json.loads((shared / "upstream/sciworld/micro_gold.json").read_text(encoding="utf-8"))
+def test_recorded_gold_paths_of_others_replay_exactly(upstream: Path, tmp_path: Path) -> None:
+    recorded = json.loads((upstream / "sciworld/micro_gold.json").read_text(encoding="utf-8"))
     sample = tmp_path / "sample.json"
     sample.write_text(json.dumps(recorded[::25]), encoding="utf-8")
     summary = replay_file(sample)
@@ -66,15 +66,15 @@ def test_recorded_gold_paths_of_others_replay_exactly(shared: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_all_recorded_gold_paths_of_others_replay_exactly(shared: Path) -> None:
-    summary = replay_file(shared / "upstream/sciworld/micro_gold.json")
+def test_all_recorded_gold_paths_of_others_replay_exactly(upstream: Path) -> None:
+    summary = replay_file(upstream / "sciworld/micro_gold.json")
     assert (summary.episodes, summary.differences) == (786, ())
 
 
 @pytest.mark.slow
-def test_paths_recorded_without_fixed_hash_codes_start_alike_up_to_order(shared: Path) -> None:
+def test_paths_recorded_without_fixed_hash_codes_start_alike_up_to_order(upstream: Path) -> None:
     """These were recorded under Java's default flags, where the order of things in a list is chance."""
-    summary = replay_file(shared / "upstream/sciworld/gold_218.json")
+    summary = replay_file(upstream / "sciworld/gold_218.json")
     starts = [difference for difference in summary.differences if difference.what == "start"]
     assert summary.episodes == 2 * 218
     assert summary.different < 0.4 * summary.episodes

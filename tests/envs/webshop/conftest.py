@@ -1,4 +1,4 @@
-"""A small generated shop, and upstream's answers on an invented catalogue where they are beside the repository."""
+"""A small generated shop, and upstream's answers on an invented catalogue."""
 
 from pathlib import Path
 
@@ -23,9 +23,9 @@ def shop(catalogue: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 
 @pytest.fixture(scope="session")
-def conformance(shared: Path) -> Path:
+def conformance(upstream: Path) -> Path:
     """An invented catalogue with upstream's own answers."""
-    return shared / "upstream" / "webshop" / "conformance"
+    return upstream / "webshop"
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What WebShop itself answered, replayed: on the catalogue in `recorded/`, and on the one beside the repository."""
+"""What WebShop itself answered, replayed: on the catalogue in `recorded/`, and on the larger one in `tests/data`."""
 
 import json
 from collections.abc import Callable
@@ -32,9 +32,8 @@ def test_recorded_answers_are_ours(traces: str, observations: int, details: int)
 @pytest.mark.parametrize(
     ("traces", "observations", "rankings"), [("traces_human_goals", 1134, 60), ("traces_synthetic_goals", 1166, 214)]
 )
-def test_answers_recorded_beside_the_repository_are_ours(shared: Path, traces: str, observations: int, rankings: int):
-    folder = shared / "upstream" / "webshop" / "conformance"
-    report = replayed(folder / f"{traces}.jsonl", folder)
+def test_answers_on_the_larger_catalogue_are_ours(upstream: Path, traces: str, observations: int, rankings: int):
+    report = replayed(upstream / f"webshop/{traces}.jsonl", upstream / "webshop")
     assert report.agrees, report.text()
     assert (report.compared["observations"], report.compared["rankings"]) == (observations, rankings)
 

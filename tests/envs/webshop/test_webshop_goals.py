@@ -157,8 +157,8 @@ def test_a_list_of_goals_that_is_none_is_refused(shop: Shop, tmp_path: Path, con
         check_human_goals(drawn(shop, 1, True), tmp_path / "human_goals.json")
 
 
-def test_upstreams_list_of_human_goals_is_read(shop: Shop, shared: Path) -> None:
-    path = shared / "upstream" / "webshop" / "human_goals.json"
+def test_upstreams_list_of_human_goals_is_read(shop: Shop, upstream: Path) -> None:
+    path = upstream / "webshop" / "human_goals.json"
     published = json.loads(path.read_bytes())
     (goal, *_) = drawn(shop, 1, True)
     assert check_human_goals([replace(goal, instruction=text) for text in published], path) == []

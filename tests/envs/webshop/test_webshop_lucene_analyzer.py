@@ -72,8 +72,8 @@ def digest(terms: list[list[str]]) -> str:
     return hashlib.sha256("\n".join(" ".join(each) for each in terms).encode()).hexdigest()
 
 
-def test_terms_of_the_conformance_texts(shared):
-    vectors = json.loads((shared / "upstream/webshop/conformance/analyzer_vectors.json").read_text())
+def test_terms_of_the_conformance_texts(upstream):
+    vectors = json.loads((upstream / "webshop/analyzer_vectors.json").read_text())
     assert len(vectors) > 50
     assert [(text, lucene_analyzer.index_terms(text)) for text, _ in vectors] == [
         (text, terms) for text, terms in vectors

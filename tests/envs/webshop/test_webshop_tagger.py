@@ -19,8 +19,8 @@ def test_tokens_equal_spacys(row: dict[str, list[str]]):
 
 
 @pytest.mark.parametrize("traces", ["traces_human_goals.jsonl", "traces_synthetic_goals.jsonl"])
-def test_the_stand_in_equals_the_recorded_one(shared: Path, traces: str):
-    lines = (shared / "upstream" / "webshop" / "conformance" / traces).read_text(encoding="utf-8").split("\n")
+def test_the_stand_in_equals_the_recorded_one(upstream: Path, traces: str):
+    lines = (upstream / "webshop" / traces).read_text(encoding="utf-8").split("\n")
     rows = [json.loads(line) for line in lines if '"kind": "nouns"' in line]
     assert len(rows) == 200
     assert [load_tagger("stand_in").nouns(row["title"]) for row in rows] == [row["nouns"] for row in rows]

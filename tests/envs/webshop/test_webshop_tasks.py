@@ -1,6 +1,6 @@
 """ETO's lists as data, the two ways to divide goals, and what is dropped or refused."""
 
-import json
+import hashlib
 
 import pytest
 
@@ -34,10 +34,17 @@ def test_etos_lists_have_the_known_faults() -> None:
     assert len(lists.overlap) == 21
 
 
-def test_the_lists_are_those_upstream_published(shared) -> None:
-    for name in ("train_indices", "test_indices", "test_indices_500"):
-        ours, theirs = (folder / f"{name}.json" for folder in (tasks.DATA / "eto", shared / "upstream/eto/webshop"))
-        assert json.loads(ours.read_bytes()) == json.loads(theirs.read_bytes())
+@pytest.mark.parametrize(
+    ("name", "sha256"),
+    [
+        ("train_indices", "15f44b4a5ca1e8c2f2a7f2e1849d7ebe1d93e5020426d80408b5f21f0a3a6202"),
+        ("test_indices", "0e7fa2b9646a8800761a29fe9bdfff757235bdec7597e3211525230434e2ea66"),
+        ("test_indices_500", "470de709d4e7beef58407e7dc725824b2a6a727f2d0ecf16bc20daa9deaa3587"),
+    ],
+)
+def test_the_lists_are_those_upstream_published(name: str, sha256: str) -> None:
+    """Byte for byte `eval_agent/data/webshop` of ETO at a2fc5da."""
+    assert hashlib.sha256((tasks.DATA / f"eto/{name}.json").read_bytes()).hexdigest() == sha256
 
 
 def test_fixed_removes_overlap_and_duplicate_and_counts_them() -> None:
