@@ -32,7 +32,7 @@ COMMANDS = (
     (".venv/bin/snakemake --profile slurm", "the paper with Llama-2-7B-Chat", "nodes of 8 H100"),
 )
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
-RECORDED = {"observations": "observations of WebShop", "statements": "SQL statements", "walks": "walks in ScienceWorld"}
+RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
 #: Rows of the table of results, and columns.
 METHODS = ("untrained", "sft", "eto", "coevolve")
 SPLITS = {"sciworld_seen": "seen variations", "sciworld_unseen": "unseen variations"}
@@ -107,10 +107,8 @@ def _evidence() -> str:
     for entry in json.loads((data / "contents.json").read_text()):
         if entry.get("unit") in RECORDED:
             counts[RECORDED[entry["unit"]]] += entry["records"]
-    size = sum(path.stat().st_size for path in data.rglob("*.xz")) / 1e6
     shown = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    where = f"[tests/data](tests/data/README.md) ({size:.1f} MB)"
-    return f"Tests replay upstream's recordings, {where}: {shown}. None needs more than the clone."
+    return f"Tests replay upstream's [recordings](tests/data/README.md): {shown}; none needs more than the clone."
 
 
 def loop_svg() -> str:
