@@ -176,7 +176,7 @@ def _status(options: argparse.Namespace) -> int:
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
     machine = stage_table.load_machine(options.machine or (record.machine if record else "cpu"))
     suite = load_suite(name, options.set or (record.overrides if record else []))
-    results = status.Results.of(Plan(suite, shards=machine.shards), record)
+    results = status.SuiteState.of(Plan(suite, shards=machine.shards), record)
     for line in status.text(results, machine):
         _show(line)
     return int(any(job.state in status.ATTENTION for job in results.states().values()))
@@ -492,16 +492,19 @@ MAIN: Commands = {
         "Print a suite's merged configuration, each key with the file and line that set it.", _suite_arguments, _config
     ),
     "view": Command("Write HTML pages of all episodes and pairs, readable without a server.", _view_arguments, _view),
-    "export": Command(
-        "Write a finished suite's tables, figures and page to one folder, such as a reference result.",
-        _export_arguments,
-        _export,
-    ),
     "why": Command("Trace a printed number back to episodes, policies, pairs and code.", _why_arguments, _why),
     "verify": Command(
         "Judge the paper's claims; exit status 0: reproduced, 1: one contradicted, 3: none decided.",
         _verify_arguments,
         _verify,
+    ),
+    "stage": Group("Run one stage on given files, as Snakemake does.", _stages),
+}
+ALSO: Commands = {
+    "export": Command(
+        "Write a finished suite's tables, figures and page to one folder, such as a reference result.",
+        _export_arguments,
+        _export,
     ),
     "evaluate-model": Command(
         "Evaluate a checkpoint or an endpoint on one environment, with its intervals.",
@@ -509,9 +512,6 @@ MAIN: Commands = {
         _evaluate_model,
     ),
     "compare": Command("Compare result files, and say whether they are comparable.", _compare_arguments, _compare),
-    "stage": Group("Run one stage on given files, as Snakemake does.", _stages),
-}
-ALSO: Commands = {
     "targets": Command("List the targets of a suite that Snakemake builds by name.", _suite_arguments, _targets),
     "doctor": Command("Check in seconds whether this machine can run a suite.", _doctor_arguments, _doctor),
     "replay": Group("Replay recorded episodes and compare every observation.", _replays),

@@ -56,7 +56,7 @@ class JobStatus:
 
 
 @dataclass
-class Results:
+class SuiteState:
     """The results of `jobs`, as they are on disk: those of the suite, and those of its last run, `record`.
 
     A job comes after those that it reads results of.
@@ -71,7 +71,7 @@ class Results:
     now: float = field(default_factory=time.time)
 
     @classmethod
-    def of(cls, plan: Plan, record: RunRecord | None) -> Results:
+    def of(cls, plan: Plan, record: RunRecord | None) -> SuiteState:
         """The results of a suite; jobs of the last run that the suite no longer has are left out."""
         run = [job for job in record.jobs if job[0] in STAGES and plan.has_job(*job)] if record else []
         jobs = {job_id(*job): job for job in [*plan.jobs(), *run]}
@@ -190,7 +190,7 @@ class Results:
         return forecast.remaining(self.now - self.record.started, running, todo)
 
 
-def text(results: Results, machine: Machine) -> Iterator[str]:
+def text(results: SuiteState, machine: Machine) -> Iterator[str]:
     """The state of a suite's jobs in lines."""
     states = results.states()
     keys = {state: [key for key, job in states.items() if job.state is state] for state in JobState}
@@ -212,7 +212,7 @@ def text(results: Results, machine: Machine) -> Iterator[str]:
         yield f"Report page: {page}"
 
 
-def _counts(results: Results, states: Mapping[JobId, JobStatus], machine: Machine) -> Iterator[str]:
+def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Machine) -> Iterator[str]:
     """The number of jobs in each state, and the time left; of the last run, and of the suite where that has more."""
     numbers = Counter(states[key].state for key in results.requested)
     counts = [f"{numbers[JobState.DONE]} of {len(results.requested)} jobs are done"]
