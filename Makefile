@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What `time` prints: wall and CPU minutes.
 export TIMEFORMAT := %lR wall, %lU + %lS CPU
 
-.PHONY: help setup mysql smoke smoke-methods micro micro-methods gold test test-slow test-slurm mutants images lint lock clean
+.PHONY: help setup mysql smoke real smoke-methods micro micro-methods gold test test-slow test-slurm mutants images lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,11 +27,17 @@ $(STAMP): pyproject.toml requirements.lock envs_setup/bfcl.lock
 mysql: ## unpack the server of InterCodeSQL without root; a run does it before the first job that needs one
 	envs_setup/mysql.sh
 
-smoke: setup ## the whole paper in miniature: set-up, training, evaluation, Table 1
+smoke: setup ## the whole paper in miniature, and a pretrained model before and after fine-tuning
 	time snakemake --profile smoke
+	time snakemake --profile smoke --config suite=smoke_real
 	coevolve view --suite smoke
 	@cat results/smoke/paper/table1/table1.md results/smoke/paper/summary/summary.md
+	@cat results/smoke_real/paper/table1/table1.md
 	@echo "Report page: results/smoke/paper/page/report.html"
+
+real: setup ## SFT, ETO and co-evolving with a pretrained model of 135 million parameters, an hour for each environment
+	snakemake --profile smoke --config suite=real
+	@cat results/real/paper/table1/table1.md results/real/paper/summary/summary.md
 
 smoke-methods: setup ## every method once, small: Best-of-N, RFT, PPO, GRPO, IPR and the rest
 	snakemake --profile smoke --config suite=smoke_methods
@@ -70,7 +76,7 @@ lock: setup ## write requirements.lock from the environment
 	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -Ev "^(pip==|bfcl[-_]eval)" | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove results, keep the committed reference
-	rm -rf results/smoke results/smoke_methods results/micro results/micro_methods .snakemake
+	rm -rf results/smoke results/smoke_real results/smoke_methods results/micro results/micro_methods .snakemake
 
 gold: setup ## make the committed gold trajectories again and compare them, bit for bit (minutes)
 	snakemake --profile smoke --config suite=gold -- results/gold/gold/sciworld/gold.jsonl
