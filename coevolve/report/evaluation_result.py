@@ -119,7 +119,7 @@ class EvaluationResult(Record):
 def from_folder(folder: Path, label: str = "") -> EvaluationResult:
     """The result of an evaluation's folder (`records.jsonl`, `episodes.jsonl`, `provenance.json`)."""
     record = provenance.read(folder / provenance.NAME)
-    if record.stage != "evaluate":
+    if not (folder / "records.jsonl").exists():
         raise UserError(f"{folder}: it is a result of stage `{record.stage}`; name the folder of an evaluation.")
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     records = jsonl.read(folder / "records.jsonl", EvalRecord)

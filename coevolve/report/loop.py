@@ -79,7 +79,7 @@ def svg(
 
 def job_counts(jobs: Iterable[Provenance]) -> Counter[Box]:
     """The number of jobs by box."""
-    return Counter(box for job in jobs if job.stage != "shard" and (box := box_of(job)) in LABELS)
+    return Counter(box for job in jobs if "whole" not in job.wildcards and (box := box_of(job)) in LABELS)
 
 
 def job_edges(jobs: Mapping[str, Provenance]) -> Iterator[Edge]:
