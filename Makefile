@@ -30,9 +30,9 @@ mysql: ## unpack the server of InterCodeSQL without root; a run does it before t
 smoke: setup ## the whole paper in miniature, and a pretrained model before and after fine-tuning
 	time snakemake --profile smoke
 	time snakemake --profile smoke --config suite=smoke_real
-	coevolve view --suite smoke
 	@cat results/smoke/paper/table1/table1.md results/smoke/paper/summary/summary.md
 	@cat results/smoke_real/paper/table1/table1.md
+	coevolve view --suite smoke
 	@echo "Report page: results/smoke/paper/page/report.html"
 
 real: setup ## SFT, ETO and co-evolving with a pretrained model of 135 million parameters, an hour for each environment
@@ -42,16 +42,19 @@ real: setup ## SFT, ETO and co-evolving with a pretrained model of 135 million p
 smoke-methods: setup ## every method once, small: Best-of-N, RFT, PPO, GRPO, IPR and the rest
 	snakemake --profile smoke --config suite=smoke_methods
 	@cat results/smoke_methods/paper/table1/table1.md results/smoke_methods/paper/summary/summary.md
+	coevolve view --suite smoke_methods
 	@echo "Report page: results/smoke_methods/paper/page/report.html"
 
 micro: setup ## the science in miniature: 5 seeds, 3 iterations
 	snakemake --profile smoke --config suite=micro
 	@cat results/micro/paper/table1/table1.md results/micro/paper/summary/summary.md
+	coevolve view --suite micro
 	@echo "Report page: results/micro/paper/page/report.html"
 
 micro-methods: setup ## every method with five seeds, on WebShop
 	snakemake --profile smoke --config suite=micro_methods
 	@cat results/micro_methods/paper/table1/table1.md results/micro_methods/paper/summary/summary.md
+	coevolve view --suite micro_methods
 	@echo "Report page: results/micro_methods/paper/page/report.html"
 
 test: setup mysql ## all tests but the slow ones; prints the ten slowest

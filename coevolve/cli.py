@@ -197,14 +197,16 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _view(options: argparse.Namespace) -> int:
     from coevolve.report import view
+    from coevolve.report.labels import ReportLabels
     from coevolve.workflow.plan import Plan
+    from coevolve.workflow.site_documents import site_documents
 
     suite = _suite(options)
-    home = Path(Plan(suite).home)
-    out = options.out or home / "view"
-    labels = {name: recipe.label for name, recipe in suite.recipes.items()}
-    shown = view.build(home, out, f"suite {suite.suite}", labels)
-    _show(f"{shown.episodes} episodes, {shown.pairs} pairs: {out / 'index.html'}")
+    plan = Plan(suite)
+    out = options.out or Path(plan.home) / "view"
+    labels = ReportLabels.of(suite, {name: recipe.label for name, recipe in suite.recipes.items()})
+    shown = view.build(Path(plan.home), out, f"Suite {suite.suite}", labels, list(site_documents(plan)))
+    _show(f"{shown.episodes:,} episodes and {shown.pairs:,} pairs, report, tables and figures: {out / 'index.html'}")
     return 0
 
 
@@ -491,7 +493,9 @@ MAIN: Commands = {
     "config": Command(
         "Print a suite's merged configuration, each key with the file and line that set it.", _suite_arguments, _config
     ),
-    "view": Command("Write HTML pages of all episodes and pairs, readable without a server.", _view_arguments, _view),
+    "view": Command(
+        "Write HTML pages of all episodes, pairs and products, readable without a server.", _view_arguments, _view
+    ),
     "why": Command("Trace a printed number back to episodes, policies, pairs and code.", _why_arguments, _why),
     "verify": Command(
         "Judge the paper's claims; exit status 0: reproduced, 1: one contradicted, 3: none decided.",

@@ -135,7 +135,7 @@ def report(
     judged = [verdict for path in judgements for verdict in verdicts.read(path)]
     shown = {
         f"{path.stem}-{number}": {
-            "title": _title(path.stem),
+            "title": section_title(path.stem),
             "id": f"{path.stem}-{number}",
             "table": verdicts.noted(table, judged),
             "data": page.address(path),
@@ -217,7 +217,7 @@ def _regime(files: Mapping[str, Path]) -> str:
     return " ".join(regime.sentence(regime.read(path)) for path in checked)
 
 
-def _title(name: str) -> str:
+def section_title(name: str) -> str:
     """`Table 1` for `table1`."""
     return re.sub(r"(?<=\D)(?=\d)", " ", name).replace("_", " ").capitalize()
 
@@ -280,7 +280,7 @@ def _texts(files: Mapping[str, Path], labels: ReportLabels, page: PageFiles) -> 
                 token.children = token.children[:1]
                 token.children[0].type, token.children[0].content = "text", text
         yield {
-            "title": _TEXTS.get(name, _title(name)),
+            "title": _TEXTS.get(name, section_title(name)),
             "html": renderer.renderer.render(tokens, renderer.options, {}),
             "data": page.address(texts[name]),
         }

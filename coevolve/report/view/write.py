@@ -8,23 +8,37 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
+from urllib.parse import quote
 
+from coevolve import escaping
 from coevolve.errors import UserError
+from coevolve.report.labels import SHARED, STOPS, ReportLabels, kind_label
 from coevolve.report.view.origin import FileOrigin, record_files
 from coevolve.storage import files, jsonl
-from coevolve.types import Message, PreferencePair, Trajectory
+from coevolve.types import Message, PairKind, PreferencePair, Trajectory
 
 SITE = Path(__file__).parent / "site"
 #: A chunk ends with the episode that exceeds this size; small enough to parse without a noticeable delay.
 CHUNK_BYTES = 250_000
 #: Characters of a task's text in the index.
 ABOUT = 200
-SHARED = {"base": "SFT, shared", "experts": "Experts"}
+#: What the parts of a suite's results are called.
+PARTS = {"eval": "evaluation"}
+
+
+@dataclass(frozen=True)
+class SiteDocument:
+    """A product that the landing page links to: its title, a sentence about it, and its files."""
+
+    title: str
+    text: str
+    paths: Sequence[Path]
 
 
 @dataclass(frozen=True)
@@ -35,8 +49,8 @@ class SiteSize:
     pairs: int
 
 
-def build(home: Path, out: Path, title: str, labels: Mapping[str, str]) -> SiteSize:
-    """Write the site of the results under `home` to the folder `out`, replacing it; `labels` name the methods.
+def build(home: Path, out: Path, title: str, labels: ReportLabels, documents: Sequence[SiteDocument] = ()) -> SiteSize:
+    """Write the site of the results under `home` to the folder `out`, replacing it; `index.html` is the landing page.
 
     Episodes are read and written one by one. Raises `UserError` if there are no episodes, if a file is damaged, and if
     `out` is not a site.
@@ -50,19 +64,45 @@ def build(home: Path, out: Path, title: str, labels: Mapping[str, str]) -> SiteS
         shutil.copytree(SITE, folder, dirs_exist_ok=True)
         (folder / "data" / "episodes").mkdir(parents=True)
         with (folder / "data" / "index.js").open("w", encoding="ascii") as index:
-            _send(index, "start", {"title": title, "labels": {**SHARED, **labels}})
-            size = SiteSize(_write_episodes(episodes, folder, index), _write_pairs(pairs, index))
+            _send(index, "start", _start(title, labels, documents, out))
+            lengths = dict[str, int]()
+            size = SiteSize(_write_episodes(episodes, folder, index, lengths), _write_pairs(pairs, index, lengths))
     return size
 
 
 def first_difference(pair: PreferencePair) -> int:
-    """Number, from 1, of the first turn in which action or observation differs; 0 if none does."""
+    """Number, from 1, of the first turn of the pair in which action or observation differs; 0 if none does."""
     messages = itertools.zip_longest(pair.chosen, pair.rejected)
     return next((index // 2 + 1 for index, (left, right) in enumerate(messages) if left != right), 0)
 
 
-def _write_episodes(paths: list[Path], folder: Path, index: TextIO) -> int:
-    """Send each file's origin, then one row per episode: the chunk with its text, and the fields to filter by."""
+def _start(title: str, labels: ReportLabels, documents: Sequence[SiteDocument], out: Path) -> dict[str, Any]:
+    """The title, the labels by field, and the products with the addresses of their files."""
+    return {
+        "title": title,
+        "labels": {
+            "method": {**SHARED, **labels.methods},
+            "env": dict(labels.envs),
+            "part": PARTS,
+            "stop": {reason.value: text for reason, text in STOPS.items()},
+            "pair": {kind.value: kind_label(kind) for kind in PairKind},
+        },
+        "documents": [
+            {
+                "title": each.title,
+                "text": each.text,
+                "files": [[path.name, quote(Path(os.path.relpath(path, out)).as_posix())] for path in each.paths],
+            }
+            for each in documents
+        ],
+    }
+
+
+def _write_episodes(paths: list[Path], folder: Path, index: TextIO, lengths: dict[str, int]) -> int:
+    """Send each file's origin, then one row per episode: the chunk with its text, and the fields to filter by.
+
+    `lengths` gets the number of messages in the prompt of each episode.
+    """
     chunks, tasks = _Chunks(folder / "data" / "episodes"), _Numbers()
     count = 0
     for path in paths:
@@ -74,21 +114,29 @@ def _write_episodes(paths: list[Path], folder: Path, index: TextIO) -> int:
                 _send(index, "task", [task.task_id, task.split, task.kind, _about(trajectory.prompt)])
             where = chunks.add(trajectory)
             turns, stop = len(trajectory.turns), trajectory.stop.value
-            _send(index, "row", [trajectory.digest(), number, trajectory.agent, trajectory.reward, stop, turns, *where])
+            digest = trajectory.digest()
+            lengths[digest] = len(trajectory.prompt)
+            _send(index, "row", [digest, number, trajectory.agent, trajectory.reward, stop, turns, *where])
             count += 1
     chunks.close()
     return count
 
 
-def _write_pairs(paths: list[Path], index: TextIO) -> int:
+def _write_pairs(paths: list[Path], index: TextIO, lengths: Mapping[str, int]) -> int:
+    """Send each file's origin, then one row per pair; turns are counted from the beginning of the episodes.
+
+    The prompt of a pair of steps (IPR) has the turns before the branch point.
+    """
     count = 0
     for path in paths:
         _send(index, "source", FileOrigin.of(path).model_dump())
         for pair in jsonl.stream(path, PreferencePair):
             sides = [pair.chosen_id, pair.rejected_id, pair.chosen_reward, pair.rejected_reward]
-            turns = [(len(side) + 1) // 2 for side in (pair.chosen, pair.rejected)]
+            before = (len(pair.prompt) - lengths.get(pair.chosen_id, len(pair.prompt))) // 2
+            turns = [before + (len(side) + 1) // 2 for side in (pair.chosen, pair.rejected)]
+            first = first_difference(pair)
             weights = [pair.lambda_dpo, pair.lambda_sft]
-            _send(index, "pair", [*sides, pair.task_id, pair.kind.value, *weights, first_difference(pair), *turns])
+            _send(index, "pair", [*sides, pair.task_id, pair.kind.value, *weights, first and before + first, *turns])
             count += 1
     return count
 
@@ -107,7 +155,8 @@ class _Chunks:
         if self._bytes > CHUNK_BYTES:
             self.close()
             self.number += 1
-        episode = _script_json(trajectory.model_dump(mode="json", exclude={"turns": {"__all__": {"token_ids"}}}))
+        content = trajectory.model_dump(mode="json", exclude={"turns": {"__all__": {"token_ids"}}})
+        episode = _script_json(content)
         self._episodes.append(episode)
         self._bytes += len(episode)
         return self.number, len(self._episodes) - 1
@@ -142,5 +191,13 @@ def _send(file: TextIO, name: str, value: Any) -> None:
 
 
 def _script_json(value: Any) -> str:
-    """JSON in ASCII, which is a valid script in every encoding."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+    """JSON in ASCII, which is a valid script in every encoding; texts are without control characters."""
+    return json.dumps(_escaped(value), separators=(",", ":"), ensure_ascii=True)
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return escaping.terminal(value)
+    if isinstance(value, Mapping):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value

@@ -6,13 +6,11 @@ import shutil
 import pytest
 
 from coevolve import cli
+from coevolve.workflow.stage_table import STAGES
 
-NAMES = [
-    "analysis.json", "analysis.md", "costs.json", "costs.md", "differences.json", "examples.md", "figure2.json",
-    "figure2.png", "figure2.svg", "figure3.json", "figure3.png", "figure3.svg", "jobs.jsonl.xz", "pairs.json",
-    "provenance.json", "report.html", "summary.md", "table1.json", "table1.md", "table1.tex", "verdicts.json",
-    "verdicts.md",
-]  # fmt: skip
+NAMES = sorted(
+    {name for stage in STAGES.values() if stage.product for name in stage.files} | {"jobs.jsonl.xz", "provenance.json"}
+)
 PRODUCT = "results/glance/paper/figure3/figure3.json"
 
 

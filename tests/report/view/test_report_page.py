@@ -12,6 +12,7 @@ from report.view.chromium import FAINT, UNFOLD
 from coevolve.config.suite import load_suite
 from coevolve.report import claims, html, loop, view
 from coevolve.report.html import PageFiles, RunSettings
+from coevolve.report.labels import ReportLabels
 from coevolve.storage import provenance
 from coevolve.types import Provenance
 from coevolve.workflow.training_curves import trainings
@@ -43,7 +44,7 @@ def folder(made, tmp_path_factory):
     shutil.copytree(made / HOME / "paper", home / "paper")
     (home / "paper/verdicts/verdicts.json").write_text(json.dumps([VERDICT, NOT_RUN, NOT_RUN]))
     with contextlib.chdir(made):
-        view.build(made / HOME, home / "view", "suite glance", {})
+        view.build(made / HOME, home / "view", "Suite glance", ReportLabels({}, {}))
     return home / "paper"
 
 
@@ -149,7 +150,7 @@ def test_text_of_the_files_is_escaped_and_numbers_stand_beside_the_papers(make, 
 def written(made):
     """The page that the stage wrote among the suite's results, with the view."""
     with contextlib.chdir(made):
-        view.build(made / HOME, made / HOME / "view", "suite glance", {})
+        view.build(made / HOME, made / HOME / "view", "Suite glance", ReportLabels({}, {}))
     return made / HOME / "paper/page/report.html"
 
 

@@ -1,4 +1,4 @@
-// Draws what the address asks for: #/episodes?method=eto, #/pairs?kind=failure_failure, #/episode/ID, #/pair/CHOSEN-REJECTED.
+// Draws the page of the address: #/, #/episodes?method=eto, #/pairs?kind=failure_failure, #/episode/ID, #/pair/CHOSEN-REJECTED.
 "use strict";
 
 const main = document.getElementById("main");
@@ -6,6 +6,7 @@ const form = document.getElementById("filters");
 let lastList = "#/episodes"; // where Escape goes back to
 let shownRows = []; // of the last list, for j and k on a page
 let drawing = 0; // counts pages, so that a slow one does not overwrite a later one
+const PAGES = {"": "overview", episodes: "episodes", episode: "episodes", pairs: "pairs", pair: "pairs"};
 
 // An element; strings among its children are text.
 function h(tag, attributes = {}, ...children) {
@@ -19,21 +20,19 @@ function h(tag, attributes = {}, ...children) {
 
 async function draw() {
   const turn = ++drawing;
-  const [path, query] = (location.hash || "#/episodes").slice(2).split("?");
+  const [path, query] = (location.hash || "#/").slice(2).split("?");
   const [kind, id] = path.split("/");
-  const list = kind === "pairs" || kind === "pair" ? "pairs" : "episodes";
-  for (const name of Object.keys(LISTS)) {
+  const list = PAGES[kind] ?? "overview";
+  for (const name of new Set(Object.values(PAGES))) {
     document.getElementById(`to-${name}`).ariaCurrent = name === list ? "page" : null;
   }
-  form.hidden = id !== undefined;
+  form.hidden = id !== undefined || list === "overview";
   try {
-    const page = id === undefined ? await listPage(list, new URLSearchParams(query), turn)
+    const page = list === "overview" ? overviewPage() : id === undefined ? await listPage(list, new URLSearchParams(query), turn)
       : kind === "pair" ? await pairPage(id) : await episodePage(id);
     if (turn !== drawing || page === null) return;
     main.replaceChildren(...page);
-    const mark = id === undefined ? null : main.querySelector(".differs");
-    if (mark) mark.scrollIntoView({block: "center"});
-    else if (id !== undefined) scrollTo(0, 0);
+    if (id !== undefined) scrollTo(0, 0);
   } catch (error) {
     main.replaceChildren(h("p", {role: "alert"}, `${error.message}. Make the view again.`));
   }
@@ -56,22 +55,29 @@ async function listPage(name, asked, turn) {
   const mean = rows.length ? `, mean reward ${format(rows.reduce((sum, row) => sum + list.reward(row), 0) / rows.length)}` : "";
   const what = name === "pairs" ? `${mean} of the rejected` : mean;
   return [
-    h("p", {id: "count", role: "status"}, `${rows.length} of ${list.rows().length} ${name}${rows.length ? what : ""}`),
-    rows.length ? table(list, rows.slice(first, first + PAGE_ROWS)) : h("p", {}, "Nothing passes these filters."),
+    h("p", {id: "count", role: "status"}, `${number(rows.length)} of ${number(list.rows().length)} ${name}${rows.length ? what : ""}`),
+    rewardLegend(),
+    rows.length ? table(name, list, rows.slice(first, first + PAGE_ROWS)) : h("p", {}, "Nothing passes these filters."),
     pager(name, asked, first, rows.length),
   ];
 }
 
-function table(list, rows) {
-  const head = list.columns.map((name) => h("th", {scope: "col", class: NUMBERS.has(name) ? "number" : null}, NAMES[name] ?? name));
-  return h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows.map((row) => tableRow(list, row))));
+function table(name, list, rows) {
+  const head = list.columns.map((column) => h("th", {scope: "col", class: NUMBERS.has(column) ? "number" : null}, NAMES[column] ?? column));
+  return scrolled(name, h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows.map((row) => tableRow(name, list, row)))));
 }
 
-function tableRow(list, row) {
-  const cells = list.columns.map((name) => {
-    const text = name === "method" ? label(row.method) : format(row[name]);
-    const shown = name === "task" ? h("a", {href: `#/${list.path}/${row.id}`, class: "row"}, text) : text;
-    return h("td", {class: NUMBERS.has(name) ? "number" : null}, shown);
+// A table that scrolls on its own where it is wider than the page.
+function scrolled(name, content) {
+  return h("div", {class: "wide", tabindex: "0", role: "region", "aria-label": name}, content);
+}
+
+function tableRow(name, list, row) {
+  const cells = list.columns.map((column) => {
+    const text = shown(name, column, row[column]);
+    const colour = REWARDS.has(column) ? rewardClass(row[column]) : "";
+    return h("td", {class: `${NUMBERS.has(column) ? "number" : ""} ${column === "about" ? "about" : ""} ${colour}`},
+      column === "task" ? h("a", {href: `#/${list.path}/${row.id}`, class: "row"}, text) : text);
   });
   return h("tr", {}, ...cells);
 }
@@ -82,7 +88,7 @@ function pager(name, asked, first, all) {
     query.set("from", from);
     return h("a", {href: `#/${name}?${query}`}, text);
   };
-  return h("p", {}, all > PAGE_ROWS ? `Rows ${first + 1} to ${Math.min(first + PAGE_ROWS, all)}. ` : "",
+  return h("p", {}, all > PAGE_ROWS ? `Rows ${number(first + 1)} to ${number(Math.min(first + PAGE_ROWS, all))}. ` : "",
     first > 0 ? to(Math.max(first - PAGE_ROWS, 0), "Earlier rows") : "", " ",
     first + PAGE_ROWS < all ? to(first + PAGE_ROWS, "Later rows") : "");
 }
@@ -104,7 +110,7 @@ function drawFilters(name, list, asked) {
 }
 
 function select(name, values, none = "any") {
-  const options = values.map((value) => h("option", {value}, name === "method" ? label(value) : value || "-"));
+  const options = values.map((value) => h("option", {value}, shown(form.dataset.list, name, value) || "-"));
   return h("label", {}, NAMES[name] ?? name, h("select", {name}, h("option", {value: ""}, none), ...options));
 }
 
@@ -112,88 +118,22 @@ function field(name, text, attributes) {
   return h("label", {}, text, h("input", {name, ...attributes}));
 }
 
-async function episodePage(id) {
-  const places = data.byId.get(id);
-  if (!places) return [h("p", {role: "alert"}, `There is no episode ${id} here.`)];
-  const episode = await whole(places[0]);
-  const pairs = data.pairs.filter((pair) => pair.chosen === id || pair.rejected === id);
-  const used = pairs.map((pair) => h("div", {}, h("a", {href: `#/pair/${pair.id}`},
-    `${pair.chosen === id ? "chosen" : "rejected"}, ${pair.kind}, ${where(pair)}, for the ${pair.agent} agent`)));
-  return [
-    h("h2", {}, `Episode ${id}`),
-    facts({
-      task: `${episode.task.task_id} (${episode.task.split}${episode.task.kind ? `, ${episode.task.kind}` : ""})`,
-      agent: episode.agent,
-      from: places.map((place) => `${where(place)}, ${place.part}`).join("; "),
-      reward: `${format(episode.reward)} (environment: ${format(episode.raw_score)})`,
-      "ended by": episode.stop + (episode.error ? `: ${episode.error}` : ""),
-      policy: episode.policy ? `${episode.policy.name}, sha256 ${episode.policy.sha256}` : null,
-      sampling: episode.sampling ? `temperature ${episode.sampling.temperature}, top p ${episode.sampling.top_p}, seed ${episode.seed}, sample ${episode.sample}` : null,
-      environment: `${episode.environment}, protocol ${episode.protocol}`,
-    }),
-    h("details", {open: true}, h("summary", {}, "Prompt"), ...episode.prompt.map((message) =>
-      h("div", {class: "turn"}, h("h3", {}, message.role), h("pre", {class: "answered"}, message.content)))),
-    ...episode.turns.map((each, number) => turnBox(each, number + 1)),
-    pairs.length ? h("h2", {}, "Pairs it is in") : null, ...used,
-  ].filter(Boolean);
+// What a reader sees of a field's value.
+function shown(list, name, value) {
+  return label(list === "pairs" && name === "kind" ? "pair" : name, format(value));
 }
 
-async function pairPage(id) {
-  const places = data.byPair.get(id);
-  if (!places) return [h("p", {role: "alert"}, `There is no pair ${id} here.`)];
-  const pair = places[0];
-  const rows = [sideOf(pair.chosen), sideOf(pair.rejected)];
-  const [chosen, rejected] = await Promise.all(rows.map((row) => row ? whole(row) : null));
-  const count = Math.max(chosen?.turns.length ?? 0, rejected?.turns.length ?? 0);
-  return [
-    h("h2", {}, `Pair ${pair.kind} of ${pair.task}`),
-    facts({
-      "first difference": pair.differs ? `turn ${pair.differs}` : "none",
-      weights: places.map((place) => `${where(place)}, for the ${place.agent} agent: DPO ${place.dpo}, SFT ${place.sft}`).join("; "),
-    }),
-    h("div", {class: "sides"}, sideHead("Chosen", pair.chosen, pair.chosenReward, chosen),
-      sideHead("Rejected", pair.rejected, pair.rejectedReward, rejected),
-      ...Array.from({length: count}, (_, place) => [
-        sideTurn(chosen, place, pair.chosenTurns, pair.differs), sideTurn(rejected, place, pair.rejectedTurns, pair.differs),
-      ]).flat()),
-  ];
+function label(name, value) {
+  return data.labels[name]?.[value] ?? value;
 }
 
-function sideHead(title, id, reward, episode) {
-  const text = episode ? `${episode.agent}, ended by ${episode.stop}` : "this episode is not in the results";
-  return h("div", {}, h("h2", {}, `${title}: reward ${format(reward)}`),
-    h("p", {}, h("a", {href: `#/episode/${id}`}, id), ` ${text}`));
-}
-
-function sideTurn(episode, place, kept, differs) {
-  const each = episode?.turns[place];
-  const marks = `${place + 1 === differs ? "differs" : ""} ${place >= kept ? "cut" : ""}`;
-  if (!each) return h("div", {class: `turn ${marks}`}, h("p", {class: "quiet"}, "no such turn"));
-  return turnBox(each, place + 1, marks, place + 1 === differs ? "first difference" : place >= kept ? "cut: not in the pair" : "");
-}
-
-function turnBox(each, number, marks = "", remark = "") {
-  return h("section", {class: `turn ${marks}`, "aria-label": `turn ${number}`},
-    h("h3", {}, `Turn ${number}, score ${format(each.score)}${each.truncated ? ", cut at the token limit" : ""}`,
-      each.action === null ? ", no action found" : "", remark ? h("span", {class: "differs-label"}, ` (${remark})`) : ""),
-    h("pre", {class: "said"}, each.text), h("pre", {class: "answered"}, each.observation));
-}
-
-function facts(entries) {
-  const shown = Object.entries(entries).filter(([, value]) => value);
-  return h("dl", {}, ...shown.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-}
-
-function where({method, env, seed, iteration}) {
-  return `${label(method)}, ${env}, seed ${seed}${iteration ? `, iteration ${iteration}` : ""}`;
-}
-
-function label(method) {
-  return data.labels[method] ?? method;
-}
-
+// At most three decimals.
 function format(value) {
   return typeof value === "number" ? String(Math.round(value * 1000) / 1000) : value;
+}
+
+function number(count) {
+  return count.toLocaleString("en");
 }
 
 function byNumber(a, b) {

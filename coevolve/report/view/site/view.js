@@ -1,16 +1,16 @@
-// The data, and where the reader is. Pages are drawn in pages.js; both put text into the page as text, never as markup.
+// The data. Pages are drawn in pages.js, overview.js and conversation.js; all of them put text into the page as text, never as markup.
 "use strict";
 
 const PAGE_ROWS = 100;
 const PIECES_KEPT = 20;
 
-const data = {title: "", labels: {}, sources: [], tasks: [], episodes: [], pairs: [], byId: new Map(), byPair: new Map()};
+const data = {title: "", labels: {}, documents: [], sources: [], tasks: [], episodes: [], pairs: [], byId: new Map(), byPair: new Map()};
 const pieces = new Map(); // number -> promise of its episodes
 const waiting = new Map(); // number -> what to call with its episodes
 
 // What the scripts in data/ call.
 const receive = {
-  start({title, labels}) { Object.assign(data, {title, labels}); },
+  start({title, labels, documents}) { Object.assign(data, {title, labels, documents}); },
   source(source) { data.sources.push(source); },
   task([id, split, kind, about]) { data.tasks.push({id, split, kind, about}); },
   row([id, task, agent, reward, stop, turns, piece, place]) {
@@ -80,8 +80,9 @@ const LISTS = {
   },
 };
 
-const NAMES = {env: "environment", part: "from", about: "what is asked", chosenReward: "chosen", rejectedReward: "rejected",
-  differs: "first difference", kind: "kind"};
+const NAMES = {env: "environment", part: "from", about: "instruction", chosenReward: "chosen", rejectedReward: "rejected",
+  differs: "first difference", text: "task or id"};
+const REWARDS = new Set(["reward", "chosenReward", "rejectedReward"]);
 const NUMBERS = new Set(["iteration", "seed", "reward", "turns", "chosenReward", "rejectedReward", "differs"]);
 
 function sideOf(id) {
