@@ -469,11 +469,11 @@ def _verify_mirror(options: argparse.Namespace) -> int:
 
 
 def _print_checks(checks: Iterable[Check]) -> int:
-    """Print each check as it is made; returns 1 if one of them is not ok, else 0."""
+    """Print each check as it is made; returns 1 if something is missing or wrong, else 0."""
     failed = False
     for check in checks:
         _show(check)
-        failed |= check.status != "ok"
+        failed |= check.status not in ("ok", "stale")
     return int(failed)
 
 

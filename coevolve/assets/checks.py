@@ -11,10 +11,13 @@ from coevolve.errors import UserError
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check; `text` describes what is there, or what is wrong and how to correct it."""
+    """The result of one check; `text` describes what is there, or what is wrong and how to correct it.
+
+    `stale`: results are of other code than today's, which hinders no run.
+    """
 
     name: str
-    status: Literal["ok", "missing", "wrong"]
+    status: Literal["ok", "missing", "wrong", "stale"]
     text: str
 
     def __str__(self) -> str:

@@ -104,6 +104,28 @@ def is_current(*modules: str) -> bool:
     return all(map(_is_unchanged, set().union(*map(reachable, modules))))
 
 
+@functools.cache
+def edited_since(commit: str) -> frozenset[str]:
+    """Names of the package modules whose code is not that of a commit; empty where git does not know it.
+
+    An edit of comments, docstrings or layout is none.
+    """
+    listed = (_git("diff", "--name-only", "--relative", commit, "--", ".") if commit else None) or ""
+    changed = (path for path in listed.splitlines() if path.endswith(".py") and (PACKAGE / path).exists())
+    return frozenset(_name(path) for path in changed if not _is_as_in(commit, path))
+
+
+def _is_as_in(commit: str, path: str) -> bool:
+    """Whether the code of a file in the package is that of a commit."""
+    before = _git("show", f"{commit}:./{path}")
+    return before is not None and _hash(_parse(before.encode())) == _tree(_name(path))
+
+
+def _name(path: str) -> str:
+    """The module of a file in the package."""
+    return ".".join([PACKAGE.name, *Path(path).with_suffix("").parts]).removesuffix(".__init__")
+
+
 def load(*modules: str) -> None:
     """Import the modules and all package modules that they can import, so that no later edit reaches this process.
 

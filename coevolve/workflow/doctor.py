@@ -19,7 +19,7 @@ from coevolve.config.suite import Suite, load_suite
 from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
-from coevolve.workflow import estimates, required_files, slurm, stage_table
+from coevolve.workflow import estimates, required_files, slurm, stage_table, stale
 from coevolve.workflow.layout import MIRROR
 from coevolve.workflow.plan import Plan
 
@@ -98,6 +98,7 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
         if setup.suite.sampler.engine == "vllm" and not setup.containers:
             yield run_check("vLLM", _vllm)
     yield from _environments(setup.suite)
+    yield from stale.checks(RESULTS, "slurm" if setup.slurm else "smoke", setup.suite)
 
 
 def packages(lock: Path = LOCK) -> Check:
