@@ -6,6 +6,8 @@ import shutil
 import pytest
 
 from coevolve import cli
+from coevolve.report import claims
+from coevolve.workflow import export
 from coevolve.workflow.stage_table import STAGES
 
 NAMES = sorted(
@@ -93,3 +95,19 @@ def test_a_damaged_record_of_jobs_is_one_sentence(folder, tmp_path, capsys):
     assert run(tmp_path, "--out", str(copy)) == 2
     assert "jobs.jsonl.xz: damaged, or of another version of the kit" in capsys.readouterr().err
     assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes()
+
+
+def reference_folders(root):
+    return sorted(path.parent for path in (root / "results/reference").glob("*/table1.json"))
+
+
+def test_every_committed_result_has_the_page_that_the_present_code_writes(root, tmp_path):
+    folders = reference_folders(root)
+    assert folders
+    paper = claims.load(root / "configs/claims.yaml")
+    for folder in folders:
+        copy = shutil.copytree(folder, tmp_path / folder.name)
+        export.write_page(copy, paper)
+        assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes(), (
+            f"`coevolve export --out results/reference/{folder.name}` writes it again"
+        )
