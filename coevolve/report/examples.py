@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from coevolve import escaping
 from coevolve.report.exploration import Exploration, of
+from coevolve.report.labels import STOPS
 from coevolve.types import Agent, Trajectory
 
 #: ETO's agent and the co-evolving method's failure agent.
@@ -76,7 +77,7 @@ def _failures(side: Sequence[Exploration], iteration: int, seed: int) -> dict[st
 def _turns(example: Example) -> str:
     sides = (example.eto, example.failure)
     head = [
-        f"{name}: reward {side.reward:.2f}, {len(side.turns)} turns, {side.stop.value}"
+        f"{name}: reward {side.reward:.2f}, {len(side.turns)} turns, {STOPS[side.stop]}"
         for name, side in zip(("ETO", "failure agent"), sides, strict=True)
     ]
     turns = range(max(len(side.turns) for side in sides))

@@ -152,7 +152,7 @@ def report(
     return environment.get_template(TEMPLATE.name).render(
         title=f"Suite {run.suite}",
         view=page.view,
-        run=_run(run, jobs.values()) | {"Regime": _regime(files)},
+        run=_run(run, jobs.values()) | {"Regime": _regime(files, run)},
         picture=_loop(jobs, page.view, figures.keys() | shown.keys()),
         other_jobs=_other_jobs(jobs.values()),
         tables=list(shown.values()),
@@ -211,10 +211,11 @@ def _other_jobs(jobs: Iterable[Provenance]) -> str:
     return ", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items()))
 
 
-def _regime(files: Mapping[str, Path]) -> str:
+def _regime(files: Mapping[str, Path], run: RunSettings) -> str:
     """Whether the suite could decide between methods, in one sentence."""
     checked = [path for name, path in files.items() if name == "regime.json"]
-    return " ".join(regime.sentence(regime.read(path)) for path in checked)
+    every = ReportLabels({name: recipe.label for name, recipe in run.recipes.items()}, run.labels.envs)
+    return " ".join(regime.sentence(regime.read(path), every) for path in checked)
 
 
 def section_title(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -51,6 +52,11 @@ class ReportLabels:
     def split(self, env: str, split: str) -> str:
         """The label of an environment and one of its splits; `test` is the only split where it occurs."""
         return self.env(env) if split == "test" else f"{self.env(env)} {split}"
+
+    def in_text(self, text: str) -> str:
+        """The text with the keys of methods and environments as labels."""
+        labels = {**self.methods, **self.envs}
+        return re.sub(r"\w+", lambda match: labels.get(match[0], match[0]), text)
 
     def words(self) -> dict[str, str]:
         """Labels of all keys that stand in tables: methods, environments and pair kinds."""

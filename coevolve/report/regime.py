@@ -20,7 +20,9 @@ from coevolve import seeds
 from coevolve.config.sections import RegimeConfig, ReportConfig
 from coevolve.report import stats
 from coevolve.report.exploration import Exploration
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
+from coevolve.report.number_text import readable
 from coevolve.storage import files
 from coevolve.types import EvalRecord, PairingSummary, Record, StopReason, SummaryKey, TrainReport
 
@@ -77,28 +79,35 @@ def checks(
     return judged
 
 
-def sentence(judged: Sequence[RegimeCheck]) -> str:
-    """How many checks passed, and the names of those that did not."""
+def sentence(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
+    """How many checks passed, and the names of those that did not; `labels` of all methods and environments."""
     failed = dict.fromkeys(check.name for check in judged if check.passed is False)
     missing = dict.fromkeys(check.name for check in judged if check.passed is None)
     counted = f"{sum(check.passed is True for check in judged)} of {len(judged)} checks of the regime pass"
     parts = [("failed", failed), ("not measured", missing)]
-    return "; ".join([counted, *(f"{word}: {', '.join(names)}" for word, names in parts if names)]) + "."
+    text = "; ".join([counted, *(f"{word}: {', '.join(names)}" for word, names in parts if names)])
+    return f"{labels.in_text(text)}."
 
 
-def markdown(judged: Sequence[RegimeCheck]) -> str:
+def markdown(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
     """The sentence and a table."""
     rows = [
-        [c.env, "all" if c.seed is None else c.seed, c.name, _value(c), c.threshold, _RESULTS[c.passed]] for c in judged
-    ]
-    table = tabulate(rows, ["env", "seed", "check", "value", "threshold", "result"], "github", disable_numparse=True)
-    return f"## Regime\n\n{sentence(judged)}\n\n{table}\n"
+        [
+            labels.env(c.env), "all" if c.seed is None else c.seed, labels.in_text(c.name), _value(c), c.threshold,
+            _RESULTS[c.passed],
+        ]
+        for c in judged
+    ]  # fmt: skip
+    table = tabulate(
+        rows, ["environment", "seed", "check", "value", "threshold", "result"], "github", disable_numparse=True
+    )
+    return f"## Regime\n\n{sentence(judged, labels)}\n\n{table}\n"
 
 
-def write(judged: Sequence[RegimeCheck], out: Path) -> None:
+def write(judged: Sequence[RegimeCheck], labels: ReportLabels, out: Path) -> None:
     """Write `regime.json` and `regime.md`."""
     files.write_json(out / "regime.json", [check.model_dump(mode="json") for check in judged])
-    files.write_bytes(out / "regime.md", markdown(judged).encode())
+    files.write_bytes(out / "regime.md", markdown(judged, labels).encode())
 
 
 def read(path: Path) -> list[RegimeCheck]:
@@ -211,5 +220,5 @@ def _value(check: RegimeCheck) -> str:
     if check.value is None:
         return "-"
     if check.low is not None and check.high is not None:
-        return f"{check.value:.3f} [{check.low:.3f}, {check.high:.3f}]"
-    return f"{check.value:g}" if float(check.value).is_integer() else f"{check.value:.3f}"
+        return f"{readable(check.value)} [{readable(check.low)}, {readable(check.high)}]"
+    return readable(check.value)

@@ -7,6 +7,7 @@ from typing import Any
 
 from coevolve.report import pair_counts, regime
 from coevolve.report.job_history import JobHistory
+from coevolve.report.labels import ReportLabels
 from coevolve.types import TrainReport
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
@@ -24,7 +25,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         trainings=trainings(history, *suite.models),
     )
     result = regime.checks(evidence, suite.regime, suite.report, list(suite.envs), suite.seeds)
-    regime.write(result, out)
+    labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in suite.recipes.items()})
+    regime.write(result, labels, out)
     return {"checks": len(result), "passed": sum(check.passed is True for check in result)}
 
 

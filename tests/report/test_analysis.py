@@ -206,7 +206,11 @@ def test_examples_are_shown_side_by_side_and_escaped():
     text = examples.markdown([example], {"sciworld": "ScienceWorld"})
     assert examples.RULE in text and "## ScienceWorld, a" in text and "> Do a" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert r"**look \| \<b\>**" in rows[1] and "ETO: reward 0.20, 2 turns" in rows[0] and "..." in rows[1]
+    assert (
+        r"**look \| \<b\>**" in rows[1]
+        and "ETO: reward 0.20, 2 turns, ended by the environment" in rows[0]
+        and "..." in rows[1]
+    )
     assert rows[2].endswith("|  |")
     assert "There is no instruction that both failed" in examples.markdown([], {})
 

@@ -4,8 +4,11 @@ import pytest
 
 from coevolve.config.suite import load_suite
 from coevolve.report import regime
+from coevolve.report.labels import ReportLabels
 from coevolve.types import KindCount, PairingSummary, PairKind, StopReason, TrainReport, TrajectoryCount
 from tests.report.explored import explored
+
+LABELS = ReportLabels({"sft": "SFT", "sft_all": "SFT, all experts", "grpo": "GRPO"}, {"sciworld": "ScienceWorld"})
 
 LIMITS = load_suite("smoke").regime
 REWARDS = [0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8]  # ten; three of them hard negatives
@@ -58,7 +61,7 @@ def names(result, passed):
 def test_a_suite_at_every_threshold_passes(measure, report):
     result = judged(evidence(measure), report)
     assert names(result, False) == names(result, None) == set()
-    assert regime.sentence(result) == "20 of 20 checks of the regime pass."
+    assert regime.sentence(result, LABELS) == "20 of 20 checks of the regime pass."
 
 
 @pytest.mark.parametrize(
@@ -77,8 +80,9 @@ def test_a_suite_at_every_threshold_passes(measure, report):
 def test_each_check_fails_alone(measure, report, change, name):
     result = judged(evidence(measure, **change), report)
     assert names(result, False) == {name}
-    assert f"failed: {name}" in regime.sentence(result)
-    assert "FAILS" in regime.markdown(result)
+    assert f"failed: {name}" in regime.sentence(result, LABELS)
+    text = regime.markdown(result, LABELS)
+    assert "FAILS" in text and "headroom: SFT, all experts minus SFT" in text and "sft_all" not in text
 
 
 def test_episodes_that_the_context_ended_are_counted(measure, report):
@@ -96,7 +100,9 @@ def test_episodes_that_the_context_ended_are_counted(measure, report):
 def test_what_was_not_run_is_not_measured(measure, report):
     result = judged(regime.RegimeEvidence([], [], {}, {}), report)
     assert {check.passed for check in result} == {None}
-    assert regime.sentence(result).startswith("0 of 20 checks of the regime pass; not measured: success of SFT,")
+    assert regime.sentence(result, LABELS).startswith(
+        "0 of 20 checks of the regime pass; not measured: success of SFT,"
+    )
 
 
 def test_fewer_than_three_seeds_show_no_learnability(measure, report):
@@ -107,6 +113,6 @@ def test_fewer_than_three_seeds_show_no_learnability(measure, report):
 
 def test_the_files_read_back(measure, report, tmp_path):
     result = judged(evidence(measure), report)
-    regime.write(result, tmp_path)
+    regime.write(result, LABELS, tmp_path)
     assert regime.read(tmp_path / "regime.json") == result
-    assert (tmp_path / "regime.md").read_text().count("| sciworld") == 20
+    assert (tmp_path / "regime.md").read_text().count("| ScienceWorld") == 20
