@@ -115,6 +115,8 @@ class RunLog:
         """Print an error of Snakemake's without its traceback; the last one of a run repeats the failed jobs."""
         if "At least one job did not complete" in text:
             self._summary()
+        elif sentence := re.search(r"UserError: (.+)", text):
+            _write(f"coevolve: {sentence[1]}")
         elif not text.startswith(REPEATED) and "CalledProcessError" not in text:
             _write(self._with_suggestion(_without_traceback(text)))
 
@@ -174,5 +176,5 @@ def _page(plan: Plan) -> Path:
 
 def _without_traceback(text: str) -> str:
     """An error's message without the lines that say where in the code it was raised."""
-    lines = [line for line in text.splitlines() if not re.match(r"\s*File .*, line \d+|Traceback \(most", line)]
+    lines = [line for line in text.splitlines() if not re.match(r"\s*File .*, line \d+|Traceback( \(most .*)?:$", line)]
     return "\n".join(lines)

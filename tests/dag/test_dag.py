@@ -141,7 +141,8 @@ def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(fin
     for settings in ([], ["dpo={max_grad_norm: 0.5}"]):
         done = snakemake(finished, *settings)
         assert done.returncode != 0
-        assert "data/sciworld/gold.jsonl: input `experts` of stage `data` does not exist; put it there." in done.stderr
+        sentence = "coevolve: data/sciworld/gold.jsonl: input `experts` of stage `data` does not exist; put it there."
+        assert done.stderr.splitlines()[1:] == [sentence]
     gold.with_name("elsewhere").rename(gold)
 
 
@@ -247,13 +248,13 @@ def status_of_a_run(repo: Path, scheduler: subprocess.Popen[bytes]) -> None:
         time.sleep(0.01)
     os.killpg(scheduler.pid, signal.SIGSTOP)
     exit_status, (counts, *lines) = status(repo)
+    os.killpg(scheduler.pid, signal.SIGCONT)
     assert exit_status == 0
     assert re.fullmatch(r"Suite nano: [5-9] of 43 jobs are done, [12] running, \d+ to do; about .* left\.", counts)
     assert any(
         re.fullmatch(r"running  ScienceWorld · seed 0 · rollout (target|failure)  \d:\d\d", line) for line in lines
     )
     assert not [line for line in lines if not line.startswith("running")]
-    os.killpg(scheduler.pid, signal.SIGCONT)
 
 
 def job_outlives_its_scheduler(repo: Path, stage: str) -> None:
