@@ -267,7 +267,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from coevolve.report import claims, verdicts
+    from coevolve.report import claims, success_table, verdicts
     from coevolve.workflow import results
     from coevolve.workflow.layout import Layout
 
@@ -277,8 +277,10 @@ def _verify(options: argparse.Namespace) -> int:
     for verdict in judged:
         _show(verdicts.line(verdict))
     _show(verdicts.summary(judged, verdicts.AS_IF * options.as_if))
+    tables = list(success_table.texts(paper.success_tables, measured.measurements))
+    _show("\n" + "\n".join(tables))
     if options.out:
-        verdicts.write(judged, options.out, options.as_if)
+        verdicts.write(judged, options.out, options.as_if, tables)
     return verdicts.exit_status(judged)
 
 
@@ -397,6 +399,37 @@ def _doctor(options: argparse.Namespace) -> int:
     return _print_checks(doctor.run_checks(doctor.setup(options.suite, options.set, options.machine, options.profile)))
 
 
+def _exports() -> dict[str, dict[str, Command]]:
+    from coevolve.export import commands
+
+    exports = {
+        "reference": Command(
+            "Write a finished suite's tables, figures and page to one folder, such as a reference result.",
+            _export_arguments,
+            _export,
+        ),
+        "inspect": Command(
+            "Write an evaluation as a log of Inspect.",
+            commands.inspect_arguments,
+            partial(commands.inspect_log, write=_show),
+        ),
+        "dataset": Command(
+            "Write pairs and trajectories as a data set of Hugging Face, with a card.",
+            commands.dataset_arguments,
+            partial(commands.dataset, write=_show),
+        ),
+        "trl": Command(
+            "Write pairs for TRL, as conversations or pre-tokenised.",
+            commands.trl_arguments,
+            partial(commands.trl, write=_show),
+        ),
+        "model": Command(
+            "Write a policy's model card.", commands.model_arguments, partial(commands.model_card, write=_show)
+        ),
+    }
+    return {"targets": exports}
+
+
 def _replays() -> dict[str, dict[str, Command]]:
     from coevolve.config.environments import known_kinds
     from coevolve.envs.registry import Replay, optional
@@ -505,11 +538,7 @@ MAIN: Commands = {
     "stage": Group("Run one stage on given files, as Snakemake does.", _stages),
 }
 ALSO: Commands = {
-    "export": Command(
-        "Write a finished suite's tables, figures and page to one folder, such as a reference result.",
-        _export_arguments,
-        _export,
-    ),
+    "export": Group("Write results to a folder of their own, or in the formats of other tools.", _exports),
     "evaluate-model": Command(
         "Evaluate a checkpoint or an endpoint on one environment, with its intervals.",
         _evaluate_arguments,

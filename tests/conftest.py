@@ -70,3 +70,19 @@ def made(root, tmp_path_factory, worker_id):
             run_suite(root, run)
             (run / "finished").touch()
     return shutil.copytree(run, tmp_path_factory.mktemp("made") / "run", symlinks=True)
+
+
+@pytest.fixture(scope="session")
+def other_environment(root, tmp_path_factory):
+    """Gives the Python of an environment of another tool, by the name of its lock file in envs_setup."""
+    import other_environments
+
+    made = {}
+
+    def environment(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            made[name] = other_environments.make(root / f"envs_setup/{name}.lock", folder)
+        return made[name]
+
+    return environment

@@ -14,7 +14,7 @@ import importlib.util
 import pkgutil
 from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, SerializeAsAny, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
@@ -82,6 +82,10 @@ class EnvSection(Strict):
     once, in `processes` worker processes (0: in the job's own process). `workers` and `processes` change no result and
     are excluded from digests.
     """
+
+    #: What the licence of tasks and texts covers and does not, a sentence; and its identifier on the Hugging Face hub.
+    licence: ClassVar[str] = "The licence of this environment's texts is not stated."
+    licence_id: ClassVar[str] = ""
 
     kind: str
     label: str

@@ -151,11 +151,60 @@ AnyStatement = Annotated[
 ]
 
 
+class SuccessColumn(Strict):
+    """An evaluation by success rate on `tasks` tasks, and its environment here; `unavailable`: why there is none."""
+
+    label: str
+    tasks: int = Field(gt=0)
+    env: str = ""
+    split: str = ""
+    unavailable: str = ""
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """Environment and split."""
+        return self.env, self.split
+
+
+class SuccessRow(Strict):
+    """Success rates in per cent by column; `method` is the recipe here, `against` the row that the paper compares with.
+
+    `status`: `read` in a full text or in code, or from a `note` about it.
+    """
+
+    label: str
+    status: Literal["read", "note"]
+    method: str = ""
+    against: str = ""
+    remark: str = ""
+    cells: dict[str, Annotated[float, Field(ge=0.0, le=100.0)]] = Field(min_length=1)
+
+
+class SuccessTable(Strict):
+    """A table of another paper by success rates, printed beside ours; none of its cells is judged."""
+
+    label: str
+    source: str
+    columns: dict[str, SuccessColumn]
+    rows: dict[str, SuccessRow]
+    remarks: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> SuccessTable:
+        for name, row in self.rows.items():
+            if row.against and row.against not in self.rows:
+                raise ValueError(f"`{name}.against`: `{row.against}` is not a row")
+            if unknown := row.cells.keys() - self.columns.keys():
+                raise ValueError(f"`{name}.cells`: `{unknown.pop()}` is not a column")
+        return self
+
+
 class Claims(Strict):
     """The paper's table, in its order, and its statements by name.
 
     `model` and `protocol` are those of the paper's experiments, `tolerance` is that of cells in points, `hard_negative`
     the reward thresholds for shares (the paper's first), `explored` the number of training instructions.
+    `success_tables` are those of other papers.
     """
 
     source: str
@@ -170,6 +219,7 @@ class Claims(Strict):
     published: dict[str, dict[str, float]] = Field(default_factory=dict)
     facts: list[Fact] = Field(max_length=26)  # one letter each
     statements: dict[str, AnyStatement] = Field(default_factory=dict)
+    success_tables: dict[str, SuccessTable] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _known_keys(self) -> Claims:

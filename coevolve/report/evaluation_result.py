@@ -118,9 +118,9 @@ class EvaluationResult(Record):
 
 def from_folder(folder: Path, label: str = "") -> EvaluationResult:
     """The result of an evaluation's folder (`records.jsonl`, `episodes.jsonl`, `provenance.json`)."""
+    if not all((folder / name).is_file() for name in ("records.jsonl", "episodes.jsonl", provenance.NAME)):
+        raise UserError(f"{folder}: no records.jsonl and episodes.jsonl; name the folder of an evaluation.")
     record = provenance.read(folder / provenance.NAME)
-    if not (folder / "records.jsonl").exists():
-        raise UserError(f"{folder}: it is a result of stage `{record.stage}`; name the folder of an evaluation.")
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     records = jsonl.read(folder / "records.jsonl", EvalRecord)
     policy = episodes[0].policy

@@ -75,10 +75,10 @@ def resamples(least: int, claims: Claims) -> int:
     return max(least, 200 * (len(claims.cells()) + len(claims.statements)))
 
 
-def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False) -> dict[str, Any]:
-    """Write `verdicts.json` and `verdicts.md`; returns the number of claims by verdict."""
+def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False, tables: Sequence[str] = ()) -> dict[str, Any]:
+    """Write `verdicts.json`, and `verdicts.md` with further `tables`; returns the number of claims by verdict."""
     files.write_json(out / "verdicts.json", [verdict.model_dump(mode="json") for verdict in verdicts])
-    files.write_bytes(out / "verdicts.md", markdown(verdicts, AS_IF * as_if).encode())
+    files.write_bytes(out / "verdicts.md", "\n".join([markdown(verdicts, AS_IF * as_if), *tables]).encode())
     return {outcome: sum(verdict.verdict == outcome for verdict in verdicts) for outcome in OUTCOMES}
 
 

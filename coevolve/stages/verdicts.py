@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import claims, verdicts
+from coevolve.report import claims, success_table, verdicts
 from coevolve.report.claim_tests import Results
 from coevolve.workflow import results
 from coevolve.workflow.job import Job
@@ -16,5 +16,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     suite = job.suite.with_model()
     measured = results.measurements(job, suite, suite.methods)
     explored = results.explorations(job, suite, suite.methods)
-    judged = verdicts.verify(claims.load(job.file("claims")), Results(tuple(measured), tuple(explored)), suite.report)
-    return verdicts.write(judged, out)
+    paper = claims.load(job.file("claims"))
+    judged = verdicts.verify(paper, Results(tuple(measured), tuple(explored)), suite.report)
+    return verdicts.write(judged, out, tables=list(success_table.texts(paper.success_tables, measured)))

@@ -70,20 +70,10 @@ def configured(options: argparse.Namespace) -> tuple[Suite, str]:
 
     The suite's name has a digest of all settings and of the weights, so that results of different settings lie apart.
     """
-    path, raw = _base(options)
-    envs = raw.get("envs", {})
-    name = options.env if options.suite else next(iter(envs), "")
-    if name not in envs:
-        raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {_listed(envs)}.'}")
-    for key, value in (("protocol", options.protocol), ("prompt.examples", options.examples)):
-        if value is not None:
-            raw.override(f"{key}={value}")
-    if options.split:
-        raw.override(f"envs.{name}.splits=[{options.split}]")
-    raw["models"] = {"model": model_section(options)}
-    raw |= {"envs": {name: envs[name]}, "methods": [METHOD], "seeds": [options.seed], "suite": "evaluate_model"}
-    raw["iterations"] = {name: raw["iterations"][name]}
-    suite = validated(Suite, path, raw)
+    settings = {"protocol": options.protocol, "prompt.examples": options.examples}
+    overrides = [*options.set, *(f"{key}={value}" for key, value in settings.items() if value is not None)]
+    model = model_section(options)
+    suite, name = one_environment(options.env, options.suite, overrides, model, options.seed, options.split)
     digits = digest([as_dict(suite), os.environ.get("OPENAI_BASE_URL") if suite.models["model"].endpoint else None])
     return suite.model_copy(update={"suite": f"{name}_{digits}"}), name
 
@@ -92,7 +82,7 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
     """The folder of the evaluation's episodes and records: the first `limit` tasks of each split, or of one `split`."""
     wildcards = {"model": "model", "env": env, "branch": "base/untrained"}
     inputs = plan.inputs("evaluate", wildcards)
-    remade = [_make(plan, path, threads) for path in _paths(inputs)]
+    remade = [make(plan, path, threads) for path in _paths(inputs)]
     tasks = jsonl.read(Path(str(inputs["tasks"])), Task)
     splits = list(dict.fromkeys(task.split for task in tasks))
     chosen = [task for name in splits for task in [t for t in tasks if t.split == name][:limit]]
@@ -131,22 +121,38 @@ def model_section(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _base(options: argparse.Namespace) -> tuple[Path, Section]:
-    """The settings of a suite, or the common ones with those of an environment; and the file that errors name."""
-    if options.suite:
-        return suite_file(options.suite), merged(options.suite, options.set)
-    path = named_file("environment", options.env, Path("configs/envs"))
-    common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
-    return path, completed(path, read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {})), options.set)
+def one_environment(
+    env: str, suite: str | None, overrides: Sequence[str], model: Mapping[str, Any], seed: int, split: str | None = None
+) -> tuple[Suite, str]:
+    """A suite with one model and one environment, and the environment's name in it.
+
+    `env` is an environment of `suite`; without a suite the name of a file in `configs/envs`, which is joined with the
+    common settings. Raises `UserError` for an unknown name, key or value.
+    """
+    if suite:
+        path, raw = suite_file(suite), merged(suite, overrides)
+    else:
+        path = named_file("environment", env, Path("configs/envs"))
+        common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
+        raw = completed(path, read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {})), overrides)
+    envs = raw.get("envs", {})
+    name = env if suite else next(iter(envs), "")
+    if name not in envs:
+        raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {_listed(envs)}.'}")
+    if split:
+        raw.override(f"envs.{name}.splits=[{split}]")
+    raw |= {"models": {"model": model}, "envs": {name: envs[name]}, "iterations": {name: raw["iterations"][name]}}
+    raw |= {"methods": [METHOD], "seeds": [seed], "suite": "evaluate_model"}
+    return validated(Suite, path, raw), name
 
 
-def _make(plan: Plan, path: str, threads: int) -> bool:
+def make(plan: Plan, path: str, threads: int) -> bool:
     """Run the jobs that a file needs, unless it is there and current; returns whether one was run."""
     job = plan.maker(path)
     if job is None:
         return False
     inputs = plan.inputs(*job)
-    remade = [_make(plan, needed, threads) for needed in _paths(inputs)]
+    remade = [make(plan, needed, threads) for needed in _paths(inputs)]
     out = Path(plan.folder(*job))
     if not any(remade) and Path(path).exists() and (not plan.leaves_provenance(path) or _is_current(plan, out)):
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -47,6 +47,8 @@ class BfclConfig(EnvSection):
     `step_limit` counts the policy's messages in an episode, over all user turns.
     """
 
+    licence: ClassVar[str] = "BFCL: Apache-2.0, code, tasks and gold calls."
+    licence_id: ClassVar[str] = "apache-2.0"
     splits: list[Literal["validation", "test", "test_miss_param", "test_miss_func", "test_long_context"]]
     tasks: BfclSelection
     tools: Literal["compact", "json"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -73,6 +73,11 @@ class InterCodeSqlConfig(EnvSection):
     Observations are cut to `observation_length` characters.
     """
 
+    licence: ClassVar[str] = (
+        "InterCodeSQL: InterCode is MIT; questions and databases are Spider's, CC BY-SA 4.0, which asks for "
+        "attribution and the same licence."
+    )
+    licence_id: ClassVar[str] = "cc-by-sa-4.0"
     splits: list[Literal["test", "development"]]
     tasks: TaskSelection
     items: SqlItems

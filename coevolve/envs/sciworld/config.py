@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from coevolve.config.environments import EnvSection, TaskSelection
 from coevolve.config.sections import Positive, Rate, SourceFile
@@ -28,6 +28,8 @@ class SciWorldConfig(EnvSection):
     `memory_mb` caps the heap of a JVM; one that is silent for `read_timeout` seconds has failed.
     """
 
+    licence: ClassVar[str] = "ScienceWorld: Apache-2.0, code, tasks and texts."
+    licence_id: ClassVar[str] = "apache-2.0"
     splits: list[Literal["seen", "unseen", "development"]]
     tasks: SciWorldSelection
     experts: ExpertSource

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -62,6 +62,11 @@ class WebShopConfig(EnvSection):
     Pages are cut to `observation_length` characters (None: whole, as upstream).
     """
 
+    licence: ClassVar[str] = (
+        "WebShop: code and goals are MIT; product texts of upstream's catalogue come from shop pages and have no "
+        "stated licence. A generated catalogue is the kit's own, Apache-2.0."
+    )
+    licence_id: ClassVar[str] = "mit"
     splits: list[Literal["test", "development"]]
     tasks: WebShopSelection
     experts: WebShopExperts

@@ -17,9 +17,9 @@ PRODUCT = "results/glance/paper/figure3/figure3.json"
 
 
 def run(folder, *arguments):
-    """The exit status of `coevolve export` in a folder."""
+    """The exit status of `coevolve export reference` in a folder."""
     with contextlib.chdir(folder), pytest.raises(SystemExit) as ended:
-        cli.main(["export", *arguments])
+        cli.main(["export", "reference", *arguments])
     return ended.value.code
 
 
@@ -109,5 +109,5 @@ def test_every_committed_result_has_the_page_that_the_present_code_writes(root, 
         copy = shutil.copytree(folder, tmp_path / folder.name)
         export.write_page(copy, paper)
         assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes(), (
-            f"`coevolve export --out results/reference/{folder.name}` writes it again"
+            f"`coevolve export reference --out results/reference/{folder.name}` writes it again"
         )

@@ -1,0 +1,71 @@
+"""All environments for Gymnasium 1.4: importing this module registers `coevolve/Text-v0`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from coevolve.adapters.sessions import open_sessions
+
+ID = "coevolve/Text-v0"
+#: Maximal lengths in characters.
+MAX_OBSERVATION, MAX_TURN = 1 << 20, 1 << 16
+
+
+class AnyText(spaces.Text):
+    """Texts of at most `max_length` characters of any kind; samples consist of letters and digits."""
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__(max_length, min_length=0)
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a text of at most `max_length` characters."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+
+class TextEnv(gymnasium.Env[str, str]):
+    """An environment of the kit: actions are a policy's turns, observations are texts.
+
+    `reset` draws a task of `split`, or takes `options={"split": NAME, "index": NUMBER}`. A step's reward is the change
+    of the episode's reward: the return is the reward that the kit reports. Arguments are those of `open_sessions`.
+    """
+
+    metadata = gymnasium.Env.metadata | {"render_modes": ["ansi"], "render_fps": 1}
+
+    def __init__(self, env: str, split: str = "train", render_mode: str | None = None, **options: Any) -> None:
+        self.observation_space, self.action_space = AnyText(MAX_OBSERVATION), AnyText(MAX_TURN)
+        self.render_mode, self._split, self._text = render_mode, split, ""
+        self._stack = contextlib.ExitStack()
+        self.session = self._stack.enter_context(open_sessions(env, 1, **options)).acquire()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """The first observation of a task, and its id."""
+        super().reset(seed=seed)
+        split = (options or {}).get("split", self._split)
+        index = (options or {}).get("index")
+        if index is None:
+            index = int(self.np_random.integers(len(self.session.tasks[split])))
+        self._text = self.session.reset(split, index)
+        assert self.session.task is not None
+        return self._text, {"split": split, "index": index, "task_id": self.session.task.task_id}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """The next observation, the change of the reward, whether the episode ended or was truncated, and `info`."""
+        step = self.session.step(action)
+        self._text = step.observation
+        return step.observation, step.reward, step.done, step.truncated, {"total": step.total, "action": step.action}
+
+    def render(self) -> str:
+        """The current observation."""
+        return self._text
+
+    def close(self) -> None:
+        """Ends servers and processes."""
+        self._stack.close()
+
+
+if ID not in gymnasium.registry:
+    gymnasium.register(ID, entry_point=f"{__name__}:{TextEnv.__name__}")

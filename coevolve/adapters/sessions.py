@@ -1,0 +1,110 @@
+"""What all adapters share: the tasks of an environment by split, and sessions that play them step by step."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coevolve.config.suite import as_dict, digest
+from coevolve.config.yaml_files import read_yaml
+from coevolve.envs.base import Env, Setup
+from coevolve.envs.registry import domain
+from coevolve.envs.workers import environments
+from coevolve.errors import UserError, suggestion
+from coevolve.shipped import shipped_file
+from coevolve.types import Task
+from coevolve.workflow import evaluate_model
+from coevolve.workflow.plan import Plan
+
+#: Folder of what environments prepare for adapters.
+ROOT = Path("results/adapters")
+
+
+@dataclass(frozen=True)
+class SessionStep:
+    """The result of a turn. `reward` is the change of the episode's reward, so that the sum of all is `total`.
+
+    `done`: the environment ended the episode; `truncated`: the step limit did. `action` is what was executed of the
+    turn's text, None if it holds no action.
+    """
+
+    observation: str
+    reward: float
+    total: float
+    done: bool
+    truncated: bool
+    action: str | None
+
+
+class Session:
+    """One episode at a time in one environment: the loop of `coevolve.rollout` from the other side."""
+
+    def __init__(self, env: Env, tasks: Mapping[str, Sequence[Task]]) -> None:
+        self.env, self.tasks = env, tasks
+        self.task: Task | None = None
+        self.turns, self.total = 0, 0.0
+
+    def reset(self, split: str, index: int) -> str:
+        """Starts a task; returns the first observation. Raises `UserError` for an unknown split or index."""
+        if split not in self.tasks:
+            hint = suggestion(split, self.tasks) or f"; it has {', '.join(self.tasks)}."
+            raise UserError(f"no split `{split}`{hint}")
+        if not 0 <= index < len(self.tasks[split]):
+            raise UserError(f"split `{split}` has the tasks 0 to {len(self.tasks[split]) - 1}, not {index}.")
+        self.task, self.turns, self.total = self.tasks[split][index], 0, 0.0
+        return self.env.start(self.task)
+
+    def step(self, text: str) -> SessionStep:
+        """Plays a turn, the whole text of a policy; raises `UserError` before the first `reset`."""
+        if self.task is None:
+            raise UserError("no episode is running; call `reset` first.")
+        action = self.env.parse(text)
+        result = self.env.step(action)
+        reward, self.total, self.turns = result.reward - self.total, result.reward, self.turns + 1
+        truncated = not result.done and self.turns >= self.env.step_limit(self.task)
+        return SessionStep(result.observation, reward, self.total, result.done, truncated, action)
+
+
+class SessionPool:
+    """Sessions for several episodes at once; `acquire` waits for a free one."""
+
+    def __init__(self, envs: Sequence[Env], tasks: Mapping[str, Sequence[Task]]) -> None:
+        self.tasks = tasks
+        self._free: queue.SimpleQueue[Session] = queue.SimpleQueue()
+        for env in envs:
+            self._free.put(Session(env, tasks))
+
+    def acquire(self) -> Session:
+        """A session that nobody else has."""
+        return self._free.get()
+
+    def release(self, session: Session) -> None:
+        """Gives a session back."""
+        self._free.put(session)
+
+
+@contextlib.contextmanager
+def open_sessions(
+    env: str, n: int = 1, *, suite: str | None = None, overrides: Sequence[str] = (), root: Path = ROOT
+) -> Iterator[SessionPool]:
+    """`n` sessions of an environment, with its splits: `train` (fine-tuning and exploration), and those of evaluation.
+
+    `env` is the name of a file in `configs/envs`, or with `suite` one of its environments. What the environment
+    prepares is made first, once, below `root`.
+    """
+    model = read_yaml(shipped_file(Path("configs/models/tiny.yaml")))["models"]["tiny"]
+    suite_of_env, name = evaluate_model.one_environment(env, suite, overrides, model, seed=0)
+    suite_of_env = suite_of_env.model_copy(update={"suite": f"{name}_{digest(as_dict(suite_of_env))}"})
+    config, prepared = suite_of_env.envs[name], None
+    if config.prepared:
+        plan = Plan(suite_of_env, root=root.as_posix())
+        prepared = Path(plan.folder("prepare", {"env": name})).resolve()
+        evaluate_model.make(plan, f"{plan.folder('prepare', {'env': name})}/meta.json", threads=1)
+    setup = Setup(config, f"envs.{name}", suite_of_env.protocol, suite_of_env.quirks, prepared)
+    selected = domain(config).select(setup)
+    evaluated = {split: [t for t in selected.evaluate if t.split == split] for split in config.splits}
+    with environments(setup, n) as envs:
+        yield SessionPool(envs, {"train": selected.training, **evaluated})

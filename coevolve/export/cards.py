@@ -1,0 +1,57 @@
+"""Cards: a README whose front matter the hub and `datasets` read, and whose text says what the data are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import yaml
+from tabulate import tabulate
+
+from coevolve import __version__
+from coevolve.export.result_folder import ResultFolder
+
+WARNING = (
+    "A trainer that takes `prompt` and `chosen` as one turn each learns the environment's turns too: a completion "
+    "holds the observations between the actions. Use the pre-tokenised form, whose labels are the action tokens alone, "
+    "or a trainer that masks the messages of role `user`."
+)
+
+
+def card(front: Mapping[str, Any], title: str, sections: Mapping[str, str]) -> str:
+    """The text of a card; a section without text is left out."""
+    parts = [f"## {name}\n\n{text}\n" for name, text in sections.items() if text]
+    head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
+    return f"---\n{head}---\n\n# {title}\n\n" + "\n".join(parts)
+
+
+def licences(folders: Iterable[ResultFolder]) -> tuple[list[str], str]:
+    """The licences' identifiers on the hub, and what they cover and do not cover, by environment."""
+    kinds = {kind for folder in folders if (kind := folder.environment)}
+    identifiers = sorted({kind.licence_id for kind in kinds if kind.licence_id})
+    lines = [f"* {kind.licence}" for kind in sorted(kinds, key=lambda kind: kind.__name__)]
+    lines.append("* Texts that a model wrote are subject to the terms of that model; this card does not grant them.")
+    return identifiers or ["unknown"], "\n".join(lines)
+
+
+def origin(folders: Sequence[ResultFolder]) -> str:
+    """Protocols, environments and code of the folders."""
+    identities = sorted({episode.environment for folder in folders for episode in folder.episodes})
+    rows = [
+        ("protocol", ", ".join(sorted({folder.record.protocol for folder in folders}))),
+        ("environment", "; ".join(identities) or ", ".join(sorted({str(f.origin["env"]) for f in folders}))),
+        ("made by", f"coevolve {__version__}, commit {', '.join(sorted({f.record.commit for f in folders}))}"),
+        ("code digests", ", ".join(sorted({folder.record.code_digest for folder in folders}))),
+    ]
+    return tabulate(rows, headers=["", ""], tablefmt="github", disable_numparse=True)
+
+
+def drops(folders: Iterable[ResultFolder]) -> str:
+    """Counts of pairs and of drops, by pair kind and reason."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for folder in folders:
+        counts.update((pair.kind.value, "in a pair") for pair in folder.pairs)
+        counts.update((drop.kind.value if drop.kind else "no kind", drop.reason.value) for drop in folder.drops)
+    rows = [(kind, reason, count) for (kind, reason), count in sorted(counts.items())]
+    return tabulate(rows, headers=["pair kind", "outcome of a candidate", "number"], tablefmt="github") if rows else ""

@@ -1,0 +1,72 @@
+"""The commands `coevolve export ...`: their arguments, and the functions that run them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+Write = Callable[[str], None]
+UNSENT = "Nothing was uploaded."
+
+
+def inspect_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `inspect_log`."""
+    parser.add_argument("evaluation", type=Path, help="folder of an evaluation (.../eval)")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+
+
+def inspect_log(options: argparse.Namespace, write: Write) -> int:
+    """Writes an evaluation as a log of Inspect."""
+    from coevolve.export import inspect_log
+
+    samples = inspect_log.write(options.evaluation, options.out)
+    write(
+        f"{samples} samples: {options.out}. Open it with `inspect view start --log-dir {options.out.parent}`. {UNSENT}"
+    )
+    return 0
+
+
+def dataset_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `dataset`."""
+    parser.add_argument("folders", type=Path, nargs="+", help="folders of pairs, rollouts and evaluations")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="replaced as a whole")
+
+
+def dataset(options: argparse.Namespace, write: Write) -> int:
+    """Writes pairs and trajectories as a data set of Hugging Face's `datasets`."""
+    from coevolve.export import dataset
+
+    names = dataset.write(options.folders, options.out)
+    write(f"{', '.join(names)}: load with `datasets.load_dataset('{options.out}', '{names[0]}')`. {UNSENT}")
+    return 0
+
+
+def trl_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `trl`."""
+    parser.add_argument("folders", type=Path, nargs="+", help="folders of pairs (.../pairs/target)")
+    parser.add_argument("--tokenizer", type=Path, metavar="POLICY", help="write ids under this tokenizer")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="replaced as a whole")
+
+
+def trl(options: argparse.Namespace, write: Write) -> int:
+    """Writes pairs for TRL, as conversations or pre-tokenised."""
+    from coevolve.export import trl
+
+    names = trl.write(options.folders, options.out, options.tokenizer)
+    write(f"{', '.join(names)} in {options.out}; README.md says how to train on them. {UNSENT}")
+    return 0
+
+
+def model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `model_card`."""
+    parser.add_argument("policy", type=Path, help="a policy's folder below a suite's results")
+    parser.add_argument("--out", type=Path, required=True, metavar="README.md")
+
+
+def model_card(options: argparse.Namespace, write: Write) -> int:
+    """Writes a policy's model card."""
+    from coevolve.export import model_card
+
+    write(f"{model_card.write(options.policy, options.out)}. {UNSENT}")
+    return 0

@@ -1,0 +1,81 @@
+"""Pairs and trajectories as a data set that `datasets.load_dataset(FOLDER, NAME)` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.errors import UserError
+from coevolve.export import cards
+from coevolve.export.result_folder import ResultFolder
+from coevolve.storage import files
+from coevolve.types import Trajectory
+
+CONFIGS = ("pairs", "trajectories", "drops")
+
+
+def write(paths: Sequence[Path], out: Path) -> list[str]:
+    """Write `pairs.jsonl`, `trajectories.jsonl`, `drops.jsonl` and the card; returns the names of the non-empty ones.
+
+    `paths` are folders of the stages that play episodes or build pairs. Raises `UserError` if all of them are empty.
+    """
+    folders = [ResultFolder.open(path, "pairs.jsonl", "episodes.jsonl") for path in paths]
+    rows = {
+        "pairs": [folder.origin | pair.model_dump(mode="json") for folder in folders for pair in folder.pairs],
+        "trajectories": [folder.origin | _flat(episode) for folder in folders for episode in folder.episodes],
+        "drops": [folder.origin | drop.model_dump(mode="json") for folder in folders for drop in folder.drops],
+    }
+    names = [name for name in CONFIGS if rows[name]]
+    if not names:
+        raise UserError(f"{paths[0]}: no pair and no episode in these folders; name others.")
+    with files.directory(out) as folder:
+        for name in names:
+            files.write_bytes(folder / f"{name}.jsonl", "".join(_lines(rows[name])).encode())
+        files.write_bytes(folder / "README.md", _card(folders, names).encode())
+    return names
+
+
+def _card(folders: Sequence[ResultFolder], names: Sequence[str]) -> str:
+    identifiers, limits = cards.licences(folders)
+    front = {
+        "pretty_name": "Trajectories and preference pairs of language model agents",
+        "license": identifiers,
+        "tags": ["agents", "preference", "trajectories", "coevolve"],
+        "configs": [
+            {"config_name": name, "data_files": [{"split": "train", "path": f"{name}.jsonl"}]} for name in names
+        ],
+    }
+    sections = {
+        "Origin": cards.origin(folders),
+        "What is in a row": (
+            "`pairs`: `prompt`, `chosen`, `rejected` are messages; `*_token_ids` the sampled ids of each action; "
+            "`lambda_dpo` and `lambda_sft` the weights of eq. 9. `trajectories`: `turns` with text, action and "
+            "observation, `reward` in [0, 1], `stop`. `drops`: every candidate that became no pair, with its reason."
+        ),
+        "Training on it": cards.WARNING,
+        "Pairs and drops": cards.drops(folders),
+        "Licences and limits": limits,
+    }
+    return cards.card(front, "Trajectories and preference pairs", sections)
+
+
+def _flat(episode: Trajectory) -> dict[str, Any]:
+    """An episode with the same columns and types in every environment."""
+    row = episode.model_dump(mode="json", exclude={"task", "policy", "sampling", "schema_version"})
+    policy, sampling = episode.policy, episode.sampling
+    return row | {
+        "task_id": episode.task.task_id,
+        "split": episode.task.split,
+        "task_kind": episode.task.kind,
+        "task_data": json.dumps(episode.task.data),
+        "policy": policy.name if policy else "",
+        "policy_sha256": policy.sha256 if policy else "",
+        "temperature": sampling.temperature if sampling else None,
+        "trajectory_id": episode.digest(),
+    }
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    return (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

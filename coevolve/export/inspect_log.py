@@ -1,0 +1,87 @@
+"""An evaluation as a log of Inspect: format version 2, as inspect-ai 0.3.285 reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from coevolve import __version__
+from coevolve.report import evaluation_result
+from coevolve.report.evaluation_result import EvaluationResult
+from coevolve.storage import files, jsonl
+from coevolve.types import Message, StopReason, Trajectory, turn_messages
+
+#: Inspect's stop reasons of the last completion.
+_STOPS = {StopReason.DONE: "stop", StopReason.CONTEXT: "model_length"}
+
+
+def write(folder: Path, out: Path) -> int:
+    """Write the evaluation in `folder` to the JSON file `out`; returns the number of samples."""
+    result = evaluation_result.read(folder)
+    episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
+    files.write_json(out, _log(result, episodes))
+    return len(episodes)
+
+
+def _log(result: EvaluationResult, episodes: Sequence[Trajectory]) -> dict[str, Any]:
+    task, ids = str(result.settings["environment"]), list(dict.fromkeys(e.task.task_id for e in episodes))
+    epochs = max(episode.sample for episode in episodes) + 1
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            "created": result.started,
+            "task": f"coevolve/{task}",
+            "dataset": {"name": task, "samples": len(ids), "sample_ids": ids},
+            "model": f"coevolve/{result.label}",
+            "config": {"epochs": epochs},
+            "packages": {"coevolve": __version__, **result.versions},
+            "metadata": {**result.settings, "code_digest": result.code_digest, "commit": result.commit},
+        },
+        "plan": {},
+        "results": {
+            "total_samples": len(episodes),
+            "completed_samples": sum(episode.stop is not StopReason.ENV_ERROR for episode in episodes),
+            "scores": [_score("reward", [episode.reward for episode in episodes])],
+        },
+        "stats": {"started_at": result.started, "completed_at": result.started},
+        "samples": [_sample(episode, result.label) for episode in episodes],
+    }
+
+
+def _score(name: str, values: Sequence[float]) -> dict[str, Any]:
+    metrics = {"mean": fmean(values), "stderr": stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0}
+    return {
+        "name": name,
+        "scorer": name,
+        "metrics": {metric: {"name": metric, "value": value} for metric, value in metrics.items()},
+    }
+
+
+def _sample(episode: Trajectory, model: str) -> dict[str, Any]:
+    prompt = [_message(message) for message in episode.prompt]
+    last = episode.turns[-1].text if episode.turns else ""
+    choice = {"message": {"role": "assistant", "content": last}, "stop_reason": _STOPS.get(episode.stop, "unknown")}
+    return {
+        "id": episode.task.task_id,
+        "epoch": episode.sample + 1,
+        "input": prompt,
+        "target": "",
+        "messages": prompt + [_message(message) for message in turn_messages(episode.turns)],
+        "output": {"model": model, "choices": [choice]},
+        "scores": {"reward": {"value": episode.reward, "explanation": f"stop reason: {episode.stop.value}"}},
+        "metadata": {
+            "split": episode.task.split,
+            "kind": episode.task.kind,
+            "stop": episode.stop.value,
+            "turns": len(episode.turns),
+            "trajectory_id": episode.digest(),
+        },
+        "total_time": episode.seconds,
+    }
+
+
+def _message(message: Message) -> dict[str, str]:
+    return {"role": message.role, "content": message.content}

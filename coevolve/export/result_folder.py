@@ -1,0 +1,68 @@
+"""A folder of results as it is exported: its records, and what its provenance says of their origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.environments import EnvSection, known_kinds, section_class
+from coevolve.errors import UserError
+from coevolve.storage import jsonl, provenance
+from coevolve.types import Drop, PreferencePair, Provenance, Trajectory
+from coevolve.workflow.branch import Branch
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """A folder that a stage wrote, with its provenance."""
+
+    path: Path
+    record: Provenance
+
+    @classmethod
+    def open(cls, path: Path, *names: str) -> ResultFolder:
+        """The folder at `path`; raises `UserError` unless it has a provenance and one of the files `names`."""
+        if not (path / provenance.NAME).is_file() or not any((path / name).is_file() for name in names):
+            problem = f"no result with {' or '.join(names)} and {provenance.NAME}"
+            raise UserError(f"{path}: {problem}; name a folder below the suite's results.")
+        return cls(path, provenance.read(path / provenance.NAME))
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The names of a row of data: model, environment, method, seed, iteration, agent, protocol."""
+        names, branch = self.record.wildcards, Branch.parse(self.record.wildcards.get("branch", ""))
+        return {
+            "model": names.get("model", ""),
+            "env": names.get("env", ""),
+            "method": branch.method,
+            "seed": branch.seed,
+            "iteration": branch.iteration,
+            "agent": names.get("agent", "target"),
+            "protocol": self.record.protocol,
+        }
+
+    @cached_property
+    def episodes(self) -> list[Trajectory]:
+        """The episodes; empty for a folder of pairs."""
+        return self._read("episodes.jsonl", Trajectory)
+
+    @cached_property
+    def pairs(self) -> list[PreferencePair]:
+        """The pairs; empty for a folder of episodes."""
+        return self._read("pairs.jsonl", PreferencePair)
+
+    @cached_property
+    def drops(self) -> list[Drop]:
+        """The candidates and trajectories that are in no pair."""
+        return self._read("drops.jsonl", Drop)
+
+    @property
+    def environment(self) -> type[EnvSection] | None:
+        """The section class of the environment's kind; None if its package is not here."""
+        kind = self.episodes[0].task.env if self.episodes else str(self.origin["env"])
+        return section_class(kind) if kind in known_kinds() else None
+
+    def _read(self, name: str, kind: type[Any]) -> list[Any]:
+        return jsonl.read(self.path / name, kind) if (self.path / name).is_file() else []

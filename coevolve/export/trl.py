@@ -1,0 +1,79 @@
+"""Pairs for TRL: as conversations, or pre-tokenised with labels on the action tokens alone (TRL 1.16)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
+from coevolve.export import cards
+from coevolve.export.result_folder import ResultFolder
+from coevolve.storage import files, policy_dir
+from coevolve.types import PreferencePair
+
+#: PyTorch's label of a token without a loss.
+IGNORED = -100
+CONVERSATIONAL = "`conversational.jsonl` has the columns of TRL's DPO and SFT trainers.\n\n" + cards.WARNING
+TOKENIZED = (
+    "`sft.jsonl` has the chosen sides as `input_ids` and `labels`, which TRL's `SFTTrainer` trains on as they are: "
+    "only action tokens have a loss. `pairs.jsonl` has both sides as ids with `*_mask`, 1 on action tokens. TRL's "
+    "`DPOTrainer` tokenizes text itself and takes neither ids nor masks; `coevolve` trains on such pairs. The ids are "
+    "those of the policy with sha256 {sha256}; with another tokenizer they are wrong."
+)
+
+
+def write(paths: Sequence[Path], out: Path, policy: Path | None) -> list[str]:
+    """Write the pairs of folders of the stage `pairs`: as conversations, or as ids under the tokenizer of `policy`."""
+    folders = [ResultFolder.open(path, "pairs.jsonl") for path in paths]
+    pairs = [pair for folder in folders for pair in folder.pairs]
+    rows = _tokenized(pairs, policy) if policy else {"conversational.jsonl": [_conversational(pair) for pair in pairs]}
+    use = TOKENIZED.format(sha256=policy_dir.digest(policy)) if policy else CONVERSATIONAL
+    identifiers, limits = cards.licences(folders)
+    front = {
+        "license": identifiers,
+        "configs": [
+            {"config_name": name.removesuffix(".jsonl"), "data_files": [{"split": "train", "path": name}]}
+            for name in rows
+        ],
+    }
+    sections = {
+        "Training on it": use,
+        "Origin": cards.origin(folders),
+        "Pairs and drops": cards.drops(folders),
+        "Licences and limits": limits,
+    }
+    with files.directory(out) as folder:
+        for name, of_file in rows.items():
+            files.write_bytes(folder / name, "".join(f"{json.dumps(row)}\n" for row in of_file).encode())
+        files.write_bytes(folder / "README.md", cards.card(front, "Preference pairs for TRL", sections).encode())
+    return list(rows)
+
+
+def _conversational(pair: PreferencePair) -> dict[str, Any]:
+    sides = {name: [m.model_dump() for m in getattr(pair, name)] for name in ("prompt", "chosen", "rejected")}
+    return sides | {"lambda_dpo": pair.lambda_dpo, "lambda_sft": pair.lambda_sft, "kind": pair.kind.value}
+
+
+def _tokenized(pairs: Iterable[PreferencePair], policy: Path) -> Mapping[str, list[dict[str, Any]]]:
+    from coevolve.policies import loading  # imports torch
+
+    renderer = Renderer(loading.load_tokenizer(policy))
+    sft, both = [], []
+    for pair in pairs:
+        chosen = renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids)
+        rejected = renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids)
+        sft.append({"input_ids": chosen.input_ids, "labels": _labels(chosen)})
+        sides = {"chosen": chosen, "rejected": rejected}
+        ids = {f"{name}_input_ids": side.input_ids for name, side in sides.items()}
+        both.append(
+            ids
+            | {f"{name}_mask": side.action_mask for name, side in sides.items()}
+            | {"kind": pair.kind.value, "lambda_dpo": pair.lambda_dpo, "lambda_sft": pair.lambda_sft}
+        )
+    return {"sft.jsonl": sft, "pairs.jsonl": both}
+
+
+def _labels(side: TokenizedTrajectory) -> list[int]:
+    return [token if mask else IGNORED for token, mask in zip(side.input_ids, side.action_mask, strict=True)]

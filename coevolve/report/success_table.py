@@ -1,0 +1,106 @@
+"""The success rates of a second paper beside this suite's, with tests of the paper's own differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tabulate import tabulate
+
+from coevolve.report import measurement, stats
+from coevolve.report.claims import SuccessColumn, SuccessRow, SuccessTable
+from coevolve.report.measurement import Measurement
+from coevolve.report.number_text import readable
+from coevolve.report.proportions import two_proportion_p, wilson
+
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class CellDifference:
+    """A row against the row that the paper compares it with, in points, in one column; `p` of the two shares."""
+
+    row: str
+    against: str
+    column: str
+    points: float
+    p: float
+
+
+def differences(table: SuccessTable) -> list[CellDifference]:
+    """Every comparison that the table states, by the two-proportion z-test on the paper's own counts."""
+    return [
+        CellDifference(
+            name, row.against, column, row.cells[column] - other.cells[column], _p(row, other, column, spec.tasks)
+        )
+        for name, row in table.rows.items()
+        if row.against and (other := table.rows[row.against])
+        for column, spec in table.columns.items()
+        if column in row.cells and column in other.cells
+    ]
+
+
+def sentence(table: SuccessTable) -> str:
+    """What the tests of the paper's own numbers show, uncorrected."""
+    tested = differences(table)
+    small = [each for each in tested if each.p < LEVEL]
+    span = f"p {min(each.p for each in tested):.2f} to {max(each.p for each in tested):.2f}"
+    how = "two-proportion z-test, one greedy pass a row, no seeds"
+    if not small:
+        return f"No single difference of these {len(tested)} is significant at 5 % ({span}; {how})."
+    names = ", ".join(f"{each.row} on {each.column}" for each in small)
+    return f"{len(small)} of {len(tested)} differences are significant at 5 %: {names} ({span}; {how})."
+
+
+def markdown(table: SuccessTable, measured: Sequence[Measurement]) -> str:
+    """The table: the paper's rate with Wilson's interval, the test against the row compared with, and ours."""
+    tested = {(each.row, each.column): each for each in differences(table)}
+    head = ["row", "column", "the paper, %", "against", "here, %"]
+    rows = [
+        [row.label, spec.label, _paper(row, column, spec), _test(table, tested.get((name, column))), ours]
+        for name, row in table.rows.items()
+        for column, spec in table.columns.items()
+        if column in row.cells
+        for ours in [_ours(row, spec, measured)]
+    ]
+    grid = tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
+    notes = [f"* {spec.label}: {spec.unavailable}" for spec in table.columns.values() if spec.unavailable]
+    notes += [f"* {row.label}: {row.remark}" for row in table.rows.values() if row.remark]
+    notes += [f"* {remark}" for remark in table.remarks]
+    return "\n".join([f"## {table.label}", "", f"{table.source}. {sentence(table)}", "", grid, "", *notes, ""])
+
+
+def _p(row: SuccessRow, other: SuccessRow, column: str, tasks: int) -> float:
+    counts = [round(each.cells[column] * tasks / 100) for each in (row, other)]
+    return two_proportion_p(counts[0], tasks, counts[1], tasks)
+
+
+def _paper(row: SuccessRow, column: str, spec: SuccessColumn) -> str:
+    low, high = wilson(round(row.cells[column] * spec.tasks / 100), spec.tasks)
+    return f"{row.cells[column]:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({row.status})"
+
+
+def _test(table: SuccessTable, difference: CellDifference | None) -> str:
+    if difference is None:
+        return ""
+    return f"{table.rows[difference.against].label}: {difference.points:+.1f}, p {readable(difference.p)}"
+
+
+def _ours(row: SuccessRow, spec: SuccessColumn, measured: Sequence[Measurement]) -> str:
+    """Our success rate with the interval over tasks and seeds, and the model it is of."""
+    if spec.unavailable:
+        return "not available"
+    rates = [_rate(m) for m in measurement.final(measured) if (m.method, m.env, m.split) == (row.method, *spec.where)]
+    return "; ".join(rates) or "not run"
+
+
+def _rate(measured: Measurement) -> str:
+    successes = sum(record.success for record in measured.records)
+    n, seeds = len(measured.records), len({record.seed for record in measured.records})
+    mean = 100 * sum(map(stats.success, measured.records)) / n
+    return f"{mean:.1f} ({successes} of {n}, {seeds} seed{'s' * (seeds > 1)}, {measured.model}, {measured.suite})"
+
+
+def texts(tables: dict[str, SuccessTable], measured: Sequence[Measurement]) -> Iterator[str]:
+    """All tables."""
+    return (markdown(table, measured) for table in tables.values())

@@ -1,0 +1,157 @@
+"""Exports, each read by the ecosystem's own reader; Inspect's is a slow test, in an environment of its own."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from datasets import load_dataset
+from huggingface_hub import DatasetCard, ModelCard
+from trl import SFTConfig, SFTTrainer
+
+from coevolve import cli
+from coevolve.policies import loading
+from coevolve.storage import jsonl
+from coevolve.types import Drop, EvalRecord, PreferencePair, Trajectory
+
+HOME = "results/glance/tiny/webshop"
+PAIRS, EVALUATED = f"{HOME}/coevolve/seed0/iter1/pairs/target", f"{HOME}/coevolve/seed0/iter1/eval"
+ROLLOUT, POLICY = f"{HOME}/base/seed0/rollout/target", f"{HOME}/coevolve/seed0/iter1/policy/target"
+
+
+@pytest.fixture(scope="module")
+def run(made):
+    return made
+
+
+@pytest.fixture
+def export(run, monkeypatch, tmp_path):
+    monkeypatch.chdir(run)
+
+    def call(*arguments, code=0):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["export", *map(str, arguments)])
+        assert ended.value.code == code
+        return tmp_path
+
+    return call
+
+
+def test_a_data_set_is_loaded_with_all_rows_and_its_drops(export, run, tmp_path):
+    export("dataset", PAIRS, ROLLOUT, EVALUATED, "--out", tmp_path / "data")
+    load = {
+        name: load_dataset(str(tmp_path / "data"), name, cache_dir=tmp_path / "cache")["train"]
+        for name in ("pairs", "trajectories", "drops")
+    }
+    pairs = jsonl.read(run / PAIRS / "pairs.jsonl", PreferencePair)
+    drops = jsonl.read(run / PAIRS / "drops.jsonl", Drop)
+    episodes = [e for folder in (ROLLOUT, EVALUATED) for e in jsonl.read(run / folder / "episodes.jsonl", Trajectory)]
+    assert [row["chosen"] for row in load["pairs"]] == [[m.model_dump() for m in pair.chosen] for pair in pairs]
+    assert [row["trajectory_id"] for row in load["trajectories"]] == [episode.digest() for episode in episodes]
+    assert [[t["observation"] for t in row["turns"]] for row in load["trajectories"]] == [
+        [turn.observation for turn in episode.turns] for episode in episodes
+    ]
+    assert {(row["method"], row["iteration"]) for row in load["trajectories"]} == {("base", 0), ("coevolve", 1)}
+    assert len(load["drops"]) == len(drops) and pairs
+    card = DatasetCard.load(tmp_path / "data/README.md")
+    assert card.data.license == ["mit"] and "no stated licence" in card.text
+    assert episodes[0].environment in card.text and "protocol" in card.text
+    table = [line.split("|")[1:-1] for line in card.text.split("## Pairs and drops")[1].split("##")[0].splitlines()]
+    counts = [int(cells[2]) for cells in table if len(cells) == 3 and cells[2].strip().isdecimal()]
+    assert sum(counts) == len(pairs) + len(drops)
+
+
+def trainer(dataset, run, tmp_path):
+    """TRL's trainer as it comes."""
+    settings = SFTConfig(
+        output_dir=str(tmp_path / "out"), per_device_train_batch_size=2, report_to="none", bf16=False, use_cpu=True,
+        train_sampling_strategy="sequential", max_length=None, disable_tqdm=True, gradient_checkpointing=False,
+    )  # fmt: skip
+    model = loading.load_model(run / POLICY, dtype=torch.float32)
+    tokenizer = loading.load_tokenizer(run / POLICY)
+    return SFTTrainer(model, settings, train_dataset=dataset, processing_class=tokenizer)
+
+
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def test_a_stock_trainer_gives_the_pretokenised_form_gradients_of_action_tokens_alone(export, run, tmp_path):
+    export("trl", PAIRS, "--tokenizer", POLICY, "--out", tmp_path / "trl")
+    dataset = load_dataset(str(tmp_path / "trl"), "sft", cache_dir=tmp_path / "cache")["train"]
+    rows = [json.loads(line) for line in (tmp_path / "trl/pairs.jsonl").read_text().splitlines()]
+    sft = trainer(dataset, run, tmp_path)
+    batch = next(iter(sft.get_train_dataloader()))
+    model = sft.model.train()
+    theirs = gradients(model, sft.compute_loss(model, dict(batch)))
+    total, count = 0.0, 0
+    for row in rows[:2]:
+        ids, mask = torch.tensor([row["chosen_input_ids"]]), torch.tensor(row["chosen_mask"])
+        logps = model(ids).logits.float().log_softmax(-1)[0, :-1].gather(1, ids[0, 1:, None])[:, 0]
+        total, count = total - (logps * mask[1:]).sum(), count + int(mask[1:].sum())
+    ours = gradients(model, total / count)
+    assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-6) and ours.norm() > 0
+    actions = sum(sum(row["chosen_mask"]) for row in rows[:2])
+    assert int((batch["labels"] != -100).sum()) == actions < int((batch["input_ids"] >= 0).sum())
+
+
+def test_the_conversational_form_trains_the_environments_turns_as_its_card_says(export, run, tmp_path):
+    export("trl", PAIRS, "--out", tmp_path / "trl")
+    assert "learns the environment's turns" in DatasetCard.load(tmp_path / "trl/README.md").text
+    dataset = load_dataset(str(tmp_path / "trl"), "conversational", cache_dir=tmp_path / "cache")["train"]
+    pairs = jsonl.read(run / PAIRS / "pairs.jsonl", PreferencePair)
+    assert [row["rejected"] for row in dataset] == [[m.model_dump() for m in pair.rejected] for pair in pairs]
+    single = dataset.select_columns(["prompt", "chosen"]).rename_column("chosen", "completion")
+    sft = trainer(single, run, tmp_path)
+    batch = next(iter(sft.get_train_dataloader()))
+    labels = batch["labels"][0]
+    text = sft.processing_class.decode([token for token in labels.tolist() if token != -100])
+    observation = next(message.content for message in pairs[0].chosen if message.role == "user")
+    assert observation.split()[1] in text and "Observation:" in text
+
+
+def test_a_model_card_has_the_trainings_provenance(export, run, tmp_path):
+    export("model", POLICY, "--out", tmp_path / "README.md")
+    card = ModelCard.load(tmp_path / "README.md")
+    ref = json.loads((run / POLICY / "policy.json").read_text())
+    made = json.loads((run / POLICY / "provenance.json").read_text())
+    assert ref["sha256"] in card.text and made["code_digest"] in card.text
+    assert all(sha256 in card.text for sha256 in made["inputs"].values())
+    assert f"| {made['notes']['steps']}" in card.text and card.data.library_name == "transformers"
+    assert card.data.base_model == []  # a tiny model has none on the hub
+
+
+def test_an_inspect_log_has_every_episode(export, run, tmp_path):
+    export("inspect", EVALUATED, "--out", tmp_path / "log.json")
+    log = json.loads((tmp_path / "log.json").read_text())
+    records = jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord)
+    assert [s["scores"]["reward"]["value"] for s in log["samples"]] == [record.reward for record in records]
+    assert log["eval"]["metadata"]["step_limit"] == 8 and log["eval"]["dataset"]["samples"] == len(records)
+
+
+@pytest.mark.slow
+def test_inspects_own_reader_opens_the_log(export, run, tmp_path, other_environment):
+    export("inspect", EVALUATED, "--out", tmp_path / "logs/log.json")
+    python = other_environment("inspect")
+    code = (
+        "import sys; from inspect_ai.log import read_eval_log, list_eval_logs\n"
+        "log = read_eval_log(list_eval_logs(sys.argv[1])[0])\n"
+        "print(log.status, len(log.samples), log.results.scores[0].metrics['mean'].value)\n"
+        "print(log.samples[0].messages[-1].text)"
+    )
+    status, samples, mean, *text = python("-c", code, str(tmp_path / "logs")).split(maxsplit=3)
+    records = jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord)
+    assert (status, int(samples)) == ("success", len(records))
+    assert float(mean) == pytest.approx(sum(record.reward for record in records) / len(records))
+    assert text
+
+
+def test_a_folder_that_is_no_result_is_refused(export, run, tmp_path, capsys):
+    export("dataset", "configs", "--out", tmp_path / "data", code=2)
+    assert "configs: no result with pairs.jsonl or episodes.jsonl" in capsys.readouterr().err
+    export("inspect", PAIRS, "--out", tmp_path / "log.json", code=2)
+    assert "name the folder of an evaluation" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists() and not (tmp_path / "log.json").exists()
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,59 @@
+"""The second paper's table: its own differences tested, and our results beside it where they exist."""
+
+import re
+
+import pytest
+import yaml
+from report.conftest import measurement
+from scipy import stats as scipy_stats
+
+from coevolve.errors import UserError
+from coevolve.report import claims, success_table
+
+
+@pytest.fixture(scope="module")
+def table(root):
+    return claims.load(root / "configs/claims.yaml").success_tables["agent_data"]
+
+
+def test_no_difference_of_the_paper_is_significant(table):
+    differences = success_table.differences(table)
+    for each in differences:
+        tasks = table.columns[each.column].tasks
+        k = [round(table.rows[name].cells[each.column] * tasks / 100) for name in (each.row, each.against)]
+        expected = scipy_stats.chi2_contingency([[count, tasks - count] for count in k], correction=False).pvalue
+        assert each.p == pytest.approx(expected) and each.p > 0.05
+    assert {each.row for each in differences} >= {"qwen3_4b_full", "qwen25_7b_full", "qwen3_30b_full"}
+    assert success_table.sentence(table).startswith(f"No single difference of these {len(differences)} is significant")
+
+
+def test_a_difference_that_is_large_enough_is_named(table):
+    rows = dict(table.rows)
+    rows["qwen3_4b_full"] = rows["qwen3_4b_full"].model_copy(update={"cells": {"bfcl": 75.0}})
+    changed = table.model_copy(update={"rows": rows})
+    assert "differences are significant at 5 %: qwen3_4b_full on bfcl" in success_table.sentence(changed)
+
+
+def test_every_rate_is_a_whole_number_of_tasks(table):
+    for row in table.rows.values():
+        for column, rate in row.cells.items():
+            n = table.columns[column].tasks
+            assert rate == pytest.approx(100 * round(rate * n / 100) / n, abs=0.01)
+
+
+def test_ours_stand_beside_it_and_appworld_is_empty_with_its_reason(table):
+    without = success_table.markdown(table, [])
+    assert without.count("| not run") == sum("bfcl" in row.cells for row in table.rows.values())
+    assert without.count("| not available") == 4 and "its data bundle is not in its wheel" in without
+    ours = measurement("agent_data", "bfcl", "test", {"a": [1.0, 0.5], "b": [1.0, 1.0]}, model="tiny")
+    text = success_table.markdown(table, [ours])
+    (line,) = [line for line in text.splitlines() if "75.0 (3 of 4, 2 seeds, tiny, micro)" in line]
+    assert re.match(r"\| Qwen3-4B full +\| BFCL", line)
+
+
+def test_an_unknown_row_is_refused(root, tmp_path):
+    raw = yaml.safe_load((root / "configs/claims.yaml").read_text())
+    raw["success_tables"]["agent_data"]["rows"]["without_rare"]["against"] = "ful"
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump(raw))
+    with pytest.raises(UserError, match="`ful` is not a row"):
+        claims.load(tmp_path / "claims.yaml")
