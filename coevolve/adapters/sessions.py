@@ -96,7 +96,7 @@ def open_sessions(
     prepares is made first, once, below `root`.
     """
     model = read_yaml(shipped_file(Path("configs/models/tiny.yaml")))["models"]["tiny"]
-    suite_of_env, name = evaluate_model.one_environment(env, suite, overrides, model, seed=0)
+    suite_of_env, name = evaluate_model.single_environment(env, suite, overrides, model, seed=0)
     suite_of_env = suite_of_env.model_copy(update={"suite": f"{name}_{digest(as_dict(suite_of_env))}"})
     config, prepared = suite_of_env.envs[name], None
     if config.prepared:

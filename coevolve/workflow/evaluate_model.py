@@ -73,7 +73,7 @@ def configured(options: argparse.Namespace) -> tuple[Suite, str]:
     settings = {"protocol": options.protocol, "prompt.examples": options.examples}
     overrides = [*options.set, *(f"{key}={value}" for key, value in settings.items() if value is not None)]
     model = model_section(options)
-    suite, name = one_environment(options.env, options.suite, overrides, model, options.seed, options.split)
+    suite, name = single_environment(options.env, options.suite, overrides, model, options.seed, options.split)
     digits = digest([as_dict(suite), os.environ.get("OPENAI_BASE_URL") if suite.models["model"].endpoint else None])
     return suite.model_copy(update={"suite": f"{name}_{digits}"}), name
 
@@ -121,7 +121,7 @@ def model_section(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def one_environment(
+def single_environment(
     env: str, suite: str | None, overrides: Sequence[str], model: Mapping[str, Any], seed: int, split: str | None = None
 ) -> tuple[Suite, str]:
     """A suite with one model and one environment, and the environment's name in it.
