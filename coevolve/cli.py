@@ -284,6 +284,26 @@ def _verify(options: argparse.Namespace) -> int:
     return verdicts.exit_status(judged)
 
 
+def _regime_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser)
+    parser.add_argument("--model", help="the model whose results are checked (default: the suite's first)")
+
+
+def _regime(options: argparse.Namespace) -> int:
+    """Exit status 0: every check passes, 1: one fails, 3: none fails and some could not be made."""
+    from coevolve.report import regime
+    from coevolve.report.labels import ReportLabels
+    from coevolve.workflow import regime_evidence
+    from coevolve.workflow.layout import Layout
+
+    suite = _suite(options).with_model(options.model)
+    evidence = regime_evidence.on_disk(Layout(suite))
+    judged = regime.checks(evidence, suite.regime, suite.report, list(suite.envs), suite.seeds)
+    _show(regime.markdown(judged, ReportLabels.of(suite, {name: row.label for name, row in suite.recipes.items()})))
+    passed = {check.passed for check in judged}
+    return 1 if False in passed else 3 if None in passed else 0
+
+
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     from coevolve.workflow import evaluate_model
 
@@ -539,6 +559,11 @@ MAIN: Commands = {
 }
 ALSO: Commands = {
     "export": Group("Write results to a folder of their own, or in the formats of other tools.", _exports),
+    "regime": Command(
+        "Check whether a suite could decide between methods, from the results that are there.",
+        _regime_arguments,
+        _regime,
+    ),
     "evaluate-model": Command(
         "Evaluate a checkpoint or an endpoint on one environment, with its intervals.",
         _evaluate_arguments,

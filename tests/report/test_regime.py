@@ -2,6 +2,7 @@
 
 import pytest
 
+from coevolve import cli
 from coevolve.config.suite import load_suite
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
@@ -116,3 +117,17 @@ def test_the_files_read_back(measure, report, tmp_path):
     regime.write(result, LABELS, tmp_path)
     assert regime.read(tmp_path / "regime.json") == result
     assert (tmp_path / "regime.md").read_text().count("| ScienceWorld") == 20
+
+
+def test_the_command_prints_what_the_product_has_and_tells_what_is_missing(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["regime", "--suite", "glance"])
+    assert ended.value.code == 1  # a suite of seconds is too small to decide
+    assert capsys.readouterr().out.strip() == (made / "results/glance/paper/regime/regime.md").read_text().strip()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(made / "configs")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["regime", "--suite", "glance"])
+    assert ended.value.code == 3
+    assert "0 of 8 checks of the regime pass; not measured:" in capsys.readouterr().out

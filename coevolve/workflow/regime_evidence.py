@@ -1,0 +1,59 @@
+"""What the checks of a suite's regime are made of: a job's inputs, or the results that are on disk so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from coevolve.report import exploration, measurement, pair_counts
+from coevolve.report.job_history import JobHistory
+from coevolve.report.regime import RegimeEvidence, TrainingKey
+from coevolve.storage import provenance
+from coevolve.types import Provenance, TrainReport
+from coevolve.workflow import results
+from coevolve.workflow.branch import Branch
+from coevolve.workflow.job import Job
+from coevolve.workflow.layout import Layout
+
+K = TypeVar("K")
+
+
+def of_job(job: Job) -> RegimeEvidence:
+    """The results that the job was given, of the suite's first model."""
+    suite = job.suite.with_model()
+    return RegimeEvidence(
+        measurements=results.measurements(job, suite, suite.methods),
+        explorations=results.explorations(job, suite, suite.methods),
+        summaries=pair_counts.read(results.summaries(job, suite, suite.methods)),
+        trainings=_trainings(JobHistory.read(job.inputs["provenance"]).jobs.values(), *suite.models),
+    )
+
+
+def on_disk(layout: Layout) -> RegimeEvidence:
+    """The results of a suite about one model that are finished, also while others still run."""
+    suite = layout.suite
+    evaluated = {method: _present(layout.evaluations(method)) for method in suite.methods}
+    summaries = _present(layout.summaries(suite.methods))
+    trained = Path(layout.home, *suite.models).glob("*/*/seed*/iter*/policy/*/provenance.json")
+    return RegimeEvidence(
+        measurements=list(measurement.read(suite, evaluated)),
+        explorations=exploration.read(suite, _present(layout.explorations(suite.methods))),
+        summaries=pair_counts.read(summaries),
+        trainings=_trainings(map(provenance.read, trained), *suite.models),
+    )
+
+
+def _present(paths: Mapping[K, str]) -> dict[K, Path]:
+    return {key: Path(path) for key, path in paths.items() if Path(path).exists()}
+
+
+def _trainings(jobs: Iterable[Provenance], model: str) -> dict[TrainingKey, TrainReport]:
+    """The reports of a model's trainings in iterations of methods."""
+    reports: dict[TrainingKey, TrainReport] = {}
+    for job in jobs:
+        branch = Branch.parse(job.wildcards.get("branch", ""))
+        if isinstance(job.notes, TrainReport) and branch.iteration and job.wildcards["model"] == model:
+            agent = job.wildcards.get("agent", "target")
+            reports[job.wildcards["env"], branch.method, agent, branch.seed, branch.iteration] = job.notes
+    return reports
