@@ -237,16 +237,25 @@ def _export(options: argparse.Namespace) -> int:
 
 def _why_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
-    parser.add_argument("cell", nargs="*", metavar="CELL", help="words of the cell's name; without any: list the cells")
+    parser.add_argument(
+        "cell",
+        nargs="*",
+        metavar="CELL",
+        help="words of the cell's name, or the id of a synthetic task; without any: list the cells",
+    )
     parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
 
 
 def _why(options: argparse.Namespace) -> int:
-    from coevolve.report import claims, why, why_text
+    from coevolve.report import claims, why, why_task, why_text
     from coevolve.workflow.plan import Plan
 
     plan = Plan(_suite(options))
     home = plan.home
+    if pool := why_task.find(Path(home), options.cell):
+        task = why_task.trace(pool, options.cell[0], plan.leaves_provenance)
+        _show(task.to_json() if options.json else why_task.text(task))
+        return 1 if task.broken else 0
     cells = why.cells(Path(home))
     if not options.cell:
         _show("\n".join(cell.name for cell in cells))
@@ -549,7 +558,9 @@ MAIN: Commands = {
     "view": Command(
         "Write HTML pages of all episodes, pairs and products, readable without a server.", _view_arguments, _view
     ),
-    "why": Command("Trace a printed number back to episodes, policies, pairs and code.", _why_arguments, _why),
+    "why": Command(
+        "Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code.", _why_arguments, _why
+    ),
     "verify": Command(
         "Judge the paper's claims; exit status 0: reproduced, 1: one contradicted, 3: none decided.",
         _verify_arguments,

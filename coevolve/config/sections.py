@@ -291,8 +291,9 @@ class PairingConfig(Strict):
     hard_negative: UnitInterval | None
 
 
-#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR), by PPO or by GRPO.
-Learns = Literal["preference", "selected", "steps", "ppo", "grpo"]
+#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR), by PPO, by GRPO, or by rounds
+#: of GRPO on a pool of synthetic tasks.
+Learns = Literal["preference", "selected", "steps", "ppo", "grpo", "task_pool"]
 
 
 class AgentRecipe(Strict):
@@ -314,7 +315,9 @@ class AgentRecipe(Strict):
 
 
 #: Sections that a recipe may override: those that no result shared between methods depends on.
-MethodSection = Literal["dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo"]
+MethodSection = Literal[
+    "dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo", "task_evolution"
+]
 
 
 class Recipe(Strict):
@@ -322,7 +325,8 @@ class Recipe(Strict):
 
     `learns`: the stages that train an agent in one iteration (`coevolve.workflow.stage_table`). `settings`: keys of the
     suite's sections that this method overrides. `shares`: the method whose iterations this one uses; only their
-    number differs. `steps_like`: this method's target takes as many gradient steps as both agents of that method.
+    number differs. `shares_first`: only so many first iterations are shared, and the settings hold for the others.
+    `steps_like`: this method's target takes as many gradient steps as both agents of that method.
     """
 
     label: str
@@ -330,6 +334,7 @@ class Recipe(Strict):
     iterations: Annotated[int, Field(ge=0)] | None
     learns: Learns = "preference"
     shares: str | None = None
+    shares_first: Positive | None = None
     steps_like: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
     settings: dict[MethodSection, dict[str, Any]] = {}

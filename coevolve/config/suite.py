@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, NonNegativeInt, ValidationError, model_validator
 
 from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
-from coevolve.config.environments import UNKNOWN_KIND, EnvConfig, EnvSection, section_class
+from coevolve.config.environments import UNKNOWN_KIND, EnvConfig, EnvSection, has_module, section_class
 from coevolve.config.sections import (
     Ablation,
     DpoConfig,
@@ -33,6 +33,7 @@ from coevolve.config.sections import (
     Source,
     Strict,
 )
+from coevolve.config.task_evolution import TaskEvolutionConfig
 from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.shipped import FOLDER, shipped_file
@@ -72,6 +73,7 @@ class Suite(Strict):
     steps: StepsConfig
     ppo: PpoConfig
     grpo: GrpoConfig
+    task_evolution: TaskEvolutionConfig
     report: ReportConfig
     regime: RegimeConfig
 
@@ -122,7 +124,9 @@ class Suite(Strict):
             if "trained" in recipe.settings.get("prompt", {}):
                 raise ValueError(f"recipes.{method}.settings.prompt.trained: all methods share their training data")
             self.for_method(method)
-            if recipe.shares and recipe.settings:
+            if recipe.shares_first and not recipe.shares:
+                raise ValueError(f"recipes.{method}.shares_first: name the row with `shares`")
+            if recipe.shares and recipe.settings and not recipe.shares_first:
                 raise ValueError(f"recipes.{method}: a row that `shares` another row's iterations has no `settings`")
             for key, other in (("shares", recipe.shares), ("steps_like", recipe.steps_like)):
                 if other is not None:
@@ -134,13 +138,16 @@ class Suite(Strict):
             raise ValueError(f"{key}: `{method}` is not a recipe{suggestion(method, self.recipes)}")
 
     def supports(self, method: str) -> bool:
-        """Whether the suite has everything that a method takes from other environments.
+        """Whether the suite has everything that a method takes from other environments, and can make its tasks.
 
         Tiny models have a tokenizer per environment, so a policy of one environment cannot start in another.
         """
         agents = self.recipes[method].agents.values() if method in self.recipes else []
         foreign = {other for agent in agents for env, other in agent.foreign.items() if env in self.envs}
         tiny = any(model.tiny for model in self.models.values())
+        learns = self.recipes[method].learns if method in self.recipes else ""
+        if learns == "task_pool" and not all(has_module(env.kind, "synthesis") for env in self.envs.values()):
+            return False
         return not foreign or (not tiny and foreign <= self.envs.keys() and "coevolve" in self.recipes)
 
     def with_model(self, model: str | None = None) -> Suite:

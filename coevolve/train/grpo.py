@@ -72,8 +72,12 @@ def episode_reward(reward: Sequence[float | None], **_: Any) -> list[float | Non
     return list(reward)
 
 
-def run_grpo(setup: OnlineSetup, config: GrpoConfig, run: TrainingRun) -> TrainReport:
+def run_grpo(
+    setup: OnlineSetup, config: GrpoConfig, run: TrainingRun, schedule: Sequence[Sequence[Task]] | None = None
+) -> TrainReport:
     """Train by GRPO on the policy's own episodes in `setup`.
+
+    `schedule` holds the tasks of each step (None: all tasks, `config.epochs` times).
 
     `run.work` holds checkpoints and episodes: a killed training that is started again ends in the same bytes. Raises
     `UserError` as `run_sft` does, and under more than one process.
@@ -82,7 +86,8 @@ def run_grpo(setup: OnlineSetup, config: GrpoConfig, run: TrainingRun) -> TrainR
     online.require_single_process("GRPO")
     before = policy_dir.describe(run.start)
     explorer = Explorer(setup, run)
-    schedule = online.task_schedule(setup.tasks, config.batch_size // config.group, config.epochs, run.seed)
+    per_step = config.batch_size // config.group
+    schedule = schedule or online.task_schedule(setup.tasks, per_step, config.epochs, run.seed)
     group = group_trainer(explorer, schedule, config, run)
     history = trainer.train(group, run.work)
     policy_io.write(group, run, before, "grpo")

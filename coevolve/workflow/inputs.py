@@ -121,6 +121,49 @@ def online(layout: Layout, wildcards: Wildcards) -> Inputs:
     return {**inputs, "policy": layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)}
 
 
+def signals(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The training episodes of all earlier rounds (`round1`, `round2`, ...), and the pool of the last one."""
+    model, env, branch, _ = _subject(wildcards)
+    policies = {
+        number: layout.policy(model, env, branch.method, branch.seed, number, "target")
+        for number in range(1, branch.iteration)
+    }
+    rounds = {f"round{number}": policy.replace("policy.json", "episodes.jsonl") for number, policy in policies.items()}
+    return {"pool": layout.task_pool(model, env, branch.method, branch.seed, branch.iteration - 1), **rounds}
+
+
+def explore_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The inputs of a rollout, with the signals that guide it, and the policy only if it is the explorer."""
+    model, env, branch, agent = _subject(wildcards)
+    config = layout.suite.for_method(branch.method).task_evolution
+    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
+    if config.explorer != "policy":
+        inputs.pop("policy")
+    if branch.iteration > 1 and config.exploration == "signals":
+        inputs["signals"] = layout.result(model, env, branch, "signals/signals.jsonl")
+    return inputs
+
+
+def validate_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The candidates of a round, the pool that they join, and what an episode reads."""
+    model, env, branch, _ = _subject(wildcards)
+    before = branch.method, branch.seed, branch.iteration - 1
+    return {
+        "candidates": layout.result(model, env, branch, "explored/candidates.jsonl"),
+        **({"pool": layout.task_pool(model, env, *before)} if branch.iteration > 1 else {}),
+        **layout.suite.envs[env].play_files,
+        **_prepared(layout, env),
+    }
+
+
+def grpo_round(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The inputs of `online`, with the pool in place of the tasks."""
+    model, env, branch, _ = _subject(wildcards)
+    inputs = online(layout, wildcards)
+    inputs.pop("tasks")
+    return {**inputs, "pool": layout.task_pool(model, env, branch.method, branch.seed, branch.iteration)}
+
+
 def reference(layout: Layout, wildcards: Wildcards) -> Inputs:
     """A reference policy, and the trajectories or pairs whose log-probs it gives."""
     model, env, branch, agent = _subject(wildcards)

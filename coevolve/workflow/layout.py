@@ -57,7 +57,9 @@ class Layout:
 
     def branch(self, method: str, seed: int, iteration: int) -> Branch:
         """The branch of a method's results, or of the method whose results it shares."""
-        return Branch(self.recipe(method).shares or method, seed, iteration)
+        recipe = self.recipe(method)
+        shared = recipe.shares_first is None or iteration <= recipe.shares_first
+        return Branch((recipe.shares if shared else None) or method, seed, iteration)
 
     def iterations(self, env: str, method: str) -> int:
         """Iterations of a method: the recipe's, else the environment's."""
@@ -88,8 +90,14 @@ class Layout:
     def trains(self, method: str, agent: AgentName) -> bool:
         """Whether an agent is trained in each iteration; methods that learn without pairs train the target only."""
         recipe = self.recipe(method)
-        learns_alone = recipe.learns in ("selected", "ppo", "grpo") and agent == "target"
+        learns_alone = recipe.learns in ("selected", "ppo", "grpo", "task_pool") and agent == "target"
         return learns_alone or bool(recipe.agents[agent].trains_on)
+
+    def task_pool(self, model: str, env: str, method: str, seed: int, iteration: int) -> str:
+        """The tasks that a method trains on in `iteration`; without exploration those of the first iteration."""
+        grows = self.suite.for_method(method).task_evolution.exploration != "none"
+        where = self.branch(method, seed, iteration if grows else 1)
+        return self.result(model, env, where, "tasks/pool.jsonl")
 
     def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
         """Episodes that each exploring agent brings to `iteration`; those of the base policies are shared."""

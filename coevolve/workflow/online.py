@@ -1,9 +1,9 @@
-"""Online training as a stage: what PPO and GRPO share."""
+"""Online training as a stage: what PPO, GRPO and its rounds share."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from coevolve.envs.workers import environments
 from coevolve.train.online import OnlineSetup
@@ -13,12 +13,12 @@ from coevolve.workflow.playing import prompt_builder
 
 
 @contextlib.contextmanager
-def online_setup(job: Job, episodes: int) -> Iterator[OnlineSetup]:
-    """The job's tasks, and environments for up to `episodes` episodes in parallel."""
+def online_setup(job: Job, episodes: int, tasks: Sequence[Task] | None = None) -> Iterator[OnlineSetup]:
+    """Environments for up to `episodes` episodes in parallel, and the tasks (None: the input `tasks`)."""
     config = job.suite.rollout
     with environments(job.setup, min(job.env.workers, episodes)) as envs:
         yield OnlineSetup(
-            tasks=job.records("tasks", Task),
+            tasks=job.records("tasks", Task) if tasks is None else tasks,
             envs=envs,
             prompt=prompt_builder(job),
             protocol=job.suite.protocol,

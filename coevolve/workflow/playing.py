@@ -49,7 +49,7 @@ def play(
     config = job.suite.rollout
     sampling = Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
     workers = min(job.env.workers, len(tasks) * samples)
-    player = _player(job, policy, workers)
+    player = load_player(job, policy, workers)
     if isinstance(player, TransformersPolicy):
         # Without a slot, each turn of an episode would prefill the whole conversation.
         workers = min(workers, player.slots)
@@ -77,7 +77,7 @@ def prompt_builder(job: Job) -> PromptBuilder:
     return functools.partial(prompt_messages, instruction=instruction, example=job.few_shot_example("example"))
 
 
-def _player(job: Job, name: str, workers: int) -> Policy:
+def load_player(job: Job, name: str, workers: int) -> Policy:
     """The input policy called `name`, for `workers` episodes at once."""
     model = job.model
     if model.endpoint:

@@ -77,6 +77,24 @@ def grpo(layout: Layout, wildcards: Wildcards) -> Workload:
     return episodes.model_copy(update={"keeps_weights": True})
 
 
+def explore_tasks(layout: Layout, wildcards: Wildcards) -> Workload:
+    """The fragments of a round, which are shorter than episodes; a scripted explorer loads no model."""
+    suite, branch, expected = _setting(layout, wildcards)
+    config = suite.task_evolution
+    fragments = config.initial_fragments if branch.iteration == 1 else config.fragments
+    episodes = _episodes(expected, fragments * min(1.0, config.turns / expected.turns), 0)
+    if config.explorer == "policy":
+        return episodes
+    return Workload(turn_seconds=episodes.turn_seconds)
+
+
+def grpo_round(layout: Layout, wildcards: Wildcards) -> Workload:
+    """The episodes of a round's steps, and one pass of training over each."""
+    suite, _, expected = _setting(layout, wildcards)
+    episodes = _episodes(expected, suite.task_evolution.steps * suite.grpo.batch_size, 1)
+    return episodes.model_copy(update={"keeps_weights": True})
+
+
 def steps(layout: Layout, wildcards: Wildcards) -> Workload:
     """Continuations from steps of the experts' trajectories; on average half a trajectory is left."""
     suite, _, expected = _setting(layout, wildcards)

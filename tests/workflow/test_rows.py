@@ -17,6 +17,7 @@ LEARNS = {
     "selected": ["select", "rft_train"],
     "ppo": ["ppo"],
     "grpo": ["grpo"],
+    "task_pool": ["explore_tasks", "validate_tasks", "grpo_round"],
 }
 
 

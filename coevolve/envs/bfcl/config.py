@@ -12,17 +12,30 @@ from coevolve.config.sections import Positive, Strict
 Category = Literal["base", "miss_param", "miss_func", "long_context"]
 
 
+class GeneratedTasks(Strict):
+    """Tasks made by scripted exploration of the scenarios, drawn from `seed`: `train` and `evaluate` are their numbers.
+
+    A task has one user turn and up to `actions` gold calls.
+    """
+
+    train: Positive
+    evaluate: Positive
+    actions: Positive
+    seed: int
+
+
 class BfclSelection(TaskSelection):
     """`split`: `scenario` (100 train, 20 validation and 80 test scenarios, in the order of a hash) or `halves`.
 
     `halves` is AgentEvolver's split: the first 100 scenarios are trained on, the last 100 are `validation`. `train`
     lists the categories of the training tasks. `suspects`: whether evaluation keeps the tasks of
-    `coevolve.envs.bfcl.suspects`.
+    `coevolve.envs.bfcl.suspects`. `generated`: tasks of the kit's own in place of BFCL's (None: BFCL's).
     """
 
     split: Literal["scenario", "halves"]
     train: Annotated[list[Category], Field(min_length=1)]
     suspects: Literal["keep", "remove"]
+    generated: GeneratedTasks | None = None
 
 
 class BfclRules(Strict):
@@ -42,7 +55,7 @@ class BfclRules(Strict):
 
 
 class BfclConfig(EnvSection):
-    """BFCL v3 multi-turn. `tools` in the prompt: signatures (`compact`) or the full JSON documentation (`json`).
+    """BFCL v3 multi-turn. `tools` in the prompt: names, signatures (`compact`) or the full JSON documentation (`json`).
 
     `step_limit` counts the policy's messages in an episode, over all user turns.
     """
@@ -51,6 +64,11 @@ class BfclConfig(EnvSection):
     licence_id: ClassVar[str] = "apache-2.0"
     splits: list[Literal["validation", "test", "test_miss_param", "test_miss_func", "test_long_context"]]
     tasks: BfclSelection
-    tools: Literal["compact", "json"]
+    tools: Literal["names", "compact", "json"]
     rules: BfclRules
     step_limit: Positive
+
+    @property
+    def note(self) -> str:
+        """That the tasks are generated ones."""
+        return "BFCL: generated tasks; non-comparable." if self.tasks.generated else ""

@@ -7,14 +7,16 @@ import functools
 from collections.abc import Generator, Iterator, Sequence
 
 from coevolve.envs.base import Setup, TaskSplit
-from coevolve.envs.bfcl import tasks
+from coevolve.envs.bfcl import generated, tasks
 from coevolve.envs.bfcl.env import Bfcl, instruction
 from coevolve.envs.experts import Experts, match_experts, play_expert
 from coevolve.types import Task
 
 
 def select(setup: Setup) -> TaskSplit:
-    """The tasks a suite uses."""
+    """The tasks a suite uses: BFCL's, or generated ones."""
+    if setup.config.tasks.generated:
+        return generated.select(setup)
     return tasks.select(setup.config.tasks, setup.config.splits, setup.quirks.overlap)
 
 

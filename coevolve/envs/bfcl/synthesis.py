@@ -101,8 +101,13 @@ def describe(setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | N
 def solution_texts(setup: Setup, task: Task) -> list[str]:
     """A message for each gold call, and the one that ends the user's turn."""
     scenario = tasks.scenario_of(task)
-    messages = [env.write_call(setup.config, scenario, call) for turn in scenario.turns for call in turn.gold]
+    messages = [env.write_call(setup.config, scenario, call) for call in gold_calls(task)]
     return [*messages, env.write_end(setup.config, scenario)]
+
+
+def gold_calls(task: Task) -> list[str]:
+    """The gold calls of all user turns."""
+    return [call for turn in tasks.scenario_of(task).turns for call in turn.gold]
 
 
 def _task(start: Task, name: str, draft: TaskDraft) -> Task:

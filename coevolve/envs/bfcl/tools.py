@@ -8,17 +8,19 @@ from typing import Any, Literal
 
 from coevolve.envs.bfcl.scenarios import Scenario, tool_documents
 
-Style = Literal["compact", "json"]
+Style = Literal["names", "compact", "json"]
 
 
 def offered_at_start(scenario: Scenario, style: Style) -> str:
-    """One line for each tool that is offered from the start."""
+    """The tools that are offered from the start; see `tool_lines`."""
     names = [tool for api in scenario.classes for tool in tool_documents(api) if tool not in scenario.late_tools]
     return tool_lines(scenario, names, style)
 
 
 def tool_lines(scenario: Scenario, names: Iterable[str], style: Style) -> str:
-    """One line for each named tool: its signature (`compact`), or its document (`json`)."""
+    """One line for each named tool: its signature (`compact`), or its document (`json`); or a line of all `names`."""
+    if style == "names":
+        return " ".join(names)
     documents = {tool: document for api in scenario.classes for tool, document in tool_documents(api).items()}
     chosen = [documents[name] for name in names]
     return "\n".join(json.dumps(document) if style == "json" else _signature(document) for document in chosen)

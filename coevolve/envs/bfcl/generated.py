@@ -1,0 +1,68 @@
+"""Generated tasks: scripted exploration of scenarios, for policies too small for the conversations of BFCL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coevolve import seeds
+from coevolve.envs import task_split
+from coevolve.envs.base import Setup, TaskSplit
+from coevolve.envs.bfcl import synthesis, tasks
+from coevolve.envs.bfcl.env import Bfcl
+from coevolve.envs.synthesis import execute_solution
+from coevolve.errors import UserError
+from coevolve.types import Task, Turn
+
+#: Explorations for each wanted task, and calls tried for each wanted call, before generation gives up.
+TRIES = 50
+
+
+def select(setup: Setup) -> TaskSplit:
+    """The generated tasks of the training and the test scenarios that the section selects."""
+    config = setup.config.tasks
+    parts = tasks.scenario_parts(config.split)
+    train = _generate(setup, parts["train"], config.generated.train, "train")
+    evaluation = {
+        split: _generate(setup, parts[part], config.generated.evaluate, split)
+        for split, (part, category) in tasks.EVALUATED.items()
+        if part in parts and category == "base"
+    }
+    return task_split.select(config, train, evaluation, setup.config.splits, setup.quirks.overlap, tasks.KINDS)
+
+
+def _generate(setup: Setup, indices: Sequence[int], count: int, split: str) -> list[Task]:
+    """`count` tasks with different reference solutions; raises `UserError` if so many cannot be made."""
+    starts = [tasks.task_of("base", index, split) for index in indices]
+    kinds = setup.config.tasks.kinds or tasks.KINDS
+    made: dict[tuple[str, ...], Task] = {}
+    for number, task in _explored(setup, [start for start in starts if start.kind in kinds], split):
+        if len(made) == count:
+            break
+        if number == TRIES * count:
+            raise UserError(f"key `tasks.generated`: {len(made)} of {count} tasks could be made; lower the number.")
+        if task is not None:
+            calls = synthesis.gold_calls(task)
+            made.setdefault(tuple(synthesis.normalised(setup, task, call) for call in calls), task)
+    return list(made.values())
+
+
+def _explored(setup: Setup, starts: Sequence[Task], split: str) -> Iterator[tuple[int, Task | None]]:
+    """The tasks that exploration gives, one start after the other; None where its solution earns less than 1."""
+    config = setup.config.tasks.generated
+    env, number = Bfcl(setup.config), 0
+    while True:
+        rng = seeds.generator(config.seed, "generated", split, number)
+        start, actions = starts[number % len(starts)], int(rng.integers(1, config.actions + 1))
+        env.start(synthesis.open_task(start, f"{start.task_id}/open", ""))
+        turns: list[Turn] = []
+        while len(turns) < TRIES * actions and len(synthesis.executed(turns)) < actions:
+            call = synthesis.propose(setup, start, turns, (), rng)
+            turns.append(Turn(text=call, action=call, observation=env.step(call).observation))
+        draft = synthesis.describe(setup, start, synthesis.executed(turns))
+        number += 1
+        if draft is None:
+            yield number, None
+            continue
+        task = synthesis.goal_task(setup, start, f"bfcl/{split}/{number}", draft)
+        earned = execute_solution(env, task, synthesis.solution_texts(setup, task), setup).reward
+        yield number, task if earned == 1.0 else None

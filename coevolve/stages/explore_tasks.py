@@ -1,0 +1,114 @@
+"""Exploration of a round: an explorer acts near the signals, and its fragments become candidate tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from coevolve import seeds
+from coevolve.methods.task_evolution import exploration
+from coevolve.methods.task_evolution.exploration import ExplorationStart
+from coevolve.methods.task_evolution.records import (
+    Fragment,
+    FragmentDrop,
+    FragmentDropReason,
+    PoolTask,
+    TaskSignal,
+    task_counts,
+)
+from coevolve.storage import files, jsonl
+from coevolve.types import StopReason, Task
+from coevolve.workflow.exploring import Exploration
+from coevolve.workflow.job import Job
+
+log = logging.getLogger(__name__)
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `fragments.jsonl`, `candidates.jsonl`, `drops.jsonl` and `counts.json`; no fragment is lost."""
+    explored = Exploration(job, _starts(job))
+    outcomes = list(_outcomes(job, explored))
+    candidates = [outcome for _, outcome in outcomes if isinstance(outcome, PoolTask)]
+    drops = [outcome for _, outcome in outcomes if isinstance(outcome, FragmentDrop)]
+    jsonl.write(out / "fragments.jsonl", [fragment for fragment, _ in outcomes])
+    jsonl.write(out / "candidates.jsonl", candidates)
+    jsonl.write(out / "drops.jsonl", drops)
+    counts = task_counts(job.branch.iteration, candidates, drops).model_dump(mode="json")
+    files.write_json(out / "counts.json", counts)
+    log.info("%d fragments, %d candidates", len(outcomes), len(candidates))
+    return counts
+
+
+def _starts(job: Job) -> dict[str, ExplorationStart]:
+    """Where the round explores, by the names of the open tasks."""
+    config, number = job.suite.task_evolution, job.branch.iteration
+    rng = seeds.generator(job.seed, "starts")
+    count = config.initial_fragments if number == 1 else config.fragments
+    if "signals" in job.inputs:
+        starts = exploration.guided(job.records("signals", TaskSignal), count, config.actions, rng)
+    else:
+        starts = exploration.unguided(job.records("tasks", Task), count, config.actions, rng)
+    return {f"{job.env.kind}/open{number}/{index}": start for index, start in enumerate(starts)}
+
+
+def _outcomes(job: Job, explored: Exploration) -> Iterator[tuple[Fragment, PoolTask | FragmentDrop]]:
+    """Every fragment with its candidate or its drop."""
+    pairs = [(fragment, _reason(explored, fragment, stop)) for fragment, stop in explored.fragments()]
+    usable = [fragment for fragment, reason in pairs if reason is None]
+    by_model = job.suite.task_evolution.abstraction == "model"
+    drafts = explored.written_drafts(usable) if by_model else [explored.draft(fragment) for fragment in usable]
+    waiting = iter(drafts)
+    for index, (fragment, reason) in enumerate(pairs):
+        if reason is not None:
+            yield fragment, _drop(fragment, reason)
+        elif (draft := next(waiting)) is None:
+            yield fragment, _drop(fragment, FragmentDropReason.NO_QUERY if by_model else FragmentDropReason.NO_GOAL)
+        else:
+            name = f"{job.env.kind}/round{job.branch.iteration}/{index}"
+            task = explored.goal_task(fragment, name, draft)
+            if task is None:
+                yield fragment, _drop(fragment, FragmentDropReason.NO_GOAL)
+                continue
+            writer = explored.explorer if by_model else "rules"
+            yield fragment, _candidate(fragment, task, draft.instruction, draft.solution, writer)
+
+
+def _reason(explored: Exploration, fragment: Fragment, stop: StopReason) -> FragmentDropReason | None:
+    """Why a fragment becomes no candidate; None if it can become one."""
+    if stop is StopReason.ENV_ERROR:
+        return FragmentDropReason.ENV_ERROR
+    if not explored.actions(fragment):
+        return FragmentDropReason.NO_ACTION
+    return None if explored.is_new(fragment) else FragmentDropReason.NOTHING_NEW
+
+
+def _drop(fragment: Fragment, reason: FragmentDropReason) -> FragmentDrop:
+    kind = fragment.signal.kind if fragment.signal else None
+    return FragmentDrop(name=fragment.name, fragment=fragment.digest(), signal=kind, reason=reason)
+
+
+def _candidate(
+    fragment: Fragment, task: Task, instruction: str, solution: tuple[str, ...], written_by: str
+) -> PoolTask:
+    signal = fragment.signal
+    cause = {
+        "signal": signal.kind,
+        "signal_round": signal.round,
+        "signal_step": signal.step,
+        "signal_task": signal.task.task_id,
+        "episode": signal.episode,
+    } if signal else {"signal": None}  # fmt: skip
+    return PoolTask.model_validate(
+        {
+            "task": task,
+            "instruction": instruction,
+            "solution": solution,
+            "round": fragment.round,
+            "fragment": fragment.digest(),
+            "explorer": fragment.explorer.name,
+            "written_by": written_by,
+            **cause,
+        }
+    )

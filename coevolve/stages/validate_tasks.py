@@ -1,0 +1,51 @@
+"""Validation of a round's candidates: reference solutions are executed twice, and what succeeds joins the pool."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from coevolve.envs.base import Env, EnvError
+from coevolve.envs.synthesis import TaskSynthesis, execute_solution, synthesis
+from coevolve.envs.workers import environments
+from coevolve.methods.task_evolution import pool
+from coevolve.methods.task_evolution.records import FragmentDropReason, PoolTask, Validation, task_counts
+from coevolve.storage import files, jsonl
+from coevolve.workflow.job import Job
+
+log = logging.getLogger(__name__)
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `pool.jsonl` (the old pool and the new tasks), `drops.jsonl` and `counts.json`; no candidate is lost."""
+    config, number = job.suite.task_evolution, job.branch.iteration
+    tasks = synthesis(job.env)
+    before = job.records("pool", PoolTask) if "pool" in job.inputs else []
+    most = config.initial_tasks if number == 1 else config.new_tasks
+    with environments(job.setup, 1) as (env,):
+        update = pool.extend(
+            config,
+            before,
+            job.records("candidates", PoolTask),
+            most,
+            lambda each: tuple(tasks.normalised(job.setup, each.task, action) for action in each.solution),
+            (lambda each: _validate(job, env, tasks, each)) if config.validation else None,
+        )
+    jsonl.write(out / "pool.jsonl", update.tasks)
+    jsonl.write(out / "drops.jsonl", update.drops)
+    counts = task_counts(number, update.added, update.drops, len(update.tasks)).model_dump(mode="json")
+    files.write_json(out / "counts.json", counts)
+    log.info("%d tasks, %d of them new", len(update.tasks), len(update.added))
+    return counts
+
+
+def _validate(job: Job, env: Env, tasks: TaskSynthesis, candidate: PoolTask) -> Validation | FragmentDropReason:
+    """The validation of a candidate's reference solution, or why it fails."""
+    texts = tasks.solution_texts(job.setup, candidate.task)
+    try:
+        runs = [execute_solution(env, candidate.task, texts, job.setup) for _ in range(2)]
+    except EnvError as error:
+        log.warning("%s: %s", candidate.task.task_id, error)
+        return FragmentDropReason.ENV_ERROR
+    return pool.judge(runs, len(candidate.solution), tasks.executed)

@@ -1,0 +1,185 @@
+"""Exploration as a stage: an explorer plays open tasks, and what it did becomes fragments and drafts of tasks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from coevolve import seeds
+from coevolve.config.sections import EndpointConfig
+from coevolve.config.task_evolution import TaskEvolutionConfig
+from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, synthesis
+from coevolve.envs.workers import environments
+from coevolve.methods.task_evolution import prompts
+from coevolve.methods.task_evolution.exploration import ExplorationStart
+from coevolve.methods.task_evolution.records import Fragment
+from coevolve.policies.base import Completion, Conversation, Policy
+from coevolve.policies.openai import OpenAIPolicy, Usage
+from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.rollout import rollout
+from coevolve.storage import jsonl
+from coevolve.types import PolicyRef, Record, Sampling, StopReason, Task, Trajectory, Turn
+from coevolve.workflow import playing
+from coevolve.workflow.job import Job
+
+#: The context of an endpoint's model, in tokens: unknown, so that the endpoint itself rejects what is too long.
+UNKNOWN_CONTEXT = 2**31
+
+
+class DraftReply(Record):
+    """A model's reply to the prompt for the task of a fragment (its digest)."""
+
+    fragment: str
+    text: str
+
+
+@dataclass(frozen=True)
+class BoundedExplorer:
+    """A policy whose episodes end when `ended` says so. Implements `coevolve.policies.base.Policy`."""
+
+    policy: Policy
+    ended: Callable[[Conversation], bool]
+
+    @property
+    def ref(self) -> PolicyRef:
+        """The reference of the policy."""
+        return self.policy.ref
+
+    def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        """The policy's completions; an ended conversation does not fit."""
+        running = [conversation for conversation in conversations if not self.ended(conversation)]
+        completions = iter(self.policy.complete(running, sampling) if running else [])
+        return [Completion("", fits=False) if self.ended(each) else next(completions) for each in conversations]
+
+    def forget(self, key: str) -> None:
+        """Free what the policy keeps of an episode."""
+        self.policy.forget(key)
+
+
+class Exploration:
+    """The exploration of one job: its starts by name, their open tasks, and the explorer."""
+
+    def __init__(self, job: Job, starts: Mapping[str, ExplorationStart]) -> None:
+        self._job, self._starts = job, starts
+        self._config: TaskEvolutionConfig = job.suite.task_evolution
+        self._synthesis: TaskSynthesis = synthesis(job.env)
+        self._player = self._load_player()
+
+    def fragments(self) -> Iterator[tuple[Fragment, StopReason]]:
+        """The fragment of every start, in their order, with the reason why its episode ended."""
+        for episode in self._play():
+            start = self._starts[episode.task.task_id]
+            assert episode.policy is not None, "explorers have a reference"
+            fragment = Fragment(
+                name=episode.task.task_id,
+                round=self._job.branch.iteration,
+                start=start.start,
+                signal=start.signal,
+                explorer=episode.policy,
+                repeated=len(start.repeated),
+                turns=episode.turns,
+            )
+            yield fragment, episode.stop
+
+    def actions(self, fragment: Fragment) -> tuple[str, ...]:
+        """The executed actions of a fragment, up to the configured number."""
+        return tuple(self._synthesis.executed(fragment.turns))[: self._config.actions]
+
+    def is_new(self, fragment: Fragment) -> bool:
+        """Whether the fragment has an executed action that is not repeated."""
+        return len(self.actions(fragment)) > len(self._synthesis.executed(fragment.turns[: fragment.repeated]))
+
+    def draft(self, fragment: Fragment) -> TaskDraft | None:
+        """The draft of a fragment's task by rules; None if there is nothing to ask for."""
+        return self._synthesis.describe(self._job.setup, fragment.start, self.actions(fragment))
+
+    def written_drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | None]:
+        """The drafts that the explorer's model writes; replies that a killed run received are read back."""
+        journal = jsonl.Journal(self._job.work / "drafts.jsonl", DraftReply)
+        with contextlib.closing(journal):
+            replies = {reply.fragment: reply.text for reply in journal.records}
+            for fragment in fragments:
+                if fragment.digest() not in replies:
+                    replies[fragment.digest()] = self._reply(fragment)
+                    journal.append(DraftReply(fragment=fragment.digest(), text=replies[fragment.digest()]))
+        return [prompts.read_draft(replies[fragment.digest()], self.actions(fragment)) for fragment in fragments]
+
+    def goal_task(self, fragment: Fragment, name: str, draft: TaskDraft) -> Task | None:
+        """The task of a draft; None if its solution reaches nothing that a task could ask for."""
+        if self._synthesis.describe(self._job.setup, fragment.start, draft.solution) is None:
+            return None
+        return self._synthesis.goal_task(self._job.setup, fragment.start, name, draft)
+
+    @property
+    def explorer(self) -> str:
+        """The explorer's name."""
+        return self._player.ref.name
+
+    def _play(self) -> list[Trajectory]:
+        job, config = self._job, self._job.suite.rollout
+        if not self._starts:
+            return []
+        workers = min(job.env.workers, len(self._starts))
+        tasks = [self._open_task(name, start) for name, start in self._starts.items()]
+        journal = jsonl.Journal(job.work / "explored.jsonl", Trajectory)
+        with contextlib.closing(journal), environments(job.setup, workers) as envs:
+            return rollout(
+                tasks,
+                BoundedExplorer(self._player, self._ended),
+                envs,
+                samples=1,
+                sampling=Sampling(
+                    temperature=job.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens
+                ),
+                seed=job.seed,
+                agent=job.agent,
+                protocol=job.suite.protocol,
+                retries=config.retries,
+                journal=journal,
+                prompt=playing.prompt_builder(job),
+                prefixes=[self._repeated(task, envs[0].parse) for task in tasks],
+            )
+
+    def _open_task(self, name: str, start: ExplorationStart) -> Task:
+        instruction = prompts.exploration_prompt(start.signal, start.actions)
+        return self._synthesis.open_task(start.start, name, instruction)
+
+    def _repeated(self, task: Task, parse: Callable[[str], str | None]) -> list[Turn]:
+        """The turns that repeat a signal's actions."""
+        texts = (self._synthesis.write(self._job.setup, task, action) for action in self._starts[task.task_id].repeated)
+        return [Turn(text=text, action=parse(text), observation="") for text in texts]
+
+    def _ended(self, conversation: Conversation) -> bool:
+        start = self._starts[conversation.key.rpartition("#")[0]]
+        done = len(self._synthesis.executed(conversation.turns)) >= start.actions
+        return done or len(conversation.turns) >= self._config.turns
+
+    def _load_player(self) -> Policy:
+        if self._config.explorer == "scripted":
+            return ScriptedPolicy(self._propose)
+        if self._config.explorer == "policy":
+            return playing.load_player(self._job, "policy", self._job.env.workers)
+        endpoint: EndpointConfig | None = self._config.endpoint
+        assert endpoint is not None, "the configuration was validated without `endpoint`"
+        journal = jsonl.Journal(self._job.work / playing.USAGE, Usage)
+        return OpenAIPolicy(endpoint, context=UNKNOWN_CONTEXT, journal=journal)
+
+    def _propose(self, conversation: Conversation) -> str:
+        """The next turn of scripted exploration, drawn from the episode's seed."""
+        name = conversation.key.rpartition("#")[0]
+        start, setup = self._starts[name], self._job.setup
+        favoured = [self._synthesis.pattern(action) for action in start.signal.actions] if start.signal else []
+        rng = seeds.generator(conversation.seed, "propose", len(conversation.turns))
+        action = self._synthesis.propose(setup, start.start, conversation.turns, favoured, rng)
+        return self._synthesis.write(setup, start.start, action)
+
+    def _reply(self, fragment: Fragment) -> str:
+        prompt = prompts.abstraction_prompt(self.actions(fragment), fragment.turns)
+        seed = seeds.derive(self._job.seed, "draft", fragment.name)
+        conversation = Conversation(f"{fragment.name}#draft", seed, prompt, ())
+        limit = self._job.suite.rollout.max_new_tokens
+        sampling = Sampling(temperature=self._job.temperature, max_new_tokens=limit)
+        (completion,) = self._player.complete([conversation], sampling)
+        self._player.forget(conversation.key)
+        return completion.text

@@ -1,0 +1,262 @@
+"""The stages of agent-data mutual evolution, in the real simulators with a small real policy, and `why` behind them."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+from policies.chatserver import KEY, MODEL, serving
+from small_run import make
+
+from coevolve import cli
+from coevolve.chat.prompts import write_action
+from coevolve.config.suite import load_suite
+from coevolve.envs.base import Setup
+from coevolve.envs.bfcl import tasks as bfcl_tasks
+from coevolve.envs.registry import domain
+from coevolve.envs.synthesis import execute_solution, synthesis
+from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, PoolTask, TaskCounts, TaskSignal
+from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.report import why_task
+from coevolve.storage import files, jsonl, provenance
+from coevolve.types import Trajectory
+from coevolve.workflow.plan import Plan
+
+pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
+SUITE = """
+extends: [small.yaml, envs/bfcl-small.yaml]
+suite: pools
+iterations: {bfcl: 2}
+seeds: [0]
+methods: [agent_data, agent_data_static, agent_data_random]
+envs:
+  bfcl:
+    tasks: {generated: {train: 24, evaluate: 4, actions: 2, seed: 7}, sft: 12}
+    step_limit: 4
+    workers: 4
+models:
+  tiny:
+    context: 512
+    tiny: {vocab_size: 420, hidden_size: 32, layers: 1, heads: 2, intermediate_size: 64}
+    pretrain: {epochs: 4, batch_size: 4}
+sft: {epochs: 8, batch_size: 4}
+rollout: {max_new_tokens: 16}
+grpo: {batch_size: 8, micro_batch: 4, group: 4, save_steps: 1}
+task_evolution: {steps: 2, initial_tasks: 6, initial_fragments: 16, new_tasks: 4, fragments: 12, turns: 8, actions: 2}
+"""
+BRANCH = "results/pools/tiny/bfcl/agent_data/seed0"
+
+
+@pytest.fixture(scope="module")
+def home(root, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pools")
+    shutil.copytree(root / "configs", folder / "configs")
+    (folder / "configs/pools.yaml").write_text(SUITE)
+    with contextlib.chdir(folder):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def plan(home):
+    return Plan(load_suite("configs/pools.yaml"))
+
+
+@pytest.fixture(scope="module")
+def first(plan):
+    """The first pool, and the policy trained on it."""
+    make(plan, f"{BRANCH}/iter1/policy/target/policy.json", "pools")
+    return Path(BRANCH, "iter1")
+
+
+def records(path, kind):
+    return jsonl.read(Path(path), kind)
+
+
+def counts(path):
+    return TaskCounts.model_validate_json(Path(path).read_bytes())
+
+
+def with_signals(plan, first, signals, target):
+    """The jobs of round 2 behind `target` after other signals than those of the (untrained) policy."""
+    make(plan, f"{BRANCH}/iter2/signals/signals.jsonl", "pools")
+    jsonl.write(Path(BRANCH, "iter2/signals/signals.jsonl"), signals)
+    made_by = Path(BRANCH, "iter2/signals/provenance.json")
+    record = provenance.read(made_by)
+    outputs = record.outputs | {"signals.jsonl": files.sha256(made_by.with_name("signals.jsonl"))}
+    made_by.write_text(record.model_copy(update={"outputs": outputs}).to_json())
+    for name in ("explored", "tasks"):
+        shutil.rmtree(Path(BRANCH, "iter2", name), ignore_errors=True)
+    make(plan, f"{BRANCH}/iter2/{target}", "pools")
+    return Path(BRANCH, "iter2")
+
+
+def test_every_fragment_ends_in_a_task_or_in_a_counted_drop(first):
+    fragments = records(first / "explored/fragments.jsonl", Fragment)
+    candidates = records(first / "explored/candidates.jsonl", PoolTask)
+    pool = records(first / "tasks/pool.jsonl", PoolTask)
+    drops = [records(first / f"{name}/drops.jsonl", FragmentDrop) for name in ("explored", "tasks")]
+    assert len(fragments) == 16 and 2 <= len(pool) <= 6
+    outcomes = [each.fragment for each in (*pool, *drops[0], *drops[1])]
+    assert sorted(outcomes) == sorted(fragment.digest() for fragment in fragments)
+    explored, validated = counts(first / "explored/counts.json"), counts(first / "tasks/counts.json")
+    assert (explored.total.fragments, explored.total.kept) == (16, len(candidates))
+    assert (validated.total.fragments, validated.total.kept, validated.pool) == (len(candidates), len(pool), len(pool))
+    assert set(validated.by_signal) == {"unguided"}
+
+
+def test_the_pools_tasks_earn_one_and_start_in_training_scenarios(plan, first):
+    suite = plan.suite
+    setup = Setup(suite.envs["bfcl"], "envs.bfcl", suite.protocol, suite.quirks)
+    sealed = set(bfcl_tasks.scenario_parts("scenario")["test"])
+    with domain(setup.config).pool(setup, 1) as (env,):
+        for entry in records(first / "tasks/pool.jsonl", PoolTask):
+            texts = synthesis(setup.config).solution_texts(setup, entry.task)
+            assert [execute_solution(env, entry.task, texts, setup).reward for _ in "12"] == [1.0, 1.0]
+            assert entry.validation.rewards == (1.0, 1.0) and entry.task.data["index"] not in sealed
+
+
+def test_a_round_trains_on_its_pool_and_keeps_the_episodes(first):
+    episodes = records(first / "policy/target/episodes.jsonl", Trajectory)
+    pool = {each.task.task_id for each in records(first / "tasks/pool.jsonl", PoolTask)}
+    assert len(episodes) == 2 * 8 and len({each.seed for each in episodes}) == 2
+    assert {each.task.task_id for each in episodes} <= pool
+
+
+@pytest.fixture(scope="module")
+def made_signals(first):
+    """A signal of each kind, about real episodes of the first round."""
+    pool = {each.task.task_id: each for each in records(first / "tasks/pool.jsonl", PoolTask)}
+    episodes = records(first / "policy/target/episodes.jsonl", Trajectory)
+    return [
+        TaskSignal(
+            kind=kind, task=episode.task, round=1, step=0, episode=episode.digest(), pattern="get_watchlist()",
+            actions=pool[episode.task.task_id].solution, scores=(1.0, 0.0), count=1, total=200,
+        )
+        for kind, episode in zip(("forgetting", "boundary", "rare"), episodes[::5], strict=False)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def second(plan, first, made_signals):
+    return with_signals(plan, first, made_signals, "tasks/pool.jsonl")
+
+
+def test_signals_guide_exploration_and_are_kept_as_provenance(first, second, made_signals):
+    old, pool = (records(folder / "tasks/pool.jsonl", PoolTask) for folder in (first, second))
+    new = pool[len(old) :]
+    assert pool[: len(old)] == old and 1 <= len(new) <= 4
+    assert all(each.round == 2 and each.signal and each.validation for each in new)
+    assert {(each.signal, each.signal_task, each.episode) for each in new} <= {
+        (signal.kind, signal.task.task_id, signal.episode) for signal in made_signals
+    }
+    fragments = records(second / "explored/fragments.jsonl", Fragment)
+    assert {fragment.signal.kind for fragment in fragments} == {"forgetting", "boundary", "rare"}
+    for fragment in fragments:
+        assert fragment.start == fragment.signal.task
+        assert [turn.action for turn in fragment.turns[: fragment.repeated]] == list(fragment.signal.actions)[
+            : fragment.repeated
+        ] or fragment.signal.kind == "rare"
+    assert sum(count.kept for count in counts(second / "tasks/counts.json").by_signal.values()) == len(new)
+
+
+def test_why_walks_from_a_task_to_the_episode_that_caused_it(plan, first, second, capsys):
+    task = records(second / "tasks/pool.jsonl", PoolTask)[-1]
+    name = task.task.task_id
+    shown = why_task.trace(second / "tasks/pool.jsonl", name, plan.leaves_provenance)
+    assert (shown.fragment.digest(), shown.episode.digest()) == (task.fragment, task.episode)
+    assert shown.episode_file == (first / "policy/target/episodes.jsonl").as_posix()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["why", "--suite", "pools", name, "agent_data/seed0"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0
+    for part in (
+        name,
+        task.instruction,
+        task.fragment,
+        task.signal,
+        task.episode,
+        "two executions",
+        "all as they were",
+    ):
+        assert part in text, part
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["why", "--suite", "pools", records(first / "tasks/pool.jsonl", PoolTask)[0].task.task_id])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0 and "exploration was unguided" in text and "all as they were" in text
+
+
+def test_without_a_signal_the_pool_stays(plan, first, home):
+    second = with_signals(plan, first, [], "tasks/pool.jsonl")
+    assert (second / "tasks/pool.jsonl").read_bytes() == (first / "tasks/pool.jsonl").read_bytes()
+    assert (second / "explored/fragments.jsonl").read_bytes() == b""
+    assert counts(second / "tasks/counts.json").total.fragments == 0
+
+
+def test_rows_share_the_first_round_and_differ_after_it(plan):
+    home = "results/pools/tiny/bfcl"
+    for method in ("agent_data_static", "agent_data_random"):
+        records = {key[3]: path for key, path in plan.evaluations(method).items()}
+        assert records[1] == f"{home}/agent_data/seed0/iter1/eval/records.jsonl"
+        assert records[2] == f"{home}/{method}/seed0/iter2/eval/records.jsonl"
+    jobs = {(stage, on.get("branch")) for stage, on in plan.jobs()}
+    assert ("signals", "agent_data/seed0/iter2") in jobs
+    assert not {("signals", f"{name}/seed0/iter2") for name in ("agent_data_static", "agent_data_random")} & jobs
+    assert ("explore_tasks", "agent_data_random/seed0/iter2") in jobs
+    assert ("explore_tasks", "agent_data_static/seed0/iter2") not in jobs
+    static = plan.inputs(
+        "grpo_round", {"model": "tiny", "env": "bfcl", "branch": "agent_data_static/seed0/iter2", "agent": "target"}
+    )
+    assert static["pool"] == f"{home}/agent_data/seed0/iter1/tasks/pool.jsonl"
+
+
+# --- explorers -----------------------------------------------------------------------------------------------
+
+
+def explored(home, plan, name, extra):
+    """The first exploration of a row with another explorer."""
+    suite = home / f"configs/{name}.yaml"
+    suite.write_text(f"extends: pools.yaml\nsuite: pools\nmethods: [{name}]\n{extra}")
+    other = Plan(load_suite(f"configs/{name}.yaml"))
+    target = f"results/pools/tiny/bfcl/{name}/seed0/iter1/tasks/pool.jsonl"
+    make(other, target, f"configs/{name}.yaml")
+    return Path(target).parents[1]
+
+
+def test_the_agent_explores(home, plan, first):
+    """A tiny policy writes no task: every fragment is a counted drop."""
+    folder = explored(home, plan, "agent_data_policy", "task_evolution: {initial_fragments: 6}\n")
+    fragments = records(folder / "explored/fragments.jsonl", Fragment)
+    assert len(fragments) == 6 and all(len(fragment.turns) <= 4 for fragment in fragments)
+    assert {fragment.explorer.name for fragment in fragments} == {"tiny+pretrain+sft"}
+    assert counts(folder / "tasks/counts.json").pool == 0
+
+
+TASK = """Task: What is on my <b>watchlist</b>?
+Solution:
+get_watchlist()"""
+
+
+def explore_or_write(conversation):
+    """Explores with one call, and writes its task."""
+    last = conversation.prompt[-1].content
+    return TASK if "Write the task" in last else write_action("get_watchlist()")
+
+
+def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, first, monkeypatch):
+    with serving(ScriptedPolicy(explore_or_write)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        endpoint = (
+            f"{{model: {MODEL}, seeds: true, length: max_tokens, concurrency: 2, timeout_seconds: 5, retries: 0,"
+            " price_in: 0.0, price_out: 0.0}"
+        )
+        extra = f"recipes: {{agent_data_endpoint: {{settings: {{task_evolution: {{endpoint: {endpoint}}}}}}}}}\n"
+        extra += "task_evolution: {initial_fragments: 3}\n"
+        folder = explored(home, plan, "agent_data_endpoint", extra)
+        asked = [body["messages"][-1]["content"] for body in server.bodies]
+    (task,) = records(folder / "tasks/pool.jsonl", PoolTask)
+    assert (task.instruction, task.solution) == ("What is on my <b>watchlist</b>?", ("get_watchlist()",))
+    assert (task.explorer, task.written_by) == (MODEL, MODEL)
+    assert {each.reason.value for each in records(folder / "tasks/drops.jsonl", FragmentDrop)} == {"duplicate"}
+    assert sum("Explore this environment" in text for text in asked) >= 3
+    assert sum("Write the task" in text and "get_watchlist()" in text for text in asked) == 3
