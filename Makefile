@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What `time` prints: wall and CPU minutes.
 export TIMEFORMAT := %lR wall, %lU + %lS CPU
 
-.PHONY: help setup mysql smoke real smoke-methods micro micro-methods gold test test-slow test-slurm mutants images lint lock clean
+.PHONY: help setup mysql smoke real smoke-methods smoke-agent-data micro micro-methods gold test test-slow test-slurm mutants images lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -57,6 +57,10 @@ micro-methods: setup ## every method with five seeds, on WebShop
 	coevolve view --suite micro_methods
 	@echo "Report page: results/micro_methods/paper/page/report.html"
 
+smoke-agent-data: setup ## the second paper in miniature: three rounds of GRPO on tasks that signals lead to
+	time snakemake --profile smoke --config suite=smoke_agent_data
+	@cat results/smoke_agent_data/paper/table1/table1.md results/smoke_agent_data/paper/summary/summary.md
+
 test: setup mysql ## all tests but the slow ones; prints the ten slowest
 	time pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
 
@@ -79,7 +83,7 @@ lock: setup ## write requirements.lock from the environment
 	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -Ev "^(pip==|bfcl[-_]eval)" | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove results, keep the committed reference
-	rm -rf results/smoke results/smoke_real results/smoke_methods results/micro results/micro_methods .snakemake
+	rm -rf results/smoke results/smoke_real results/smoke_methods results/micro results/micro_methods results/smoke_agent_data .snakemake
 
 gold: setup ## make the committed gold trajectories again and compare them, bit for bit (minutes)
 	snakemake --profile smoke --config suite=gold -- results/gold/gold/sciworld/gold.jsonl

@@ -2,6 +2,10 @@
 
 import contextlib
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -260,3 +264,36 @@ def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, fir
     assert {each.reason.value for each in records(folder / "tasks/drops.jsonl", FragmentDrop)} == {"duplicate"}
     assert sum("Explore this environment" in text for text in asked) >= 3
     assert sum("Write the task" in text and "get_watchlist()" in text for text in asked) == 3
+
+
+# --- resumption ----------------------------------------------------------------------------------------------
+
+
+def content(path):
+    """A file's bytes; episodes without the time that they took."""
+    if path.name != "episodes.jsonl":
+        return path.read_bytes()
+    return [each.model_dump_json(exclude=set(Trajectory.measured)) for each in records(path, Trajectory)]
+
+
+def test_a_killed_round_resumes_to_the_same_bytes(home, plan, first, tmp_path):
+    """Killed in the middle of the second step's episodes, after the first step's checkpoint."""
+    made = first / "policy/target"
+    stage, wildcards = plan.maker(f"{made}/policy.json")
+    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
+    files_of = [f"{name}={path}" for name, path in plan.inputs(stage, wildcards).items()]
+    command = ["stage", stage, "--suite", "pools", "--out", str(tmp_path / "target"), *on, *files_of]
+    process = subprocess.Popen([sys.executable, "-m", "coevolve", *command])
+    while process.poll() is None:
+        journals = list((tmp_path / ".work-target").glob("*/episodes-1.jsonl"))
+        if journals and journals[0].read_bytes().count(b"\n") >= 2:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL and not (tmp_path / "target").exists()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command)
+    assert ended.value.code == 0
+    names = {path.name for path in made.iterdir()} - {"provenance.json"}
+    assert {"policy.json", "model.safetensors", "episodes.jsonl"} <= names
+    assert {name for name in names if content(tmp_path / "target" / name) != content(made / name)} == set()
