@@ -22,9 +22,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tasks = synthesis(job.env)
     rounds = [job.records(f"round{number}", Trajectory) for number in range(1, job.branch.iteration)]
     solutions = {each.task.task_id: each.solution for each in job.records("pool", PoolTask)}
-    found = find_signals(job.suite.task_evolution, rounds, solutions, tasks.executed, tasks.pattern)
-    jsonl.write(out / "signals.jsonl", found)
-    counts = Counter(signal.kind for signal in found)
+    signals = find_signals(job.suite.task_evolution, rounds, solutions, tasks.executed, tasks.pattern)
+    jsonl.write(out / "signals.jsonl", signals)
+    counts = Counter(signal.kind for signal in signals)
     summary: dict[str, Any] = {kind: counts[kind] for kind in job.suite.task_evolution.signals}
     files.write_json(out / "summary.json", summary)
     log.info("signals of round %d: %s", job.branch.iteration - 1, summary)
