@@ -1,4 +1,4 @@
-"""Exploration of a round: an explorer acts near the signals, and its fragments become candidate tasks."""
+"""TaskExploration of a round: an explorer acts near the signals, and its fragments become candidate tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coevolve.methods.task_evolution.records import (
 )
 from coevolve.storage import files, jsonl
 from coevolve.types import StopReason, Task
-from coevolve.workflow.exploring import Exploration
+from coevolve.workflow.exploring import TaskExploration
 from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `fragments.jsonl`, `candidates.jsonl`, `drops.jsonl` and `counts.json`; no fragment is lost."""
-    explored = Exploration(job, _starts(job))
+    explored = TaskExploration(job, _starts(job))
     outcomes = list(_outcomes(job, explored))
     candidates = [outcome for _, outcome in outcomes if isinstance(outcome, PoolTask)]
     drops = [outcome for _, outcome in outcomes if isinstance(outcome, FragmentDrop)]
@@ -53,7 +53,7 @@ def _starts(job: Job) -> dict[str, ExplorationStart]:
     return {f"{job.env.kind}/open{number}/{index}": start for index, start in enumerate(starts)}
 
 
-def _outcomes(job: Job, explored: Exploration) -> Iterator[tuple[Fragment, PoolTask | FragmentDrop]]:
+def _outcomes(job: Job, explored: TaskExploration) -> Iterator[tuple[Fragment, PoolTask | FragmentDrop]]:
     """Every fragment with its candidate or its drop."""
     pairs = [(fragment, _reason(explored, fragment, stop)) for fragment, stop in explored.fragments()]
     usable = [fragment for fragment, reason in pairs if reason is None]
@@ -75,7 +75,7 @@ def _outcomes(job: Job, explored: Exploration) -> Iterator[tuple[Fragment, PoolT
             yield fragment, _candidate(fragment, task, draft.instruction, draft.solution, writer)
 
 
-def _reason(explored: Exploration, fragment: Fragment, stop: StopReason) -> FragmentDropReason | None:
+def _reason(explored: TaskExploration, fragment: Fragment, stop: StopReason) -> FragmentDropReason | None:
     """Why a fragment becomes no candidate; None if it can become one."""
     if stop is StopReason.ENV_ERROR:
         return FragmentDropReason.ENV_ERROR

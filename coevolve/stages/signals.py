@@ -28,5 +28,4 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     summary: dict[str, Any] = {kind: counts[kind] for kind in job.suite.task_evolution.signals}
     files.write_json(out / "summary.json", summary)
     log.info("signals of round %d: %s", job.branch.iteration - 1, summary)
-
     return summary

@@ -1,4 +1,4 @@
-"""Exploration as a stage: an explorer plays open tasks, and what it did becomes fragments and drafts of tasks."""
+"""TaskExploration as a stage: an explorer plays open tasks, and what it did becomes fragments and drafts of tasks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class BoundedExplorer:
         self.policy.forget(key)
 
 
-class Exploration:
+class TaskExploration:
     """The exploration of one job: its starts by name, their open tasks, and the explorer."""
 
     def __init__(self, job: Job, starts: Mapping[str, ExplorationStart]) -> None:
