@@ -140,7 +140,7 @@ def stop_servers(log):
 def end(log, *, successful):
     """Stop the servers, and print what was reused and where the results and Snakemake's log are."""
     stop_servers(log)
-    lines = reuse.reused(RUNNING, since=PLANNED.stat().st_mtime)
+    lines = reuse.reused(RUNNING, since=PLANNED.stat().st_mtime if RUNNING else 0.0)
     text = [f"{folder}: reused from {source}; nothing was run." for folder, source in lines]
     files = [str(path) for job in workflow.dag.targetjobs for path in (job.output or job.input)]
     text += [end_message(PLAN, files, log)] * successful
