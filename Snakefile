@@ -22,7 +22,7 @@ from coevolve.config.suite import as_overrides, load_suite
 from coevolve.envs import registry
 from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock, write_json
-from coevolve.workflow import reuse, slurm
+from coevolve.workflow import slurm
 from coevolve.workflow.job_server import JobServer
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_log import RunLog, end_message
@@ -54,7 +54,7 @@ CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deploymen
 IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
 PLANNED = Path(PLAN.home) / ".planned.json"
-SERVERS, MISSING, RUNNING = [], [], []
+SERVERS, MISSING = [], []
 RUN_LOG = RunLog(PLAN)
 for handler in workflow.logger_manager.get_log_handlers():
     handler.receive = RUN_LOG.receive  # of the plugin that the profiles select; another plugin has no such attribute
@@ -116,7 +116,6 @@ def start():
         raise UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
     jobs = [job for job in workflow.dag.jobs if job.rule.name in STAGES]
     write_json(PLANNED, {PLAN.folder(job.rule.name, job.wildcards_dict): job.params.fingerprint for job in jobs})
-    RUNNING.extend(PLAN.folder(job.rule.name, job.wildcards_dict) for job in jobs if workflow.dag.needrun(job))
     record = RunRecord.of(workflow, jobs, MACHINE_FILE, OVERRIDES)
     record.write(PLAN.home)
     RUN_LOG.begin(record)
@@ -138,14 +137,11 @@ def stop_servers(log):
 
 
 def end(log, *, successful):
-    """Stop the servers, and print what was reused and where the results and Snakemake's log are."""
+    """Stop the servers, and print where the results and Snakemake's log are."""
     stop_servers(log)
-    lines = reuse.reused(RUNNING, since=PLANNED.stat().st_mtime if RUNNING else 0.0)
-    text = [f"{folder}: reused from {source}; nothing was run." for folder, source in lines]
-    files = [str(path) for job in workflow.dag.targetjobs for path in (job.output or job.input)]
-    text += [end_message(PLAN, files, log)] * successful
-    if text:
-        logger.info("\n".join(text), extra={"coevolve": True})
+    if successful:
+        files = [str(path) for job in workflow.dag.targetjobs for path in (job.output or job.input)]
+        logger.info(end_message(PLAN, files, log), extra={"coevolve": True})
 
 
 onsuccess: end(log, successful=True)

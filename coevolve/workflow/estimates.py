@@ -36,6 +36,12 @@ def measured(plan: Plan, stage: str, wildcards: Wildcards) -> float | None:
     return None if "reused_from" in record else record.get("seconds")
 
 
+def reused_from(plan: Plan, stage: str, wildcards: Wildcards) -> str | None:
+    """The results of the suite for which a finished job's result was computed; None if the job ran."""
+    source = _record(plan, stage, wildcards).get("reused_from")
+    return str(source).removesuffix(f"/{plan.tail(plan.folder(stage, wildcards))}") if source else None
+
+
 def _record(plan: Plan, stage: str, wildcards: Wildcards) -> dict[str, Any]:
     """The provenance of a job as JSON data; empty where it left none."""
     path = Path(plan.folder(stage, wildcards), "provenance.json")

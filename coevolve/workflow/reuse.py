@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,6 @@ def take(record: Mapping[str, Any], out: Path, tracked: Collection[str]) -> bool
         log.info("%s: reused from %s; nothing was run.", out, source)
         return True
     return False
-
-
-def reused(folders: Iterable[str], since: float) -> Iterator[tuple[str, str]]:
-    """Results that were taken from another suite after the time `since`, each with the folder it was computed in."""
-    for folder in folders:
-        path = Path(folder, provenance.NAME)
-        if path.is_file() and path.stat().st_mtime >= since and (source := provenance.read(path).reused_from):
-            yield folder, source
 
 
 def _candidates(record: Mapping[str, Any], out: Path) -> Iterator[tuple[Path, Provenance]]:

@@ -86,7 +86,9 @@ class RunLog:
         self._todo.discard(key)
         self._failed.pop(key, None)
         label = labels.job_label(self._plan.suite, *job)
-        _write(f"{label}  {labels.clock(seconds)}  [{self._progress()}]")
+        source = estimates.reused_from(self._plan, *job)
+        took = f"reused from {source}" if source else labels.clock(seconds)
+        _write(f"{label}  {took}  [{self._progress()}]")
 
     def _progress(self) -> str:
         """Done and all jobs, and the estimated time to the end."""

@@ -123,12 +123,12 @@ def test_a_suite_that_extends_another_takes_its_results(finished):
     until = ["--", f"results/mine/{fine_tuned}/policy.json"]
     done = snakemake(finished, *until, command=mine)
     assert done.returncode == 0, done.stderr[-4000:]
-    printed = re.findall(r"^(\S+): reused from (\S+); nothing was run\.$", done.stderr, re.MULTILINE)
-    taken = (
-        "data/sciworld",
-        *(f"tiny/sciworld/base/{name}/policy/target" for name in ("untrained", "pretrained", "seed0")),
-    )
-    assert sorted(printed) == sorted((f"results/mine/{each}", f"results/nano/{each}") for each in taken)
+    printed = re.findall(r"^(.*)  reused from results/nano  \[", done.stderr, re.MULTILINE)
+    assert sorted(label.rpartition(" · ")[2] for label in printed) == [
+        "data", "pretrain", "sft target", "untrained",
+    ]  # fmt: skip
+    record = json.loads((finished / f"results/mine/{fine_tuned}/provenance.json").read_text())
+    assert record["reused_from"] == f"results/nano/{fine_tuned}"
     weights = [finished / f"results/{suite}/{fine_tuned}/model.safetensors" for suite in ("mine", "nano")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     again = snakemake(finished, *until, command=mine)

@@ -17,7 +17,7 @@ from coevolve.config.suite import load_suite
 from coevolve.storage import files, provenance
 from coevolve.types import Provenance
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.reuse import reused, take
+from coevolve.workflow.reuse import take
 from coevolve.workflow.stage_table import STAGES
 
 SECOND = "extends: glance.yaml\nsuite: second\nrecipes: {eto: {settings: {dpo: {epochs: 2}}}}\n"
@@ -77,9 +77,15 @@ def here(finished):
     shutil.rmtree(finished / "results/third", ignore_errors=True)
 
 
+def reused(folders):
+    """(folder, folder where it was computed) of the results that were taken."""
+    records = {folder: provenance.read(Path(folder, provenance.NAME)) for folder in folders}
+    return [(folder, record.reused_from) for folder, record in records.items() if record.reused_from]
+
+
 def computed(folders):
     """The folders of jobs that ran, without the products, which name their suite."""
-    taken = dict(reused(folders, since=0))
+    taken = dict(reused(folders))
     return [each for each in folders if each not in taken and "/paper/" not in each]
 
 
@@ -88,11 +94,11 @@ def test_only_the_changed_row_is_computed(here, second):
         "tiny/webshop/eto/seed0/iter1/policy/target",
         "tiny/webshop/eto/seed0/iter1/eval",
     }
-    assert len(computed(second)) < len(dict(reused(second, since=0)))
+    assert len(computed(second)) < len(dict(reused(second)))
 
 
 def test_the_results_are_those_of_the_other_suite_byte_for_byte(here, second):
-    taken = dict(reused(second, since=0))
+    taken = dict(reused(second))
     for folder, source in taken.items():
         assert source == folder.replace("results/second", "results/glance")
         mine, other = (provenance.read(Path(each, provenance.NAME)) for each in (folder, source))
@@ -114,7 +120,7 @@ def whole_file(path):
 
 
 def test_files_that_snakemake_tracks_are_copies_and_newer_than_their_inputs(here, second):
-    for folder, source in reused(second, since=0):
+    for folder, source in reused(second):
         record = provenance.read(Path(folder, provenance.NAME))
         tracked = {*STAGES[record.stage].outputs} - {provenance.NAME}
         for name in record.outputs:
@@ -125,7 +131,7 @@ def test_files_that_snakemake_tracks_are_copies_and_newer_than_their_inputs(here
 
 
 def test_the_costs_count_them(here, second):
-    taken = Counter(provenance.read(Path(each, provenance.NAME)).stage for each, _ in reused(second, since=0))
+    taken = Counter(provenance.read(Path(each, provenance.NAME)).stage for each, _ in reused(second))
     rows = {row["name"]: row for row in json.loads(Path("results/second/paper/costs/costs.json").read_bytes())["stage"]}
     assert {name: row["reused"] for name, row in rows.items() if row["reused"]} == {**taken, "all": taken.total()}
     assert rows["all"]["done"] == len(computed(second))
@@ -145,7 +151,7 @@ def test_the_suite_stands_without_the_other(here, second, capsys):
     third = run("third", "--reuse", target=RECORDS)
     Path("results-of-glance").rename("results/glance")
     assert computed(third) == []
-    assert dict(reused(third, since=0))[f"results/third/{TARGET}"] == f"results/glance/{TARGET}", "computed there"
+    assert dict(reused(third))[f"results/third/{TARGET}"] == f"results/glance/{TARGET}", "computed there"
 
 
 @pytest.fixture
