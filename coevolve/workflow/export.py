@@ -53,7 +53,11 @@ def write_page(folder: Path, claims: Claims) -> None:
     paths = [path for path in folder.iterdir() if path.name not in _WRITTEN and not path.name.startswith(".")]
     jobs = _read_jobs(folder / JOBS)
     page = PageFiles(paths, view="", flat=True, jobs=JOBS)
-    run = RunSettings.model_validate({"suite": folder.name, **settings.config})
+    try:
+        run = RunSettings.model_validate(settings.config)
+    except ValidationError:
+        problem = "has no settings of a table, or those of another version of the kit"
+        raise UserError(f"{folder / provenance.NAME}: {problem}; export the suite again.") from None
     text = html.report(page, run, claims, jobs or {settings.result: settings}, list(trainings(jobs.values())))
     files.write_bytes(folder / PAGE, text.encode())
 

@@ -89,11 +89,20 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_lost(made, folde
     assert sorted(path.name for path in folder.iterdir()) == NAMES
 
 
-def test_a_damaged_record_of_jobs_is_one_sentence(folder, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "edit", "sentence"),
+    [
+        ("jobs.jsonl.xz", lambda _: b"no archive", "jobs.jsonl.xz: damaged, or of another version of the kit; export"),
+        ("jobs.jsonl.xz", lambda content: content[:-20], "jobs.jsonl.xz: damaged, or of another version of the kit"),
+        ("provenance.json", lambda content: content.replace(b'"recipes"', b'"rows"'), "has no settings of a table, or"),
+    ],
+)
+def test_a_damaged_record_is_one_sentence_and_the_page_stays(folder, tmp_path, name, edit, sentence, capsys):
     copy = shutil.copytree(folder, tmp_path / "glance")
-    (copy / "jobs.jsonl.xz").write_bytes(b"no archive")
+    (copy / name).write_bytes(edit((copy / name).read_bytes()))
     assert run(tmp_path, "--out", str(copy)) == 2
-    assert "jobs.jsonl.xz: damaged, or of another version of the kit" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert sentence in error and len(error.splitlines()) == 1
     assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes()
 
 

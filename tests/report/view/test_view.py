@@ -258,7 +258,7 @@ def test_keys_are_enough(browser, page):
     browser.press("k")
     browser.until(f"location.hash !== {json.dumps(second)}")
     browser.press("Escape")
-    browser.until("document.querySelectorAll('a.row').length > 0")
+    browser.until("location.hash === '#/episodes' && document.querySelectorAll('a.row').length > 0")
     browser.press("/")
     for letter in "nothing such":
         browser.press(letter)

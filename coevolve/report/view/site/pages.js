@@ -3,7 +3,7 @@
 
 const main = document.getElementById("main");
 const form = document.getElementById("filters");
-let lastList = "#/episodes"; // where Escape goes back to
+let lastList = "#/"; // where Escape goes back to
 let shownRows = []; // of the last list, for j and k on a page
 let drawing = 0; // counts pages, so that a slow one does not overwrite a later one
 const PAGES = {"": "overview", episodes: "episodes", episode: "episodes", pairs: "pairs", pair: "pairs"};
@@ -27,6 +27,7 @@ async function draw() {
     document.getElementById(`to-${name}`).ariaCurrent = name === list ? "page" : null;
   }
   form.hidden = id !== undefined || list === "overview";
+  if (list === "overview") lastList = "#/";
   try {
     const page = list === "overview" ? overviewPage() : id === undefined ? await listPage(list, new URLSearchParams(query), turn)
       : kind === "pair" ? await pairPage(id) : await episodePage(id);
@@ -41,7 +42,7 @@ async function draw() {
 async function listPage(name, asked, turn) {
   const list = LISTS[name];
   drawFilters(name, list, asked);
-  lastList = location.hash || "#/episodes";
+  lastList = location.hash;
   let rows = chosenRows(list, asked);
   if (asked.get("turns")) {
     rows = await searchTurns(list, rows, asked.get("turns"), (done, all) => {
