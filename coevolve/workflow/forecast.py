@@ -17,8 +17,9 @@ from coevolve.workflow.stage import Wildcards
 JobId = tuple[str, ...]
 #: Seconds by which a job takes longer than its estimated work: a process starts and ends.
 START_SECONDS = 1.0
-#: Share of the whole estimate after which the time that a run took counts as much as the cost model.
-PRIOR_SHARE = 0.05
+#: The time that a run took corrects the cost model. Both count alike after this share of the whole estimate and these
+#: seconds, so that a first job that waits for a node does not predict that all do.
+PRIOR_SHARE, PRIOR_SECONDS = 0.1, 20.0
 
 
 def job_id(stage: str, wildcards: Wildcards) -> JobId:
@@ -63,7 +64,7 @@ class Forecast:
         """
         left = {key: max(self.seconds[key] - since, 0.1 * self.seconds[key]) for key, since in running.items()}
         rest = self._schedule({key: self.seconds[key] for key in todo} | left)
-        prior = PRIOR_SHARE * self.whole or 1.0
+        prior = PRIOR_SHARE * self.whole + PRIOR_SECONDS
         return rest * (elapsed + prior) / (max(self.whole - rest, 0.0) + prior)
 
     @functools.cached_property

@@ -14,21 +14,24 @@ DIAMOND = {A: set(), B: {A}, C: {A}, D: {B, C}}
 
 
 def diamond(slots, width=1):
-    return Forecast({A: 10, B: 20, C: 30, D: 5}, DIAMOND, dict.fromkeys(DIAMOND, width), slots)
+    return Forecast({A: 1000, B: 2000, C: 3000, D: 500}, DIAMOND, dict.fromkeys(DIAMOND, width), slots)
 
 
-@pytest.mark.parametrize(("slots", "width", "seconds"), [(1, 1, 65), (2, 1, 45), (9, 1, 45), (2, 2, 65), (1, 4, 65)])
+@pytest.mark.parametrize(
+    ("slots", "width", "seconds"), [(1, 1, 6500), (2, 1, 4500), (9, 1, 4500), (2, 2, 6500), (1, 4, 6500)]
+)
 def test_jobs_start_as_soon_as_their_inputs_and_a_slot_are_there(slots, width, seconds):
     assert diamond(slots, width).whole == seconds
 
 
 def test_the_rest_is_corrected_by_the_time_that_passed():
     forecast = diamond(2)
-    exact = forecast.remaining(10, {}, {B, C, D})
-    assert exact == pytest.approx(35, rel=0.01)
-    assert forecast.remaining(20, {}, {B, C, D}) == pytest.approx(2 * exact, rel=0.1)
-    assert forecast.remaining(25, {B: 15, C: 15}, {D}) == pytest.approx(20, rel=0.1)
-    assert forecast.remaining(45, {}, set()) == 0
+    assert forecast.remaining(1000, {}, {B, C, D}) == 3500
+    assert 1.5 * 3500 < forecast.remaining(2000, {}, {B, C, D}) < 2 * 3500
+    assert 0.5 * 3500 < forecast.remaining(500, {}, {B, C, D}) < 0.7 * 3500
+    assert forecast.remaining(2500, {B: 1500, C: 1500}, {D}) == 2000
+    assert forecast.remaining(4500, {}, set()) == 0
+    assert forecast.remaining(60, {}, {A, B, C, D}) < 1.2 * 4500, "the first job waits in the queue"
 
 
 def test_what_waits_for_a_failed_job_is_blocked():
