@@ -214,6 +214,9 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser, required=False)
     text = "folder of the export (default: results/reference/SUITE); without --suite its page is written again"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
+    parser.add_argument(
+        "--ablation", metavar="NAME", help="the table of this ablation in place of the suite's products"
+    )
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -229,8 +232,11 @@ def _export(options: argparse.Namespace) -> int:
         _show(options.out / export.PAGE)
         return 0
     suite = _suite(options)
-    out = options.out or REFERENCE / suite.suite
-    names = export.export(Plan(suite), out, paper)
+    if options.ablation and options.ablation not in suite.ablations:
+        hint = suggestion(options.ablation, suite.ablations) or "."
+        raise UserError(f"--ablation: the suite has no ablation `{options.ablation}`{hint}")
+    out = options.out or REFERENCE / (f"{suite.suite}_{options.ablation}" if options.ablation else suite.suite)
+    names = export.export(Plan(suite), out, paper, options.ablation)
     _show(f"{len(names)} files: {out / export.PAGE}")
     return 0
 

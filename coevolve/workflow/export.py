@@ -26,23 +26,28 @@ JOBS = "jobs.jsonl.xz"
 _WRITTEN = {PAGE, JOBS, provenance.NAME}
 
 
-def export(plan: Plan, out: Path, claims: Claims) -> list[str]:
+def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -> list[str]:
     """Write the folder `out`, replacing an earlier export; returns the names of its files.
+
+    The files are those of the suite's products, or of one ablation.
 
     Raises `UserError` for a product that is missing, was changed, or was made with other settings than the suite's,
     and if `out` is no export.
     """
     if out.exists() and not (out / PAGE).exists():
         raise UserError(f"{out}: exists and is not an export; give another --out or remove it.")
-    products = [path for stage in STAGES.values() if stage.product for path in _products(plan, stage.name)]
-    page = f"{plan.folder('page', {})}/{provenance.NAME}"
-    made = provenance.read(Path(page)).inputs
-    jobs = JobHistory.read(Path(name) for name in made if name.endswith(f"/{provenance.NAME}")).jobs
+    stages = [name for name, stage in STAGES.items() if stage.product]
+    products = [path for name in stages for path in _products(plan, name, {})] if ablation is None else []
+    settings = Path(plan.folder("table1", {}))
+    if ablation is not None:
+        products = _products(plan, "ablation", {"ablation": ablation})
+        settings = products[0].parent
+    jobs = _jobs(plan, products)
     with files.directory(out) as folder:
         for path in products:
             shutil.copyfile(path, folder / path.name)
-        shutil.copyfile(Path(plan.folder("table1", {}), provenance.NAME), folder / provenance.NAME)
-        _write_jobs(folder / JOBS, jobs.values())
+        shutil.copyfile(settings / provenance.NAME, folder / provenance.NAME)
+        _write_jobs(folder / JOBS, jobs)
         write_page(folder, claims)
     return sorted(path.name for path in out.iterdir())
 
@@ -62,9 +67,9 @@ def write_page(folder: Path, claims: Claims) -> None:
     files.write_bytes(folder / PAGE, text.encode())
 
 
-def _products(plan: Plan, stage: str) -> Iterable[Path]:
-    """The files of a product but for its page; raises as `export`."""
-    folder = Path(plan.folder(stage, {}))
+def _products(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> list[Path]:
+    """The files of a product or ablation but for the page; raises as `export`."""
+    folder = Path(plan.folder(stage, wildcards))
     names = [name for name in STAGES[stage].files if name != PAGE]
     if missing := next((name for name in STAGES[stage].files if not (folder / name).is_file()), None):
         raise UserError(f"{folder / missing}: no such file; run the suite to its end first.")
@@ -73,6 +78,15 @@ def _products(plan: Plan, stage: str) -> Iterable[Path]:
     if "settings" in plan.changed_since(record):
         raise UserError(f"{folder}: made with other settings than the suite's; run the suite again.")
     return [folder / name for name in names]
+
+
+def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
+    """The provenance of the suite's jobs that the products are made of, in the order in which they started."""
+    given = {path.parent for path in products}
+    behind = [(stage, Path(plan.folder(stage, names))) for stage, names in plan.jobs([str(path) for path in products])]
+    suite = [folder for stage, folder in behind if not STAGES[stage].shared and not STAGES[stage].product]
+    records = [folder / provenance.NAME for folder in suite if folder not in given]
+    return list(JobHistory.read(path for path in records if path.exists()).jobs.values())
 
 
 def _write_jobs(path: Path, jobs: Iterable[Provenance]) -> None:

@@ -1,13 +1,18 @@
 """A finished suite in one folder: the files and a page of their own, made again from the folder alone."""
 
 import contextlib
+import lzma
 import shutil
 
 import pytest
+import small_run
 
 from coevolve import cli
+from coevolve.config.suite import load_suite
 from coevolve.report import claims
+from coevolve.types import Provenance
 from coevolve.workflow import export
+from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES
 
 NAMES = sorted(
@@ -106,8 +111,30 @@ def test_a_damaged_record_is_one_sentence_and_the_page_stays(folder, tmp_path, n
     assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes()
 
 
+def test_an_ablation_is_exported_alone(made, browser, tmp_path, capsys):
+    made = shutil.copytree(made, tmp_path / "run", symlinks=True)
+    assert run(made, "--suite", "glance", "--ablation", "lambdas") == 2
+    assert "the suite has no ablation `lambdas`; did you mean `lambda`?" in capsys.readouterr().err
+    assert run(made, "--suite", "glance", "--ablation", "base_models") == 2  # not built yet
+    assert "no such file; run the suite to its end first" in capsys.readouterr().err
+    with contextlib.chdir(made):
+        small_run.make(Plan(load_suite("configs/glance.yaml")), "results/glance/ablations/base_models/table.json")
+    assert run(made, "--suite", "glance", "--ablation", "base_models") == 0
+    folder = made / "results/reference/glance_base_models"
+    files = ["jobs.jsonl.xz", "provenance.json", "report.html", "summary.md", "table.json", "table.md", "table.tex"]
+    assert sorted(path.name for path in folder.iterdir()) == files
+    assert (folder / "table.md").read_bytes() == (made / "results/glance/ablations/base_models/table.md").read_bytes()
+    browser.open(folder / "report.html")
+    assert browser.complaints() == []
+    jobs = [
+        Provenance.from_json(line) for line in lzma.decompress((folder / "jobs.jsonl.xz").read_bytes()).splitlines()
+    ]
+    assert {job.stage for job in jobs} >= {"data", "sft", "rollout", "pairs", "train", "evaluate"}
+    assert not {job.stage for job in jobs} & {"ablation", "table1"}
+
+
 def reference_folders(root):
-    return sorted(path.parent for path in (root / "results/reference").glob("*/table1.json"))
+    return sorted(path.parent for path in (root / "results/reference").glob("*/provenance.json"))
 
 
 def test_every_committed_result_has_the_page_that_the_present_code_writes(root, tmp_path):
