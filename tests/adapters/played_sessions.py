@@ -20,9 +20,9 @@ def shop_script(session, split, index, noise):
     return {"split": split, "index": index, "texts": texts, "seen": seen, "total": session.total}
 
 
-def shop_scripts(n):
-    """Scripts of `n` episodes of the small WebShop."""
+def shop_scripts(n, places=None):
+    """Scripts of `n` episodes of the small WebShop, of the tasks at `places`."""
     with open_sessions("webshop-small", 1) as pool:
         session = pool.acquire()
-        places = [("test" if i % 2 else "train", i) for i in range(n)]
+        places = places or [("test" if i % 2 else "train", i) for i in range(n)]
         return [shop_script(session, split, index, noise=index == 2) for split, index in places], pool.tasks

@@ -63,6 +63,15 @@ class Chat(BaseHTTPRequestHandler):
     def error(self, status, message, code=None, **headers):
         self.send(status, {"error": {"message": message, "type": "error", "code": code}}, **headers)
 
+    def _stream(self, completion, usage):
+        """The answer as server-sent events, all at once."""
+        reason = "length" if completion.truncated else "stop"
+        deltas = [({"role": "assistant", "content": completion.text}, None), ({}, reason)]
+        common = {"id": "chat", "object": "chat.completion.chunk", "created": 0, "model": MODEL}
+        chunks = [{**common, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]} for delta, end in deltas]
+        events = [json.dumps(chunk) for chunk in [*chunks, {**common, "choices": [], "usage": usage}]]
+        self.send(200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]), kind="text/event-stream")
+
     def log_message(self, *_):
         """Log nothing."""
 
@@ -83,6 +92,8 @@ class Chat(BaseHTTPRequestHandler):
         if not completion.fits:
             return self.error(400, "This model's maximum context length is shorter.", "context_length_exceeded")
         usage = {"prompt_tokens": tokens, "completion_tokens": len(completion.token_ids)}
+        if body.get("stream"):
+            return self._stream(completion, usage | {"total_tokens": sum(usage.values())})
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": completion.text},
