@@ -29,14 +29,14 @@ mysql: ## unpack the server of InterCodeSQL without root; a run does it before t
 
 smoke: setup ## the whole paper in miniature, and a pretrained model before and after fine-tuning
 	time snakemake --profile smoke
-	time snakemake --profile smoke --config suite=smoke_real
+	time snakemake --profile smoke --config suite=smoke_real machine=cpu_pretrained
 	@cat results/smoke/paper/table1/table1.md results/smoke/paper/summary/summary.md
 	@cat results/smoke_real/paper/table1/table1.md
 	coevolve view --suite smoke
 	@echo "Report page: results/smoke/paper/page/report.html"
 
 real: setup ## SFT, ETO and co-evolving with a pretrained model of 135 million parameters, an hour for each environment
-	snakemake --profile smoke --config suite=real
+	snakemake --profile smoke --config suite=real machine=cpu_pretrained
 	@cat results/real/paper/table1/table1.md results/real/paper/summary/summary.md
 
 smoke-methods: setup ## every method once, small: Best-of-N, RFT, PPO, GRPO, IPR and the rest

@@ -24,8 +24,8 @@ Cells = dict[tuple[str, str], dict[str, Any]]
 COMMANDS = (
     (
         "make smoke",
-        "the paper in miniature: ScienceWorld, InterCodeSQL, WebShop; one seed",
-        "Debian, 2 cores, 6 GB, no GPU",
+        "the paper in miniature, one seed; a pretrained model before and after SFT",
+        "Debian, 2 cores, 8 GB, no GPU",
     ),
     ("make test", "the tests, except the slow ones", "the same"),
     ("make micro", "five seeds and three iterations on ScienceWorld", "the same"),
