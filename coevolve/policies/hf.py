@@ -16,7 +16,7 @@ from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
 from coevolve.policies.context import ContextWindow, LongPrompt
 from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes
-from coevolve.policies.memory import affordable_slots, decode_batch
+from coevolve.policies.memory import affordable_slots
 from coevolve.policies.sampling import choose, uniforms
 from coevolve.storage import policy_dir
 from coevolve.types import PolicyRef, Sampling
@@ -27,12 +27,13 @@ _log = logging.getLogger(__name__)
 class TransformersPolicy:
     """Completes conversations of up to `context` tokens in batches and keeps their KV cache between turns.
 
-    `slots` limits the number of cached conversations; fewer are allocated if memory does not suffice. A batch is half
-    of the slots. If all slots are taken, the least recently used conversation loses its cache and is prefilled again
-    at its next turn.
+    `slots` limits the number of cached conversations, and of those completed at once; fewer are allocated if memory
+    does not suffice. If all slots are taken, the least recently used conversation loses its cache and is prefilled
+    again at its next turn.
 
     A completion depends on its own conversation only: on a CPU, its token ids are the same for every batch, slot and
-    state of the cache.
+    state of the cache, in float32 and in bfloat16. They are not the same in both types, on all machines, or for all
+    numbers of threads.
     """
 
     def __init__(
@@ -48,10 +49,9 @@ class TransformersPolicy:
         self.ref = ref
         self.slots = affordable_slots(model, slots, context)
         self._renderer = Renderer(tokenizer)
-        self._batch = decode_batch(self.slots)
-        self._decoder = CachedDecoder(model, slots=self.slots, batch=self._batch, context=context)
+        self._decoder = CachedDecoder(model, slots=self.slots, context=context)
         self._table = SlotTable(self.slots)
-        megabytes = cache_bytes(model, slots=self.slots, batch=self._batch, context=context) / self.slots / 1e6
+        megabytes = cache_bytes(model, slots=self.slots, context=context) / self.slots / 1e6
         _log.info("KV cache for %d of %d conversations, %.1f MB each", self.slots, slots, megabytes)
         self._window = ContextWindow(self._renderer, context, long_prompt)
 
@@ -69,6 +69,8 @@ class TransformersPolicy:
         """The policy in the directory `path`, on `device` (None: the GPU if there is one)."""
         ref = policy_dir.describe(path)
         model = loading.load_model(path, dtype).to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if model.device.type == "cpu":
+            loading.transpose_weights(model)
         tokenizer = loading.load_tokenizer(path)
         return cls(model, tokenizer, ref, slots=slots, context=context, long_prompt=long_prompt)
 
@@ -77,8 +79,8 @@ class TransformersPolicy:
         prompts = [self._window.prompt_ids(conversation, sampling.max_new_tokens) for conversation in conversations]
         fitting = [(i, ids) for i, ids in enumerate(prompts) if ids is not None]
         sampled: dict[int, Ids] = {}
-        for first in range(0, len(fitting), self._batch):
-            indices, ids = zip(*fitting[first : first + self._batch], strict=True)
+        for first in range(0, len(fitting), self.slots):
+            indices, ids = zip(*fitting[first : first + self.slots], strict=True)
             sampled |= zip(indices, self._sample([conversations[i] for i in indices], ids, sampling), strict=True)
         return [self._window.completion(sampled.get(i)) for i in range(len(conversations))]
 
@@ -89,24 +91,26 @@ class TransformersPolicy:
     @torch.inference_mode()
     def _sample(self, batch: Sequence[Conversation], prompts: Sequence[Ids], sampling: Sampling) -> list[Ids]:
         """The sampled token ids of each conversation of `batch`; `prompts` are their token ids so far."""
-        logits = self._decoder.prefill(self._table.assign([conversation.key for conversation in batch], prompts))
+        prefills = self._table.assign([conversation.key for conversation in batch], prompts)
+        logits = self._decoder.prefill(prefills)
         uniform = self._uniform_numbers(batch, sampling)
         sampled: list[list[int]] = [[] for _ in batch]
-        active: Sequence[int] = range(len(batch))
+        active = list(range(len(batch)))
         for step in range(sampling.max_new_tokens):
             if step:
-                logits = self._decoder.decode({i: (len(prompts[i]) + step - 1, sampled[i][-1]) for i in active})
-            tokens = choose(logits, sampling, uniform[step])
-            for i in active:
-                sampled[i].append(tokens[i])
-            active = [i for i in active if tokens[i] != self._renderer.end_of_turn]
+                logits = self._decoder.decode(
+                    {prefills[i].slot: (prefills[i].end + step - 1, sampled[i][-1]) for i in active}
+                )
+            for i, token in zip(active, choose(logits, sampling, uniform[step, active]), strict=True):
+                sampled[i].append(token)
+            active = [i for i in active if sampled[i][-1] != self._renderer.end_of_turn]
             if not active:
                 break
         return [tuple(tokens) for tokens in sampled]
 
     def _uniform_numbers(self, batch: Sequence[Conversation], sampling: Sampling) -> NDArray[np.float64]:
-        """The uniform number of each token to sample, [max_new_tokens, batch]; zeros for greedy decoding."""
-        numbers = np.zeros((sampling.max_new_tokens, self._batch))
+        """The uniform number of each token to sample, [max_new_tokens, R]; zeros for greedy decoding."""
+        numbers = np.zeros((sampling.max_new_tokens, len(batch)))
         if sampling.temperature > 0:
             for i, conversation in enumerate(batch):
                 numbers[:, i] = uniforms(conversation.seed, len(conversation.turns), sampling.max_new_tokens)

@@ -1,32 +1,33 @@
 """Prefill and decode passes of a decoder over many conversations, with their KV cache.
 
-The last bits of a row of a matrix product depend on the shape of the product and not on the other rows. Every pass
-therefore has one of two shapes, however many conversations take part: prefill [PREFILL_ROWS, CHUNK] tokens, decode
-[batch, 1] tokens; attention runs over numbers of positions that give the same bits (`attention_spans`). Prefilled keys
-and values stay in the prefill cache; they depend on the token ids alone, to the bit. Decoding works on a copy, the
-decode cache, because the bits of decoded positions differ from prefilled ones; sampled tokens are prefilled with the
-next turn.
+The tokens of a pass lie in one row without padding, whatever conversations they belong to: [1, N, hidden]. The linear
+layers run over numbers of tokens that give equal bits (`exact_shapes.exact_rows`), and attention over one conversation
+at a time: chunks of CHUNK prompt tokens over numbers of positions that give equal bits (`exact_spans`), or one decoded
+token over the positions up to its own. The keys and values of a prompt therefore depend on its token ids alone, to the
+bit. Those of decoded tokens have other bits than prefilled ones; the next turn's prefill overwrites them.
+
+On a GPU, where bits are not promised, attention runs over all conversations of a pass at once (not run here).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch.nn.functional import pad
+from transformers import AttentionInterface
 
 from coevolve.errors import UserError
-from coevolve.policies.attention_spans import exact_spans, shortest
+from coevolve.policies.exact_shapes import RowFunction, attend, exact_rows, exact_spans, shortest
 
-Array = NDArray[np.int64]
-
-PREFILL_ROWS = 8
-CHUNK = 32
+#: Tokens of a prefill pass, and tokens of a conversation that attend together.
+PREFILL_TOKENS, CHUNK = 256, 32
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
+_ATTENTION = "cached_conversations"
 
 
 @dataclass(frozen=True)
@@ -37,160 +38,201 @@ class Prefill:
     start: int
     ids: tuple[int, ...]
 
+    @property
+    def end(self) -> int:
+        """The position after the last token."""
+        return self.start + len(self.ids)
 
-class PrefillCache:
+
+class KeyValueCache:
     """Keys and values of all slots, [2, slots + 1, heads, width, head_dim] per layer; the last slot takes padding.
 
-    Takes the place of transformers' `Cache` in a prefill pass; decoders call only its `update`. Before a pass, set
-    `targets` (slot and position of each token, [R, C] each), `row_slots` (the slot that each row attends to) and `span`
-    (the number of positions attended to, one of `spans`).
+    Takes the place of transformers' `Cache`; decoders call only its `update`. Before a pass, set `targets`: slot and
+    position of each token, [N] each.
     """
 
-    def __init__(self, decoder: Any, layers: int, shape: tuple[int, ...]) -> None:
-        kind = {"device": decoder.device, "dtype": decoder.dtype}
+    def __init__(self, model: Any, slots: int, width: int) -> None:
+        layers, shape = _cache_shape(model.config, slots + 1, width)
+        kind = {"device": model.device, "dtype": model.dtype}
         self.states = [torch.zeros((2, *shape), **kind) for _ in range(layers)]
-        self._gathered = torch.zeros((2, PREFILL_ROWS, *shape[1:]), **kind)
-        self.spans = exact_spans(decoder.layers[0].self_attn, (PREFILL_ROWS, *shape[1:]), CHUNK, **kind)
         self.targets: tuple[torch.Tensor, torch.Tensor]
-        self.row_slots: Sequence[int] = ()
-        self.span = 0
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values [R, heads, C, head_dim]; returns those to attend to, [R, heads, span, head_dim]."""
-        _write(self.states[layer_idx], self.targets, key_states, value_states)
-        _copy_rows(self._gathered, self.states[layer_idx], self.row_slots, self.span)
-        keys, values = self._gathered[:, :, :, : self.span]
-        return keys, values
+        """Write keys and values [1, heads, N, head_dim]; returns those of all slots, [slots + 1, heads, width, ...]."""
+        states, (slots, positions) = self.states[layer_idx], self.targets
+        states[0, slots, :, positions] = key_states[0].transpose(0, 1)
+        states[1, slots, :, positions] = value_states[0].transpose(0, 1)
+        return states[0], states[1]
 
 
-class DecodeCache:
-    """Copies of the keys and values of up to `batch` slots, [2, batch, heads, width, head_dim] per layer.
+@dataclass(frozen=True)
+class Segment:
+    """Tokens of a pass that attend together: `count` of a conversation, the first of them at `start` in its slot.
 
-    Takes the place of transformers' `Cache` in a decode pass. Row i of the batch attends to row i of the cache.
+    They attend to the first `span` positions of `slot`; `mask` [1, 1, C, span] for as many tokens as the kernel gets,
+    None for a single token that attends to all of them.
     """
 
-    def __init__(self, decoder: Any, prefill_cache: PrefillCache, batch: int) -> None:
-        self._prefill_cache = prefill_cache
-        self.states = [torch.zeros_like(states[:, :batch]) for states in prefill_cache.states]
-        shape = tuple(self.states[0].shape[1:])
-        self.spans = exact_spans(decoder.layers[0].self_attn, shape, 1, device=decoder.device, dtype=decoder.dtype)
-        self.targets: tuple[torch.Tensor, torch.Tensor]
-        self.span = 0
-
-    def load(self, slots: Sequence[int], length: int) -> None:
-        """Copy the first `length` positions of `slots` to the first rows."""
-        for copied, states in zip(self.states, self._prefill_cache.states, strict=True):
-            _copy_rows(copied, states, slots, length)
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values [batch, heads, 1, head_dim]; returns those to attend to."""
-        _write(self.states[layer_idx], self.targets, key_states, value_states)
-        keys, values = self.states[layer_idx][:, :, :, : self.span]
-        return keys, values
+    slot: int
+    start: int
+    count: int
+    span: int
+    mask: torch.Tensor | None = None
 
 
 class CachedDecoder:
-    """A model with KV caches for `slots` conversations of up to `context` tokens; decodes `batch` of them at a time.
+    """A model with KV caches for `slots` conversations of up to `context` tokens.
 
     Raises `UserError` for architectures without support, and if `context` exceeds the model's positions.
     """
 
-    def __init__(self, model: Any, *, slots: int, batch: int, context: int) -> None:
+    def __init__(self, model: Any, *, slots: int, context: int) -> None:
         _check_model(model.config, context)
+        AttentionInterface.register(_ATTENTION, _attend_segments)
         self._decoder, self._head = model.base_model, model.get_output_embeddings()
-        self._slots, self._batch, self._width = slots, batch, _padded_width(context)
-        self._device = model.device
-        self._prefill_cache = PrefillCache(self._decoder, *_cache_shape(model.config, slots + 1, self._width))
-        self._decode_cache = DecodeCache(self._decoder, self._prefill_cache, batch)
-        self._positions = torch.arange(self._width, device=model.device)
-        self._visible, self._masked = torch.tensor([0.0, -torch.inf], device=model.device, dtype=model.dtype)
+        self._slots, width = slots, _padded_width(context)
+        self._cache = KeyValueCache(model, slots, width)
+        like = self._head.weight[:0]
+        with torch.inference_mode():
+            self.rows = exact_rows(_row_functions(self._decoder.layers[0]), max(PREFILL_TOKENS, slots), like)
+            self.head_rows = exact_rows([(self._head, self._head.in_features)], slots, like)
+            attention, (heads, head_dim) = self._decoder.layers[0].self_attn, self._cache.states[0].shape[2::2]
+            every = (attention.num_key_value_groups * heads, heads)
+            self.spans = exact_spans(every, head_dim, width, CHUNK, attention.scaling, like)
 
     def prefill(self, prefills: Sequence[Prefill]) -> torch.Tensor:
-        """Write up to `batch` prefills to their slots; returns the logits after each one's last token, [batch, V].
-
-        Row i of the decode cache then holds the slot of the i-th prefill.
-        """
-        rows = {prefill.slot: row for row, prefill in enumerate(prefills)}
+        """Write prefills to their slots; returns the logits after each one's last token, [R, V]."""
+        rows = {(prefill.slot, prefill.end): row for row, prefill in enumerate(prefills)}
+        last: dict[int, torch.Tensor] = {}
         # In order of position: a slot's earlier chunk comes before its later one, or into the same pass.
         chunks = sorted((chunk for prefill in prefills for chunk in _chunks(prefill)), key=lambda chunk: chunk.start)
-        final = self._head.weight.new_zeros(self._batch, self._head.in_features)
-        for first in range(0, len(chunks), PREFILL_ROWS):
-            batch = chunks[first : first + PREFILL_ROWS]
-            hidden = self._prefill_pass(batch)
-            for i, chunk in enumerate(batch):
-                final[rows[chunk.slot]] = hidden[i, len(chunk.ids) - 1]
-        longest = max(prefill.start + len(prefill.ids) for prefill in prefills)
-        self._decode_cache.load(list(rows), longest)
-        return self._logits(final)
+        for batch in _passes(chunks):
+            hidden = self._forward(list(map(self._segment, batch)), [token for chunk in batch for token in chunk.ids])
+            end = 0
+            for chunk in batch:
+                end += len(chunk.ids)
+                if (chunk.slot, chunk.end) in rows:
+                    last[rows[chunk.slot, chunk.end]] = hidden[end - 1]
+        return self._logits(torch.stack([last[row] for row in range(len(prefills))]))
 
     def decode(self, tokens: Mapping[int, tuple[int, int]]) -> torch.Tensor:
-        """Append one token to some rows, `tokens`: row to (position, id); returns the next logits, [batch, V]."""
-        ids, positions = np.zeros((2, self._batch, 1), dtype=np.int64)
-        for row, (position, token) in tokens.items():
-            ids[row], positions[row] = token, position
-        return self._logits(self._forward(self._decode_cache, ids, positions, np.arange(self._batch)[:, None])[:, 0])
+        """Append one token to some slots, `tokens`: slot to (position, id); returns the next logits, [R, V]."""
+        segments = [Segment(slot, position, 1, position + 1) for slot, (position, _) in tokens.items()]
+        return self._logits(self._forward(segments, [token for _, token in tokens.values()]))
 
-    def _prefill_pass(self, chunks: Sequence[Prefill]) -> torch.Tensor:
-        """Hidden states [PREFILL_ROWS, CHUNK, hidden] of up to PREFILL_ROWS chunks.
+    def _segment(self, chunk: Prefill) -> Segment:
+        span = shortest(self.spans, chunk.end)
+        mask = _causal([chunk.start], CHUNK, span, self._head.weight.device)
+        return Segment(chunk.slot, chunk.start, len(chunk.ids), span, mask)
+
+    def _forward(self, segments: Sequence[Segment], ids: Sequence[int]) -> torch.Tensor:
+        """Hidden states [N, hidden] of the tokens `ids` of the segments.
 
         Each layer writes all keys before it attends, so a slot's later chunk attends to an earlier one of this pass.
         """
-        ids, positions = np.zeros((2, PREFILL_ROWS, CHUNK), dtype=np.int64)
-        slots = np.full((PREFILL_ROWS, CHUNK), self._slots)
-        for row, chunk in enumerate(chunks):
-            filled = slice(len(chunk.ids))
-            ids[row, filled], slots[row, filled] = chunk.ids, chunk.slot
-            positions[row, filled] = np.arange(chunk.start, chunk.start + len(chunk.ids))
-        self._prefill_cache.row_slots = [int(slot) for slot in slots[:, 0]]
-        return self._forward(self._prefill_cache, ids, positions, slots)
-
-    def _forward(self, cache: PrefillCache | DecodeCache, ids: Array, positions: Array, rows: Array) -> torch.Tensor:
-        """Hidden states [R, C, hidden] of the tokens `ids` [R, C], cached at `rows` and `positions` of `cache`."""
-        position_ids = self._tensor(positions)
-        cache.targets = self._tensor(rows), position_ids
-        cache.span = shortest(cache.spans, int(positions.max()) + 1)
-        causal = self._positions[: cache.span] <= position_ids[:, None, :, None]
-        hidden: torch.Tensor = self._decoder(
-            input_ids=self._tensor(ids),
-            attention_mask=torch.where(causal, self._visible, self._masked),
-            position_ids=position_ids,
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state
-        return hidden
+        padding = shortest(self.rows, len(ids)) - len(ids)
+        slots = [s.slot for s in segments for _ in range(s.count)] + [self._slots] * padding
+        positions = [p for s in segments for p in range(s.start, s.start + s.count)] + [0] * padding
+        device = self._head.weight.device
+        at = torch.tensor([slots, positions, [*ids, *[0] * padding]], device=device)
+        self._cache.targets = at[0], at[1]
+        with _attention_of(self._decoder.config):
+            hidden: torch.Tensor = self._decoder(
+                input_ids=at[2:],
+                attention_mask=at.new_zeros((1, 1, 1, 1)),  # has four dimensions: no other is made
+                position_ids=at[1:2],
+                past_key_values=self._cache,
+                use_cache=True,
+                segments=segments,
+            ).last_hidden_state
+        return hidden[0, : len(ids)]
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self._head(hidden)
-        return logits
-
-    def _tensor(self, array: Array) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device)
-
-
-def cache_bytes(model: Any, *, slots: int, batch: int, context: int) -> int:
-    """Bytes of the KV caches of a `CachedDecoder` of this shape."""
-    layers, (_, *row) = _cache_shape(model.config, 1, _padded_width(context))
-    row_bytes: int = model.dtype.itemsize * 2 * math.prod(row)
-    return row_bytes * (layers * (slots + 1 + batch) + PREFILL_ROWS)
+        """Logits [R, V] after the hidden states [R, hidden]."""
+        padding = shortest(self.head_rows, len(hidden)) - len(hidden)
+        logits: torch.Tensor = self._head(pad(hidden, (0, 0, 0, padding)))
+        return logits[: len(hidden)]
 
 
-def _write(
-    states: torch.Tensor, targets: tuple[torch.Tensor, torch.Tensor], keys: torch.Tensor, values: torch.Tensor
-) -> None:
-    """Write `keys` and `values` [R, heads, C, head_dim] to rows and positions `targets` ([R, C] each) of `states`."""
-    rows, positions = targets
-    states[0, rows, :, positions] = keys.transpose(1, 2)
-    states[1, rows, :, positions] = values.transpose(1, 2)
+def cache_bytes(model: Any, *, slots: int, context: int) -> int:
+    """Bytes of the KV cache of a `CachedDecoder` of this shape."""
+    layers, shape = _cache_shape(model.config, slots + 1, _padded_width(context))
+    size: int = layers * model.dtype.itemsize * 2 * math.prod(shape)
+    return size
 
 
-def _copy_rows(into: torch.Tensor, states: torch.Tensor, rows: Sequence[int], length: int) -> None:
-    """Copy the first `length` positions of the `rows` of `states` to the first rows of `into`."""
-    for i, row in enumerate(rows):
-        into[:, i, :, :length] = states[:, row, :, :length]
+@contextlib.contextmanager
+def _attention_of(config: Any) -> Iterator[None]:
+    """Let a decoder with this config attend by `_attend_segments` inside the block; it may be one in training."""
+    before = config._attn_implementation
+    config._attn_implementation = _ATTENTION
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _attend_segments(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    segments: Sequence[Segment],
+    scaling: float,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """The attention function that transformers calls: from [1, heads, N, head_dim] to [1, N, heads, head_dim].
+
+    `key` and `value` are those of all slots.
+    """
+    if query.is_cuda:
+        return _attend_at_once(query, key, value, segments, scaling), None
+    attended, first = [], 0
+    for segment in segments:
+        tokens = query[:, :, first : first + segment.count]
+        if segment.mask is not None:
+            tokens = pad(tokens, (0, 0, 0, segment.mask.shape[2] - segment.count))
+        keys, values = (kept[segment.slot, None, :, : segment.span] for kept in (key, value))
+        attended.append(attend(tokens, keys, values, segment.mask, scaling)[:, :, : segment.count])
+        first += segment.count
+    return pad(torch.cat(attended, dim=2), (0, 0, 0, query.shape[2] - first)).transpose(1, 2), None
+
+
+def _attend_at_once(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequence[Segment], scaling: float
+) -> torch.Tensor:
+    """The same in one call of the kernel, whose rows are the segments with padding."""
+    device = query.device
+    counts, slots = (
+        torch.tensor(column, device=device) for column in zip(*((s.count, s.slot) for s in segments), strict=True)
+    )
+    span, queries = (max(sizes) for sizes in zip(*((s.span, s.count) for s in segments), strict=True))
+    inside = torch.arange(queries, device=device) < counts[:, None]
+    padded = query.new_zeros((len(segments), queries, *query.shape[1::2]))
+    padded[inside] = query[0].transpose(0, 1)[: int(counts.sum())]
+    mask = _causal([segment.start for segment in segments], queries, span, device)
+    rows = attend(padded.transpose(1, 2), key[slots, :, :span], value[slots, :, :span], mask, scaling)
+    attended = query.new_zeros((1, query.shape[2], *query.shape[1::2]))
+    attended[0, : int(counts.sum())] = rows.transpose(1, 2)[inside]
+    return attended
+
+
+def _causal(starts: Sequence[int], queries: int, span: int, device: torch.device) -> torch.Tensor:
+    """Which of the first `span` positions each of `queries` tokens from each start on attends to, [R, 1, C, span]."""
+    own = torch.tensor(starts, device=device)[:, None] + torch.arange(queries, device=device)
+    return torch.arange(span, device=device) <= own[:, None, :, None]
+
+
+def _row_functions(layer: Any) -> Iterator[tuple[RowFunction, int]]:
+    """What a layer applies to each token by itself, and the size of its input."""
+    linears = [module for module in layer.modules() if isinstance(module, torch.nn.Linear)]
+    yield from ((linear, linear.in_features) for linear in linears)
+    yield layer.mlp, layer.input_layernorm.weight.shape[0]
+    yield layer.input_layernorm, layer.input_layernorm.weight.shape[0]
 
 
 def _cache_shape(config: Any, rows: int, width: int) -> tuple[int, tuple[int, ...]]:
@@ -207,6 +249,17 @@ def _padded_width(context: int) -> int:
 def _chunks(prefill: Prefill) -> Iterator[Prefill]:
     for offset in range(0, len(prefill.ids), CHUNK):
         yield Prefill(prefill.slot, prefill.start + offset, prefill.ids[offset : offset + CHUNK])
+
+
+def _passes(chunks: Sequence[Prefill]) -> Iterator[list[Prefill]]:
+    """The chunks in order, in passes of at most PREFILL_TOKENS tokens."""
+    batch: list[Prefill] = []
+    for chunk in chunks:
+        if sum(len(c.ids) for c in (*batch, chunk)) > PREFILL_TOKENS:
+            yield batch
+            batch = []
+        batch.append(chunk)
+    yield batch
 
 
 def _check_model(config: Any, context: int) -> None:

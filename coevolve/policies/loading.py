@@ -27,6 +27,16 @@ def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
     return model.eval()
 
 
+def transpose_weights(model: Any) -> None:
+    """Store the matrices of a model that is not trained in columns; a tied head gets a copy of its own.
+
+    The numbers stay the same up to rounding. On a CPU with MKL products of 2 to 15 rows are up to twice as fast
+    then, and any two or more rows give a row the same bits.
+    """
+    for module in (m for m in model.modules() if isinstance(m, torch.nn.Linear)):
+        module.weight = torch.nn.Parameter(module.weight.detach().t().contiguous().t(), requires_grad=False)
+
+
 def compute_dtype(name: str | None) -> torch.dtype:
     """The type of forward and backward passes called `name`; None: bfloat16 on a GPU, float32 on a CPU."""
     default = "bfloat16" if torch.cuda.is_available() else "float32"

@@ -23,13 +23,8 @@ def affordable_slots(model: Any, slots: int, context: int) -> int:
 
 def slots_within(model: Any, slots: int, context: int, budget: int) -> int:
     """The largest number of slots up to `slots` whose caches take at most `budget` bytes; at least 1."""
-    sizes = ((n, cache_bytes(model, slots=n, batch=decode_batch(n), context=context)) for n in range(slots, 1, -1))
+    sizes = ((n, cache_bytes(model, slots=n, context=context)) for n in range(slots, 1, -1))
     return next((n for n, size in sizes if size <= budget), 1)
-
-
-def decode_batch(slots: int) -> int:
-    """Half of `slots`, rounded up: a rollout completes half of its episodes while the others' environments step."""
-    return (slots + 1) // 2
 
 
 def free_bytes(device: torch.device) -> int:

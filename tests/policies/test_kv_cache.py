@@ -8,10 +8,14 @@ from templates.models import llama, qwen3
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from coevolve.errors import UserError
-from coevolve.policies.attention_spans import exact_spans, shortest
-from coevolve.policies.kv_cache import CHUNK, PREFILL_ROWS, CachedDecoder, Prefill
+from coevolve.policies.exact_shapes import ROWS, exact_rows, exact_spans, shortest
+from coevolve.policies.kv_cache import CHUNK, PREFILL_TOKENS, CachedDecoder, Prefill
+from coevolve.policies.loading import transpose_weights
 
 MODELS = {"llama": llama(), "qwen3": qwen3()}
+COLUMNS = {"llama in columns": llama(), "qwen3 in columns": qwen3()}
+for model in COLUMNS.values():
+    transpose_weights(model)
 NARROW = {"llama in bfloat16": llama().bfloat16(), "qwen3 in bfloat16": qwen3().bfloat16()}
 
 
@@ -34,25 +38,25 @@ def ids_of(length, seed):
     return tuple(torch.randint(0, 400, (length,), generator=torch.Generator().manual_seed(seed)).tolist())
 
 
-def decoder_of(name="llama", slots=3, batch=2, context=400):
-    return CachedDecoder((MODELS | NARROW)[name], slots=slots, batch=batch, context=context)
+def decoder_of(name="llama", slots=3, context=400):
+    return CachedDecoder((MODELS | NARROW | COLUMNS)[name], slots=slots, context=context)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, PREFILL_ROWS * CHUNK + 3])
+@pytest.mark.parametrize("name", [*MODELS, *COLUMNS])
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, PREFILL_TOKENS + 3])
 def test_logits_are_those_of_the_model(name, length):
     decoder = decoder_of(name)
     ids, tail = ids_of(length, seed=0), ids_of(4, seed=9)
     logits = [decoder.prefill([Prefill(2, 0, ids_of(5, seed=1)), Prefill(1, 0, ids)])[1]]
     for offset, token in enumerate(tail):
-        logits.append(decoder.decode({1: (length + offset, token)})[1])
-    whole = MODELS[name](torch.tensor([ids + tail])).logits[0, length - 1 :]
+        logits.append(decoder.decode({1: (length + offset, token)})[0])
+    whole = MODELS[name.split()[0]](torch.tensor([ids + tail])).logits[0, length - 1 :]
     assert torch.allclose(torch.stack(logits), whole, atol=2e-4)
 
 
 def bits(name, slots, batch, row, slot, batched, pieces):
-    """The bits of one conversation's logits: read in `pieces`, then three steps, the others doing likewise."""
-    ids, decoder = ids_of(150, seed=0), decoder_of(name, slots, batch, context=512)
+    """The bits of one conversation's logits: read in `pieces`, then three steps beside ever fewer others."""
+    ids, decoder = ids_of(150, seed=0), decoder_of(name, slots, context=512)
     others = [other for other in range(slots) if other != slot][: batch - 1] if batched else []
     neighbours = [Prefill(other, 0, ids_of(1 + (137 * other) % 490, seed=other + 1)) for other in others]
     row = min(row, len(neighbours))
@@ -60,15 +64,23 @@ def bits(name, slots, batch, row, slot, batched, pieces):
         decoder.prefill([*neighbours[:row], Prefill(slot, start, ids[start:end]), *neighbours[row:]])
     logits = decoder.prefill([*neighbours[:row], Prefill(slot, pieces[-1], ids[pieces[-1] :]), *neighbours[row:]])
     seen = [logits[row].float().numpy().tobytes()]
-    rows = [*neighbours[:row], *neighbours[:1], *neighbours[row:]]
-    active = {i: (len(prefill.ids), 7) for i, prefill in enumerate(rows) if i != row}
     for offset, token in enumerate(ids_of(3, seed=9)):
-        seen.append(decoder.decode({row: (len(ids) + offset, token), **active})[row].float().numpy().tobytes())
+        before, after = (
+            [(n.slot, (len(n.ids) + offset, 7)) for n in part] for part in (neighbours[:row], neighbours[row:])
+        )
+        before, after = before[offset:], after[2 * offset :]
+        logits = decoder.decode(dict([*before, (slot, (len(ids) + offset, token)), *after]))
+        seen.append(logits[len(before)].float().numpy().tobytes())
     return seen
 
 
-@pytest.mark.parametrize("name", [*MODELS, *NARROW])
-@pytest.mark.parametrize(("slots", "batch"), [(1, 1), (5, 3), (16, 8), (16, 16)])
+@pytest.mark.parametrize(
+    ("name", "slots", "batch"),
+    [
+        *((name, *sizes) for name in MODELS for sizes in [(1, 1), (5, 3), (16, 8), (16, 16)]),
+        *((name, 9, 9) for name in (*NARROW, *COLUMNS)),
+    ],
+)
 def test_bits_do_not_depend_on_slot_row_neighbours_or_what_was_cached(name, slots, batch):
     alone = bits(name, slots, batch, row=0, slot=0, batched=False, pieces=[120])
     for slot in {0, slots // 2, slots - 1}:
@@ -77,12 +89,13 @@ def test_bits_do_not_depend_on_slot_row_neighbours_or_what_was_cached(name, slot
             assert bits(name, slots, batch, row, slot, batched=True, pieces=[40, 41, 149]) == alone
 
 
-def test_decoding_leaves_the_prefill_cache_unchanged():
+def test_decoded_tokens_leave_no_trace_in_what_is_prefilled():
     ids, decoder = ids_of(90, seed=0), decoder_of()
     fresh = decoder.prefill([Prefill(0, 0, ids)])[0].clone()
     decoder.prefill([Prefill(1, 0, ids[:50])])
     for offset, token in enumerate(ids_of(30, seed=4)):
         decoder.decode({0: (50 + offset, token)})
+        decoder.decode({1: (50 + offset, token)})
     assert torch.equal(decoder.prefill([Prefill(1, 50, ids[50:])])[0], fresh)
 
 
@@ -93,33 +106,67 @@ def test_bits_do_not_depend_on_how_far_attention_spans(heads, threads, monkeypat
     model = grouped(*heads)
     ids = ids_of(500, seed=0)
     torch.set_num_threads(threads)
-    narrow, wide = (CachedDecoder(model, slots=3, batch=2, context=512) for _ in range(2))
-    for cache in (narrow._prefill_cache, narrow._decode_cache):
-        assert len(cache.spans) > 1, "no shorter span is exact on this machine"
-    for cache in (wide._prefill_cache, wide._decode_cache):
-        monkeypatch.setattr(cache, "spans", [512])
+    narrow, wide = (CachedDecoder(model, slots=3, context=512) for _ in range(2))
+    assert len(narrow.spans) > 1, "no shorter span is exact on this machine"
+    monkeypatch.setattr(wide, "spans", [512])
     for start, end in itertools.pairwise([0, 30, 60, 70, 150, 220, 300, 370, 440, 490]):
         prefill = Prefill(1, start, ids[start:end])
         assert torch.equal(narrow.prefill([prefill])[0], wide.prefill([prefill])[0])
-        assert torch.equal(narrow.decode({0: (end, 7)})[0], wide.decode({0: (end, 7)})[0])
+        assert torch.equal(narrow.decode({1: (end, 7)})[0], wide.decode({1: (end, 7)})[0])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns", [False, True])
+def test_bits_do_not_depend_on_the_number_of_tokens_of_a_pass(threads, dtype, columns):
+    """Each token alone, and among others in passes of every size; the sizes in between are no pass of an engine."""
+    torch.set_num_threads(threads)
+    model = grouped(6, 2).to(dtype)
+    if columns:
+        transpose_weights(model)
+    decoder = CachedDecoder(model, slots=3, context=512)
+    assert len(decoder.rows) > 1, "no smaller number of rows is exact on this machine"
+    ids = ids_of(200, seed=0)
+    whole = decoder.prefill([Prefill(0, 0, ids)])[0]
+    for pieces in ([0, 199], [0, 1, 2, 5, 90, 197], list(range(0, 200, 9))):
+        for start, end in itertools.pairwise([*pieces, 200]):
+            last = decoder.prefill([Prefill(1, start, ids[start:end])])[0]
+        assert torch.equal(last, whole)
 
 
 def test_spans_end_with_the_width_and_need_no_bits_off_the_cpu():
-    attention = MODELS["qwen3"].base_model.layers[0].self_attn
+    cpu, other = (torch.zeros(0, device=device) for device in ("cpu", "meta"))
     for width in (32, 64, 400, 4096):
         for queries in (1, 32):
-            shape = {"cache_shape": (2, 2, width, 16), "queries": queries, "dtype": torch.float32}
-            spans = exact_spans(attention, device=torch.device("cpu"), **shape)
-            everywhere = exact_spans(attention, device=torch.device("meta"), **shape)
+            spans, everywhere = (exact_spans((4, 2), 16, width, queries, 0.25, like) for like in (cpu, other))
             assert spans == sorted(spans) and spans[-1] == everywhere[-1] == width
             assert set(spans) <= set(everywhere) and len(everywhere) <= 16
             assert all(shortest(spans, length) >= length for length in range(1, width + 1))
 
 
+def test_numbers_of_rows_with_other_bits_are_left_out():
+    """A function that is off by a bit for less than ten rows, and one that treats its first row differently."""
+    like = torch.zeros(0)
+
+    def few(rows):
+        return rows * (1 + torch.finfo().eps) if len(rows) < 10 else rows
+
+    def first(rows):
+        return torch.cat([rows[:1] + 1, rows[1:]])
+
+    linear = torch.nn.Linear(16, 8)
+    everything = list(ROWS[: ROWS.index(64) + 1])
+    assert exact_rows([(lambda rows: rows, 16)], 60, like) == everything
+    assert exact_rows([(few, 16)], 60, like) == [n for n in everything if n >= 10]
+    assert exact_rows([(first, 16)], 60, like) == [64]
+    assert exact_rows([(linear, 16), (few, 16)], 1, torch.zeros(0, device="meta")) == [1]
+    assert exact_rows([], 1000, like)[-1] >= 1000
+
+
 def test_models_that_are_not_supported_are_refused():
     model = llama()
     with pytest.raises(UserError, match="exceeds the model's 512 positions"):
-        CachedDecoder(model, slots=1, batch=1, context=513)
+        CachedDecoder(model, slots=1, context=513)
     model.config.model_type = "mamba"
     with pytest.raises(UserError, match="`mamba` is not supported"):
-        CachedDecoder(model, slots=1, batch=1, context=10)
+        CachedDecoder(model, slots=1, context=10)

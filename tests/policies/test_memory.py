@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from coevolve.chat.chat_template import Renderer
 from coevolve.policies import memory
 from coevolve.policies.kv_cache import CachedDecoder, cache_bytes
-from coevolve.policies.memory import GPU_SHARE, decode_batch, free_bytes, slots_within
+from coevolve.policies.memory import GPU_SHARE, free_bytes, slots_within
 
 MODELS = {"tiny": llama(), "qwen3": qwen3(), "half": llama().to(torch.bfloat16)}
 
@@ -32,23 +32,22 @@ def test_with_a_single_slot_tokens_are_those_of_generate():
 
 
 def allocated(decoder):
-    """Bytes of the keys and values in both caches."""
-    prefill, decode = decoder._prefill_cache, decoder._decode_cache
-    return sum(tensor.nbytes for tensor in (*prefill.states, prefill._gathered, *decode.states))
+    """Bytes of the keys and values in the cache."""
+    return sum(tensor.nbytes for tensor in decoder._cache.states)
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("slots", "batch", "context"), [(1, 1, 64), (5, 3, 100), (16, 8, 512)])
-def test_the_estimated_bytes_are_those_allocated(name, slots, batch, context):
-    decoder = CachedDecoder(MODELS[name], slots=slots, batch=batch, context=context)
-    estimated = cache_bytes(MODELS[name], slots=slots, batch=batch, context=context)
+@pytest.mark.parametrize(("slots", "context"), [(1, 64), (5, 100), (16, 512)])
+def test_the_estimated_bytes_are_those_allocated(name, slots, context):
+    decoder = CachedDecoder(MODELS[name], slots=slots, context=context)
+    estimated = cache_bytes(MODELS[name], slots=slots, context=context)
     assert allocated(decoder) == estimated
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 63])
 def test_as_many_slots_as_fit_and_never_none(slots):
     model = MODELS["tiny"]
-    budget = cache_bytes(model, slots=slots, batch=decode_batch(slots), context=256)
+    budget = cache_bytes(model, slots=slots, context=256)
     assert slots_within(model, 64, 256, budget) == slots
     assert slots_within(model, 64, 256, budget - 1) == max(1, slots - 1)
     assert slots_within(model, slots, 256, 10 * budget) == slots
@@ -56,14 +55,14 @@ def test_as_many_slots_as_fit_and_never_none(slots):
 
 
 def test_a_model_of_7b_beside_its_weights_on_80_gb():
-    """Without grouped heads a conversation of 4,096 tokens takes 2.1 GB, and half as much where it is stepped."""
+    """Without grouped heads a conversation of 4,096 tokens takes 2.1 GB."""
     with torch.device("meta"):
         shape = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008}
         model = LlamaForCausalLM(LlamaConfig(**shape, dtype="bfloat16")).to(torch.bfloat16)
     budget = int(GPU_SHARE * (80e9 - sum(weight.nbytes for weight in model.parameters())))
     slots = slots_within(model, 64, 4096, budget)
-    assert slots == 15
-    assert 47e9 < cache_bytes(model, slots=slots, batch=8, context=4096) <= budget
+    assert slots == 23
+    assert 47e9 < cache_bytes(model, slots=slots, context=4096) <= budget
 
 
 def test_a_policy_takes_as_many_slots_as_there_is_memory_for(monkeypatch, caplog):
