@@ -145,20 +145,20 @@ def test_spans_end_with_the_width_and_need_no_bits_off_the_cpu():
 
 
 def test_numbers_of_rows_with_other_bits_are_left_out():
-    """A function that is off by a bit for less than ten rows, and one that treats its first row differently."""
+    """A function that is off by a bit for less than ten rows, and one for late rows among less than 40."""
     like = torch.zeros(0)
 
     def few(rows):
         return rows * (1 + torch.finfo().eps) if len(rows) < 10 else rows
 
-    def first(rows):
-        return torch.cat([rows[:1] + 1, rows[1:]])
+    def late(rows):
+        return torch.cat([rows[:20], rows[20:] * (1 + torch.finfo().eps)]) if len(rows) < 40 else rows
 
     linear = torch.nn.Linear(16, 8)
     everything = list(ROWS[: ROWS.index(64) + 1])
     assert exact_rows([(lambda rows: rows, 16)], 60, like) == everything
     assert exact_rows([(few, 16)], 60, like) == [n for n in everything if n >= 10]
-    assert exact_rows([(first, 16)], 60, like) == [64]
+    assert exact_rows([(late, 16)], 60, like) == [n for n in everything if n <= 20 or n >= 40]
     assert exact_rows([(linear, 16), (few, 16)], 1, torch.zeros(0, device="meta")) == [1]
     assert exact_rows([], 1000, like)[-1] >= 1000
 
