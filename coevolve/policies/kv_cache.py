@@ -68,7 +68,7 @@ class KeyValueCache:
 
 
 @dataclass(frozen=True)
-class Segment:
+class TokenSegment:
     """Tokens of a pass that attend together: `count` of a conversation, the first of them at `start` in its slot.
 
     They attend to the first `span` positions of `slot`; `mask` [1, 1, C, span] for as many tokens as the kernel gets,
@@ -119,15 +119,15 @@ class CachedDecoder:
 
     def decode(self, tokens: Mapping[int, tuple[int, int]]) -> torch.Tensor:
         """Append one token to some slots, `tokens`: slot to (position, id); returns the next logits, [R, V]."""
-        segments = [Segment(slot, position, 1, position + 1) for slot, (position, _) in tokens.items()]
+        segments = [TokenSegment(slot, position, 1, position + 1) for slot, (position, _) in tokens.items()]
         return self._logits(self._forward(segments, [token for _, token in tokens.values()]))
 
-    def _segment(self, chunk: Prefill) -> Segment:
+    def _segment(self, chunk: Prefill) -> TokenSegment:
         span = shortest(self.spans, chunk.end)
         mask = _causal([chunk.start], CHUNK, span, self._head.weight.device)
-        return Segment(chunk.slot, chunk.start, len(chunk.ids), span, mask)
+        return TokenSegment(chunk.slot, chunk.start, len(chunk.ids), span, mask)
 
-    def _forward(self, segments: Sequence[Segment], ids: Sequence[int]) -> torch.Tensor:
+    def _forward(self, segments: Sequence[TokenSegment], ids: Sequence[int]) -> torch.Tensor:
         """Hidden states [N, hidden] of the tokens `ids` of the segments.
 
         Each layer writes all keys before it attends, so a slot's later chunk attends to an earlier one of this pass.
@@ -181,7 +181,7 @@ def _attend_segments(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    segments: Sequence[Segment],
+    segments: Sequence[TokenSegment],
     scaling: float,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -203,7 +203,7 @@ def _attend_segments(
 
 
 def _attend_at_once(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequence[Segment], scaling: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequence[TokenSegment], scaling: float
 ) -> torch.Tensor:
     """The same in one call of the kernel, whose rows are the segments with padding."""
     device = query.device
@@ -223,8 +223,8 @@ def _attend_at_once(
 
 def _causal(starts: Sequence[int], queries: int, span: int, device: torch.device) -> torch.Tensor:
     """Which of the first `span` positions each of `queries` tokens from each start on attends to, [R, 1, C, span]."""
-    own = torch.tensor(starts, device=device)[:, None] + torch.arange(queries, device=device)
-    return torch.arange(span, device=device) <= own[:, None, :, None]
+    positions = torch.tensor(starts, device=device)[:, None] + torch.arange(queries, device=device)
+    return torch.arange(span, device=device) <= positions[:, None, :, None]
 
 
 def _row_functions(layer: Any) -> Iterator[tuple[RowFunction, int]]:
