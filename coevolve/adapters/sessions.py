@@ -92,16 +92,17 @@ def open_sessions(
 ) -> Iterator[SessionPool]:
     """`n` sessions of an environment, with its splits: `train` (fine-tuning and exploration), and those of evaluation.
 
-    `env` is the name of a file in `configs/envs`, or with `suite` one of its environments. What the environment
-    prepares is made first, once, below `root`.
+    `env` is the name of a file in `configs/envs`, or with `suite` one of its environments. Its
+    files are fetched, and what it prepares is made, once, below `root`.
     """
     model = read_yaml(shipped_file(Path("configs/models/tiny.yaml")))["models"]["tiny"]
     suite_of_env, name = evaluate_model.single_environment(env, suite, overrides, model, seed=0)
     suite_of_env = suite_of_env.model_copy(update={"suite": f"{name}_{digest(as_dict(suite_of_env))}"})
-    config, prepared = suite_of_env.envs[name], None
-    if config.prepared:
-        plan = Plan(suite_of_env, root=root.as_posix())
-        prepared = Path(plan.folder("prepare", {"env": name})).resolve()
+    config, plan = suite_of_env.envs[name], Plan(suite_of_env, root=root.as_posix())
+    for path in {*config.data_files.values(), *config.play_files.values()}:
+        evaluate_model.make(plan, path, threads=1)
+    prepared = Path(plan.folder("prepare", {"env": name})).resolve() if config.prepared else None
+    if prepared:
         evaluate_model.make(plan, f"{plan.folder('prepare', {'env': name})}/meta.json", threads=1)
     setup = Setup(config, f"envs.{name}", suite_of_env.protocol, suite_of_env.quirks, prepared)
     selected = domain(config).select(setup)

@@ -13,10 +13,11 @@ from coevolve.errors import UserError
 
 
 @pytest.fixture(autouse=True)
-def folder(root, tmp_path, monkeypatch):
+def folder(root, tmp_path, monkeypatch, upstream):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(root / "configs")
-    (tmp_path / "data").symlink_to(root / "data")
+    (tmp_path / "data/mirror/spider").mkdir(parents=True)
+    (tmp_path / "data/mirror/spider/spider_dev.sql").symlink_to(upstream / "intercode/ic_spider_dbs.sql")
 
 
 def test_an_episode_equals_direct_play():
