@@ -58,8 +58,8 @@ micro-methods: setup ## every method with five seeds, on WebShop
 	@echo "Report page: results/micro_methods/paper/page/report.html"
 
 smoke-agent-data: setup ## the second paper in miniature: three rounds of GRPO on tasks that signals lead to
-	time snakemake --profile smoke --config suite=smoke_agent_data
-	@cat results/smoke_agent_data/paper/table1/table1.md results/smoke_agent_data/paper/summary/summary.md
+	time snakemake --profile smoke --config suite=smoke_agent_data -- all task_growth
+	@cat results/smoke_agent_data/paper/table1/table1.md results/smoke_agent_data/task_growth/growth.md
 
 test: setup mysql ## all tests but the slow ones; prints the ten slowest
 	time pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"

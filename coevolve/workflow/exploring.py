@@ -1,4 +1,4 @@
-"""TaskExploration as a stage: an explorer plays open tasks, and what it did becomes fragments and drafts of tasks."""
+"""Exploration as a stage: an explorer plays open tasks, and what it did becomes fragments and drafts of tasks."""
 
 from __future__ import annotations
 

@@ -250,6 +250,15 @@ def ablation(layout: Layout, wildcards: Wildcards) -> Inputs:
     }
 
 
+def task_growth(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The training episodes and the pools of the suite's methods with the first model."""
+    rounds = _first(layout).training_rounds(layout.suite.methods).values()
+    return {
+        "episodes": _unique(episodes for episodes, _ in rounds),
+        "pools": _unique(pool for _, pool in rounds),
+    }
+
+
 def evaluated(layout: Layout, wildcards: Wildcards) -> list[str]:
     """History: the evaluation records of the suite's methods with the first model."""
     return _records(_first(layout), layout.suite.methods)

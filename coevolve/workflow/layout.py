@@ -99,6 +99,19 @@ class Layout:
         where = self.branch(method, seed, iteration if grows else 1)
         return self.result(model, env, where, "tasks/pool.jsonl")
 
+    def training_rounds(self, methods: Sequence[str]) -> dict[tuple[str, str, int, int], tuple[str, str]]:
+        """Training episodes and pool by (method, env, seed, round), of the methods that train on a pool of tasks."""
+        rounds: dict[tuple[str, str, int, int], tuple[str, str]] = {}
+        for method in methods:
+            if self.recipe(method).learns != "task_pool":
+                continue
+            for model, env, seed, number in self.evaluations(method):
+                if number:
+                    policy = self.policy(model, env, method, seed, number, "target")
+                    pool = self.task_pool(model, env, method, seed, number)
+                    rounds[method, env, seed, number] = policy.replace("policy.json", "episodes.jsonl"), pool
+        return rounds
+
     def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
         """Episodes that each exploring agent brings to `iteration`; those of the base policies are shared."""
         episodes: dict[str, str] = {}

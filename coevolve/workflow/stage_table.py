@@ -330,6 +330,14 @@ _EXPERIMENT = (
         inputs=inputs.ablation,
     ),
 )
+_TASK_GROWTH = Stage(
+    name="task_growth",
+    help="Show how pools of synthetic tasks grow: training rewards, new tasks by signal, tasks solved later.",
+    reads=(*_TABLE, "task_evolution"),
+    files=("growth.md", "growth.json"),
+    folder="task_growth",
+    inputs=inputs.task_growth,
+)
 _product = functools.partial(Stage, reads=_TABLE, product=True)
 #: The files of the paper that a full run ends with.
 _PRODUCTS = (
@@ -433,7 +441,7 @@ _PAGE = _product(
     inputs=_page_inputs,
     history=inputs.measured,
 )
-STAGES = {stage.name: stage for stage in (*_EXPERIMENT, *_PRODUCTS, _PAGE)}
+STAGES = {stage.name: stage for stage in (*_EXPERIMENT, _TASK_GROWTH, *_PRODUCTS, _PAGE)}
 
 
 def load_machine(path: str | Path) -> Machine:

@@ -50,6 +50,8 @@ def finished(made):
     def of(stage):
         if stage == "ablation":
             return "more", plans["more"], (stage, {"ablation": "sides"})
+        if stage == "task_growth":
+            return "more", plans["more"], (stage, {})
         return next((name, each, job) for name, each in plans.items() for job in each.jobs() if job[0] == stage)
 
     return of

@@ -452,3 +452,33 @@ def test_the_state_of_a_scenario_is_never_written():
     for scenario in BASE:
         play(scenario, golds(scenario))
     assert [scenario.state for scenario in BASE] == before
+
+
+# --- generated tasks -----------------------------------------------------------------------------------------
+
+
+def test_generated_tasks_are_solvable_different_and_split_by_scenario():
+    generated = {"train": 24, "evaluate": 12, "actions": 2, "seed": 7}
+    config = changed(FIXED, tasks__generated=generated, tasks__kinds=["TradingBot"], splits=["test"], tools="names")
+    setup = setup_of(config)
+    split, parts = domain.select(setup), tasks.scenario_parts("scenario")
+    assert len(split.sft) == 24 and len(split.evaluate) == 12 and {task.split for task in split.evaluate} == {"test"}
+    for part, of_part in (("train", split.sft), ("test", split.evaluate)):
+        assert {task.data["index"] for task in of_part} <= set(parts[part])
+        assert len({task.data["gold"] for task in of_part}) == len(of_part)
+        experts = domain.experts(setup, of_part)
+        assert {expert.reward for expert in experts.trajectories} == {1.0} and experts.drops == ()
+    assert "generated tasks" in config.note and FIXED.note == ""
+    again = domain.select(setup_of(config))
+    other = domain.select(setup_of(changed(config, tasks__generated=generated | {"seed": 8})))
+    assert again == split != other
+    with domain.pool(setup, 1) as (one,):
+        start = one.start(split.sft[0])
+    assert "(" not in start.splitlines()[1] and "get_watchlist" in start.splitlines()[1]
+
+
+def test_more_generated_tasks_than_there_are_is_an_error(monkeypatch):
+    monkeypatch.setattr("coevolve.envs.bfcl.generated.TRIES", 1)
+    generated = {"train": 200, "evaluate": 1, "actions": 1, "seed": 7}
+    with pytest.raises(UserError, match=r"key `tasks.generated`: \d+ of 200 tasks could be made; lower the number"):
+        domain.select(setup_of(changed(FIXED, tasks__generated=generated, splits=["test"])))

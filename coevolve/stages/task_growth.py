@@ -1,0 +1,38 @@
+"""The growth of the pools of synthetic tasks: training rewards, new tasks by signal, tasks solved later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coevolve.methods.task_evolution.records import PoolTask
+from coevolve.report import task_growth
+from coevolve.report.task_growth import RoundGrowth
+from coevolve.storage import files, jsonl
+from coevolve.types import Trajectory
+from coevolve.workflow.job import Job
+from coevolve.workflow.layout import Layout
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `growth.md`, a table of means over seeds, and `growth.json`, all rounds."""
+    suite = job.suite.with_model()
+    layout = Layout(suite)
+    paths = layout.training_rounds(suite.methods)
+    episodes = job.files("episodes", {key: layout.tail(path) for key, (path, _) in paths.items()})
+    pools = job.files("pools", {key: layout.tail(path) for key, (_, path) in paths.items()})
+    rounds: list[RoundGrowth] = []
+    for method, env, seed in dict.fromkeys(key[:3] for key in paths):
+        numbers = sorted(key[3] for key in paths if key[:3] == (method, env, seed))
+        rounds += task_growth.growth(
+            method,
+            env,
+            seed,
+            [jsonl.read(episodes[method, env, seed, number], Trajectory) for number in numbers],
+            jsonl.read(pools[method, env, seed, numbers[-1]], PoolTask),
+            suite.for_method(method).task_evolution.success,
+        )
+    labels = {method: recipe.label for method, recipe in suite.recipes.items()}
+    files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels).encode())
+    files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])
+    return {"rounds": len(rounds)}
