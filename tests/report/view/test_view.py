@@ -226,6 +226,9 @@ def test_every_page_fits_and_its_text_has_contrast(browser, page, pairs, width, 
             assert browser.run("document.documentElement.scrollWidth") <= width, address
             assert browser.run(FAINT) == [], address
             assert browser.complaints() == []
+            rewards = "[...document.querySelectorAll('.cards tr td[data-name=reward]')].slice(0, 3)"
+            inside = f"{rewards}.every((cell) => cell.getBoundingClientRect().right <= {width})"
+            assert browser.run(inside), "a row shows its reward without scrolling, also on a phone"
             assert browser.run("[...document.querySelectorAll('.wide')].every((each) => each.tabIndex === 0)")
     finally:
         browser.ask("Emulation.clearDeviceMetricsOverride")

@@ -65,7 +65,7 @@ async function listPage(name, asked, turn) {
 
 function table(name, list, rows) {
   const head = list.columns.map((column) => h("th", {scope: "col", class: NUMBERS.has(column) ? "number" : null}, NAMES[column] ?? column));
-  return scrolled(name, h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows.map((row) => tableRow(name, list, row)))));
+  return scrolled(name, h("table", {class: "cards"}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows.map((row) => tableRow(name, list, row)))));
 }
 
 // A table that scrolls on its own where it is wider than the page.
@@ -77,7 +77,7 @@ function tableRow(name, list, row) {
   const cells = list.columns.map((column) => {
     const text = shown(name, column, row[column]);
     const colour = REWARDS.has(column) ? rewardClass(row[column]) : "";
-    return h("td", {class: `${NUMBERS.has(column) ? "number" : ""} ${column === "about" ? "about" : ""} ${colour}`},
+    return h("td", {class: `${NUMBERS.has(column) ? "number" : ""} column-${column} ${colour}`, "data-name": NAMES[column] ?? column},
       column === "task" ? h("a", {href: `#/${list.path}/${row.id}`, class: "row"}, text) : text);
   });
   return h("tr", {}, ...cells);
