@@ -13,17 +13,15 @@ UNSENT = "Nothing was uploaded."
 def inspect_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `inspect_log`."""
     parser.add_argument("evaluation", type=Path, help="folder of an evaluation (.../eval)")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Inspect's folder of logs")
 
 
 def inspect_log(options: argparse.Namespace, write: Write) -> int:
     """Writes an evaluation as a log of Inspect."""
     from coevolve.export import inspect_log
 
-    samples = inspect_log.write(options.evaluation, options.out)
-    write(
-        f"{samples} samples: {options.out}. Open it with `inspect view start --log-dir {options.out.parent}`. {UNSENT}"
-    )
+    path = inspect_log.write(options.evaluation, options.out)
+    write(f"{path}; `inspect view start --log-dir {options.out}` shows it. {UNSENT}")
     return 0
 
 

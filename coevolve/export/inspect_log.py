@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -17,12 +18,17 @@ from coevolve.types import Message, StopReason, Trajectory, turn_messages
 _STOPS = {StopReason.DONE: "stop", StopReason.CONTEXT: "model_length"}
 
 
-def write(folder: Path, out: Path) -> int:
-    """Write the evaluation in `folder` to the JSON file `out`; returns the number of samples."""
+def write(folder: Path, out: Path) -> Path:
+    """Write the evaluation in `folder` to a JSON file in the folder `out`; returns the file.
+
+    Inspect lists only logs whose names have the form time, task and id.
+    """
     result = evaluation_result.read(folder)
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
-    files.write_json(out, _log(result, episodes))
-    return len(episodes)
+    digest = hashlib.sha256("".join(episode.digest() for episode in episodes).encode()).hexdigest()[:12]
+    path = out / f"{result.started.replace(':', '-')}_{episodes[0].task.env}_{digest}.json"
+    files.write_json(path, _log(result, episodes))
+    return path
 
 
 def _log(result: EvaluationResult, episodes: Sequence[Trajectory]) -> dict[str, Any]:

@@ -124,8 +124,9 @@ def test_a_model_card_has_the_trainings_provenance(export, run, tmp_path):
 
 
 def test_an_inspect_log_has_every_episode(export, run, tmp_path):
-    export("inspect", EVALUATED, "--out", tmp_path / "log.json")
-    log = json.loads((tmp_path / "log.json").read_text())
+    export("inspect", EVALUATED, "--out", tmp_path / "logs")
+    (path,) = (tmp_path / "logs").iterdir()
+    log = json.loads(path.read_text())
     records = jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord)
     assert [s["scores"]["reward"]["value"] for s in log["samples"]] == [record.reward for record in records]
     assert log["eval"]["metadata"]["step_limit"] == 8 and log["eval"]["dataset"]["samples"] == len(records)
@@ -133,7 +134,7 @@ def test_an_inspect_log_has_every_episode(export, run, tmp_path):
 
 @pytest.mark.slow
 def test_inspects_own_reader_opens_the_log(export, run, tmp_path, other_environment):
-    export("inspect", EVALUATED, "--out", tmp_path / "logs/log.json")
+    export("inspect", EVALUATED, "--out", tmp_path / "logs")
     python = other_environment("inspect")
     code = (
         "import sys; from inspect_ai.log import read_eval_log, list_eval_logs\n"
@@ -151,7 +152,7 @@ def test_inspects_own_reader_opens_the_log(export, run, tmp_path, other_environm
 def test_a_folder_that_is_no_result_is_refused(export, run, tmp_path, capsys):
     export("dataset", "configs", "--out", tmp_path / "data", code=2)
     assert "configs: no result with pairs.jsonl or episodes.jsonl" in capsys.readouterr().err
-    export("inspect", PAIRS, "--out", tmp_path / "log.json", code=2)
+    export("inspect", PAIRS, "--out", tmp_path / "logs", code=2)
     assert "name the folder of an evaluation" in capsys.readouterr().err
-    assert not (tmp_path / "data").exists() and not (tmp_path / "log.json").exists()
+    assert not (tmp_path / "data").exists() and not (tmp_path / "logs").exists()
     shutil.rmtree(tmp_path)
