@@ -76,8 +76,8 @@ mutants: setup mysql ## wrong edits of the code and configurations, each of whic
 images: setup ## build the container images and name them in containers/images.lock (needs Apptainer)
 	python containers/build.py
 
-lint: setup ## what needs no run: ruff, formatting, types, import layers
-	ruff check && ruff format --check && mypy && lint-imports
+lint: setup ## what needs no run: ruff, formatting, types, import layers, links of the pages
+	ruff check && ruff format --check && mypy && lint-imports && pytest -q tests/docs/test_pages.py
 
 lock: setup ## write requirements.lock from the environment
 	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -Ev "^(pip==|bfcl[-_]eval)" | sed 's/+cpu$$//' > requirements.lock

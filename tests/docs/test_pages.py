@@ -1,6 +1,7 @@
 """All pages: the index names each, links lead somewhere, and pages that say they are run are read by a test."""
 
 import re
+import subprocess
 import tomllib
 
 import pytest
@@ -22,10 +23,24 @@ def test_the_table_of_extras_names_each(pages, root):
     assert sorted(extras) == sorted(project["optional-dependencies"])
 
 
-def test_links_lead_to_files(pages, root):
-    links = [(name, link) for name, text in pages.items() for link in re.findall(r"\]\(([^)#:]+)\)", text)]
-    assert links
-    assert [(name, link) for name, link in links if not (root / "docs" / link).exists()] == []
+def anchor(heading):
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_links_lead_to_files_and_headings(root):
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=root, capture_output=True, text=True, check=False)
+    names = listed.stdout.split() or [path.relative_to(root).as_posix() for path in (root / "docs").glob("*.md")]
+    dead, checked = [], 0
+    for path in (root / name for name in names):
+        for target, heading in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", path.read_text()):
+            checked += 1
+            file = path.parent / target if target else path
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE) if heading and file.is_file() else []
+            if not file.exists() or (heading and file.suffix == ".md" and heading not in map(anchor, headings)):
+                dead.append((path.relative_to(root).as_posix(), target, heading))
+    assert checked > 50
+    assert dead == []
 
 
 def test_what_is_said_to_be_run_is_read_by_a_test(pages, root):
