@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.methods.task_evolution.signals import visits
+from coevolve.report import drawing
 from coevolve.types import Record, Trajectory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class RoundGrowth(Record):
@@ -69,6 +74,29 @@ def markdown(rounds: Sequence[RoundGrowth], labels: Mapping[str, str]) -> str:
     head = ("method", "environment", "round", "reward, first step", "reward, last step", "tasks", "new", "solved later")
     rows = [(labels[method], env, number, *_means(group)) for (method, env, number), group in groups.items()]
     return str(tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)) + "\n"
+
+
+def draw(rounds: Sequence[RoundGrowth], labels: Mapping[str, str]) -> Figure:
+    """The figure: a panel per environment, training reward by step; methods as lines, means over the seeds."""
+    envs = list(dict.fromkeys(each.env for each in rounds))
+    figure = drawing.new_figure(5.0 * max(1, len(envs)), 3.2)
+    panels = figure.subplots(1, max(1, len(envs)), squeeze=False, sharey=True)[0]
+    for axes, env in zip(panels, envs, strict=False):
+        for method in dict.fromkeys(each.method for each in rounds if each.env == env):
+            curve = reward_curve([each for each in rounds if (each.env, each.method) == (env, method)])
+            axes.plot(range(1, len(curve) + 1), curve, label=labels[method])
+        axes.set(title=env, xlabel="GRPO step")
+        axes.legend()
+    panels[0].set_ylabel("training reward")
+    return figure
+
+
+def reward_curve(rounds: Sequence[RoundGrowth]) -> list[float]:
+    """The training reward by step over all rounds of a method, the mean over its seeds."""
+    by_seed: dict[int, list[float]] = {}
+    for each in sorted(rounds, key=lambda each: each.round):
+        by_seed.setdefault(each.seed, []).extend(each.rewards)
+    return [sum(values) / len(values) for values in zip(*by_seed.values(), strict=False)]
 
 
 def _means(group: Sequence[RoundGrowth]) -> tuple[str, ...]:

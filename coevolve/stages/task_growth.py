@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.methods.task_evolution.records import PoolTask
-from coevolve.report import task_growth
+from coevolve.report import drawing, task_growth
 from coevolve.report.task_growth import RoundGrowth
 from coevolve.storage import files, jsonl
 from coevolve.types import Trajectory
@@ -15,7 +15,7 @@ from coevolve.workflow.layout import Layout
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `growth.md`, a table of means over seeds, and `growth.json`, all rounds."""
+    """Write `growth.md`, a table of means over seeds, `growth.png`, reward by step, and `growth.json`, all rounds."""
     suite = job.suite.with_model()
     layout = Layout(suite)
     paths = layout.training_rounds(suite.methods)
@@ -34,5 +34,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         )
     labels = {method: recipe.label for method, recipe in suite.recipes.items()}
     files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels).encode())
+    files.write_bytes(out / "growth.png", drawing.png(lambda: task_growth.draw(rounds, labels)))
     files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])
     return {"rounds": len(rounds)}

@@ -334,7 +334,7 @@ _TASK_GROWTH = Stage(
     name="task_growth",
     help="Show how pools of synthetic tasks grow: training rewards, new tasks by signal, tasks solved later.",
     reads=(*_TABLE, "task_evolution"),
-    files=("growth.md", "growth.json"),
+    files=("growth.md", "growth.png", "growth.json"),
     folder="task_growth",
     inputs=inputs.task_growth,
 )

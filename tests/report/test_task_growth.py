@@ -49,3 +49,12 @@ def test_the_table_has_means_over_seeds():
     line = task_growth.markdown(rounds, {"m": "A method"}).splitlines()[-1]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells == ["A method", "world", "1", "0.750", "0.500", "2", "unguided 2.0", "2 of 3 visited"]
+
+
+def test_the_curve_is_the_mean_over_seeds_step_by_step():
+    rounds = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
+    assert task_growth.reward_curve(rounds[::-1]) == [0.5, 0.0, 0.5, 0.5, 1.0]
+    other = [each.model_copy(update={"seed": 1, "rewards": (1.0,) * len(each.rewards)}) for each in rounds]
+    assert task_growth.reward_curve([*rounds, *other]) == [0.75, 0.5, 0.75, 0.75, 1.0]
+    (axes,) = task_growth.draw([*rounds, *other], {"m": "A method"}).axes
+    assert list(axes.lines[0].get_ydata()) == [0.75, 0.5, 0.75, 0.75, 1.0]

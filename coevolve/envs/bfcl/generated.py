@@ -8,6 +8,7 @@ from coevolve import seeds
 from coevolve.envs import task_split
 from coevolve.envs.base import Setup, TaskSplit
 from coevolve.envs.bfcl import synthesis, tasks
+from coevolve.envs.bfcl.config import BfclConfig, GeneratedTasks
 from coevolve.envs.bfcl.env import Bfcl
 from coevolve.envs.synthesis import execute_solution
 from coevolve.errors import UserError
@@ -19,15 +20,22 @@ TRIES = 50
 
 def select(setup: Setup) -> TaskSplit:
     """The generated tasks of the training and the test scenarios that the section selects."""
-    config = setup.config.tasks
+    section: BfclConfig = setup.config
+    config, sizes = section.tasks, _sizes(setup)
     parts = tasks.scenario_parts(config.split)
-    train = _generate(setup, parts["train"], config.generated.train, "train")
+    train = _generate(setup, parts["train"], sizes.train, "train")
     evaluation = {
-        split: _generate(setup, parts[part], config.generated.evaluate, split)
+        split: _generate(setup, parts[part], sizes.evaluate, split)
         for split, (part, category) in tasks.EVALUATED.items()
         if part in parts and category == "base"
     }
     return task_split.select(config, train, evaluation, setup.config.splits, setup.quirks.overlap, tasks.KINDS)
+
+
+def _sizes(setup: Setup) -> GeneratedTasks:
+    section: BfclConfig = setup.config
+    assert section.tasks.generated is not None, "only a section with generated tasks comes here"
+    return section.tasks.generated
 
 
 def _generate(setup: Setup, indices: Sequence[int], count: int, split: str) -> list[Task]:
@@ -48,7 +56,7 @@ def _generate(setup: Setup, indices: Sequence[int], count: int, split: str) -> l
 
 def _explored(setup: Setup, starts: Sequence[Task], split: str) -> Iterator[tuple[int, Task | None]]:
     """The tasks that exploration gives, one start after the other; None where its solution earns less than 1."""
-    config = setup.config.tasks.generated
+    config = _sizes(setup)
     env, number = Bfcl(setup.config), 0
     while True:
         rng = seeds.generator(config.seed, "generated", split, number)
