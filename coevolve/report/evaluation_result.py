@@ -123,6 +123,8 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
     record = provenance.read(folder / provenance.NAME)
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     records = jsonl.read(folder / "records.jsonl", EvalRecord)
+    if not records:
+        raise UserError(f"{folder}: every episode ended by an error of the environment; repair it and evaluate again.")
     policy = episodes[0].policy
     report = ReportConfig(bootstrap=10_000, confidence=0.95)
     spent = record.notes.spent if isinstance(record.notes, EpisodeNotes) else None

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -92,6 +93,14 @@ def test_equal_outcomes_are_no_proof_of_equality():
     reward, success = comparison.differences(split([0.0] * 5), split([0.0] * 5))
     assert "no task differs; this shows nothing about other tasks" in reward.sentence()
     assert "no task differs" in success.sentence()
+
+
+def test_an_evaluation_without_a_record_is_one_sentence(root, tmp_path):
+    shutil.copy(root / "results/reference/micro/provenance.json", tmp_path)
+    for name in ("records.jsonl", "episodes.jsonl"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match="every episode ended by an error"):
+        evaluation_result.read(tmp_path)
 
 
 def test_a_file_written_by_hand(tmp_path):
