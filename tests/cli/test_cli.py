@@ -72,7 +72,12 @@ def test_bash_completes_commands_stages_options_and_suites(coevolve):
     assert completed(script, "coevolve", "mirror", "") == ["list", "verify"]
     assert completed(script, "coevolve", "why", "--j") == ["--json"]
     assert completed(script, "coevolve", "stage", "sft", "--o") == ["--on", "--out"]
-    assert completed(script, "coevolve", "plan", "--suite", "smo") == ["smoke", "smoke_methods", "smoke_real"]
+    assert completed(script, "coevolve", "plan", "--suite", "smo") == [
+        "smoke",
+        "smoke_agent_data",
+        "smoke_methods",
+        "smoke_real",
+    ]
     assert completed(script, "coevolve", "plan", "--suite", "smoke", "--machine", "c") == ["cpu"]
 
 

@@ -9,7 +9,10 @@ from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import Plan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-SUITES = ("smoke", "smoke_methods", "micro", "micro_methods", "paper", "reviewer", "base_models")
+SUITES = (
+    "smoke", "smoke_methods", "smoke_agent_data", "micro", "micro_methods", "micro_agent_data", "agent_data", "paper",
+    "reviewer", "base_models",
+)  # fmt: skip
 #: The stages that run on a method's own branch, by how it learns.
 LEARNS = {
     "preference": ["pairs", "train"],
@@ -17,8 +20,23 @@ LEARNS = {
     "selected": ["select", "rft_train"],
     "ppo": ["ppo"],
     "grpo": ["grpo"],
-    "task_pool": ["explore_tasks", "validate_tasks", "grpo_round"],
+    "task_pool": ["grpo_round"],
 }
+
+
+#: The stages of a row that makes tasks, by where it explores after the first round.
+EXPLORES = {
+    "signals": ["signals", "explore_tasks", "validate_tasks"],
+    "random": ["explore_tasks", "validate_tasks"],
+    "none": [],
+}
+
+
+def stages_of(suite, method):
+    """The stages that make the row what it is called."""
+    learns = suite.recipes[method].learns
+    exploration = suite.for_method(method).task_evolution.exploration
+    return LEARNS[learns] + (EXPLORES[exploration] if learns == "task_pool" else [])
 
 
 def jobs_of(plan, method):
@@ -41,7 +59,7 @@ def test_the_stages_that_make_a_row_are_in_the_plan(name):
         for env in suite.envs:
             for agent, spec in recipe.agents.items():
                 learns = bool(spec.trains_on) or (recipe.learns != "preference" and agent == "target")
-                for stage in LEARNS[recipe.learns] if learns and plan.iterations(env, method) else ():
+                for stage in stages_of(suite, method) if learns and plan.iterations(env, method) else ():
                     made = [job for job in jobs if job[:3] == (stage, env, agent)]
                     assert made, f"{name}: {method} on {env} never runs `{stage}` for its {agent} agent"
 
