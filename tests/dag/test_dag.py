@@ -237,7 +237,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_p
 
 def status_of_a_run(repo: Path, scheduler: subprocess.Popen[bytes]) -> None:
     """The state of the jobs while a rollout runs; all processes are stopped meanwhile."""
-    while not list((repo / "results/nano").rglob("rollout/.work-*/*/*.jsonl")):
+    while not list((repo / "results/nano").rglob("rollout/.work-*/lock")):
         assert scheduler.poll() is None
         time.sleep(0.01)
     os.killpg(scheduler.pid, signal.SIGSTOP)
@@ -256,6 +256,8 @@ def job_outlives_its_scheduler(repo: Path, stage: str) -> None:
 
     All processes are stopped before the kill, so that the job is still there when its twin starts.
     """
+    for stale in (repo / "results/nano").rglob(f"{stage}/**/.work-*/lock"):  # of a job that was killed before
+        stale.unlink()
     scheduler, _ = running(repo, stage)
     while not list((repo / "results/nano").rglob(f"{stage}/**/.work-*/lock")):
         assert scheduler.poll() is None
