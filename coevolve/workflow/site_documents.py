@@ -8,18 +8,15 @@ from pathlib import Path
 from coevolve.report.html import section_title
 from coevolve.report.view import SiteDocument
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import STAGES
+from coevolve.workflow.stage_table import ABLATION, PAGE, STAGES
 
 
 def site_documents(plan: Plan) -> Iterator[SiteDocument]:
     """The products and ablations on disk, the report first; the parts of a product that are missing are left out."""
-    stages = sorted((stage for stage in STAGES.values() if stage.product), key=lambda stage: stage.name != "page")
+    stages = sorted((stage for stage in STAGES.values() if stage.product), key=lambda stage: stage is not PAGE)
     jobs = [(stage, section_title(stage.name), dict[str, str]()) for stage in stages]
-    jobs += [
-        (STAGES["ablation"], ablation.label or name, {"ablation": name})
-        for name, ablation in plan.suite.ablations.items()
-    ]
+    jobs += [(ABLATION, ablation.label or name, {"ablation": name}) for name, ablation in plan.suite.ablations.items()]
     for stage, title, wildcards in jobs:
         paths = [Path(plan.folder(stage.name, wildcards), name) for name in stage.files]
         if there := [path for path in paths if path.is_file()]:
-            yield SiteDocument("Report" if stage.name == "page" else title, stage.help, there)
+            yield SiteDocument("Report" if stage is PAGE else title, stage.help, there)

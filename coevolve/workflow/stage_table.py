@@ -45,6 +45,15 @@ def _pinned_gguf(layout: Layout, wildcards: Wildcards) -> str:
     return digest(gguf and [gguf.sha256, gguf.weights_sha256])
 
 
+#: A table beside the paper's own.
+ABLATION = Stage(
+    name="ablation",
+    help="Write an ablation's table: its methods side by side.",
+    reads=(*_TABLE, "ablations"),
+    files=("table.md", "table.tex", "table.json", "summary.md"),
+    folder="ablations/{ablation}",
+    inputs=inputs.ablation,
+)
 _EXPERIMENT = (
     Stage(
         name="download",
@@ -321,14 +330,7 @@ _EXPERIMENT = (
         workload=workloads.evaluate,
         image="sample",
     ),
-    Stage(
-        name="ablation",
-        help="Write an ablation's table: its methods side by side.",
-        reads=(*_TABLE, "ablations"),
-        files=("table.md", "table.tex", "table.json", "summary.md"),
-        folder="ablations/{ablation}",
-        inputs=inputs.ablation,
-    ),
+    ABLATION,
 )
 _TASK_GROWTH = Stage(
     name="task_growth",
@@ -433,7 +435,8 @@ def _page_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     return {"products": products, "claims": inputs.CLAIMS}
 
 
-_PAGE = _product(
+#: The report, which links to all other products.
+PAGE = _product(
     name="page",
     help="Put all products on one HTML page.",
     files=("report.html",),
@@ -441,7 +444,7 @@ _PAGE = _product(
     inputs=_page_inputs,
     history=inputs.measured,
 )
-STAGES = {stage.name: stage for stage in (*_EXPERIMENT, _TASK_GROWTH, *_PRODUCTS, _PAGE)}
+STAGES = {stage.name: stage for stage in (*_EXPERIMENT, _TASK_GROWTH, *_PRODUCTS, PAGE)}
 
 
 def load_machine(path: str | Path) -> Machine:

@@ -33,7 +33,7 @@ def added(page, kit):
     evaluated = f"results/glance/{BRANCH}/eval/records.jsonl"
     kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--", evaluated)
     declaration, module = page.blocks("python")
-    before = '    Stage(\n        name="ablation",'
+    before = "    ABLATION,\n"
     kit.edit(TABLE, before, f"{textwrap.indent(declaration.rstrip(), '    ')},\n{before}")
     kit.write("coevolve/stages/lengths.py", module)
     return kit
