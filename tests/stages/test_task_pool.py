@@ -235,7 +235,7 @@ def test_the_agent_explores(home, plan, first):
     assert counts(folder / "tasks/counts.json").pool == 0
 
 
-TASK = """Task: What is on my <b>watchlist</b>?
+TASK = """Task: What is on my <b>watchlist\x1b[2J</b>?
 Solution:
 get_watchlist()"""
 
@@ -246,7 +246,7 @@ def explore_or_write(conversation):
     return TASK if "Write the task" in last else write_action("get_watchlist()")
 
 
-def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, first, monkeypatch):
+def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, first, monkeypatch, capsys):
     with serving(ScriptedPolicy(explore_or_write)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -259,11 +259,15 @@ def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, fir
         folder = explored(home, plan, "agent_data_endpoint", extra)
         asked = [body["messages"][-1]["content"] for body in server.bodies]
     (task,) = records(folder / "tasks/pool.jsonl", PoolTask)
-    assert (task.instruction, task.solution) == ("What is on my <b>watchlist</b>?", ("get_watchlist()",))
+    assert (task.instruction, task.solution) == ("What is on my <b>watchlist\x1b[2J</b>?", ("get_watchlist()",))
     assert (task.explorer, task.written_by) == (MODEL, MODEL)
     assert {each.reason.value for each in records(folder / "tasks/drops.jsonl", FragmentDrop)} == {"duplicate"}
     assert sum("Explore this environment" in text for text in asked) >= 3
     assert sum("Write the task" in text and "get_watchlist()" in text for text in asked) == 3
+    with pytest.raises(SystemExit):
+        cli.main(["why", "--suite", "configs/agent_data_endpoint.yaml", task.task.task_id, "agent_data_endpoint"])
+    shown = capsys.readouterr().out
+    assert "<b>watchlist\\u001b[2J</b>" in shown and "\x1b" not in shown
 
 
 # --- resumption ----------------------------------------------------------------------------------------------
