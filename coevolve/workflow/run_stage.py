@@ -60,15 +60,15 @@ def execute(
         scratch = out.parent / f".work-{out.name}"
         job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch / fingerprint, threads)
         record = _record(plan, job, hashes)
-        if reuse and _taken(record, out, scratch):
-            return
-        _load_code(plan, stage, wildcards)
         if process.rank:
+            _load_code(plan, stage, wildcards)
             _help(job, process)
             return
         with _alone(scratch) as waited:
             # Processes of one launch start together, so the first must not skip the work that the others do.
-            if not (waited and process.world_size == 1 and _is_made(record, out)):
+            made = waited and process.world_size == 1 and _is_made(record, out)
+            if not made and not (reuse and _is_taken(record, out)):
+                _load_code(plan, stage, wildcards)
                 _make(job, process, record, out)
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -83,20 +83,18 @@ def reuse_before_launch(
     plan, scratch = Plan(suite), out.parent / f".work-{out.name}"
     hashes = _checked(plan, stage, wildcards, inputs, out, planned)
     job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch, threads=1)
-    return _taken(_record(plan, job, hashes), out, scratch)
-
-
-def _taken(record: dict[str, Any], out: Path, scratch: Path) -> bool:
-    """Whether another suite's result is now in `out`; without the lock of the result, nothing is taken."""
-    declared, lock = STAGES[record["stage"]], files.ProcessLock(scratch / "lock")
-    # A product names its suite, and a shared result lies outside of all suites.
-    if declared.product or declared.shared or not lock.acquire():
-        return False
-    taken = take(record, out, declared.outputs)
-    if taken:
-        shutil.rmtree(scratch, ignore_errors=True)
-    lock.release()
+    with _alone(scratch):
+        taken = _is_taken(_record(plan, job, hashes), out)
+        if taken:
+            shutil.rmtree(scratch, ignore_errors=True)
     return taken
+
+
+def _is_taken(record: dict[str, Any], out: Path) -> bool:
+    """Whether another suite's result is now in `out`; the caller holds the lock of the result."""
+    declared = STAGES[record["stage"]]
+    # A product names its suite, and a shared result lies outside of all suites.
+    return not (declared.product or declared.shared) and take(record, out, declared.outputs)
 
 
 def _checked(
