@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from coevolve.config.suite import Suite
 from coevolve.report import exploration, measurement, pair_counts
 from coevolve.report.job_history import JobHistory
 from coevolve.report.regime import RegimeEvidence, TrainingKey
@@ -26,7 +27,7 @@ def of_job(job: Job) -> RegimeEvidence:
         measurements=results.measurements(job, suite, suite.methods),
         explorations=results.explorations(job, suite, suite.methods),
         summaries=pair_counts.read(results.summaries(job, suite, suite.methods)),
-        trainings=_trainings(JobHistory.read(job.inputs["provenance"]).jobs.values(), *suite.models),
+        trainings=_trainings(suite, JobHistory.read(job.inputs["provenance"]).jobs.values()),
     )
 
 
@@ -40,7 +41,7 @@ def on_disk(layout: Layout) -> RegimeEvidence:
         measurements=list(measurement.read(suite, evaluated)),
         explorations=exploration.read(suite, _present(layout.explorations(suite.methods))),
         summaries=pair_counts.read(summaries),
-        trainings=_trainings(map(provenance.read, trained), *suite.models),
+        trainings=_trainings(suite, map(provenance.read, trained)),
     )
 
 
@@ -48,12 +49,13 @@ def _present(paths: Mapping[K, str]) -> dict[K, Path]:
     return {key: Path(path) for key, path in paths.items() if Path(path).exists()}
 
 
-def _trainings(jobs: Iterable[Provenance], model: str) -> dict[TrainingKey, TrainReport]:
-    """The reports of a model's trainings in iterations of methods."""
+def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[TrainingKey, TrainReport]:
+    """The reports of the trainings in iterations of the suite's methods, of its single model."""
     reports: dict[TrainingKey, TrainReport] = {}
     for job in jobs:
         branch = Branch.parse(job.wildcards.get("branch", ""))
-        if isinstance(job.notes, TrainReport) and branch.iteration and job.wildcards["model"] == model:
+        ours = branch.method in suite.methods and job.wildcards.get("model") in suite.models
+        if isinstance(job.notes, TrainReport) and branch.iteration and ours:
             agent = job.wildcards.get("agent", "target")
             reports[job.wildcards["env"], branch.method, agent, branch.seed, branch.iteration] = job.notes
     return reports

@@ -20,6 +20,7 @@ def tree(root, tmp_path):
     for name, content in (("coevolve/sign.py", CODE), ("tests/test_sign.py", TEST)):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(content)
+    (tmp_path / "coevolve/__init__.py").touch()  # else the installed package would be imported
     (tmp_path / "configs").mkdir()
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\n')
     return tmp_path

@@ -79,7 +79,7 @@ def test_only_the_engine_counts_in_digests(root):
 
 def test_what_plays_reads_the_sampler_and_what_trains_does_not(root):
     assert {name for name, stage in STAGES.items() if "sampler" in stage.reads} == {
-        "shard", "rollout", "steps", "evaluate",
+        "shard", "rollout", "steps", "explore_tasks", "evaluate",
     }  # fmt: skip
     assert load_suite(root / "configs/paper.yaml").sampler.engine == "vllm"
 

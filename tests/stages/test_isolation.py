@@ -42,6 +42,12 @@ def plan(made, name):
 
 
 @pytest.fixture(scope="module")
+def made(made, tmp_path_factory):
+    """A copy of the finished suite, to which this module adds results."""
+    return shutil.copytree(made, tmp_path_factory.mktemp("isolation") / "run", symlinks=True)
+
+
+@pytest.fixture(scope="module")
 def finished(made):
     """A finished job of a stage in `made`: the suite's name and plan, and the job."""
     (made / "configs/more.yaml").write_text(MORE)
