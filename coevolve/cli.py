@@ -149,10 +149,9 @@ def _plan(options: argparse.Namespace) -> int:
     jobs = list(estimates.jobs(plan, machine))
     source = machine_file(options.machine)
     _show(f"Suite {plan.suite.suite} on {machine.label}, estimated, not measured, from {source}.\n")
-    labels = {method: recipe.label for method, recipe in plan.suite.recipes.items()}
     _show(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
     _show()
-    _show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs), labels))
+    _show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs), plan.suite.labels))
     return 0
 
 
@@ -204,7 +203,7 @@ def _view(options: argparse.Namespace) -> int:
     suite = _suite(options)
     plan = Plan(suite)
     out = options.out or Path(plan.home) / "view"
-    labels = ReportLabels.of(suite, {name: recipe.label for name, recipe in suite.recipes.items()})
+    labels = ReportLabels.of(suite, suite.labels)
     shown = view.build(Path(plan.home), out, f"Suite {suite.suite}", labels, list(site_documents(plan)))
     _show(f"{shown.episodes:,} episodes and {shown.pairs:,} pairs, report, tables and figures: {out / 'index.html'}")
     return 0
@@ -314,7 +313,7 @@ def _regime(options: argparse.Namespace) -> int:
     suite = _suite(options).with_model(options.model)
     evidence = regime_evidence.on_disk(Layout(suite))
     judged = regime.checks(evidence, suite.regime, suite.report, list(suite.envs), suite.seeds)
-    _show(regime.markdown(judged, ReportLabels.of(suite, {name: row.label for name, row in suite.recipes.items()})))
+    _show(regime.markdown(judged, ReportLabels.of(suite, suite.labels)))
     passed = {check.passed for check in judged}
     return 1 if False in passed else 3 if None in passed else 0
 

@@ -6,24 +6,13 @@ import contextlib
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
 
 from coevolve.adapters.sessions import open_sessions
+from coevolve.envs.text_space import FreeText
 
 ID = "coevolve/Text-v0"
 #: Maximal lengths in characters.
 MAX_OBSERVATION, MAX_TURN = 1 << 20, 1 << 16
-
-
-class AnyText(spaces.Text):
-    """Texts of at most `max_length` characters of any kind; samples consist of letters and digits."""
-
-    def __init__(self, max_length: int) -> None:
-        super().__init__(max_length, min_length=0)
-
-    def contains(self, x: Any) -> bool:
-        """Whether `x` is a text of at most `max_length` characters."""
-        return isinstance(x, str) and len(x) <= self.max_length
 
 
 class TextEnv(gymnasium.Env[str, str]):
@@ -36,7 +25,7 @@ class TextEnv(gymnasium.Env[str, str]):
     metadata = gymnasium.Env.metadata | {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(self, env: str, split: str = "train", render_mode: str | None = None, **options: Any) -> None:
-        self.observation_space, self.action_space = AnyText(MAX_OBSERVATION), AnyText(MAX_TURN)
+        self.observation_space, self.action_space = FreeText(MAX_OBSERVATION), FreeText(MAX_TURN)
         self.render_mode, self._split, self._text = render_mode, split, ""
         self._stack = contextlib.ExitStack()
         self.session = self._stack.enter_context(open_sessions(env, 1, **options)).acquire()

@@ -78,6 +78,11 @@ class Suite(Strict):
     regime: RegimeConfig
 
     @property
+    def labels(self) -> dict[str, str]:
+        """The label of every method by its key."""
+        return {method: recipe.label for method, recipe in self.recipes.items()}
+
+    @property
     def quirks(self) -> Quirks:
         """The switches of the suite's protocol."""
         return self.protocols[self.protocol]

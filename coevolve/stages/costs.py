@@ -25,7 +25,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         "stage": costs.lines((each.stage, cost) for each, cost in jobs),
         "method": costs.lines((_owner(job, each), cost) for each, cost in jobs),
     }
-    labels = {"method": {method: recipe.label for method, recipe in job.suite.recipes.items()}}
+    labels = {"method": job.suite.labels}
     text = "\n\n".join(costs.text(heading, rows, labels.get(heading, {})) for heading, rows in tables.items())
     files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
     files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in tables.items()})

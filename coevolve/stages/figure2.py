@@ -20,7 +20,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     explored = results.explorations(job, suite, suite.methods)
     setting = Setting(suite.suite, model.label, suite.protocol).sentence()
     notes = " ".join([setting, *dict.fromkeys(each.note for each in explored if each.note)])
-    labels = {method: recipe.label for method, recipe in suite.recipes.items()}
+    labels = suite.labels
     data = figure2.data(explored, labels, notes, suite.report, 0)
     shown = ReportLabels.of(suite)
     files.write_json(out / "figure2.json", data.model_dump(mode="json"))

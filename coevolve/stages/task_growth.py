@@ -32,7 +32,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             jsonl.read(pools[method, env, seed, numbers[-1]], PoolTask),
             suite.for_method(method).task_evolution.success,
         )
-    labels = {method: recipe.label for method, recipe in suite.recipes.items()}
+    labels = suite.labels
     files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels).encode())
     files.write_bytes(out / "growth.png", drawing.png(lambda: task_growth.draw(rounds, labels)))
     files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])

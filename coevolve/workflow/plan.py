@@ -18,7 +18,7 @@ from coevolve.types import Provenance, Workload
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.layout import MIRROR, UNDIVIDED, Layout
 from coevolve.workflow.stage import Inputs, Stage, Wildcards, constrained, regex
-from coevolve.workflow.stage_table import SCORED, STAGES
+from coevolve.workflow.stage_table import PAGE, SCORED, STAGES
 
 #: A stage, and the wildcards of one of its jobs.
 JobKey = tuple[str, dict[str, str]]
@@ -77,6 +77,11 @@ class Plan(Layout):
             for path in ([shlex.quote(paths)] if isinstance(paths, str) else braced(paths))
         ]
         return " ".join([f"--out {shlex.quote(self.folder(stage, wildcards))}", *on, *files])
+
+    @property
+    def page(self) -> Path:
+        """The report page of the suite."""
+        return Path(self.folder(PAGE.name, {}), *PAGE.files)
 
     def folder(self, stage: str, wildcards: Wildcards) -> str:
         """The folder of a job's files."""

@@ -151,7 +151,7 @@ class RunLog:
             self._error(text)
         elif record.levelno >= logging.WARNING or hasattr(record, "coevolve") or text.startswith(SHOWN):
             _write(text)
-        if text.startswith(NOTHING) and (page := _page(self._plan)).exists():
+        if text.startswith(NOTHING) and (page := self._plan.page).exists():
             _write(f"Report page: {page}")
 
 
@@ -162,7 +162,7 @@ def _write(text: str) -> None:
 
 def end_message(plan: Plan, files: Sequence[str], log: Sequence[str]) -> str:
     """The last lines of a successful run: Snakemake's log, and the report page or else the targets' `files`."""
-    page = _page(plan)
+    page = plan.page
     shown = (
         [f"Report page: {page}"]
         if str(page) in files
@@ -170,10 +170,6 @@ def end_message(plan: Plan, files: Sequence[str], log: Sequence[str]) -> str:
     )
     logs = [f"Snakemake's log: {os.path.relpath(path)}" for path in log]
     return "\n".join([*logs, *shown])
-
-
-def _page(plan: Plan) -> Path:
-    return Path(plan.folder("page", {}), "report.html")
 
 
 def _without_traceback(text: str) -> str:

@@ -25,7 +25,7 @@ from coevolve.workflow import labels
 from coevolve.workflow.forecast import Forecast, JobId, job_id, producers
 from coevolve.workflow.plan import JobKey, Plan
 from coevolve.workflow.run_record import RunRecord
-from coevolve.workflow.stage_table import PAGE, STAGES
+from coevolve.workflow.stage_table import STAGES
 
 #: Seconds that a job may take from its start to its lock.
 START_SECONDS = 60.0
@@ -207,9 +207,8 @@ def text(results: SuiteState, machine: Machine) -> Iterator[str]:
     settled = (JobState.DONE, JobState.CHANGED)
     if not results.is_run_alive and any(states[key].state not in settled for key in results.requested):
         yield f"No run goes on here; to {'continue' if results.record else 'start'}: {results.command()}"
-    page = Path(results.plan.folder("page", {}), PAGE.files[0])
     if states.get(("page",), JobStatus(JobState.TODO)).state is JobState.DONE:
-        yield f"Report page: {page}"
+        yield f"Report page: {results.plan.page}"
 
 
 def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Machine) -> Iterator[str]:

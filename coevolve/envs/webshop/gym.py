@@ -7,25 +7,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
+from coevolve.envs.text_space import FreeText
 from coevolve.envs.webshop.env import WebShop
 from coevolve.envs.webshop.tagger import TaggerName
 
 ID = "coevolve/WebShop-v0"
 #: Maximal lengths in characters. A page may have fifty thousand option values; an action is one line.
 MAX_PAGE_LENGTH, MAX_ACTION_LENGTH = 1 << 20, 1 << 12
-
-
-class FreeText(spaces.Text):
-    """Texts of at most `max_length` characters of any kind; samples consist of letters and digits."""
-
-    def __init__(self, max_length: int) -> None:
-        super().__init__(max_length, min_length=0)
-
-    def contains(self, x: Any) -> bool:
-        """Whether `x` is a text of at most `max_length` characters."""
-        return isinstance(x, str) and len(x) <= self.max_length
 
 
 class WebShopGymEnv(gymnasium.Env[str, str]):
