@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ COMMANDS = (
 )
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
-#: Rows of the table of results, and columns.
-METHODS = ("untrained", "sft", "eto", "coevolve")
+#: Rows of the table of results, and its columns.
+TRAINED = ("sft", "eto", "coevolve")
+METHODS = ("untrained", *TRAINED)
 SPLITS = {"sciworld_seen": "seen variations", "sciworld_unseen": "unseen variations"}
 #: Inputs with an arrow. Left out: tasks and prompts, the policy that training starts from, reference log-probs.
 DRAWN = ("experts", "policy", "target", "failure", "pairs")
@@ -42,12 +43,12 @@ DRAWN = ("experts", "policy", "target", "failure", "pairs")
 
 def blocks() -> dict[str, str]:
     """The parts of the README that are made from committed results, by the name of their mark."""
-    return {"times": _times(), "results": f"{_results()}\n\n{_differences()}", "evidence": _evidence()}
+    return {"times": _times(), "results": f"{_results()}\n\n{differences()}", "evidence": _evidence()}
 
 
-def fill(text: str) -> str:
-    """A page with its marked parts replaced; raises `ValueError` if a mark is missing."""
-    for name, block in blocks().items():
+def fill(text: str, made: Mapping[str, str] | None = None) -> str:
+    """A page with its marked parts replaced, the README's by default; raises `ValueError` if a mark is missing."""
+    for name, block in (blocks() if made is None else made).items():
         text, count = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, b=block: f"{m[1]}{b}\n{m[2]}", text, flags=re.DOTALL
         )
@@ -70,7 +71,7 @@ def _times() -> str:
 
 def _results() -> str:
     """Mean reward with its interval, and the share of solved tasks."""
-    labels, rewards, solved = _table1()
+    labels, rewards, solved = _table1("micro")
     lines = [["", *SPLITS.values()], ["---"] * 3]
     for method in METHODS:
         estimates = [(rewards[method, column], solved[method, column]) for column in SPLITS]
@@ -79,20 +80,19 @@ def _results() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _table1() -> tuple[dict[str, str], Cells, Cells]:
+def _table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
     """Labels of the rows, and estimates of mean reward x 100 and of success in %, by row and column."""
-    reward, success = json.loads((REFERENCE / "micro/table1.json").read_text())
+    reward, success = json.loads((REFERENCE / reference / "table1.json").read_text())
     by_place = [{(c["row"], c["column"]): c["estimate"] for c in table["cells"]} for table in (reward, success)]
     return reward["rows"], *by_place
 
 
-def _differences() -> str:
-    """Differences between the trained methods with their intervals, in points."""
-    found = json.loads((REFERENCE / "micro/differences.json").read_text())
-    labels, _, _ = _table1()
+def differences(reference: str = "micro") -> str:
+    """Differences between the trained methods of the README in a committed result, in points with their intervals."""
+    labels, _, _ = _table1(reference)
     sentences = []
-    for entry in found:
-        if "untrained" in (entry["better"], entry["than"]):
+    for entry in json.loads((REFERENCE / reference / "differences.json").read_text()):
+        if not {entry["better"], entry["than"]} <= set(TRAINED):
             continue
         mean, low, high = (100 * entry["estimate"][key] for key in ("mean", "low", "high"))
         name, other = labels[entry["better"]], labels[entry["than"]]

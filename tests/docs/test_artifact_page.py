@@ -1,0 +1,38 @@
+"""The tables of the artifact appendix are what `docs/artifact.py` makes from claims, plan and committed results."""
+
+import re
+
+from coevolve.report import claims
+from docs import artifact  # the repository is on the path (pyproject.toml)
+
+CLAIM = """
+  made_up:
+    {kind: difference, better: ppo, than: rft, column: webshop, value: 2.9, tolerance: 3.0, place: "Table 1",
+     text: "PPO | RFT"}
+"""
+
+
+def test_the_page_is_what_the_script_writes(root):
+    text = (root / "docs/artifact.md").read_text()
+    assert artifact.fill(text) == text, "run `python -m docs.artifact`"
+    listed = re.findall(r"^\| `(\w+)` \|.*\| (R\d+) \|", text, re.MULTILINE)
+    assert [name for name, _ in listed] == list(artifact._claims(claims.load(root / "configs/claims.yaml")))
+    runs = re.findall(r"^\| (R\d+) \|.* \| ([\d.,]+ (?:h|min)) \| [\d.,]+ \| ([\d.,]+ [kMG]B) \|$", text, re.MULTILINE)
+    assert {run for _, run in listed} == {run for run, _, _ in runs}
+
+
+def test_a_claim_that_is_added_is_missing_on_the_page(root, tmp_path):
+    text, before = (root / "docs/artifact.md").read_text(), (root / "configs/claims.yaml").read_text()
+    added = tmp_path / "claims.yaml"
+    added.write_text(before.replace("\nstatements:\n", f"\nstatements:{CLAIM}"))
+    after = artifact.fill(text, added)
+    assert len(after.splitlines()) == len(text.splitlines()) + 2  # the claim and its run
+    (line,) = [line for line in after.splitlines() if "`made_up`" in line]
+    assert line.startswith("| `made_up` | PPO \\| RFT (Table 1) | -0.1 to 5.9 points | R")
+    assert line.endswith("| not judged |")
+
+
+def test_every_path_that_the_page_names_exists(root):
+    text = (root / "docs/artifact.md").read_text()
+    named = set(re.findall(r"(?:configs|docs|benchmarks|results)/[\w./-]*\w", text))
+    assert len(named) > 5 and [name for name in sorted(named) if not (root / name).exists()] == []
