@@ -339,14 +339,27 @@ class EpisodeNotes(Record):
     left_out: int | None = Field(default=None, exclude_if=_is_none)
 
 
+class GoldLogps(Record):
+    """Log pi(e | u) in nats of experts before and after a training: means over `trajectories` experts.
+
+    They have `action_tokens` action tokens on average. `before` is None if the reference policy of the training is not
+    the one that it started from.
+    """
+
+    trajectories: int
+    action_tokens: float
+    before: float | None
+    after: float
+
+
 class TrainReport(Record):
     """One training on `rows` examples in `steps` steps, written as its notes.
 
     `tokens` and `trained_tokens` count the tokens of all epochs without padding. `history` has the metrics of each
     step: `step`, `loss` (of the global batch, before the step), `grad_norm` (before clipping), `learning_rate`, and for
     pairs those of `coevolve.train.train_report`, which `kinds` averages over the last epoch. `note` describes what is
-    unusual. `seconds` is wall time since the start or the last resumption. `sampled_tokens` (of online training) and
-    `launch` (of several processes) are omitted where there are none.
+    unusual. `seconds` is wall time since the start or the last resumption. `gold` (of pairs with experts),
+    `sampled_tokens` (of online training) and `launch` (of several processes) are omitted where there are none.
     """
 
     rows: int
@@ -358,6 +371,7 @@ class TrainReport(Record):
     last_loss: float | None
     history: tuple[dict[str, int | float], ...]
     kinds: dict[PairKind, dict[str, int | float]] = {}
+    gold: GoldLogps | None = Field(default=None, exclude_if=_is_none)
     note: str = ""
     seconds: float
     trained_tokens: int

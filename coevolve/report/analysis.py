@@ -86,6 +86,19 @@ class Drift(AgentRecord):
     rejected_last: float
 
 
+class GoldDrift(AgentRecord):
+    """Log pi(e | u) in nats of the experts before and after one training, means of a trajectory and of a token.
+
+    `before` is None where the training's reference policy is not the one that it started from.
+    """
+
+    trajectories: int
+    before: float | None
+    after: float
+    token_before: float | None
+    token_after: float
+
+
 class JobUsage(Record):
     """Measured use of one job of a stage: wall seconds, GPUs held, tokens trained on and tokens sampled."""
 
@@ -185,9 +198,9 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> float:
 def drift(names: Mapping[str, Any], history: Sequence[Mapping[str, float]], epochs: float) -> list[Drift]:
     """Drift of every pair kind in a training of `epochs` with these `names`; `history` has an entry a step.
 
-    A kind that the first or the last epoch lacks has none.
+    A training of less than two epochs is divided in halves. A kind that the first or the last part lacks has none.
     """
-    steps = max(1, math.ceil(len(history) / max(1.0, epochs)))
+    steps = max(1, math.ceil(len(history) / max(2.0, epochs)))
     ends = {"first": history[:steps], "last": history[-steps:]}
     kinds = dict.fromkeys(key.rpartition("/")[0] for step in history for key in step if key.endswith("/pairs"))
     return [
@@ -209,13 +222,34 @@ def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
     """Drift of every pair kind in a finished job, a branch's preference training; other jobs have none."""
     if "dpo" not in training.config:
         return []
-    names = {"env": training.wildcards["env"], "agent": training.wildcards["agent"], **branch}
+    names = _training_names(training, branch)
     try:
         history = training.notes.history if isinstance(training.notes, TrainReport) else ()
         return drift(names, history, training.config["dpo"]["epochs"])
     except KeyError as metric:
         problem = f"`{training.result}`: no {metric} in the history of its training"
         raise UserError(f"{problem}; an older version of the kit made it, rerun its stage.") from None
+
+
+def gold_drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[GoldDrift]:
+    """The experts' log-probs before and after a finished job; without experts, or another job, there are none."""
+    gold = training.notes.gold if isinstance(training.notes, TrainReport) else None
+    if gold is None:
+        return []
+    return [
+        GoldDrift(
+            **_training_names(training, branch),
+            trajectories=gold.trajectories,
+            before=gold.before,
+            after=gold.after,
+            token_before=None if gold.before is None else gold.before / gold.action_tokens,
+            token_after=gold.after / gold.action_tokens,
+        )
+    ]
+
+
+def _training_names(training: Provenance, branch: Mapping[str, Any]) -> dict[str, Any]:
+    return {"env": training.wildcards["env"], "agent": training.wildcards["agent"], **branch}
 
 
 def usage(job: Provenance, machine: Machine) -> JobUsage:
@@ -247,6 +281,7 @@ def write(
     diverse: Sequence[Diversity],
     rewards: Sequence[FailureRewards],
     drifts: Sequence[Drift],
+    gold: Sequence[GoldDrift],
     computed: Sequence[Compute],
     labels: ReportLabels,
     out: Path,
@@ -254,11 +289,12 @@ def write(
     """Write `analysis.json` and `analysis.md`; the histograms of rewards are in the first alone."""
     records: dict[str, Sequence[Record]]
     records = {
-        "shares": shares, "diversity": diverse, "failure_rewards": rewards, "drift": drifts, "compute": computed,
+        "shares": shares, "diversity": diverse, "failure_rewards": rewards, "drift": drifts, "gold": gold,
+        "compute": computed,
     }  # fmt: skip
     plain = {name: [record.model_dump(mode="json") for record in rows] for name, rows in records.items()}
     files.write_json(out / "analysis.json", plain)
-    files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, computed, labels).encode())
+    files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, gold, computed, labels).encode())
 
 
 def read_failure_rewards(path: Path) -> list[FailureRewards]:
@@ -276,6 +312,7 @@ def markdown(
     outcomes: Sequence[Shares],
     diverse: Sequence[Diversity],
     drifts: Sequence[Drift],
+    gold: Sequence[GoldDrift],
     computed: Sequence[Compute],
     labels: ReportLabels,
 ) -> str:
@@ -299,9 +336,16 @@ def markdown(
             agent,
         ),
         "Log-probability of chosen and rejected sides": (
-            "log pi(e | u) in nats, means over the pairs of the first and of the last epoch.",
+            "log pi(e | u) in nats, means over the pairs of the first and of the last epoch (of less than two epochs: "
+            "of the first and of the last half).",
             drifts,
             (*agent, "kind"),
+        ),
+        "Gold log-probability": (
+            "log pi(e | u) in nats of experts, under the policy before and after the training: means of a trajectory "
+            "and of an action token, over a sample of the training's experts.",
+            gold,
+            agent,
         ),
         "What each method takes from nothing": (
             "All jobs that its evaluations rest on, shared ones included; hours of jobs that ran side by side add up.",

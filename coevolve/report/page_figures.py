@@ -19,7 +19,7 @@ from coevolve.report.costs import Line
 from coevolve.report.labels import SHARED, ReportLabels, kind_label, words
 from coevolve.report.number_text import duration, readable
 from coevolve.report.pair_counts import PairCount
-from coevolve.types import DropReason, PairKind
+from coevolve.types import DropReason, GoldLogps, PairKind
 
 #: A curve of a training has at most so many points: means over equal numbers of steps.
 POINTS = 120
@@ -61,6 +61,7 @@ class TrainingCurve:
     agent: str
     result: str
     history: History
+    gold: GoldLogps | None = None
 
 
 def learning_curves(path: Path, labels: ReportLabels) -> PageFigure:
@@ -199,7 +200,8 @@ def training_curves(trainings: Sequence[TrainingCurve], labels: ReportLabels) ->
         "Training curves",
         "By optimiser step, iterations one after another with a line between them. Thick: mean over seeds; thin: each "
         "seed, where there are several. Values of pairs are means over the pairs of a step: the margin is that of the "
-        "implicit rewards, log-probs are in nats (solid: chosen, dashed: rejected). A training with more than "
+        "implicit rewards, log-probs are in nats (solid: chosen, dashed: rejected). Gold log-probs are those of a "
+        "sample of the training's experts, before and after it. A training with more than "
         f"{POINTS} steps is drawn as means over equal numbers of steps.",
         [t.result for t in trainings],
         [],
@@ -234,6 +236,24 @@ def _training_charts(name: str, group: Sequence[TrainingCurve], colour: int) -> 
         drawn = [curve for curve in curves if curve.points]
         if chart := line_chart(f"{name}: {title}", drawn, "step", title, breaks=list(starts.values())[1:]):
             yield PageChart(f"{name}: {title}", chart)
+    title = f"{name}: gold log-prob, nats"
+    if chart := line_chart(title, list(_gold_curves(name, group, colour, starts)), "step", "gold log-prob, nats"):
+        yield PageChart(title, chart)
+
+
+def _gold_curves(name: str, group: Sequence[TrainingCurve], colour: int, starts: Mapping[int, int]) -> Iterator[Curve]:
+    """The experts' log-prob before and after each iteration: a line for each, the mean over seeds, and the seeds'."""
+    for iteration, start in starts.items():
+        ends: dict[int, list[tuple[float, float]]] = {}
+        for each in group:
+            if each.iteration == iteration and each.gold:
+                values = ((start, each.gold.before), (start + len(each.history), each.gold.after))
+                ends[each.seed] = [(float(x), value) for x, value in values if value is not None]
+        label = f"{name}, gold log-prob, iteration {iteration}"
+        if ends:
+            yield Curve(label, colour, _mean_curve(ends.values()), markers=True)
+        for seed, points in sorted(ends.items()) if len(ends) > 1 else ():
+            yield Curve(f"{label}, seed {seed}", colour, points, "seed")
 
 
 def pair_mean(metric: str) -> Callable[[Mapping[str, float]], float | None]:

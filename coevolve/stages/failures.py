@@ -24,6 +24,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     explored = results.explorations(job, suite, suite.methods)
     experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
     layout, drifts, computed = Layout(suite), list[analysis.Drift](), list[analysis.Compute]()
+    gold = list[analysis.GoldDrift]()
     for method in suite.methods:
         jobs = history.behind(map(layout.tail, layout.evaluations(method).values()))
         computed.append(analysis.compute(method, [analysis.usage(each, machine) for each in jobs]))
@@ -31,11 +32,13 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             branch = Branch.parse(each.wildcards.get("branch", ""))
             if branch.method == method:
                 drifts += analysis.drift_of(each, vars(branch))
+                gold += analysis.gold_drift_of(each, vars(branch))
     analysis.write(
         [analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored],
         [analysis.diversity(each, experts[each.env]) for each in explored],
         [analysis.failure_rewards(each) for each in explored],
         drifts,
+        gold,
         computed,
         ReportLabels.of(suite),
         out,

@@ -13,9 +13,12 @@ from coevolve.config.sections import DpoConfig
 from coevolve.policies import loading
 from coevolve.train import dpo, reference_logps
 from coevolve.train.dataset import TokenizedPair
-from coevolve.types import PreferencePair, TrainReport
+from coevolve.types import PairKind, PreferencePair, TrainReport
 from coevolve.workflow.job import Job
 from coevolve.workflow.training import training_run
+
+#: Pair kinds with an expert's whole trajectory.
+GOLD_KINDS = (PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE)
 
 
 def run(job: Job, out: Path) -> TrainReport:
@@ -71,4 +74,5 @@ def _tokenize(pair: PreferencePair, renderer: Renderer) -> TokenizedPair:
         kind=pair.kind,
         lambda_dpo=pair.lambda_dpo,
         lambda_sft=pair.lambda_sft,
+        gold=pair.kind in GOLD_KINDS and not any(pair.chosen_token_ids),  # an expert's turns were not sampled
     )

@@ -22,7 +22,7 @@ class TokenizedPair:
     """A preference pair as token ids, with its kind and its weights of eq. 9.
 
     `reference_logps`: log-probs in nats of the chosen and of the rejected tokens, from the second token on, under the
-    reference policy. All pairs of a training have them, or none has.
+    reference policy. All pairs of a training have them, or none has. `gold`: the chosen side is an expert's.
     """
 
     kind: PairKind
@@ -31,6 +31,7 @@ class TokenizedPair:
     lambda_dpo: float
     lambda_sft: float
     reference_logps: tuple[Tensor, Tensor] | None = None
+    gold: bool = False
 
     def __len__(self) -> int:
         """The number of tokens of both sides."""

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object, is_peft_model  # type: ignore[import-untyped]
 from torch import Tensor
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig
 from coevolve.config.suite import per_iteration
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
-from coevolve.train.collate import MicroBatch, PairCollator
+from coevolve.train.collate import MicroBatch, PairCollator, collate
 from coevolve.train.dataset import TokenizedPair, fit_pairs, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import kind_means, report
-from coevolve.types import TrainReport
+from coevolve.types import GoldLogps, TrainReport
+
+#: At most so many experts are scored after a training: a sample, because each costs a forward pass.
+GOLD_TRAJECTORIES = 16
 
 
 class PreferenceTrainer(trainer.MaskedTrainer):
@@ -76,6 +82,34 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         logs.update(kind_means(gather_object(self._metrics)))
         self._metrics.clear()
         super().log(logs, start_time)
+
+    def gold_logps(self, pairs: Sequence[TokenizedPair], *, starts_as_reference: bool) -> GoldLogps | None:
+        """Log-probs of the experts in the pairs before and after the training; None without experts.
+
+        `before` are the reference log-probs of the pairs, if the training `starts_as_reference`. Every rank computes
+        all values, because all take part in a forward pass of a sharded model.
+        """
+        gold = list({pair.chosen: pair for pair in pairs if pair.gold}.values())
+        if not gold:
+            return None
+        gold = gold[:: math.ceil(len(gold) / GOLD_TRAJECTORIES)]
+        self.model.eval()  # no dropout
+        masks = [torch.tensor(pair.chosen.action_mask[1:]) for pair in gold]
+        references = [pair.reference_logps for pair in gold if starts_as_reference and pair.reference_logps]
+        before = [float((logps[0] * mask).sum()) for logps, mask in zip(references, masks, strict=False)]
+        return GoldLogps(
+            trajectories=len(gold),
+            action_tokens=fmean(float(mask.sum()) for mask in masks),
+            before=fmean(before) if before else None,
+            after=fmean(self._trajectory_logp(pair.chosen) for pair in gold),
+        )
+
+    def _trajectory_logp(self, trajectory: TokenizedTrajectory) -> float:
+        """Log pi(e | u) in nats under the policy as it is now."""
+        device = self.accelerator.device
+        batch = {name: tensor.to(device) for name, tensor in collate([[trajectory]], "padded").items()}
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=self.mixed):
+            return float(self.token_logps(self.model_wrapped, batch).sum())
 
     def _reference_logps(self, batch: MicroBatch) -> Tensor:
         """Log-probs in nats of the action tokens under the reference policy, [R, W]."""
@@ -140,5 +174,8 @@ def run_dpo(
         dtype=run.dtype,
     )
     history = trainer.train(preference, run.work)
+    known = config.reference == "previous" or iteration == 1  # the reference is the policy that training starts from
+    gold = preference.gold_logps(fitted.examples, starts_as_reference=known)
     policy_io.write(preference, run, before, f"dpo{iteration}")
-    return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return report(fitted, order, config.batch_size, history, gold=gold, seconds=seconds)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coevolve.train.dataset import EMPTY_SLOT, TrainingSet
-from coevolve.types import PairKind, TrainReport
+from coevolve.types import GoldLogps, PairKind, TrainReport
 
 #: Means over the pairs of one kind that a step reports, under `<kind>/<name>`.
 KIND_METRICS = ("loss", "logps/chosen", "logps/rejected", "rewards/margins", "rewards/accuracies")
@@ -26,6 +26,7 @@ def report(
     history: Sequence[dict[str, float]],
     *,
     seconds: float,
+    gold: GoldLogps | None = None,
     note: str = "",
 ) -> TrainReport:
     """The report of a training that visited the examples in `order`, `batch_size` slots a step."""
@@ -41,6 +42,7 @@ def report(
         last_loss=history[-1]["loss"] if history else None,
         history=tuple(history),
         kinds=last_metrics(history[-epoch:]),
+        gold=gold,
         note=note,
         seconds=seconds,
         trained_tokens=tokens,

@@ -21,4 +21,5 @@ def trainings(jobs: Iterable[Provenance]) -> Iterator[TrainingCurve]:
                 **vars(branch),
                 result=job.result,
                 history=job.notes.history,
+                gold=job.notes.gold,
             )

@@ -135,6 +135,8 @@ def test_drift_weighs_steps_by_their_pairs():
     assert (found.kind, found.chosen_first, found.rejected_first) == ("expert_target", -3.0, -6.0)
     assert (found.chosen_last, found.rejected_last) == (-2.0, -4.0)
     assert analysis.drift(names, [], 3) == []
+    (halves,) = analysis.drift(names, history[:4], 1)
+    assert (halves.chosen_first, halves.chosen_last) == (-3.0, -9.0), "of one epoch, its halves"
 
 
 def test_compute_adds_up():
@@ -149,7 +151,7 @@ def test_compute_adds_up():
 
 def test_printed_numbers_are_means_over_seeds():
     found = [analysis.shares(explored("eto", {"a": r, "b": 0.0}, seed=s), 0.6) for s, r in enumerate((1.0, 0.0))]
-    text = analysis.markdown(found, [], [], [], LABELS)
+    text = analysis.markdown(found, [], [], [], [], LABELS)
     assert "| ETO | ScienceWorld | 0.6 | 2 | 0.25 |" in " ".join(text.split()) and "None." in text
     assert "sciworld" not in text
 
@@ -353,5 +355,5 @@ def test_no_printed_number_has_an_exponent():
     row = analysis.Compute(
         method="eto", jobs=3, hours=0.083333, gpu_hours=1.0, trained_tokens=24380, sampled_tokens=1234567
     )
-    text = analysis.markdown([], [], [], [row], LABELS)
+    text = analysis.markdown([], [], [], [], [row], LABELS)
     assert "24,380" in text and "1,234,567" in text and "| 0.0833 |" in " ".join(text.split()) and "e+" not in text

@@ -164,6 +164,8 @@ def test_two_processes_learn_what_one_learns(stage, variant, command, environmen
         done = run([*command(stage, out, *settings), *launched(root, kind)], environment)
         assert done.returncode == 0, done.stderr
         assert curve(out) == pytest.approx(curve(tmp_path / "alone"), rel=1e-5)
+        gold = notes(tmp_path / "alone").get("gold", {})
+        assert notes(out).get("gold", {}) == pytest.approx(gold, rel=1e-5) and bool(gold) == (stage == "train")
         two = load_file(out / "model.safetensors")
         assert two.keys() == one.keys()
         for name, tensor in one.items():

@@ -142,6 +142,27 @@ def test_training_is_that_with_the_reference_on_the_fly(base, quirks, tmp_path, 
     assert before.first_loss == pytest.approx(on_the_fly.first_loss, rel=1e-6)
     assert before.last_loss == pytest.approx(on_the_fly.last_loss, rel=1e-6)
     assert (before.first_loss == pytest.approx(math.log(2), rel=1e-6)) == (held_to == "policy")
+    assert on_the_fly.gold.before is None and on_the_fly.gold.after == pytest.approx(before.gold.after, rel=1e-6)
+
+
+def test_gold_log_probs_are_those_of_the_experts_before_and_after(base, quirks, tmp_path):
+    start = base / "policy/policy.json"
+    report = trained(
+        tmp_path, quirks, base, "gold", pairs=paired(base), scores=scored(tmp_path, quirks, start, **sources(base))
+    )
+    renderer = Renderer(loading.load_tokenizer(start.parent))
+    experts = tokenize(jsonl.read(base / "experts.jsonl", Trajectory), renderer)
+    masks = [torch.tensor(expert.action_mask[1:], dtype=torch.bool) for expert in experts]
+
+    def gold_logps(folder):
+        logps = reference_logps.score(policy_io.load(folder), [expert.input_ids for expert in experts], lambda *_: None)
+        return sum(float(row[mask].sum()) for row, mask in zip(logps, masks, strict=True)) / len(experts)
+
+    assert report.gold.trajectories == len(experts) == 3
+    assert report.gold.action_tokens == pytest.approx(sum(int(mask.sum()) for mask in masks) / 3)
+    assert report.gold.before == pytest.approx(gold_logps(start.parent), rel=1e-6)
+    assert report.gold.after == pytest.approx(gold_logps(tmp_path / "gold"), rel=1e-6)
+    assert abs(report.gold.after - report.gold.before) > 0.01
 
 
 @pytest.mark.parametrize("dtype", [None, "float32", "bfloat16"])

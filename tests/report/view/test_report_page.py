@@ -318,3 +318,7 @@ def test_training_curves_are_those_of_the_trainings(figures, written):
     }
     for metric, key in metrics.items():
         assert drawn[f"ETO, target agent, {metric}"] == pytest.approx([s[key] for s in notes["history"]], rel=1e-4)
+    before_and_after = [notes["gold"]["before"], notes["gold"]["after"]]
+    assert drawn["ETO, target agent, gold log-prob, iteration 1"] == pytest.approx(before_and_after, rel=1e-4)
+    (row,) = (row for row in read(written, "failures/analysis.json")["gold"] if row["method"] == "eto")
+    assert [row["before"], row["after"]] == before_and_after and row["after"] < row["token_after"] < 0
