@@ -15,7 +15,7 @@ from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
 from coevolve.policies.context import ContextWindow, LongPrompt
-from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes
+from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes, common_prefix
 from coevolve.policies.memory import affordable_slots
 from coevolve.policies.sampling import choose, uniforms
 from coevolve.storage import policy_dir
@@ -99,7 +99,7 @@ class TransformersPolicy:
         for step in range(sampling.max_new_tokens):
             if step:
                 logits = self._decoder.decode(
-                    {prefills[i].slot: (prefills[i].end + step - 1, sampled[i][-1]) for i in active}
+                    {prefills[i].slot: (len(prefills[i].ids) + step - 1, sampled[i][-1]) for i in active}
                 )
             for i, token in zip(active, choose(logits, sampling, uniform[step, active]), strict=True):
                 sampled[i].append(token)
@@ -118,39 +118,37 @@ class TransformersPolicy:
 
 
 class SlotTable:
-    """The slot of each cached conversation and the token ids in it, the least recently used first."""
+    """The slot of each cached conversation, the least recently used first, and the token ids in each slot."""
 
     def __init__(self, slots: int) -> None:
         self._free = list(range(slots))
-        self._used: dict[str, tuple[int, Ids]] = {}
+        self._used: dict[str, int] = {}
+        self._held: list[Ids] = [()] * slots
 
     def assign(self, keys: Sequence[str], prompts: Sequence[Ids]) -> list[Prefill]:
         """Give a slot to each of the conversations `keys`, at most as many as there are slots.
 
-        Returns the part of each prompt that its slot does not hold yet. It has at least one token, because the logits
-        after the last token are needed.
+        At least one token of each prompt is left to be computed, because the logits after the last token are needed.
         """
         present = [self._used.pop(key, None) for key in keys]
-        prefills = []
-        for entry, ids in zip(present, prompts, strict=True):
-            slot, cached = entry or (self._free_slot(), ())
-            start = min(_common_prefix(cached, ids), len(ids) - 1)
-            prefills.append(Prefill(slot, start, ids[start:]))
-        self._used |= {key: (p.slot, ids) for key, p, ids in zip(keys, prefills, prompts, strict=True)}
+        sources, prefills = dict(enumerate(self._held)), []
+        for kept, ids in zip(present, prompts, strict=True):
+            slot = source = self._free_slot() if kept is None else kept
+            if kept is None:
+                source = max(sources, key=lambda other: (common_prefix(sources[other], ids), other == slot))
+                sources.pop(slot)  # other tokens are copied into it before later prefills could copy from it
+            start = min(common_prefix(self._held[source], ids), len(ids) - 1)
+            prefills.append(Prefill(slot, source, start, ids))
+        for key, prefill in zip(keys, prefills, strict=True):
+            self._used[key], self._held[prefill.slot] = prefill.slot, prefill.ids
         return prefills
 
     def release(self, key: str) -> None:
-        """Free the slot of the conversation `key`, if it has one."""
+        """Free the slot of the conversation `key`, if it has one; other conversations can still copy from it."""
         if key in self._used:
-            self._free.append(self._used.pop(key)[0])
+            self._free.append(self._used.pop(key))
 
     def _free_slot(self) -> int:
         if not self._free:
             self.release(next(iter(self._used)))
-        return self._free.pop()
-
-
-def _common_prefix(left: Ids, right: Ids) -> int:
-    """Length of the common prefix."""
-    differing = (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
-    return next(differing, min(len(left), len(right)))
+        return self._free.pop(0)  # the one whose tokens have been there longest

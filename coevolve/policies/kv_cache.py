@@ -6,11 +6,15 @@ at a time: chunks of CHUNK prompt tokens over numbers of positions that give equ
 token over the positions up to its own. The keys and values of a prompt therefore depend on its token ids alone, to the
 bit. Those of decoded tokens have other bits than prefilled ones; the next turn's prefill overwrites them.
 
+Prompts that begin alike share the work: the tokens of a common beginning are computed once and written to the slots of
+all conversations that have it, and a new conversation copies what another slot holds of its beginning.
+
 On a GPU, where bits are not promised, attention runs over all conversations of a pass at once (not run here).
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +33,25 @@ PREFILL_TOKENS, CHUNK = 256, 32
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _ATTENTION = "cached_conversations"
 
+#: Places in a pass, slots and positions, [T] each.
+Targets = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
 
 @dataclass(frozen=True)
 class Prefill:
-    """Token ids to write to a slot, from position `start` on."""
+    """The token ids of a prompt, to be held by `slot`; the first `start` of them are held by the slot `source`."""
 
     slot: int
+    source: int
+    start: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TokenRun:
+    """Token ids to write to each of some `slots`, from position `start` on. The slots hold the same ids before it."""
+
+    slots: tuple[int, ...]
     start: int
     ids: tuple[int, ...]
 
@@ -47,35 +64,41 @@ class Prefill:
 class KeyValueCache:
     """Keys and values of all slots, [2, slots + 1, heads, width, head_dim] per layer; the last slot takes padding.
 
-    Takes the place of transformers' `Cache`; decoders call only its `update`. Before a pass, set `targets`: slot and
-    position of each token, [N] each.
+    Takes the place of transformers' `Cache`; decoders call only its `update`. Before a pass, set `targets`: the tokens
+    to write, by their place in the pass, and the slot and position that each goes to, [T] each.
     """
 
     def __init__(self, model: Any, slots: int, width: int) -> None:
         layers, shape = _cache_shape(model.config, slots + 1, width)
         kind = {"device": model.device, "dtype": model.dtype}
         self.states = [torch.zeros((2, *shape), **kind) for _ in range(layers)]
-        self.targets: tuple[torch.Tensor, torch.Tensor]
+        self.targets: Targets
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write keys and values [1, heads, N, head_dim]; returns those of all slots, [slots + 1, heads, width, ...]."""
-        states, (slots, positions) = self.states[layer_idx], self.targets
-        states[0, slots, :, positions] = key_states[0].transpose(0, 1)
-        states[1, slots, :, positions] = value_states[0].transpose(0, 1)
+        states, (tokens, slots, positions) = self.states[layer_idx], self.targets
+        states[0, slots, :, positions] = key_states[0, :, tokens].transpose(0, 1)
+        states[1, slots, :, positions] = value_states[0, :, tokens].transpose(0, 1)
         return states[0], states[1]
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Write the keys and values of the first `length` positions of the slot `source` to `slot`."""
+        for states in self.states:
+            states[:, slot, :, :length] = states[:, source, :, :length]
 
 
 @dataclass(frozen=True)
 class TokenSegment:
     """Tokens of a pass that attend together: `count` of a conversation, the first of them at `start` in its slot.
 
-    They attend to the first `span` positions of `slot`; `mask` [1, 1, C, span] for as many tokens as the kernel gets,
-    None for a single token that attends to all of them.
+    They are written to all `slots`, which hold the same tokens before, and attend to the first `span` positions of the
+    first slot; `mask` [1, 1, C, span] for as many tokens as the kernel gets, None for a single token that attends to
+    all of them.
     """
 
-    slot: int
+    slots: tuple[int, ...]
     start: int
     count: int
     span: int
@@ -103,51 +126,66 @@ class CachedDecoder:
             self.spans = exact_spans(every, head_dim, width, CHUNK, attention.scaling, like)
 
     def prefill(self, prefills: Sequence[Prefill]) -> torch.Tensor:
-        """Write prefills to their slots; returns the logits after each one's last token, [R, V]."""
-        rows = {(prefill.slot, prefill.end): row for row, prefill in enumerate(prefills)}
+        """Write prompts to their slots; returns the logits after each one's last token, [R, V].
+
+        All copies come before all writes, in order: a `source` may be the slot of a later prefill.
+        """
+        for prefill in prefills:
+            if prefill.source != prefill.slot:
+                self._cache.copy(prefill.source, prefill.slot, prefill.start)
+        rows = {(prefill.slot, len(prefill.ids)): row for row, prefill in enumerate(prefills)}
         last: dict[int, torch.Tensor] = {}
-        # In order of position: a slot's earlier chunk comes before its later one, or into the same pass.
-        chunks = sorted((chunk for prefill in prefills for chunk in _chunks(prefill)), key=lambda chunk: chunk.start)
+        chunks = [chunk for run in shared_runs(prefills) for chunk in _chunks(run)]
+        chunks.sort(
+            key=lambda chunk: chunk.start
+        )  # a slot's earlier chunk comes before its later one, or into its pass
         for batch in _passes(chunks):
             hidden = self._forward(list(map(self._segment, batch)), [token for chunk in batch for token in chunk.ids])
             end = 0
             for chunk in batch:
                 end += len(chunk.ids)
-                if (chunk.slot, chunk.end) in rows:
-                    last[rows[chunk.slot, chunk.end]] = hidden[end - 1]
+                last |= {rows[slot, chunk.end]: hidden[end - 1] for slot in chunk.slots if (slot, chunk.end) in rows}
         return self._logits(torch.stack([last[row] for row in range(len(prefills))]))
 
     def decode(self, tokens: Mapping[int, tuple[int, int]]) -> torch.Tensor:
         """Append one token to some slots, `tokens`: slot to (position, id); returns the next logits, [R, V]."""
-        segments = [TokenSegment(slot, position, 1, position + 1) for slot, (position, _) in tokens.items()]
+        segments = [TokenSegment((slot,), position, 1, position + 1) for slot, (position, _) in tokens.items()]
         return self._logits(self._forward(segments, [token for _, token in tokens.values()]))
 
-    def _segment(self, chunk: Prefill) -> TokenSegment:
+    def _segment(self, chunk: TokenRun) -> TokenSegment:
         span = shortest(self.spans, chunk.end)
         mask = _causal([chunk.start], CHUNK, span, self._head.weight.device)
-        return TokenSegment(chunk.slot, chunk.start, len(chunk.ids), span, mask)
+        return TokenSegment(chunk.slots, chunk.start, len(chunk.ids), span, mask)
 
     def _forward(self, segments: Sequence[TokenSegment], ids: Sequence[int]) -> torch.Tensor:
         """Hidden states [N, hidden] of the tokens `ids` of the segments.
 
         Each layer writes all keys before it attends, so a slot's later chunk attends to an earlier one of this pass.
         """
-        padding = shortest(self.rows, len(ids)) - len(ids)
-        slots = [s.slot for s in segments for _ in range(s.count)] + [self._slots] * padding
+        padding, device = shortest(self.rows, len(ids)) - len(ids), self._head.weight.device
         positions = [p for s in segments for p in range(s.start, s.start + s.count)] + [0] * padding
-        device = self._head.weight.device
-        at = torch.tensor([slots, positions, [*ids, *[0] * padding]], device=device)
-        self._cache.targets = at[0], at[1]
+        at = torch.tensor([positions, [*ids, *[0] * padding]], device=device)
+        self._cache.targets = self._targets(segments, padding)
         with _attention_of(self._decoder.config):
             hidden: torch.Tensor = self._decoder(
-                input_ids=at[2:],
+                input_ids=at[1:],
                 attention_mask=at.new_zeros((1, 1, 1, 1)),  # has four dimensions: no other is made
-                position_ids=at[1:2],
+                position_ids=at[:1],
                 past_key_values=self._cache,
                 use_cache=True,
                 segments=segments,
             ).last_hidden_state
         return hidden[0, : len(ids)]
+
+    def _targets(self, segments: Sequence[TokenSegment], padding: int) -> Targets:
+        """`KeyValueCache.targets` of segments, and of `padding` tokens behind them."""
+        targets, first = [], 0
+        for segment in segments:
+            targets += [(first + i, slot, segment.start + i) for slot in segment.slots for i in range(segment.count)]
+            first += segment.count
+        targets += [(first + i, self._slots, 0) for i in range(padding)]
+        tokens, slots, positions = torch.tensor(targets, device=self._head.weight.device).unbind(1)
+        return tokens, slots, positions
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [R, V] after the hidden states [R, hidden]."""
@@ -196,7 +234,7 @@ def _attend_segments(
         tokens = query[:, :, first : first + segment.count]
         if segment.mask is not None:
             tokens = pad(tokens, (0, 0, 0, segment.mask.shape[2] - segment.count))
-        keys, values = (kept[segment.slot, None, :, : segment.span] for kept in (key, value))
+        keys, values = (kept[segment.slots[0], None, :, : segment.span] for kept in (key, value))
         attended.append(attend(tokens, keys, values, segment.mask, scaling)[:, :, : segment.count])
         first += segment.count
     return pad(torch.cat(attended, dim=2), (0, 0, 0, query.shape[2] - first)).transpose(1, 2), None
@@ -208,7 +246,7 @@ def _attend_at_once(
     """The same in one call of the kernel, whose rows are the segments with padding."""
     device = query.device
     counts, slots = (
-        torch.tensor(column, device=device) for column in zip(*((s.count, s.slot) for s in segments), strict=True)
+        torch.tensor(column, device=device) for column in zip(*((s.count, s.slots[0]) for s in segments), strict=True)
     )
     span, queries = (max(sizes) for sizes in zip(*((s.span, s.count) for s in segments), strict=True))
     inside = torch.arange(queries, device=device) < counts[:, None]
@@ -246,14 +284,42 @@ def _padded_width(context: int) -> int:
     return -(-context // CHUNK) * CHUNK
 
 
-def _chunks(prefill: Prefill) -> Iterator[Prefill]:
-    for offset in range(0, len(prefill.ids), CHUNK):
-        yield Prefill(prefill.slot, prefill.start + offset, prefill.ids[offset : offset + CHUNK])
+def shared_runs(prefills: Sequence[Prefill]) -> Iterator[TokenRun]:
+    """What the prefills have to write, each token that several of them begin with once."""
+    groups: dict[Any, list[Prefill]] = {}
+    for prefill in prefills:
+        groups.setdefault((prefill.start, prefill.ids[: prefill.start]), []).append(prefill)
+    for group in groups.values():
+        yield from _runs(group, group[0].start)
 
 
-def _passes(chunks: Sequence[Prefill]) -> Iterator[list[Prefill]]:
+def _runs(group: Sequence[Prefill], start: int) -> Iterator[TokenRun]:
+    """The runs of prefills with equal token ids before `start`: by their next token, then as long as they agree."""
+    branches: dict[int, list[Prefill]] = {}
+    for prefill in group:
+        if len(prefill.ids) > start:
+            branches.setdefault(prefill.ids[start], []).append(prefill)
+    for branch in branches.values():
+        prompts = [prefill.ids for prefill in branch]
+        end = common_prefix(min(prompts), max(prompts))
+        yield TokenRun(tuple(prefill.slot for prefill in branch), start, prompts[0][start:end])
+        yield from _runs(branch, end)
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the common prefix of two tuples."""
+    longest = min(len(left), len(right))
+    return bisect.bisect_left(range(1, longest + 1), True, key=lambda length: left[:length] != right[:length])
+
+
+def _chunks(run: TokenRun) -> Iterator[TokenRun]:
+    for offset in range(0, len(run.ids), CHUNK):
+        yield TokenRun(run.slots, run.start + offset, run.ids[offset : offset + CHUNK])
+
+
+def _passes(chunks: Sequence[TokenRun]) -> Iterator[list[TokenRun]]:
     """The chunks in order, in passes of at most PREFILL_TOKENS tokens."""
-    batch: list[Prefill] = []
+    batch: list[TokenRun] = []
     for chunk in chunks:
         if sum(len(c.ids) for c in (*batch, chunk)) > PREFILL_TOKENS:
             yield batch

@@ -13,6 +13,7 @@ from coevolve.chat.prompts import prompt_messages
 from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.policies.kv_cache import common_prefix
 from coevolve.types import PolicyRef, Sampling, Turn
 
 REF = PolicyRef(name="random", sha256="0" * 64)
@@ -123,8 +124,8 @@ def test_equal_calls_give_equal_completions():
     assert acting.complete([opening(1)], SAMPLED) == acting.complete([opening(1)], SAMPLED)
 
 
-def test_the_cache_is_used_across_turns(monkeypatch):
-    acting = policy(slots=2)
+def watched_prefills(acting, monkeypatch):
+    """The list that the decoder's prefills will be added to."""
     read = []
     decoder_prefill = acting._decoder.prefill
 
@@ -133,8 +134,36 @@ def test_the_cache_is_used_across_turns(monkeypatch):
         return decoder_prefill(prefills)
 
     monkeypatch.setattr(acting._decoder, "prefill", watched)
+    return read
+
+
+def test_the_cache_is_used_across_turns(monkeypatch):
+    acting = policy(slots=2)
+    read = watched_prefills(acting, monkeypatch)
     play(acting, [opening(1)], GREEDY, turns=3)
-    assert [prefill.start for prefill in read] == [0, len(read[0].ids), len(read[0].ids) + len(read[1].ids)]
+    assert [prefill.start for prefill in read] == [0, len(read[0].ids), len(read[1].ids)]
+
+
+def test_a_new_conversation_copies_what_any_slot_holds_of_its_beginning(monkeypatch):
+    acting = policy(slots=3)
+    read = watched_prefills(acting, monkeypatch)
+    first, same, other = opening(1), replace(opening(1), key="task1#1"), opening(2)
+    acting.complete([first], GREEDY)
+    acting.forget(first.key)  # the tokens of an episode that has ended count, too
+    acting.complete([other, same], GREEDY)
+    shared = common_prefix(read[0].ids, read[1].ids)
+    assert 0 < shared < len(read[0].ids) - 1
+    assert [prefill.start for prefill in read] == [0, shared, len(read[0].ids) - 1]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 16])
+def test_copies_change_nothing(slots):
+    """Sixteen episodes of two tasks in few slots: conversations are evicted, copied from, and prefilled again."""
+    conversations = [replace(opening(i % 2 + 1), key=f"task#{i}", seed=i) for i in range(16)]
+    expected = [play(policy(slots=slots), [conversation], SAMPLED)[0] for conversation in conversations]
+    acting = policy(slots=slots)
+    assert play(acting, conversations, SAMPLED) == expected
+    assert play(acting, conversations[::-1], SAMPLED)[::-1] == expected
 
 
 def test_seeds_and_turns_decide_what_is_sampled():

@@ -9,7 +9,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from coevolve.errors import UserError
 from coevolve.policies.exact_shapes import ROWS, exact_rows, exact_spans, shortest
-from coevolve.policies.kv_cache import CHUNK, PREFILL_TOKENS, CachedDecoder, Prefill
+from coevolve.policies.kv_cache import CHUNK, PREFILL_TOKENS, CachedDecoder, Prefill, shared_runs
 from coevolve.policies.loading import transpose_weights
 
 MODELS = {"llama": llama(), "qwen3": qwen3()}
@@ -42,12 +42,17 @@ def decoder_of(name="llama", slots=3, context=400):
     return CachedDecoder((MODELS | NARROW | COLUMNS)[name], slots=slots, context=context)
 
 
+def own(slot, ids, start=0):
+    """The prefill of a slot that holds the first `start` of these ids itself."""
+    return Prefill(slot, slot, start, ids)
+
+
 @pytest.mark.parametrize("name", [*MODELS, *COLUMNS])
 @pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, PREFILL_TOKENS + 3])
 def test_logits_are_those_of_the_model(name, length):
     decoder = decoder_of(name)
     ids, tail = ids_of(length, seed=0), ids_of(4, seed=9)
-    logits = [decoder.prefill([Prefill(2, 0, ids_of(5, seed=1)), Prefill(1, 0, ids)])[1]]
+    logits = [decoder.prefill([own(2, ids_of(5, seed=1)), own(1, ids)])[1]]
     for offset, token in enumerate(tail):
         logits.append(decoder.decode({1: (length + offset, token)})[0])
     whole = MODELS[name.split()[0]](torch.tensor([ids + tail])).logits[0, length - 1 :]
@@ -58,11 +63,11 @@ def bits(name, slots, batch, row, slot, batched, pieces):
     """The bits of one conversation's logits: read in `pieces`, then three steps beside ever fewer others."""
     ids, decoder = ids_of(150, seed=0), decoder_of(name, slots, context=512)
     others = [other for other in range(slots) if other != slot][: batch - 1] if batched else []
-    neighbours = [Prefill(other, 0, ids_of(1 + (137 * other) % 490, seed=other + 1)) for other in others]
+    neighbours = [own(other, ids_of(1 + (137 * other) % 490, seed=other + 1)) for other in others]
     row = min(row, len(neighbours))
     for start, end in itertools.pairwise([0, *pieces]):
-        decoder.prefill([*neighbours[:row], Prefill(slot, start, ids[start:end]), *neighbours[row:]])
-    logits = decoder.prefill([*neighbours[:row], Prefill(slot, pieces[-1], ids[pieces[-1] :]), *neighbours[row:]])
+        decoder.prefill([*neighbours[:row], own(slot, ids[:end], start), *neighbours[row:]])
+    logits = decoder.prefill([*neighbours[:row], own(slot, ids, pieces[-1]), *neighbours[row:]])
     seen = [logits[row].float().numpy().tobytes()]
     for offset, token in enumerate(ids_of(3, seed=9)):
         before, after = (
@@ -91,12 +96,39 @@ def test_bits_do_not_depend_on_slot_row_neighbours_or_what_was_cached(name, slot
 
 def test_decoded_tokens_leave_no_trace_in_what_is_prefilled():
     ids, decoder = ids_of(90, seed=0), decoder_of()
-    fresh = decoder.prefill([Prefill(0, 0, ids)])[0].clone()
-    decoder.prefill([Prefill(1, 0, ids[:50])])
+    fresh = decoder.prefill([own(0, ids)])[0].clone()
+    decoder.prefill([own(1, ids[:50])])
     for offset, token in enumerate(ids_of(30, seed=4)):
         decoder.decode({0: (50 + offset, token)})
         decoder.decode({1: (50 + offset, token)})
-    assert torch.equal(decoder.prefill([Prefill(1, 50, ids[50:])])[0], fresh)
+    assert torch.equal(decoder.prefill([own(1, ids, 50)])[0], fresh)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_common_beginning_is_computed_once_and_changes_no_bit(name):
+    """A tree of prompts: two pairs that part late, one prompt inside another, one twice, one that shares nothing."""
+    trunk = ids_of(70, seed=0)
+    left, right = trunk + ids_of(40, seed=1), trunk[:45] + ids_of(90, seed=2)
+    prompts = [left, left + ids_of(9, seed=3), right, right[:100] + ids_of(3, seed=4), left, trunk, ids_of(50, seed=5)]
+    alone = torch.stack([decoder_of(name, 7).prefill([own(0, ids)])[0] for ids in prompts])
+    decoder, prefills = decoder_of(name, 7), [own(slot, ids) for slot, ids in enumerate(prompts)]
+    runs = list(shared_runs(prefills))
+    assert sum(len(run.ids) for run in runs) == len({ids[:n] for ids in prompts for n in range(1, len(ids) + 1)})
+    assert torch.equal(decoder.prefill(prefills), alone)
+    # What the slots hold is right, too: each goes on by itself, and from copies.
+    tail = ids_of(20, seed=6)
+    longer = torch.stack([decoder_of(name, 7).prefill([own(0, ids + tail)])[0] for ids in prompts])
+    onward = [own(slot, ids + tail, len(ids)) for slot, ids in enumerate(prompts)]
+    assert torch.equal(decoder.prefill(onward[3:]), longer[3:])
+    copied = Prefill(3, 1, 110, left + tail), Prefill(1, 2, 45, right + tail), Prefill(2, 0, 70, trunk + tail)
+    assert torch.equal(decoder.prefill(copied), longer[[0, 2, 5]])
+
+
+def test_equal_tokens_behind_different_beginnings_are_not_shared():
+    ids, tail = ids_of(10, seed=0), ids_of(5, seed=1)
+    other = (*ids[:4], (ids[4] + 1) % 400, *ids[5:])
+    runs = list(shared_runs([own(0, ids + tail, 10), own(1, other + tail, 10)]))
+    assert [(run.slots, run.ids) for run in runs] == [((0,), tail), ((1,), tail)]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -110,7 +142,7 @@ def test_bits_do_not_depend_on_how_far_attention_spans(heads, threads, monkeypat
     assert len(narrow.spans) > 1, "no shorter span is exact on this machine"
     monkeypatch.setattr(wide, "spans", [512])
     for start, end in itertools.pairwise([0, 30, 60, 70, 150, 220, 300, 370, 440, 490]):
-        prefill = Prefill(1, start, ids[start:end])
+        prefill = own(1, ids[:end], start)
         assert torch.equal(narrow.prefill([prefill])[0], wide.prefill([prefill])[0])
         assert torch.equal(narrow.decode({1: (end, 7)})[0], wide.decode({1: (end, 7)})[0])
 
@@ -127,10 +159,10 @@ def test_bits_do_not_depend_on_the_number_of_tokens_of_a_pass(threads, dtype, co
     decoder = CachedDecoder(model, slots=3, context=512)
     assert len(decoder.rows) > 1, "no smaller number of rows is exact on this machine"
     ids = ids_of(200, seed=0)
-    whole = decoder.prefill([Prefill(0, 0, ids)])[0]
+    whole = decoder.prefill([own(0, ids)])[0]
     for pieces in ([0, 199], [0, 1, 2, 5, 90, 197], list(range(0, 200, 9))):
         for start, end in itertools.pairwise([*pieces, 200]):
-            last = decoder.prefill([Prefill(1, start, ids[start:end])])[0]
+            last = decoder.prefill([own(1, ids[:end], start)])[0]
         assert torch.equal(last, whole)
 
 
