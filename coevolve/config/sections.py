@@ -291,9 +291,12 @@ class PairingConfig(Strict):
     hard_negative: UnitInterval | None
 
 
-#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR), by PPO, by GRPO, or by rounds
-#: of GRPO on a pool of synthetic tasks.
-Learns = Literal["preference", "selected", "steps", "ppo", "grpo", "task_pool"]
+#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR), by PPO, by GRPO, or on a
+#: growing pool of synthetic tasks, by rounds of GRPO or on pairs.
+Learns = Literal["preference", "selected", "steps", "ppo", "grpo", "task_pool", "pool_preference"]
+#: The values of `Learns` with a pool of tasks, and those with preference pairs of whole trajectories.
+POOL_LEARNING: tuple[Learns, ...] = ("task_pool", "pool_preference")
+PAIR_LEARNING: tuple[Learns, ...] = ("preference", "pool_preference")
 
 
 class AgentRecipe(Strict):
@@ -326,7 +329,8 @@ class Recipe(Strict):
     `learns`: the stages that train an agent in one iteration (`coevolve.workflow.stage_table`). `settings`: keys of the
     suite's sections that this method overrides. `shares`: the method whose iterations this one uses; only their
     number differs. `shares_first`: only so many first iterations are shared, and the settings hold for the others.
-    `steps_like`: this method's target takes as many gradient steps as both agents of that method.
+    `steps_like`: this method's target takes as many gradient steps as both agents of that method. `first_pool`: the
+    method whose first pool of tasks this one starts with.
     """
 
     label: str
@@ -336,6 +340,7 @@ class Recipe(Strict):
     shares: str | None = None
     shares_first: Positive | None = None
     steps_like: str | None = None
+    first_pool: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
     settings: dict[MethodSection, dict[str, Any]] = {}
 

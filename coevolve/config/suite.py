@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, NonNegativeInt, ValidationError, model_va
 from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
 from coevolve.config.environments import UNKNOWN_KIND, EnvConfig, EnvSection, has_module, section_class
 from coevolve.config.sections import (
+    POOL_LEARNING,
     Ablation,
     DpoConfig,
     ModelConfig,
@@ -133,7 +134,8 @@ class Suite(Strict):
                 raise ValueError(f"recipes.{method}.shares_first: name the row with `shares`")
             if recipe.shares and recipe.settings and not recipe.shares_first:
                 raise ValueError(f"recipes.{method}: a row that `shares` another row's iterations has no `settings`")
-            for key, other in (("shares", recipe.shares), ("steps_like", recipe.steps_like)):
+            others = {"shares": recipe.shares, "steps_like": recipe.steps_like, "first_pool": recipe.first_pool}
+            for key, other in others.items():
                 if other is not None:
                     self._require_recipe(f"recipes.{method}.{key}", other)
         return self
@@ -151,7 +153,7 @@ class Suite(Strict):
         foreign = {other for agent in agents for env, other in agent.foreign.items() if env in self.envs}
         tiny = any(model.tiny for model in self.models.values())
         learns = self.recipes[method].learns if method in self.recipes else ""
-        if learns == "task_pool" and not all(has_module(env.kind, "synthesis") for env in self.envs.values()):
+        if learns in POOL_LEARNING and not all(has_module(env.kind, "synthesis") for env in self.envs.values()):
             return False
         return not foreign or (not tiny and foreign <= self.envs.keys() and "coevolve" in self.recipes)
 

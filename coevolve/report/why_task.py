@@ -114,7 +114,7 @@ def _cause(answer: TaskTrace) -> Iterator[str]:
     if episode is not None:
         name = episode.policy.name if episode.policy else ""
         yield f"  episode   {signal.episode} in {answer.episode_file}"
-        yield f"            policy {name}, sample {episode.sample}, reward {episode.reward:g}"
+        yield f"            {episode.agent} agent, policy {name}, sample {episode.sample}, reward {episode.reward:g}"
         yield from _turns((turn.action, turn.observation) for turn in episode.turns)
 
 

@@ -20,7 +20,10 @@ log = logging.getLogger(__name__)
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `signals.jsonl`, the signals of the last round, and their numbers by kind, `summary.json`."""
     tasks = synthesis(job.env)
-    rounds = [job.records(f"round{number}", Trajectory) for number in range(1, job.branch.iteration)]
+    rounds = [
+        [episode for path in job.inputs[f"round{number}"] for episode in jsonl.read(path, Trajectory)]
+        for number in range(1, job.branch.iteration)
+    ]
     solutions = {each.task.task_id: each.solution for each in job.records("pool", PoolTask)}
     signals = find_signals(job.suite.task_evolution, rounds, solutions, tasks.executed, tasks.pattern)
     jsonl.write(out / "signals.jsonl", signals)

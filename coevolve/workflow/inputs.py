@@ -75,8 +75,8 @@ def pairs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Explored tasks, experts and the episodes of all exploring agents."""
     model, env, branch, _ = _subject(wildcards)
     return {
-        "tasks": layout.data(env, "explore.jsonl"),
-        "experts": layout.data(env, "experts.jsonl"),
+        "tasks": layout.explored(model, env, branch, "explore.jsonl"),
+        "experts": layout.explored(model, env, branch, "experts.jsonl"),
         **layout.rollouts(model, env, branch.method, branch.seed, branch.iteration),
         **_unlearned(layout, env, branch),
     }
@@ -122,21 +122,21 @@ def online(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def signals(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The training episodes of all earlier rounds (`round1`, `round2`, ...), and the pool of the last one."""
+    """All agents' training episodes of the earlier rounds (`round1`, `round2`, ...), and the pool of the last one."""
     model, env, branch, _ = _subject(wildcards)
-    policies = {
-        number: layout.policy(model, env, branch.method, branch.seed, number, "target")
+    rounds = {
+        f"round{number}": [*layout.training_episodes(model, env, branch.method, branch.seed, number).values()]
         for number in range(1, branch.iteration)
     }
-    rounds = {f"round{number}": policy.replace("policy.json", "episodes.jsonl") for number, policy in policies.items()}
     return {"pool": layout.task_pool(model, env, branch.method, branch.seed, branch.iteration - 1), **rounds}
 
 
 def explore_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The inputs of a rollout, with the signals that guide it, and the policy only if it is the explorer."""
+    """The inputs of a rollout of `data`'s tasks, with the signals that guide it; the policy only if it explores."""
     model, env, branch, agent = _subject(wildcards)
     config = layout.suite.for_method(branch.method).task_evolution
     inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
+    inputs["tasks"] = layout.data(env, "explore.jsonl")
     if config.explorer != "policy":
         inputs.pop("policy")
     if branch.iteration > 1 and config.exploration == "signals":
@@ -154,6 +154,17 @@ def validate_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
         **layout.suite.envs[env].play_files,
         **_prepared(layout, env),
     }
+
+
+def pool_experts(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The pool whose reference solutions are played, and how agents are prompted."""
+    model, env, branch, _ = _subject(wildcards)
+    inputs = _episodes(layout, model, env, branch, "rollout/target", 1)
+    names = ["instruction", "prepared", *layout.suite.envs[env].play_files]
+    if layout.suite.prompt.trained:
+        names.append("example")
+    pool = layout.task_pool(model, env, branch.method, branch.seed, branch.iteration)
+    return {"pool": pool} | {name: inputs[name] for name in names if name in inputs}
 
 
 def grpo_round(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -294,7 +305,8 @@ def _prepared(layout: Layout, env: str) -> dict[str, str]:
 
 def _episodes(layout: Layout, model: str, env: str, branch: Branch, whole: str, jobs: int) -> Inputs:
     """Inputs of a job that plays episodes; the parts of a rollout or evaluation that is divided over several `jobs`."""
-    tasks = layout.data(env, "evaluate.jsonl" if whole == "eval" else "explore.jsonl")
+    evaluated = whole == "eval"
+    tasks = layout.data(env, "evaluate.jsonl") if evaluated else layout.explored(model, env, branch, "explore.jsonl")
     if jobs > 1:
         parts = [f"parts/{whole}/{part}of{jobs}/episodes.jsonl" for part in range(1, jobs + 1)]
         return {"tasks": tasks, "parts": [layout.result(model, env, branch, part) for part in parts]}
@@ -355,7 +367,7 @@ def _scored(layout: Layout, model: str, env: str, branch: Branch, agent: AgentNa
     else:
         policy = layout.result(model, env, branch, f"policy/{agent}/policy.json")
         files = {name: layout.result(model, env, branch, f"rollout/{name}/episodes.jsonl") for name in names}
-    files["experts"] = layout.data(env, "experts.jsonl")
+    files["experts"] = layout.explored(model, env, branch, "experts.jsonl")
     # A recipe may name an agent that does not explore; the pairing reports it.
     scored = {name: files[name] for name in names if name in files}
     return {"policy": policy, **scored, **_unlearned(layout, env, branch)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from coevolve.config.machine import Shards
-from coevolve.config.sections import Recipe
+from coevolve.config.sections import POOL_LEARNING, Recipe
 from coevolve.config.suite import Suite
 from coevolve.types import EvaluationKey, ExplorationKey, SummaryKey
 from coevolve.workflow.branch import AgentName, Branch
@@ -96,21 +96,36 @@ class Layout:
     def task_pool(self, model: str, env: str, method: str, seed: int, iteration: int) -> str:
         """The tasks that a method trains on in `iteration`; without exploration those of the first iteration."""
         grows = self.suite.for_method(method).task_evolution.exploration != "none"
-        where = self.branch(method, seed, iteration if grows else 1)
-        return self.result(model, env, where, "tasks/pool.jsonl")
+        number = iteration if grows else 1
+        owner = self.recipe(method).first_pool if number == 1 else None
+        return self.result(model, env, self.branch(owner or method, seed, number), "tasks/pool.jsonl")
+
+    def explored(self, model: str, env: str, branch: Branch, name: str) -> str:
+        """`explore.jsonl` (tasks) or `experts.jsonl` of an iteration's explorations: of `data`, or of the pool."""
+        recipe = self.suite.recipes.get(branch.method)
+        if recipe is None or recipe.learns != "pool_preference":
+            return self.data(env, name)
+        return self.result(model, env, self.branch(branch.method, branch.seed, branch.iteration), f"pool/{name}")
 
     def training_rounds(self, methods: Sequence[str]) -> dict[tuple[str, str, int, int], tuple[str, str]]:
-        """Training episodes and pool by (method, env, seed, round), of the methods that train on a pool of tasks."""
-        rounds: dict[tuple[str, str, int, int], tuple[str, str]] = {}
-        for method in methods:
-            if self.recipe(method).learns != "task_pool":
-                continue
-            for model, env, seed, number in self.evaluations(method):
-                if number:
-                    policy = self.policy(model, env, method, seed, number, "target")
-                    pool = self.task_pool(model, env, method, seed, number)
-                    rounds[method, env, seed, number] = policy.replace("policy.json", "episodes.jsonl"), pool
-        return rounds
+        """The target's training episodes and the pool by (method, env, seed, round), of methods with a pool."""
+        return {
+            (method, env, seed, number): (
+                self.training_episodes(model, env, method, seed, number)["target"],
+                self.task_pool(model, env, method, seed, number),
+            )
+            for method in methods
+            if self.recipe(method).learns in POOL_LEARNING
+            for model, env, seed, number in self.evaluations(method)
+            if number
+        }
+
+    def training_episodes(self, model: str, env: str, method: str, seed: int, number: int) -> dict[str, str]:
+        """The episodes on the pool's tasks that round `number` trains on, by agent: GRPO's, or the rollouts."""
+        if self.recipe(method).learns == "pool_preference":
+            return self.rollouts(model, env, method, seed, number)
+        policy = self.policy(model, env, method, seed, number, "target")
+        return {"target": policy.replace("policy.json", "episodes.jsonl")}
 
     def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
         """Episodes that each exploring agent brings to `iteration`; those of the base policies are shared."""
@@ -120,6 +135,7 @@ class Layout:
                 continue
             # An agent that starts as another's base, or explores otherwise, shares no rollout of the base policies.
             differs = {"rollout", "prompt"} & self.recipe(method).settings.keys()
+            differs |= {self.recipe(method).learns} & set(POOL_LEARNING)
             shared = iteration == 1 and recipe.base == agent and env not in recipe.foreign and not differs
             branch = Branch("base", seed, 0) if shared else self.branch(method, seed, iteration)
             episodes[agent] = self.result(model, env, branch, f"rollout/{agent}/episodes.jsonl")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from coevolve.config import machine as machine_config
 from coevolve.config.machine import Machine
+from coevolve.config.sections import PAIR_LEARNING, POOL_LEARNING
 from coevolve.config.suite import as_dict, digest, restrict
 from coevolve.errors import UserError, suggestion
 from coevolve.workflow import inputs, workloads
@@ -189,7 +190,7 @@ _EXPERIMENT = (
         reads=("recipes", "pairing"),
         files=_PAIRS,
         folder=_TREE + "pairs/{agent}",
-        learns=("preference",),
+        learns=PAIR_LEARNING,
         inputs=inputs.pairs,
         workload=workloads.pairs,
     ),
@@ -256,7 +257,7 @@ _EXPERIMENT = (
         reads=("envs", "task_evolution"),
         files=("signals.jsonl", "summary.json"),
         folder=_TREE + "signals",
-        learns=("task_pool",),
+        learns=POOL_LEARNING,
         inputs=inputs.signals,
         environment=("synthesis",),
     ),
@@ -266,7 +267,7 @@ _EXPERIMENT = (
         reads=(*_SAMPLED, "task_evolution"),
         files=("fragments.jsonl", "candidates.jsonl", "drops.jsonl", "counts.json"),
         folder=_TREE + "explored",
-        learns=("task_pool",),
+        learns=POOL_LEARNING,
         inputs=inputs.explore_tasks,
         environment=("domain", "synthesis"),
         workload=workloads.explore_tasks,
@@ -278,8 +279,18 @@ _EXPERIMENT = (
         reads=(*_ENVIRONMENT, "task_evolution"),
         files=("pool.jsonl", "drops.jsonl", "counts.json"),
         folder=_TREE + "tasks",
-        learns=("task_pool",),
+        learns=POOL_LEARNING,
         inputs=inputs.validate_tasks,
+        environment=("domain", "synthesis"),
+    ),
+    Stage(
+        name="pool_experts",
+        help="Play the reference solutions of a pool, as experts for preference pairs on its tasks.",
+        reads=_ENVIRONMENT,
+        files=("explore.jsonl", "experts.jsonl", "drops.jsonl"),
+        folder=_TREE + "pool",
+        learns=("pool_preference",),
+        inputs=inputs.pool_experts,
         environment=("domain", "synthesis"),
     ),
     Stage(
@@ -311,7 +322,7 @@ _EXPERIMENT = (
         reads=("models", "dpo"),
         files=_POLICY,
         folder=_TREE + "policy/{agent}",
-        learns=("preference", "steps"),
+        learns=(*PAIR_LEARNING, "steps"),
         inputs=inputs.train,
         workload=workloads.train,
         image="train",

@@ -104,8 +104,8 @@ def steps(layout: Layout, wildcards: Wildcards) -> Workload:
 
 def rollout(layout: Layout, wildcards: Wildcards) -> Workload:
     """The episodes of an exploration."""
-    suite, _, expected = _setting(layout, wildcards)
-    return _episodes(expected, expected.explore * suite.rollout.k, 0)
+    suite, branch, expected = _setting(layout, wildcards)
+    return _episodes(expected, _explored_tasks(suite, branch, expected) * suite.rollout.k, 0)
 
 
 def evaluate(layout: Layout, wildcards: Wildcards) -> Workload:
@@ -116,9 +116,9 @@ def evaluate(layout: Layout, wildcards: Wildcards) -> Workload:
 
 def shard(layout: Layout, wildcards: Wildcards) -> Workload:
     """An equal part of the episodes of a rollout or an evaluation."""
-    suite, _, expected = _setting(layout, wildcards)
-    evaluates = wildcards["whole"] == "eval"
-    whole = expected.evaluate * suite.evaluation.samples if evaluates else expected.explore * suite.rollout.k
+    suite, branch, expected = _setting(layout, wildcards)
+    explored = _explored_tasks(suite, branch, expected) * suite.rollout.k
+    whole = expected.evaluate * suite.evaluation.samples if wildcards["whole"] == "eval" else explored
     return _episodes(expected, whole / int(wildcards["part"].partition("of")[2]), 0)
 
 
@@ -155,10 +155,10 @@ def _episodes(expected: Expected, episodes: float, passes: float) -> Workload:
 def _pair_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:
     """Tokens on both sides of an agent's pairs of one iteration."""
     agent = agent_name(wildcards.get("agent", "target"))
-    rollouts = expected.explore * suite.rollout.k
-    share = {PairKind.FAILURE_FAILURE: expected.failures**2 / 2}  # choice: half of two failures earn the same
+    tasks, k = _explored_tasks(suite, branch, expected), suite.rollout.k
+    pairs = {PairKind.FAILURE_FAILURE: k**2 * expected.failures**2 / 2}  # choice: half of two failures earn the same
     kinds = suite.recipes[branch.method].agents[agent].trains_on
-    return sum(rollouts * share.get(kind, expected.failures) for kind in kinds) * 2 * expected.tokens
+    return sum(tasks * pairs.get(kind, k * expected.failures) for kind in kinds) * 2 * expected.tokens
 
 
 def _scored_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:
@@ -169,4 +169,12 @@ def _scored_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected:
     experts = sources.count("experts")
     rollouts = (len(sources) - experts) * suite.rollout.k
     failed = 1 - (1 - expected.failures) ** rollouts
-    return expected.explore * failed * (experts + rollouts) * expected.tokens
+    return _explored_tasks(suite, branch, expected) * failed * (experts + rollouts) * expected.tokens
+
+
+def _explored_tasks(suite: Suite, branch: Branch, expected: Expected) -> float:
+    """The tasks that an iteration explores: the environment's, or those of a pool that grows."""
+    if branch.method not in suite.recipes or suite.recipes[branch.method].learns != "pool_preference":
+        return expected.explore
+    config = suite.task_evolution
+    return config.initial_tasks + (branch.iteration - 1) * config.new_tasks

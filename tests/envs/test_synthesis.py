@@ -12,9 +12,9 @@ from coevolve.config.sections import Quirks
 from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain
-from coevolve.envs.synthesis import execute_solution, synthesis
+from coevolve.envs.synthesis import TaskDraft, execute_solution, synthesis
 from coevolve.errors import UserError
-from coevolve.methods.task_evolution.pool import judge
+from coevolve.methods.task_evolution.pool import judge, observations
 from coevolve.methods.task_evolution.records import FragmentDropReason, Validation
 from coevolve.types import Turn
 
@@ -166,6 +166,35 @@ def test_the_message_format_of_tool_calls_is_kept():
         task = tasks.goal_task(setup, start, "new", draft)
         assert runs(setup, env, task, 1)[0].reward == 1.0
     assert all("<tool_call>" in turn.text for turn in turns)
+
+
+def test_with_a_user_turn_for_each_call_half_a_solution_earns_half():
+    """Without rewards between 0 and 1 no two failures could be ranked."""
+    pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
+    config = section("bfcl", synthetic_turns="per_call")
+    setup, tasks = Setup(config, "envs.bfcl", "fixed", QUIRKS), synthesis(config)
+    start = next(each for each in domain(config).select(setup).explore if each.kind == "TradingBot")
+    draft = tasks.describe(
+        setup, start, ("get_watchlist()", "get_available_stocks(sector='Technology')", "get_watchlist()")
+    )
+    task = tasks.goal_task(setup, start, "new", draft)
+    texts = tasks.solution_texts(setup, task)
+    with domain(config).pool(setup, 1) as (env,):
+        shown = env.start(task)
+        assert "Please get watchlist." in shown and "stocks" not in shown.partition("User:")[2]
+        run = execute_solution(env, task, texts, setup)
+        assert (run.reward, run.turns[1].observation) == (
+            1.0,
+            "User: Please get available stocks with sector 'Technology'.",
+        )
+        expected = Validation(rewards=(1.0, 1.0), observations=(observations(run),) * 2)
+        assert judge([run, run], 2, tasks.executed) == expected
+        assert [turn.score for turn in run.turns] == [0.0, 0.5, 0.5, 1.0]
+        half = execute_solution(env, task, [*texts[:2], texts[-1]], setup)
+        assert (half.reward, half.is_failure) == (0.5, True)
+        by_model = tasks.goal_task(setup, start, "new", TaskDraft("What do I watch and own?", draft.solution))
+        assert "What do I watch and own?" in env.start(by_model)
+        assert execute_solution(env, by_model, [*texts[:1], *texts[2:]], setup).reward == 1.0
 
 
 def test_an_environment_without_synthesis_is_named():

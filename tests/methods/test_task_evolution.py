@@ -156,6 +156,28 @@ def test_a_rare_signal_ends_with_its_action_and_counts_the_last_round_only():
     assert (signal.actions, signal.episode, signal.round) == (("look()", "rare(7)"), rare.digest(), 2)
 
 
+def test_the_rollouts_of_two_agents_are_one_step():
+    """A task that the target solves and the failure agent fails is a boundary case of one visit, not two visits."""
+
+    def both(target, failure, seed):
+        agents = (("target", seed, target), ("failure", seed + 1, failure))
+        return [
+            episode("t1", reward, at, sample).model_copy(update={"agent": agent})
+            for agent, at, rewards in agents
+            for sample, reward in enumerate(rewards)
+        ]
+
+    rounds = [both([1, 1], [1, 1], 10), both([1, 0], [0, 0], 20)]
+    found = signals.find_signals(CONFIG, rounds, SOLUTIONS, executed, pattern)
+    assert [(each.kind, each.step, each.scores) for each in found] == [
+        ("forgetting", 0, (1.0, 0.25)),  # the mean over both agents
+        ("boundary", 0, (1.0, 0.0, 0.0, 0.0)),
+    ]
+    solved = both([1, 1], [0, 1], 30)
+    (boundary,) = signals.find_signals(CONFIG, [solved], SOLUTIONS, executed, pattern)
+    assert boundary.episode == solved[2].digest()  # the failure agent's
+
+
 def test_an_episode_whose_environment_failed_is_no_failure():
     broken = episode("t1", 0, 0, sample=1, stop=StopReason.ENV_ERROR)
     assert seen([[episode("t1", 1, 0), broken]]) == []

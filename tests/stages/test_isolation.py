@@ -18,12 +18,12 @@ from coevolve.workflow.stage_table import STAGES
 MORE = """
 extends: glance.yaml
 suite: glance
-methods: [rft, ipr, ppo, grpo, agent_data]
+methods: [rft, ipr, ppo, grpo, agent_data, coevolve_agent_data]
 ppo: {epochs: 1, rollouts: 4, passes: 1, batch_size: 4, micro_batch: 2}
 grpo: {epochs: 1, batch_size: 4, micro_batch: 2, group: 2}
 steps: {samples: 1, every: 3}
 task_evolution: {steps: 1, initial_tasks: 3, initial_fragments: 8, new_tasks: 2, fragments: 4, turns: 6, actions: 4}
-recipes: {agent_data: {iterations: 2}}
+recipes: {agent_data: {iterations: 2}, coevolve_agent_data: {iterations: 1}}
 ablations: {sides: {label: Two methods, source: a test, methods: [sft, eto, coevolve]}}
 """
 #: Inputs that stand for their folder: a policy, a model of the hub, a prepared shop.

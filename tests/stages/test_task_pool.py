@@ -1,6 +1,7 @@
 """The stages of agent-data mutual evolution, in the real simulators with a small real policy, and `why` behind them."""
 
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, Pool
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.report import why_task
 from coevolve.storage import files, jsonl, provenance
-from coevolve.types import Trajectory
+from coevolve.types import PairingSummary, PreferencePair, Trajectory
 from coevolve.workflow.plan import Plan
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
@@ -32,7 +33,7 @@ extends: [small.yaml, envs/bfcl-small.yaml]
 suite: pools
 iterations: {bfcl: 2}
 seeds: [0]
-methods: [agent_data, agent_data_static, agent_data_random]
+methods: [agent_data, agent_data_static, agent_data_random, coevolve_agent_data]
 envs:
   bfcl:
     tasks: {generated: {train: 24, evaluate: 4, actions: 2, seed: 7}, sft: 12}
@@ -44,6 +45,7 @@ models:
     tiny: {vocab_size: 420, hidden_size: 32, layers: 1, heads: 2, intermediate_size: 64}
     pretrain: {epochs: 4, batch_size: 4}
 sft: {epochs: 8, batch_size: 4}
+dpo: {epochs: 1, batch_size: 4}
 rollout: {max_new_tokens: 16}
 grpo: {batch_size: 8, micro_batch: 4, group: 4, save_steps: 1}
 task_evolution: {steps: 2, initial_tasks: 6, initial_fragments: 16, new_tasks: 4, fragments: 12, turns: 8, actions: 2}
@@ -55,6 +57,7 @@ BRANCH = "results/pools/tiny/bfcl/agent_data/seed0"
 def home(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pools")
     shutil.copytree(root / "configs", folder / "configs")
+    (folder / "profiles").symlink_to(root / "profiles")
     (folder / "configs/pools.yaml").write_text(SUITE)
     with contextlib.chdir(folder):
         yield folder
@@ -80,14 +83,19 @@ def counts(path):
     return TaskCounts.model_validate_json(Path(path).read_bytes())
 
 
+def replace(plan, path, given):
+    """The records that a job writes, replaced by others; its provenance has the digest of the new file."""
+    make(plan, path, "pools")
+    jsonl.write(Path(path), given)
+    made_by = Path(path).with_name("provenance.json")
+    record = provenance.read(made_by)
+    outputs = record.outputs | {Path(path).name: files.sha256(Path(path))}
+    made_by.write_text(record.model_copy(update={"outputs": outputs}).to_json())
+
+
 def with_signals(plan, first, signals, target):
     """The jobs of round 2 behind `target` after other signals than those of the (untrained) policy."""
-    make(plan, f"{BRANCH}/iter2/signals/signals.jsonl", "pools")
-    jsonl.write(Path(BRANCH, "iter2/signals/signals.jsonl"), signals)
-    made_by = Path(BRANCH, "iter2/signals/provenance.json")
-    record = provenance.read(made_by)
-    outputs = record.outputs | {"signals.jsonl": files.sha256(made_by.with_name("signals.jsonl"))}
-    made_by.write_text(record.model_copy(update={"outputs": outputs}).to_json())
+    replace(plan, f"{BRANCH}/iter2/signals/signals.jsonl", signals)
     for name in ("explored", "tasks"):
         shutil.rmtree(Path(BRANCH, "iter2", name), ignore_errors=True)
     make(plan, f"{BRANCH}/iter2/{target}", "pools")
@@ -211,6 +219,111 @@ def test_rows_share_the_first_round_and_differ_after_it(plan):
         "grpo_round", {"model": "tiny", "env": "bfcl", "branch": "agent_data_static/seed0/iter2", "agent": "target"}
     )
     assert static["pool"] == f"{home}/agent_data/seed0/iter1/tasks/pool.jsonl"
+
+
+# --- co-evolving agents on a pool of tasks -------------------------------------------------------------------
+
+JOINED = BRANCH.replace("agent_data", "coevolve_agent_data")
+#: How many user turns of a task each agent answers with the gold call, by the parity of the task's place in the pool.
+SOLVED = {"target": (9, 1), "failure": (0, 0)}
+
+
+def scripted(plan, agent, pool):
+    """The agent's rollout of the pool, with the actions that `SOLVED` says in place of the policy's."""
+    path = f"{JOINED}/iter1/rollout/{agent}/episodes.jsonl"
+    make(plan, path, "pools")
+    suite, played = plan.suite, records(path, Trajectory)
+    setup = Setup(suite.envs["bfcl"], "envs.bfcl", suite.protocol, suite.quirks)
+    place = {entry.task.task_id: number for number, entry in enumerate(pool)}
+    with domain(setup.config).pool(setup, 1) as (env,):
+        for episode in played:
+            texts = synthesis(setup.config).solution_texts(setup, episode.task)
+            calls, ends = texts[::2], texts[1::2]
+            solved = SOLVED[agent][place[episode.task.task_id] % 2]
+            known = [text for pair in zip(calls[:solved], ends[:solved], strict=True) for text in pair]
+            run = execute_solution(env, episode.task, [*known, *ends[solved:]], setup)
+            yield episode.model_copy(update={"turns": run.turns, "reward": run.reward, "stop": run.stop})
+
+
+@pytest.fixture(scope="module")
+def joined(plan, first):
+    """Both agents' rollouts of the first pool with different rewards, and all that follows until iteration 2's end."""
+    pool = records(first / "tasks/pool.jsonl", PoolTask)
+    for agent in SOLVED:
+        replace(plan, f"{JOINED}/iter1/rollout/{agent}/episodes.jsonl", list(scripted(plan, agent, pool)))
+    for path in plan.evaluations("coevolve_agent_data").values():
+        make(plan, path, "pools")
+    return Path(JOINED)
+
+
+def test_both_agents_explore_the_pool_with_its_solutions_as_experts(first, joined):
+    pool = {each.task.task_id for each in records(first / "tasks/pool.jsonl", PoolTask)}
+    experts = {each.task.task_id: each for each in records(joined / "iter1/pool/experts.jsonl", Trajectory)}
+    episodes = [
+        each for name in SOLVED for each in records(joined / f"iter1/rollout/{name}/episodes.jsonl", Trajectory)
+    ]
+    assert {each.task.task_id for each in episodes} == set(experts) == pool  # that of `agent_data`
+    assert all(each.prompt == experts[each.task.task_id].prompt for each in episodes)
+    assert {each.reward for each in experts.values()} == {1.0}
+    grown = {each.task.task_id for each in records(joined / "iter2/tasks/pool.jsonl", PoolTask)}
+    later = {each.task.task_id for each in records(joined / "iter2/rollout/failure/episodes.jsonl", Trajectory)}
+    assert pool < grown == later
+
+
+def test_pairs_are_built_on_the_pool_and_train_both_agents(first, joined):
+    """Eq. 6 and 8 on the pool: the failure agent learns from failures only, the target from all three kinds."""
+    counts = {
+        name: PairingSummary.from_json((joined / f"iter1/pairs/{name}/summary.json").read_bytes()) for name in SOLVED
+    }
+    kinds = {name: {kind.value: count.pairs for kind, count in counts[name].kinds.items()} for name in SOLVED}
+    failed = [each for each in records(joined / "iter1/rollout/target/episodes.jsonl", Trajectory) if each.is_failure]
+    ranked = {each.task.task_id for each in failed if each.reward > 0}
+    assert ranked and kinds["failure"] == {"failure_failure": len(ranked)}  # equal pairs of a task count once
+    assert kinds["target"]["failure_failure"] == len(ranked)
+    assert kinds["target"]["expert_failure"] > len(ranked) and kinds["target"]["expert_target"] > 0
+    for agent in SOLVED:
+        pairs = records(joined / f"iter1/pairs/{agent}/pairs.jsonl", PreferencePair)
+        assert {pair.task_id for pair in pairs} <= {
+            e.task.task_id for e in records(first / "tasks/pool.jsonl", PoolTask)
+        }
+        before = files.sha256(Path(f"results/pools/tiny/bfcl/base/seed0/policy/{agent}/model.safetensors"))
+        assert files.sha256(joined / f"iter1/policy/{agent}/model.safetensors") != before
+        played = records(joined / f"iter2/rollout/{agent}/episodes.jsonl", Trajectory)[0].policy
+        assert played.sha256 == json.loads((joined / f"iter1/policy/{agent}/policy.json").read_text())["sha256"]
+
+
+def test_a_failure_of_the_failure_agent_is_a_signal_and_why_shows_it(plan, joined, capsys):
+    signals = records(joined / "iter2/signals/signals.jsonl", TaskSignal)
+    failures = {each.digest() for each in records(joined / "iter1/rollout/failure/episodes.jsonl", Trajectory)}
+    assert {each.kind for each in signals} >= {"boundary"}
+    assert {each.episode for each in signals if each.kind == "boundary"} <= failures
+    task = next(each for each in records(joined / "iter2/tasks/pool.jsonl", PoolTask) if each.signal == "boundary")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["why", "--suite", "pools", task.task.task_id, "coevolve_agent_data/seed0"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    for part in (task.instruction, task.episode, "boundary", "failure agent", "rollout/failure", "all as they were"):
+        assert part in shown, part
+
+
+def test_a_second_run_of_the_row_has_nothing_to_do(home, root, plan, joined):
+    """Snakemake's plan of the row's last evaluation; the results' settings and code are the present ones."""
+    last = max(plan.evaluations("coevolve_agent_data").items())[1]
+    command = [sys.executable, "-m", "snakemake", "-s", root / "Snakefile", "--profile", "profiles/smoke"]
+    done = subprocess.run(
+        [*command, "--config", "suite=pools", "-n", "--", last], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0 and "Nothing to be done" in done.stdout + done.stderr, done.stderr
+    made = [provenance.read(path) for path in joined.rglob("provenance.json")]
+    assert {record.stage for record in made} >= {
+        "pool_experts",
+        "rollout",
+        "pairs",
+        "train",
+        "signals",
+        "validate_tasks",
+    }
+    assert not [record.stage for record in made if plan.changed_since(record)]
 
 
 # --- explorers -----------------------------------------------------------------------------------------------

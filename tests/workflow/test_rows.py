@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from coevolve.config.sections import POOL_LEARNING
 from coevolve.config.suite import load_suite
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import Plan
@@ -21,8 +22,12 @@ LEARNS = {
     "ppo": ["ppo"],
     "grpo": ["grpo"],
     "task_pool": ["grpo_round"],
+    "pool_preference": ["pool_experts", "rollout", "pairs", "train"],
 }
 
+
+#: Stages whose jobs belong to no agent.
+SHARED = ("pool_experts", "signals", "explore_tasks", "validate_tasks")
 
 #: The stages of a row that makes tasks, by where it explores after the first round.
 EXPLORES = {
@@ -36,7 +41,7 @@ def stages_of(suite, method):
     """The stages that make the row what it is called."""
     learns = suite.recipes[method].learns
     exploration = suite.for_method(method).task_evolution.exploration
-    return LEARNS[learns] + (EXPLORES[exploration] if learns == "task_pool" else [])
+    return LEARNS[learns] + (EXPLORES[exploration] if learns in POOL_LEARNING else [])
 
 
 def jobs_of(plan, method):
@@ -60,7 +65,8 @@ def test_the_stages_that_make_a_row_are_in_the_plan(name):
             for agent, spec in recipe.agents.items():
                 learns = bool(spec.trains_on) or (recipe.learns != "preference" and agent == "target")
                 for stage in stages_of(suite, method) if learns and plan.iterations(env, method) else ():
-                    made = [job for job in jobs if job[:3] == (stage, env, agent)]
+                    of_agent = "target" if stage in SHARED else agent
+                    made = [job for job in jobs if job[:3] == (stage, env, of_agent)]
                     assert made, f"{name}: {method} on {env} never runs `{stage}` for its {agent} agent"
 
 
@@ -69,10 +75,11 @@ def test_a_trained_failure_agent_explores(name):
     """With one iteration co-evolving would be `frozen_failure_agent` under another name."""
     suite = load_suite(CONFIGS / f"{name}.yaml")
     plan = Plan(suite.with_model())
-    for env in suite.envs if "coevolve" in suite.methods else ():
-        explored = {
-            iteration
-            for stage, e, agent, iteration in jobs_of(plan, "coevolve")
-            if (stage, e, agent) == ("rollout", env, "failure")
-        }
-        assert max(explored, default=0) >= 2, f"{name}: the failure agent on {env} never explores after it was trained"
+    for method in {"coevolve", "coevolve_agent_data"} & set(suite.methods):
+        for env in suite.envs:
+            explored = {
+                iteration
+                for stage, e, agent, iteration in jobs_of(plan, method)
+                if (stage, e, agent) == ("rollout", env, "failure")
+            }
+            assert max(explored, default=0) >= 2, f"{name}: {method}'s failure agent on {env} never explores trained"

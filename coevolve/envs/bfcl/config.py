@@ -15,7 +15,7 @@ Category = Literal["base", "miss_param", "miss_func", "long_context"]
 class GeneratedTasks(Strict):
     """Tasks made by scripted exploration of the scenarios, drawn from `seed`: `train` and `evaluate` are their numbers.
 
-    A task has one user turn and up to `actions` gold calls.
+    A task has up to `actions` gold calls.
     """
 
     train: Positive
@@ -57,7 +57,9 @@ class BfclRules(Strict):
 class BfclConfig(EnvSection):
     """BFCL v3 multi-turn. `tools` in the prompt: names, signatures (`compact`) or the full JSON documentation (`json`).
 
-    `step_limit` counts the policy's messages in an episode, over all user turns.
+    `synthetic_turns` of generated tasks and of task pools: one user turn, or one for each gold call, so that the prefix
+    reward of a failure can lie between 0 and 1. An instruction that a model wrote stays one user turn. `step_limit`
+    counts the policy's messages in an episode, over all user turns.
     """
 
     licence: ClassVar[str] = "BFCL: Apache-2.0, code, tasks and gold calls."
@@ -65,6 +67,7 @@ class BfclConfig(EnvSection):
     splits: list[Literal["validation", "test", "test_miss_param", "test_miss_func", "test_long_context"]]
     tasks: BfclSelection
     tools: Literal["names", "compact", "json"]
+    synthetic_turns: Literal["one", "per_call"]
     rules: BfclRules
     step_limit: Positive
 

@@ -1,7 +1,7 @@
 """Tasks from explored calls; see `coevolve.envs.synthesis.TaskSynthesis`.
 
-A synthetic task is a single user turn in the initial state of a scenario: `data` holds the scenario, the request and
-the gold calls. It is graded as any other task.
+A synthetic task begins in the initial state of a scenario: `data` holds the scenario, the request and the gold calls,
+and `turns`, the requests of its user turns, if each call has one. It is graded as any other task.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ def open_task(start: Task, name: str, instruction: str) -> Task:
 
 
 def goal_task(setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
-    """A user turn whose gold calls are the reference solution."""
-    return _task(start, name, draft)
+    """User turns whose gold calls are the reference solution."""
+    by_rules = draft.solution and draft.instruction == _request(draft.solution)
+    if setup.config.synthetic_turns == "one" or not by_rules:
+        return _task(start, name, draft)
+    return _task(start, name, draft, {"turns": json.dumps([_request([call]) for call in draft.solution])})
 
 
 def propose(setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[str], rng: np.random.Generator) -> str:
@@ -95,14 +98,14 @@ def describe(setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | N
     distinct = tuple(dict.fromkeys(actions))
     if not distinct:
         return None
-    return TaskDraft(f"Please {', then '.join(map(_in_words, distinct))}.", distinct)
+    return TaskDraft(_request(distinct), distinct)
 
 
 def solution_texts(setup: Setup, task: Task) -> list[str]:
-    """A message for each gold call, and the one that ends the user's turn."""
-    scenario = tasks.scenario_of(task)
-    messages = [env.write_call(setup.config, scenario, call) for call in gold_calls(task)]
-    return [*messages, env.write_end(setup.config, scenario)]
+    """Of each user turn a message for each gold call, and the one that ends the turn."""
+    scenario, end = tasks.scenario_of(task), env.write_end(setup.config, tasks.scenario_of(task))
+    calls_of_turns = ([env.write_call(setup.config, scenario, call) for call in turn.gold] for turn in scenario.turns)
+    return [text for messages in calls_of_turns for text in (*messages, end)]
 
 
 def gold_calls(task: Task) -> list[str]:
@@ -110,9 +113,9 @@ def gold_calls(task: Task) -> list[str]:
     return [call for turn in tasks.scenario_of(task).turns for call in turn.gold]
 
 
-def _task(start: Task, name: str, draft: TaskDraft) -> Task:
+def _task(start: Task, name: str, draft: TaskDraft, turns: Mapping[str, str] = {}) -> Task:
     state = {key: start.data[key] for key in ("category", "index")}
-    data = state | {"request": draft.instruction, "gold": json.dumps(draft.solution)}
+    data = state | {"request": draft.instruction, "gold": json.dumps(draft.solution), **turns}
     return Task(env=start.env, task_id=name, split=start.split, kind=start.kind, data=data)
 
 
@@ -120,6 +123,11 @@ def _documents(task: Task) -> dict[str, dict[str, Any]]:
     """The documents of the tools that a task offers, by name."""
     classes = tasks.scenario_of(task).classes
     return {name: document for api in classes for name, document in tool_documents(api).items()}
+
+
+def _request(solution: Sequence[str]) -> str:
+    """Such as `Please get watchlist, then place order with symbol 'NVDA'.`"""
+    return f"Please {', then '.join(map(_in_words, solution))}."
 
 
 def _in_words(action: str) -> str:

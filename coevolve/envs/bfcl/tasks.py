@@ -63,15 +63,21 @@ def task_of(category: str, index: int, split: str) -> Task:
 
 
 def scenario_of(task: Task) -> Scenario:
-    """The scenario of a task; that of a synthetic task has a single user turn. Raises `UserError` for unusable data."""
+    """The scenario of a task; that of a synthetic task has its user turns. Raises `UserError` for unusable data."""
     category, index = task.data.get("category"), task.data.get("index")
     if not isinstance(category, str) or not isinstance(index, int):
         raise UserError(f"task `{task.task_id}`: `data` must hold `category` and `index`.")
     scenario = scenarios.scenario(category, index)
     if "request" not in task.data:
         return scenario
-    turn = UserTurn(str(task.data["request"]), tuple(json.loads(str(task.data["gold"]))))
-    return dataclasses.replace(scenario, name=task.task_id, turns=(turn,))
+    gold = json.loads(str(task.data["gold"]))
+    if "turns" in task.data:
+        turns = tuple(
+            UserTurn(text, (call,)) for text, call in zip(json.loads(str(task.data["turns"])), gold, strict=True)
+        )
+    else:
+        turns = (UserTurn(str(task.data["request"]), tuple(gold)),)
+    return dataclasses.replace(scenario, name=task.task_id, turns=turns)
 
 
 def _evaluated(config: BfclSelection, category: str, numbers: Sequence[int], split: str) -> list[Task]:

@@ -6,7 +6,8 @@
 | boundary | the K rollouts of one task in one step hold both successes and failures |
 | rare | an action pattern p with 0 < c_p / N < theta / 100 |
 
-The score of a task in a step is the mean reward of its group; an episode whose environment failed has no reward.
+The score of a task in a step is the mean reward of its group; an episode whose environment failed has no reward. The
+rollouts of two agents that explore the same tasks are one step, in which a task's group has the episodes of both.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from coevolve.config.task_evolution import SignalKind, TaskEvolutionConfig
 from coevolve.methods.task_evolution.records import TaskSignal
-from coevolve.types import StopReason, Task, Trajectory, Turn
+from coevolve.types import Agent, StopReason, Task, Trajectory, Turn
 
 #: The executed actions of some turns, and the pattern of an action (`coevolve.envs.synthesis.TaskSynthesis`).
 Executed = Callable[[Sequence[Turn]], Sequence[str]]
@@ -45,14 +46,24 @@ class Visit:
 def visits(rounds: Sequence[Sequence[Trajectory]]) -> list[Visit]:
     """The visits of all rounds in training order; each round's episodes are those of its steps, in order.
 
-    Episodes of one step have one seed. Episodes whose environment failed are left out.
+    The episodes of each agent in one step have one seed. Episodes whose environment failed are left out.
     """
     return [
         Visit(group[0].task, number, step, tuple(group))
         for number, episodes in enumerate(rounds, start=1)
-        for step, (_, of_step) in enumerate(itertools.groupby(episodes, lambda episode: episode.seed))
-        for group in _groups(of_step)
+        for step, of_step in itertools.groupby(_numbered(episodes), lambda pair: pair[0])
+        for group in _groups(episode for _, episode in of_step)
     ]
+
+
+def _numbered(episodes: Sequence[Trajectory]) -> Iterator[tuple[int, Trajectory]]:
+    """Each episode with the number of its step; the next step begins when the seed of an agent changes."""
+    step, seeds = 0, dict[Agent, int]()
+    for episode in episodes:
+        if seeds.get(episode.agent, episode.seed) != episode.seed:
+            step, seeds = step + 1, {}
+        seeds[episode.agent] = episode.seed
+        yield step, episode
 
 
 def _groups(episodes: Iterator[Trajectory]) -> list[list[Trajectory]]:

@@ -1,0 +1,39 @@
+"""The tasks of a pool and their experts, which preference pairs are built on: the reference solutions, played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.chat.prompts import prompt_messages
+from coevolve.envs.base import Env
+from coevolve.envs.experts import match_experts
+from coevolve.envs.synthesis import execute_solution, synthesis
+from coevolve.envs.workers import environments
+from coevolve.methods.task_evolution.records import PoolTask
+from coevolve.storage import jsonl
+from coevolve.types import Task, Trajectory
+from coevolve.workflow.job import Job
+
+
+def run(job: Job, out: Path) -> dict[str, Any]:
+    """Write `explore.jsonl`, `experts.jsonl` and `drops.jsonl`; a solution that earns less than 1 is a drop."""
+    tasks = [each.task for each in job.records("pool", PoolTask)]
+    with environments(job.setup, 1) as (env,):
+        experts = match_experts(_played(job, env, tasks), tasks, 1.0)
+    jsonl.write(out / "explore.jsonl", tasks)
+    jsonl.write(out / "experts.jsonl", experts.trajectories)
+    jsonl.write(out / "drops.jsonl", experts.drops)
+    return {"tasks": len(tasks), "experts": len(experts.trajectories)}
+
+
+def _played(job: Job, env: Env, tasks: Sequence[Task]) -> Iterator[Trajectory]:
+    """The episodes of the reference solutions, with the prompts of the agents' episodes."""
+    texts = synthesis(job.env).solution_texts
+    instruction = job.file("instruction").read_text(encoding="utf-8")
+    example = job.few_shot_example("example")
+    for task in tasks:
+        expert = execute_solution(env, task, texts(job.setup, task), job.setup)
+        prompt = prompt_messages(expert.prompt[-1].content, instruction=instruction, example=example)
+        yield expert.model_copy(update={"prompt": prompt})
