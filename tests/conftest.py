@@ -74,15 +74,15 @@ def made(root, tmp_path_factory, worker_id):
 
 @pytest.fixture(scope="session")
 def other_environment(root, tmp_path_factory):
-    """Gives the Python of an environment of another tool, by the name of its lock file in envs_setup."""
+    """Gives the Python of an environment of another tool, by the names of its lock files in envs_setup."""
     import other_environments
 
     made = {}
 
-    def environment(name):
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            made[name] = other_environments.make(root / f"envs_setup/{name}.lock", folder)
-        return made[name]
+    def environment(*names):
+        if names not in made:
+            locks = [root / f"envs_setup/{name}.lock" for name in names]
+            made[names] = other_environments.make(locks, tmp_path_factory.mktemp(names[0]))
+        return made[names]
 
     return environment

@@ -15,6 +15,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
+import coevolve
 from coevolve.adapters.sessions import SessionPool, open_sessions
 
 __all__ = ["CoevolveEnv", "CoevolveTaskset"]
@@ -31,8 +32,9 @@ class CoevolveConfig(vf.TasksetConfig):
 
 
 class CoevolveData(vf.TaskData):
-    """A task by its place in its split, with the environment it is of."""
+    """A task by its place in its split, with the environment it is of. `version`: that of the kit's package."""
 
+    version: str
     env: str
     suite: str | None
     split: str
@@ -78,7 +80,8 @@ class CoevolveTaskset(vf.Taskset[CoevolveTask, CoevolveConfig]):
     def load(self) -> Iterator[CoevolveTask]:
         """One task for each of the split's."""
         config = self.config
-        names = {"env": config.env, "suite": config.suite, "split": config.split, "sessions": config.sessions}
+        names = config.model_dump(include={"env", "suite", "split", "sessions"})
+        names["version"] = coevolve.__version__
         for index, task in enumerate(_pool(config.env, config.suite, config.sessions).tasks[config.split]):
             yield CoevolveTask(CoevolveData(name=task.task_id, index=index, **names), config.task)
 

@@ -1,44 +1,35 @@
 """All environments for OpenEnv 0.10.0: `python -m coevolve.adapters.openenv_server --env webshop-small`.
 
 The package is installed in an environment of its own (envs_setup/openenv.lock). Rewards are changes of the episode's
-reward, because clients sum them.
+reward, because clients sum them. `coevolve.adapters.openenv_client` is the client.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 import uvicorn
-from openenv.core.env_server import Action, Environment, Observation, State, create_app
+from openenv.core.env_server import Environment, create_app
+from openenv.core.env_server.types import EnvironmentMetadata
 
+import coevolve
+from coevolve.adapters.openenv_client import EpisodeState, TextObservation, TurnAction
 from coevolve.adapters.sessions import Session, SessionPool, open_sessions
 from coevolve.types import Task
 
 
-class TurnAction(Action):
-    """A policy's turn, as text."""
-
-    text: str
-
-
-class TextObservation(Observation):
-    """What the environment answers. `truncated`: the step limit ended the episode."""
-
-    text: str
-    truncated: bool = False
-
-
-class OpenEnvEnvironment(Environment[TurnAction, TextObservation, State]):
+class OpenEnvEnvironment(Environment[TurnAction, TextObservation, EpisodeState]):
     """One session; the server opens one for each client, and the pool bounds their number."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, pool: SessionPool) -> None:
+    def __init__(self, name: str, pool: SessionPool) -> None:
         super().__init__()
-        self._pool = pool
+        self._name, self._pool = name, pool
         self._session: Session | None = None
-        self._state = State()
+        self._state = EpisodeState(version=coevolve.__version__)
 
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, split: str = "train", index: int = 0, **_: Any
@@ -46,7 +37,8 @@ class OpenEnvEnvironment(Environment[TurnAction, TextObservation, State]):
         """Start task `index` of `split`; `seed` does not matter, episodes are deterministic."""
         self._session = self._session or self._pool.acquire()
         text = self._session.reset(split, index)
-        self._state = State(episode_id=episode_id or f"{split}/{index}", step_count=0)
+        task = {"split": split, "index": index, "task_id": self._pool.tasks[split][index].task_id}
+        self._state = EpisodeState(episode_id=episode_id or f"{split}/{index}", version=coevolve.__version__, **task)
         return TextObservation(text=text)
 
     def step(self, action: TurnAction, timeout_s: float | None = None, **_: Any) -> TextObservation:
@@ -54,14 +46,18 @@ class OpenEnvEnvironment(Environment[TurnAction, TextObservation, State]):
         if self._session is None:
             raise ValueError("no episode is running; call reset first")
         step = self._session.step(action.text)
-        self._state.step_count += 1
+        self._state.step_count, self._state.total = self._session.turns, step.total
         done = step.done or step.truncated
         return TextObservation(text=step.observation, reward=step.reward, done=done, truncated=step.truncated)
 
     @property
-    def state(self) -> State:
-        """Episode and number of turns."""
+    def state(self) -> EpisodeState:
+        """The running episode."""
         return self._state
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """Name of the environment, its implementation, and the version of this package."""
+        return EnvironmentMetadata(name=self._name, description=self._pool.identity, version=coevolve.__version__)
 
     def close(self) -> None:
         """Give the session back."""
@@ -93,7 +89,11 @@ def _task(task: Task, index: int) -> dict[str, Any]:
 def main() -> None:
     """Serve an environment until the process is ended."""
     parser = argparse.ArgumentParser(description="Serve an environment of the kit to OpenEnv's clients.")
-    parser.add_argument("--env", required=True, help="a name of configs/envs, such as webshop-small")
+    parser.add_argument(
+        "--env",
+        default=os.environ.get("COEVOLVE_ENV", "webshop-small"),
+        help="a name of configs/envs (default: the variable COEVOLVE_ENV, else webshop-small)",
+    )
     parser.add_argument("--suite", help="take the environment from this suite")
     parser.add_argument("--sessions", type=int, default=8, help="episodes at once (default: %(default)s)")
     parser.add_argument("--host", default="127.0.0.1")
@@ -101,7 +101,7 @@ def main() -> None:
     options = parser.parse_args()
     with open_sessions(options.env, options.sessions, suite=options.suite) as pool:
         app = create_app(
-            lambda: OpenEnvEnvironment(pool),
+            lambda: OpenEnvEnvironment(options.env, pool),
             TurnAction,
             TextObservation,
             env_name=options.env,

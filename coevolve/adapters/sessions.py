@@ -69,10 +69,10 @@ class Session:
 
 
 class SessionPool:
-    """Sessions for several episodes at once; `acquire` waits for a free one."""
+    """Sessions for several episodes at once; `acquire` waits for a free one. `identity` is that of the environments."""
 
     def __init__(self, envs: Sequence[Env], tasks: Mapping[str, Sequence[Task]]) -> None:
-        self.tasks = tasks
+        self.tasks, self.identity = tasks, envs[0].identity
         self._free: queue.SimpleQueue[Session] = queue.SimpleQueue()
         for env in envs:
             self._free.put(Session(env, tasks))
@@ -90,7 +90,16 @@ class SessionPool:
 def open_sessions(
     env: str, n: int = 1, *, suite: str | None = None, overrides: Sequence[str] = (), root: Path = ROOT
 ) -> Iterator[SessionPool]:
-    """`n` sessions of an environment, with its splits: `train` (fine-tuning and exploration), and those of evaluation.
+    """`n` sessions of an environment, with its tasks by split; arguments are those of `prepare_environment`."""
+    setup, tasks = prepare_environment(env, suite=suite, overrides=overrides, root=root)
+    with environments(setup, n) as envs:
+        yield SessionPool(envs, tasks)
+
+
+def prepare_environment(
+    env: str, *, suite: str | None = None, overrides: Sequence[str] = (), root: Path = ROOT
+) -> tuple[Setup, dict[str, Sequence[Task]]]:
+    """An environment's setup, and its tasks by split: `train` (fine-tuning and exploration), and those of evaluation.
 
     `env` is the name of a file in `configs/envs`, or with `suite` one of its environments. Its
     files are fetched, and what it prepares is made, once, below `root`.
@@ -107,5 +116,4 @@ def open_sessions(
     setup = Setup(config, f"envs.{name}", suite_of_env.protocol, suite_of_env.quirks, prepared)
     selected = domain(config).select(setup)
     evaluated = {split: [t for t in selected.evaluate if t.split == split] for split in config.splits}
-    with environments(setup, n) as envs:
-        yield SessionPool(envs, {"train": selected.training, **evaluated})
+    return setup, {"train": selected.training, **evaluated}

@@ -1,5 +1,6 @@
 """OpenEnv's server, in an environment of its own: episodes through it equal direct play byte for byte."""
 
+import contextlib
 import json
 import os
 import socket
@@ -8,33 +9,27 @@ import time
 import urllib.request
 
 import pytest
-from adapters.played_sessions import shop_scripts
+from adapters.played_sessions import ENVS, expert_scripts, lay_out
+
+import coevolve
+from coevolve.adapters.sessions import open_sessions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.fixture
-def folder(root, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configs").symlink_to(root / "configs")
-    return tmp_path
-
-
-def ask(url, path, body=None):
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+def ask(url, path):
+    with urllib.request.urlopen(url + path, timeout=10) as answer:
         return json.load(answer)
 
 
-@pytest.fixture
-def server(root, folder, other_environment):
-    python = other_environment("openenv")
+@contextlib.contextmanager
+def serving(python, root, env):
+    """The address of a server of `env`, in the current folder."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [python.path, "-m", "coevolve.adapters.openenv_server", "--env", "webshop-small", "--port", str(port)]
-    process = subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(root)})
+    command = [python.path, "-m", "coevolve.adapters.openenv_server", "--port", str(port)]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(root), "COEVOLVE_ENV": env})
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
@@ -50,16 +45,33 @@ def server(root, folder, other_environment):
         process.wait()
 
 
-def test_episodes_side_by_side_equal_direct_play(root, folder, server, other_environment):
-    scripts, tasks = shop_scripts(6)
-    (folder / "scripts.json").write_text(json.dumps(scripts))
+@pytest.mark.parametrize("env", ENVS)
+def test_episodes_side_by_side_equal_direct_play(env, root, tmp_path, monkeypatch, upstream, other_environment):
+    lay_out(root, tmp_path, upstream)
+    monkeypatch.chdir(tmp_path)
+    scripts, tasks = expert_scripts(env, 5)
+    assert len(scripts) == 6 and max(script["total"] for script in scripts) > 0
+    (tmp_path / "scripts.json").write_text(json.dumps(scripts))
+    python = other_environment("openenv", "bfcl")
     client = root / "tests/adapters/openenv_client.py"
-    answers = json.loads(other_environment("openenv")(str(client), server, str(folder / "scripts.json")))
-    for script, answer in zip(scripts, answers, strict=True):
+    with serving(python, root, env) as url:
+        variables = {**os.environ, "PYTHONPATH": str(root)}
+        answers = json.loads(python(str(client), url, str(tmp_path / "scripts.json"), env=variables))
+        splits, metadata = ask(url, f"/{env}/splits"), ask(url, "/metadata")
+    for script, answer in zip(scripts, answers["episodes"], strict=True):
         seen = [[text, reward or 0.0, done] for text, reward, done in answer["seen"]]
         assert json.dumps(seen) == json.dumps(script["seen"])
         assert sum(reward for _, reward, _ in seen) == pytest.approx(script["total"])
-        assert answer["steps"] == len(script["texts"])
-    assert any(script["total"] > 0 for script in scripts)
-    splits = ask(server, "/webshop-small/splits")
-    assert [split["name"] for split in splits] == list(tasks) == ["train", "test"]
+        task = tasks[script["split"]][script["index"]]
+        assert answer["state"] == {
+            "episode_id": f"{script['split']}/{script['index']}", "step_count": len(script["texts"]),
+            "split": script["split"], "index": script["index"], "task_id": task.task_id,
+            "total": script["total"], "version": coevolve.__version__,
+        }  # fmt: skip
+    refusal, first = answers["refused"]
+    assert f"split `train` has the tasks 0 to {len(tasks['train']) - 1}, not 1000000." in refusal
+    assert [split["name"] for split in splits] == list(tasks)
+    with open_sessions(env) as pool:
+        assert (metadata["name"], metadata["version"]) == (env, coevolve.__version__)
+        assert metadata["description"] == pool.identity
+        assert first == pool.acquire().reset("train", 0)
