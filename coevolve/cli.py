@@ -452,6 +452,11 @@ def _exports() -> dict[str, dict[str, Command]]:
             commands.dataset_arguments,
             partial(commands.dataset, write=_show),
         ),
+        "traces": Command(
+            "Write episodes as sessions for the trace viewer of Hugging Face's hub.",
+            commands.traces_arguments,
+            partial(commands.traces, write=_show),
+        ),
         "trl": Command(
             "Write pairs for TRL, as conversations or pre-tokenised.",
             commands.trl_arguments,

@@ -40,6 +40,21 @@ def dataset(options: argparse.Namespace, write: Write) -> int:
     return 0
 
 
+def traces_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `traces`."""
+    parser.add_argument("folders", type=Path, nargs="+", help="folders of rollouts and evaluations")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="replaced as a whole")
+
+
+def traces(options: argparse.Namespace, write: Write) -> int:
+    """Writes episodes as sessions for the trace viewer of Hugging Face's hub."""
+    from coevolve.export import traces
+
+    count = traces.write(options.folders, options.out)
+    write(f"{count} sessions in {options.out / 'sessions'}. {UNSENT}")
+    return 0
+
+
 def trl_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `trl`."""
     parser.add_argument("folders", type=Path, nargs="+", help="folders of pairs (.../pairs/target)")

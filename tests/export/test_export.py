@@ -1,12 +1,17 @@
 """Exports, each read by the ecosystem's own reader; Inspect's is a slow test, in an environment of its own."""
 
+import contextlib
+import functools
+import http.server
 import json
 import shutil
+import threading
 
 import pytest
 import torch
 from datasets import load_dataset
 from huggingface_hub import DatasetCard, ModelCard
+from report.view.conftest import browser  # noqa: F401
 from trl import SFTConfig, SFTTrainer
 
 from coevolve import cli
@@ -149,10 +154,90 @@ def test_inspects_own_reader_opens_the_log(export, run, tmp_path, other_environm
     assert text
 
 
+@contextlib.contextmanager
+def served(folder):
+    """The address at which a static site is served."""
+    kind = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.slow
+def test_inspects_bundled_viewer_shows_an_episodes_messages(export, run, tmp_path, other_environment, browser):  # noqa: F811
+    export("inspect", EVALUATED, "--out", tmp_path / "logs")
+    command = ("view", "bundle", "--log-dir", str(tmp_path / "logs"), "--output-dir", str(tmp_path / "site"))
+    other_environment("inspect")("-m", "inspect_ai", *command)
+    (log,) = (tmp_path / "logs").iterdir()
+    episode = jsonl.read(run / EVALUATED / "episodes.jsonl", Trajectory)[-1]
+    sample = f"{episode.task.task_id.replace('/', '%2F')}/{episode.sample + 1}"
+    with served(tmp_path / "site") as address:
+        browser.visit(f"{address}/#/logs/{log.name}/samples/sample/{sample}/messages")
+        messages = [episode.prompt[-1].content, episode.turns[0].text.splitlines()[0]]
+        for message in messages:
+            browser.until(f"document.body.innerText.includes({json.dumps(message)})")
+        assert browser.text().count("ASSISTANT\n") >= 2
+        assert [url for url in browser.requests() if not url.startswith((address, "data:"))] == []
+
+
+def sessions(folder):
+    """The header and the messages of every session, by id."""
+    found = {}
+    for path in sorted((folder / "sessions").iterdir()):
+        header, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert {line["type"] for line in lines} == {"message"} and header["id"] == path.stem
+        found[header["id"]] = header, [line["message"] for line in lines]
+    return found
+
+
+def spoken(episode):
+    """Role and text of every message of an episode."""
+    turns = [pair for turn in episode.turns for pair in (("assistant", turn.text), ("user", turn.observation))]
+    return [(message.role, message.content) for message in episode.prompt] + turns
+
+
+def test_traces_have_every_episode_as_a_session(export, run, tmp_path):
+    export("traces", ROLLOUT, EVALUATED, ROLLOUT, "--out", tmp_path / "traces")
+    made = sessions(tmp_path / "traces")
+    episodes = [e for folder in (ROLLOUT, EVALUATED) for e in jsonl.read(run / folder / "episodes.jsonl", Trajectory)]
+    assert made.keys() == {episode.digest() for episode in episodes} and len(made) == len(episodes)
+    for episode in episodes:
+        header, messages = made[episode.digest()]
+        assert (header["type"], header["harness"], header["name"]) == ("session", "coevolve", episode.task.task_id)
+        assert (header["reward"], header["stop"], header["env"]) == (episode.reward, episode.stop.value, "webshop")
+        assert [(message["role"], message["content"]) for message in messages] == spoken(episode)
+        sampled = [message["content"] for message in messages if message.get("model") == episode.policy.name]
+        assert sampled == [turn.text for turn in episode.turns]
+    card = DatasetCard.load(tmp_path / "traces/README.md")
+    assert card.data.license == ["mit"] and episodes[0].environment in card.text
+
+
+@pytest.mark.slow
+def test_the_hubs_reader_of_traces_has_a_row_for_each_episode(export, run, tmp_path, other_environment):
+    export("traces", EVALUATED, "--out", tmp_path / "traces")
+    code = (
+        "import json, sys; from datasets import load_dataset\n"
+        "rows = load_dataset(sys.argv[1], cache_dir=sys.argv[2])['train']\n"
+        "print(json.dumps([[row['session_id'], row['messages'], row['num_user_messages']] for row in rows]))"
+    )
+    printed = other_environment("traces")("-c", code, str(tmp_path / "traces"), str(tmp_path / "cache"))
+    rows = {key: (messages, count) for key, messages, count in json.loads(printed.splitlines()[-1])}
+    episodes = {e.digest(): e for e in jsonl.read(run / EVALUATED / "episodes.jsonl", Trajectory)}
+    assert rows.keys() == episodes.keys()
+    for key, episode in episodes.items():
+        messages, count = rows[key]
+        texts = [(message["role"], message["content"]) for message in messages]
+        assert texts == [(role, text) for role, text in spoken(episode) if text]
+        assert count == sum(role == "user" for role, _ in spoken(episode))
+
+
 def test_a_folder_that_is_no_result_is_refused(export, run, tmp_path, capsys):
     export("dataset", "configs", "--out", tmp_path / "data", code=2)
     assert "configs: no result with pairs.jsonl or episodes.jsonl" in capsys.readouterr().err
     export("inspect", PAIRS, "--out", tmp_path / "logs", code=2)
     assert "name the folder of an evaluation" in capsys.readouterr().err
-    assert not (tmp_path / "data").exists() and not (tmp_path / "logs").exists()
+    export("traces", PAIRS, "--out", tmp_path / "traces", code=2)
+    assert "no result with episodes.jsonl" in capsys.readouterr().err
+    assert not any((tmp_path / name).exists() for name in ("data", "logs", "traces"))
     shutil.rmtree(tmp_path)

@@ -65,10 +65,14 @@ class Browser:
 
     def open(self, page, address=""):
         """Open a file, at `#address`; returns the seconds until something is drawn."""
+        return self.visit(f"{page.resolve().as_uri()}{address}")
+
+    def visit(self, address):
+        """Open an address; returns the seconds until something is drawn."""
         self.ask("Page.navigate", url="about:blank")
         self.events.clear()
         started = time.monotonic()
-        self.ask("Page.navigate", url=f"{page.resolve().as_uri()}{address}")
+        self.ask("Page.navigate", url=address)
         self.until("document.readyState === 'complete' && !document.body.innerText.includes('Loading.')")
         return time.monotonic() - started
 
