@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from typing import Annotated, Any, Literal
 
@@ -128,7 +129,13 @@ class TinyArchitecture(Strict):
 
 
 class PretrainConfig(Supervised):
-    """Language modelling on all tokens of `corpus`; only for tiny models, which have no downloaded checkpoint."""
+    """Language modelling on all tokens of `corpus`; only for tiny models, which have no downloaded checkpoint.
+
+    `per_seed`: each seed of the suite has random weights and a pre-training of its own, in place of one for all. Left
+    out of digests if it is not set.
+    """
+
+    per_seed: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class LoraConfig(Strict):

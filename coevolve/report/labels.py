@@ -12,7 +12,8 @@ from coevolve.types import PairKind, StopReason
 #: Results that methods share, in their order, and the experts.
 SHARED = {
     "base/pretrained": "Pre-training, shared",
-    "pretrained": "Pre-training, shared",
+    "pretrained": "Pre-training",
+    "untrained": "Random weights",
     "base": "SFT, shared",
     "experts": "Experts",
 }

@@ -43,14 +43,14 @@ def untrained(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def pretrain(layout: Layout, wildcards: Wildcards) -> Inputs:
     """A corpus and the untrained policy."""
-    model, env = wildcards["model"], wildcards["env"]
-    return {"corpus": layout.data(env, "sft.jsonl"), "start": layout.untrained(model, env)}
+    model, env, branch, _ = _subject(wildcards)
+    return {"corpus": layout.data(env, "sft.jsonl"), "start": layout.pretraining_start(model, env, branch)}
 
 
 def sft(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Experts and the policy that fine-tuning starts from."""
-    model, env = wildcards["model"], wildcards["env"]
-    return {"experts": layout.data(env, "sft.jsonl"), "start": layout.pretrained(model, env)}
+    model, env, branch, _ = _subject(wildcards)
+    return {"experts": layout.data(env, "sft.jsonl"), "start": layout.pretrained(model, env, branch.seed)}
 
 
 def shard(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -111,7 +111,7 @@ def rft_train(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Selected trajectories and the policy that fine-tuning starts from."""
     model, env, branch, agent = _subject(wildcards)
     selected = layout.result(model, env, branch, f"selected/{agent}/selected.jsonl")
-    return {"selected": selected, "start": layout.pretrained(model, env)}
+    return {"selected": selected, "start": layout.pretrained(model, env, branch.seed)}
 
 
 def online(layout: Layout, wildcards: Wildcards) -> Inputs:

@@ -2,7 +2,7 @@
 
 A result lies at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch* is a method's iteration for one seed:
 `base/untrained`, `base/pretrained`, `base/seed0` (shared by all methods: base policies, their rollouts and evaluation)
-or `coevolve/seed0/iter2`.
+or `coevolve/seed0/iter2`; with `pretrain.per_seed` also `untrained/seed0` and `pretrained/seed0`.
 """
 
 from __future__ import annotations
@@ -70,11 +70,19 @@ class Layout:
         """The policy before any training."""
         return self.result(model, env, Branch.parse("base/untrained"), "policy/target/policy.json")
 
-    def pretrained(self, model: str, env: str) -> str:
-        """The policy that fine-tuning starts from: a downloaded checkpoint, or the tiny model after pre-training."""
-        if not self.suite.models[model].pretrain:
+    def pretraining_start(self, model: str, env: str, branch: Branch) -> str:
+        """The random weights that a pre-training starts from: those of `untrained`, or of its own seed."""
+        if branch.method != "pretrained":
             return self.untrained(model, env)
-        return self.result(model, env, Branch.parse("base/pretrained"), "policy/target/policy.json")
+        return self.result(model, env, Branch("untrained", branch.seed, 0), "policy/target/policy.json")
+
+    def pretrained(self, model: str, env: str, seed: int) -> str:
+        """The policy that fine-tuning starts from: a downloaded checkpoint, or the tiny model after pre-training."""
+        pretrain = self.suite.models[model].pretrain
+        if not pretrain:
+            return self.untrained(model, env)
+        branch = Branch("pretrained", seed, 0) if pretrain.per_seed else Branch.parse("base/pretrained")
+        return self.result(model, env, branch, "policy/target/policy.json")
 
     def policy(self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName) -> str:
         """The policy that an agent has after `iteration` (0: before the first); a frozen agent keeps its base."""

@@ -72,7 +72,9 @@ def test_the_reference_is_the_policy_the_iteration_starts_from_or_the_base(root,
     assert (scored["policy"] == start) == (reference == "previous")
 
 
-@pytest.mark.parametrize("text", ["base/seed3", "coevolve/seed0/iter12", "base/untrained", "base/pretrained"])
+@pytest.mark.parametrize(
+    "text", ["base/seed3", "coevolve/seed0/iter12", "base/untrained", "base/pretrained", "pretrained/seed2"]
+)
 def test_branches_are_read_as_they_are_written(text):
     assert str(Branch.parse(text)) == text
 
@@ -100,6 +102,25 @@ def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root,
         if plan.fingerprint(stage, wildcards) != other.fingerprint(stage, wildcards)
     }
     assert changed == stages & {stage for stage, _ in plan.jobs()}
+
+
+def test_each_seed_can_have_weights_and_a_pretraining_of_its_own(root, plan):
+    own = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "models.tiny.pretrain.per_seed=true"]))
+    seeds = own.suite.seeds
+    assert len(seeds) > 1
+    for seed in seeds:
+        wildcards = {"model": "tiny", "env": "sciworld", "branch": f"base/seed{seed}", "agent": "failure"}
+        start = own.inputs("sft", wildcards)["start"]
+        assert start.endswith(f"pretrained/seed{seed}/policy/target/policy.json")
+        before = own.inputs("pretrain", {**wildcards, "branch": f"pretrained/seed{seed}"})["start"]
+        assert before.endswith(f"untrained/seed{seed}/policy/target/policy.json")
+    branches = {names["branch"] for stage, names in own.jobs() if stage in ("untrained", "pretrain")}
+    assert branches == {
+        "base/untrained",
+        *(f"{kind}/seed{seed}" for kind in ("untrained", "pretrained") for seed in seeds),
+    }
+    shared = {names["branch"] for stage, names in plan.jobs() if stage in ("untrained", "pretrain")}
+    assert shared == {"base/untrained", "base/pretrained"}
 
 
 def test_the_type_of_training_is_part_of_every_digest_that_reads_a_model(root, plan):
