@@ -28,6 +28,8 @@ ENVIRONMENT = {
 }
 #: The wheel that is installed without its dependencies, which conflict with those of the kit (after `pip check`).
 BFCL = "pip install --no-cache-dir --no-deps --require-hashes --requirement /build/envs_setup/bfcl.lock"
+#: This package, in an image that serves.
+PACKAGE = "pip install --no-cache-dir --no-deps --no-build-isolation /build"
 #: Shell commands that run in this order and make one layer.
 Step = tuple[str, ...]
 MYSQL: Step = (
@@ -68,6 +70,7 @@ def _variables(recipes: images.ImageRecipes, name: str) -> dict[str, object]:
     locked = dict(line.split("==") for line in (ROOT / lock_file).read_text(encoding="utf-8").split())
     packages = _packages(recipes, name, lock_file, list(locked))
     *steps, test_step = _steps(recipes, name, lock_file, packages)
+    serves = recipes.images[name].serves
     return {
         "base": recipes.base,
         # TORCH may be a variant of the locked version, such as 2.13.0+cpu.
@@ -85,6 +88,8 @@ def _variables(recipes: images.ImageRecipes, name: str) -> dict[str, object]:
         "lock_file": lock_file,
         "steps": steps,
         "test_step": test_step,
+        # In the user's home folder, where the environments prepare their files.
+        "server": f"cd && exec python3 -m {serves} --host 0.0.0.0" if serves else "",
     }
 
 
@@ -108,7 +113,8 @@ def _steps(recipes: images.ImageRecipes, name: str, lock_file: str, packages: li
     # As the user that a container runs as.
     pytest = f"python3 -m pytest -q -p no:cacheprovider -m 'not slow' {' '.join(recipe.tests)}"
     test = f"runuser -u coevolve -- env HOME=/home/coevolve {pytest}"
-    return [*steps, ("chown -R coevolve /build", "cd /build", test, "cd /", "rm -rf /build")]
+    install = (PACKAGE,) if recipe.serves else ()
+    return [*steps, ("chown -R coevolve /build", "cd /build", test, "cd /", *install, "rm -rf /build")]
 
 
 def _packages(recipes: images.ImageRecipes, name: str, lock_file: str, locked: list[str]) -> list[str]:
@@ -132,8 +138,8 @@ def _packages_of_extra(name: str) -> set[str]:
 
 def _lock_file(name: str) -> str:
     """Path of an image's lock file: its own if its packages conflict with those of the other images."""
-    path = f"containers/{name}/requirements.lock"
-    return path if (ROOT / path).exists() else "requirements.lock"
+    paths = (f"containers/{name}/requirements.lock", f"envs_setup/{name}.lock")
+    return next((path for path in paths if (ROOT / path).exists()), "requirements.lock")
 
 
 if __name__ == "__main__":

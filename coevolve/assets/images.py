@@ -29,6 +29,7 @@ class ImageRecipe(Strict):
     debian: tuple[str, ...] = ()
     mysql: bool = False
     tests: list[str]
+    serves: str | None = None
 
 
 class ImageRecipes(Strict):

@@ -73,19 +73,35 @@ def test_dockerfiles_stay_in_the_common_subset_and_end_without_root(path):
 def test_there_is_no_secret_and_pip_goes_by_the_lock(path, root):
     text = path.read_text()
     assert not re.search(r"password|secret|token\b|api_key|https?://", text, re.IGNORECASE)
-    own_lock = path.with_name("requirements.lock")
-    lock = (own_lock if own_lock.exists() else root / "requirements.lock").relative_to(root)
+    own_locks = (path.with_name("requirements.lock"), root / f"envs_setup/{name(path)}.lock")
+    lock = next((own for own in own_locks if own.exists()), root / "requirements.lock").relative_to(root)
     locked = {line.split("==")[0].lower() for line in (root / lock).read_text().splitlines()}
     installs = re.findall(r"pip install ([^&\n]*)", text)
     assert installs
     hashed = "--no-cache-dir --no-deps --require-hashes --requirement /build/envs_setup/bfcl.lock"
     for install in installs:
-        if install.strip() == hashed:
-            continue  # pinned by the hashes of its own file
-        options = shlex.split(install.partition("requirements.lock")[0] + "requirements.lock")
-        assert options[-2:] == ["--constraint", f"/build/{lock}"]
-        packages = shlex.split(install.partition("requirements.lock")[2])
+        if install.strip() in (hashed, "--no-cache-dir --no-deps --no-build-isolation /build"):
+            continue  # pinned by the hashes of its own file; this package
+        before, _, after = install.partition(f"--constraint /build/{lock} ")
+        assert set(shlex.split(before)) == {"--no-cache-dir", "--no-build-isolation"}
+        packages = shlex.split(after)
         assert {re.split("==", package)[0].lower() for package in packages} <= locked
+
+
+def test_an_image_that_serves_has_the_package_and_starts_it(root):
+    for image, recipe in images.load_recipes(root / images.RECIPES).images.items():
+        dockerfile, definition = (
+            (root / f"containers/{image}/{file}").read_text() for file in ("Dockerfile", "apptainer.def")
+        )
+        installed = [" /build && rm -rf /build" in dockerfile, "--no-build-isolation /build\n" in definition]
+        assert installed == [recipe.serves is not None] * 2
+        if recipe.serves:
+            server = f"cd && exec python3 -m {recipe.serves} --host 0.0.0.0"
+            assert dockerfile.endswith(f'CMD ["sh", "-c", "{server}"]\n')
+            assert definition.endswith(f'%runscript\n    {server} "$@"\n')
+            assert (root / f"{recipe.serves.replace('.', '/')}.py").exists()
+        else:
+            assert dockerfile.endswith('CMD ["python3"]\n') and "%runscript" not in definition
 
 
 def test_the_tests_of_an_image_exist(root):
