@@ -58,7 +58,7 @@ micro-methods: setup ## every method with five seeds, on WebShop
 	@echo "Report page: results/micro_methods/paper/page/report.html"
 
 smoke-agent-data: setup ## the second paper in miniature: three rounds of GRPO on tasks that signals lead to
-	time snakemake --profile smoke --config suite=smoke_agent_data -- all task_growth
+	time snakemake --profile smoke --config suite=smoke_agent_data -- all
 	@cat results/smoke_agent_data/paper/table1/table1.md results/smoke_agent_data/task_growth/growth.md
 
 test: setup mysql ## all tests but the slow ones; prints the ten slowest

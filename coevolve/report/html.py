@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from coevolve.config.suite import Suite, as_dict
 from coevolve.report import loop, page_figures, regime, verdicts, view
 from coevolve.report.claims import Claims
+from coevolve.report.growth_page import pool_growth
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.loop import Box
 from coevolve.report.number_text import duration, readable
@@ -37,6 +38,8 @@ _TEXTS = {
     "regime": "Regime: could this suite decide?",
     "costs": "Costs, in numbers",
     "examples": "Examples of failures",
+    "growth": "Rounds, in numbers",
+    "comparison": "The second paper's numbers, and these",
 }
 #: The view's list of a stage's episodes or pairs.
 _LISTS = {
@@ -62,7 +65,7 @@ _BEFORE: dict[str, Draw] = {
     "figure2.json": page_figures.failure_numbers,
     "pairs.json": page_figures.pairs_and_drops,
 }
-_AFTER: dict[str, Draw] = {"costs.json": page_figures.costs}
+_AFTER: dict[str, Draw] = {"growth.json": pool_growth, "costs.json": page_figures.costs}
 
 
 class LabelledSection(BaseModel):
@@ -110,8 +113,10 @@ class PageFiles:
     jobs: str = ""
 
     def address(self, path: Path) -> str:
-        """The address of a product's file."""
-        return path.name if self.flat else f"../{path.parent.name}/{path.name}"
+        """The address of a product's file, in `paper/PRODUCT` as the page, or in a folder beside `paper`."""
+        if self.flat:
+            return path.name
+        return f"{'..' if path.parent.parent.name == 'paper' else '../..'}/{path.parent.name}/{path.name}"
 
     def result(self, result: str) -> tuple[str, str]:
         """Text and address of a link to the provenance of a job with this result."""
@@ -145,6 +150,7 @@ def report(
         for number, table in enumerate(tables(path))
     }
     figures = dict(_figures(files, trainings, run.labels, page))
+    shown_texts = {text["data"].rpartition("/")[2] for figure in figures.values() for text in figure["texts"]}
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
@@ -158,7 +164,7 @@ def report(
         tables=list(shown.values()),
         link=functools.partial(_link, claims, page.view),
         figures=list(figures.values()),
-        texts=list(_texts(files, run.labels, page)),
+        texts=list(_texts(files, run.labels, page, shown_texts)),
         provenance=_provenance(jobs.values()),
         verdicts=_groups(judged),
         not_run=sum(verdict.verdict == "not run" for verdict in judged),
@@ -250,6 +256,7 @@ def _figures(
                 "caption": figure.caption,
                 "charts": figure.charts,
                 "folded": figure.folded,
+                "texts": [_text(files[name], labels, page) for name in figure.texts if name in files],
                 "data": list(dict.fromkeys(links)),
             }
             yield name, section
@@ -261,30 +268,36 @@ def _groups(judged: Sequence[Verdict]) -> dict[str, list[dict[str, Any]]]:
     return {outcome: group for outcome, group in groups.items() if group and outcome != "not run"}
 
 
-def _texts(files: Mapping[str, Path], labels: ReportLabels, page: PageFiles) -> Iterator[dict[str, str]]:
-    """Markdown that is not shown above as a table, as HTML, under a heading of level 2. HTML in it is escaped.
+def _texts(
+    files: Mapping[str, Path], labels: ReportLabels, page: PageFiles, shown: Collection[str]
+) -> Iterator[dict[str, str]]:
+    """Markdown files but for those that are `shown` above, or as a table."""
+    as_tables = {path.stem for path in files.values() if path.suffix == ".json" and any(True for _ in tables(path))}
+    texts = {path.stem: path for path in files.values() if path.suffix == ".md" and path.name not in shown}
+    for name in sorted(texts.keys() - {"verdicts"} - as_tables, key=[*_TEXTS, *sorted(texts)].index):
+        yield _text(texts[name], labels, page)
+
+
+def _text(path: Path, labels: ReportLabels, page: PageFiles) -> dict[str, str]:
+    """A Markdown file as HTML, under a heading of level 2. HTML in it is escaped.
 
     A table's cell that is the key of a method, environment or pair kind becomes its label, and a number with many
     digits or an exponent is formatted for people.
     """
-    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
-    shown = {path.stem for path in files.values() if path.suffix == ".json" and any(True for _ in tables(path))}
-    texts = {path.stem: path for path in files.values() if path.suffix == ".md" and path.stem not in shown}
-    shown_words = labels.words()
-    for name in sorted(texts.keys() - {"verdicts"}, key=[*_TEXTS, *sorted(texts)].index):
-        tokens = renderer.parse(texts[name].read_text(encoding="utf-8"))
-        for heading in (token for token in tokens if token.type in ("heading_open", "heading_close")):
-            heading.tag = f"h{min(6, int(heading.tag[1:]) + 2)}"
-        for opening, token in itertools.pairwise(tokens):
-            text = shown_words.get(token.content) or _formatted(token.content)
-            if opening.type == "td_open" and text and token.children:
-                token.children = token.children[:1]
-                token.children[0].type, token.children[0].content = "text", text
-        yield {
-            "title": _TEXTS.get(name, section_title(name)),
-            "html": renderer.renderer.render(tokens, renderer.options, {}),
-            "data": page.address(texts[name]),
-        }
+    renderer, shown_words = MarkdownIt("commonmark", {"html": False}).enable("table"), labels.words()
+    tokens = renderer.parse(path.read_text(encoding="utf-8"))
+    for heading in (token for token in tokens if token.type in ("heading_open", "heading_close")):
+        heading.tag = f"h{min(6, int(heading.tag[1:]) + 2)}"
+    for opening, token in itertools.pairwise(tokens):
+        text = shown_words.get(token.content) or _formatted(token.content)
+        if opening.type == "td_open" and text and token.children:
+            token.children = token.children[:1]
+            token.children[0].type, token.children[0].content = "text", text
+    return {
+        "title": _TEXTS.get(path.stem, section_title(path.stem)),
+        "html": renderer.renderer.render(tokens, renderer.options, {}),
+        "data": page.address(path),
+    }
 
 
 def _formatted(text: str) -> str:

@@ -39,7 +39,8 @@ class PageChart:
 class PageFigure:
     """A section of the page; `data` are the names of its data files, `folded` charts open on demand.
 
-    Data files are those of products, by name, and folders of trainings below the suite's results.
+    Data files are those of products, by name, and folders of trainings below the suite's results. `texts` are names of
+    Markdown files that are shown in the section.
     """
 
     title: str
@@ -47,6 +48,7 @@ class PageFigure:
     data: Sequence[str]
     charts: Sequence[PageChart]
     folded: Mapping[str, Sequence[PageChart]] = field(default_factory=dict)
+    texts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve.methods.task_evolution.records import PoolTask
@@ -77,26 +79,35 @@ def markdown(rounds: Sequence[RoundGrowth], labels: Mapping[str, str]) -> str:
 
 
 def draw(rounds: Sequence[RoundGrowth], labels: Mapping[str, str]) -> Figure:
-    """The figure: a panel per environment, training reward by step; methods as lines, means over the seeds."""
+    """The figure: a panel per environment, training reward by round; methods as lines, means over the seeds."""
     envs = list(dict.fromkeys(each.env for each in rounds))
     figure = drawing.new_figure(5.0 * max(1, len(envs)), 3.2)
     panels = figure.subplots(1, max(1, len(envs)), squeeze=False, sharey=True)[0]
     for axes, env in zip(panels, envs, strict=False):
         for method in dict.fromkeys(each.method for each in rounds if each.env == env):
             curve = reward_curve([each for each in rounds if (each.env, each.method) == (env, method)])
-            axes.plot(range(1, len(curve) + 1), curve, label=labels[method])
-        axes.set(title=env, xlabel="GRPO step")
+            axes.plot(*zip(*curve, strict=True), marker="." if curve[0][0] == 1.0 else "", label=labels[method])
+        axes.set(title=env, xlabel="round")
         axes.legend()
     panels[0].set_ylabel("training reward")
     return figure
 
 
-def reward_curve(rounds: Sequence[RoundGrowth]) -> list[float]:
-    """The training reward by step over all rounds of a method, the mean over its seeds."""
-    by_seed: dict[int, list[float]] = {}
-    for each in sorted(rounds, key=lambda each: each.round):
-        by_seed.setdefault(each.seed, []).extend(each.rewards)
-    return [sum(values) / len(values) for values in zip(*by_seed.values(), strict=False)]
+def reward_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
+    """The training reward by step over all rounds of a method, the mean over its seeds.
+
+    The steps of a round divide it: those of round 2 with two steps are at 1.5 and 2.
+    """
+    rewards: dict[float, list[float]] = {}
+    for each in rounds:
+        for step, reward in enumerate(each.rewards, start=1):
+            rewards.setdefault(each.round - 1 + step / len(each.rewards), []).append(reward)
+    return [(position, sum(values) / len(values)) for position, values in sorted(rewards.items())]
+
+
+def read(path: Path) -> list[RoundGrowth]:
+    """The rounds in `growth.json`."""
+    return TypeAdapter(list[RoundGrowth]).validate_json(path.read_bytes())
 
 
 def _means(group: Sequence[RoundGrowth]) -> tuple[str, ...]:

@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.methods.task_evolution.records import PoolTask
-from coevolve.report import drawing, task_growth
+from coevolve.report import claims, drawing, success_table, task_growth
 from coevolve.report.task_growth import RoundGrowth
 from coevolve.storage import files, jsonl
 from coevolve.types import Trajectory
+from coevolve.workflow import results
 from coevolve.workflow.job import Job
 from coevolve.workflow.layout import Layout
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `growth.md`, a table of means over seeds, `growth.png`, reward by step, and `growth.json`, all rounds."""
+    """Write `growth.md`, a table of means over seeds, the figure of reward by step, and `growth.json`, all rounds.
+
+    `comparison.md` has the second paper's own numbers with this suite's.
+    """
     suite = job.suite.with_model()
     layout = Layout(suite)
     paths = layout.training_rounds(suite.methods)
@@ -35,5 +39,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     labels = suite.labels
     files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels).encode())
     files.write_bytes(out / "growth.png", drawing.png(lambda: task_growth.draw(rounds, labels)))
+    files.write_bytes(out / "growth.svg", drawing.svg(lambda: task_growth.draw(rounds, labels)))
+    paper, measured = claims.load(job.file("claims")), results.measurements(job, suite, suite.methods)
+    comparison = "\n".join(success_table.texts(paper.success_tables, measured))
+    files.write_bytes(out / "comparison.md", comparison.encode())
     files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])
     return {"rounds": len(rounds)}

@@ -17,7 +17,7 @@ from coevolve.report.job_history import JobHistory
 from coevolve.storage import files, provenance
 from coevolve.types import Provenance
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import STAGES
+from coevolve.workflow.stage_table import STAGES, exported
 from coevolve.workflow.training_curves import trainings
 
 PAGE = "report.html"
@@ -29,15 +29,14 @@ _WRITTEN = {PAGE, JOBS, provenance.NAME}
 def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -> list[str]:
     """Write the folder `out`, replacing an earlier export; returns the names of its files.
 
-    The files are those of the suite's products, or of one ablation.
+    The files are those of the suite's products and of its pools of tasks, or of one ablation.
 
     Raises `UserError` for a product that is missing, was changed, or was made with other settings than the suite's,
     and if `out` is no export.
     """
     if out.exists() and not (out / PAGE).exists():
         raise UserError(f"{out}: exists and is not an export; give another --out or remove it.")
-    stages = [name for name, stage in STAGES.items() if stage.product]
-    products = [path for name in stages for path in _products(plan, name, {})] if ablation is None else []
+    products = [path for name in exported(plan.suite) for path in _products(plan, name, {})] if ablation is None else []
     settings = Path(plan.folder("table1", {}))
     if ablation is not None:
         products = _products(plan, "ablation", {"ablation": ablation})
@@ -84,7 +83,7 @@ def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
     """The provenance of the suite's jobs that the products are made of, in the order in which they started."""
     given = {path.parent for path in products}
     behind = [(stage, Path(plan.folder(stage, names))) for stage, names in plan.jobs([str(path) for path in products])]
-    suite = [folder for stage, folder in behind if not STAGES[stage].shared and not STAGES[stage].product]
+    suite = [folder for stage, folder in behind if not STAGES[stage].shared and stage not in exported(plan.suite)]
     records = [folder / provenance.NAME for folder in suite if folder not in given]
     return list(JobHistory.read(path for path in records if path.exists()).jobs.values())
 

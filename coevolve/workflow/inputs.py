@@ -262,9 +262,9 @@ def ablation(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def task_growth(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The training episodes and the pools of the suite's methods with the first model."""
+    """The training episodes and the pools of the suite's methods with the first model, their records, the claims."""
     rounds = _first(layout).training_rounds(layout.suite.methods).values()
-    return {
+    return table1(layout, wildcards) | {
         "episodes": _unique(episodes for episodes, _ in rounds),
         "pools": _unique(pool for _, pool in rounds),
     }

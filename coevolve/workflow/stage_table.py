@@ -8,7 +8,7 @@ from pathlib import Path
 from coevolve.config import machine as machine_config
 from coevolve.config.machine import Machine
 from coevolve.config.sections import PAIR_LEARNING, POOL_LEARNING
-from coevolve.config.suite import as_dict, digest, restrict
+from coevolve.config.suite import Suite, as_dict, digest, restrict
 from coevolve.errors import UserError, suggestion
 from coevolve.workflow import inputs, workloads
 from coevolve.workflow.layout import Layout
@@ -345,9 +345,9 @@ _EXPERIMENT = (
 )
 _TASK_GROWTH = Stage(
     name="task_growth",
-    help="Show how pools of synthetic tasks grow: training rewards, new tasks by signal, tasks solved later.",
+    help="Show how pools of synthetic tasks grow, and the second paper's numbers beside the suite's.",
     reads=(*_TABLE, "task_evolution"),
-    files=("growth.md", "growth.png", "growth.json"),
+    files=("growth.md", "growth.png", "growth.svg", "growth.json", "comparison.md"),
     folder="task_growth",
     inputs=inputs.task_growth,
 )
@@ -440,9 +440,21 @@ _PRODUCTS = (
 )
 
 
+def _of_pools(suite: Suite) -> tuple[Stage, ...]:
+    """The stages that describe pools of tasks; none in a suite whose methods have no pool."""
+    pools = any(suite.recipes[method].learns in POOL_LEARNING for method in suite.methods)
+    return (_TASK_GROWTH,) if pools else ()
+
+
+def exported(suite: Suite) -> list[str]:
+    """The stages whose files an export of a suite holds: its products, and those about its pools of tasks."""
+    return [*(name for name, stage in STAGES.items() if stage.product), *(stage.name for stage in _of_pools(suite))]
+
+
 def _page_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The files of all other products."""
-    products = [f"{layout.home}/{stage.folder}/{name}" for stage in _PRODUCTS for name in stage.files]
+    """The files of all other products, and of `task_growth` if the suite has a pool of tasks."""
+    shown = [*_PRODUCTS, *_of_pools(layout.suite)]
+    products = [f"{layout.home}/{stage.folder}/{name}" for stage in shown for name in stage.files]
     return {"products": products, "claims": inputs.CLAIMS}
 
 

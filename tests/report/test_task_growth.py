@@ -1,8 +1,17 @@
 """The growth of a pool: rewards by step, new tasks by signal, tasks that are solved later."""
 
+import re
+
+import pytest
+
+from coevolve.config.suite import load_suite
 from coevolve.methods.task_evolution.records import PoolTask
-from coevolve.report import task_growth
+from coevolve.report import claims, html, success_table, task_growth
+from coevolve.report.html import PageFiles, RunSettings
+from coevolve.storage import files
 from coevolve.types import StopReason, Task, Trajectory
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import exported
 
 
 def episode(name, step, reward):
@@ -53,8 +62,52 @@ def test_the_table_has_means_over_seeds():
 
 def test_the_curve_is_the_mean_over_seeds_step_by_step():
     rounds = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
-    assert task_growth.reward_curve(rounds[::-1]) == [0.5, 0.0, 0.5, 0.5, 1.0]
+    across = [0.5, 1.0, 1.5, 2.0, 3.0]  # the steps of a round divide it; the third has one
+    assert task_growth.reward_curve(rounds[::-1]) == list(zip(across, [0.5, 0.0, 0.5, 0.5, 1.0], strict=True))
     other = [each.model_copy(update={"seed": 1, "rewards": (1.0,) * len(each.rewards)}) for each in rounds]
-    assert task_growth.reward_curve([*rounds, *other]) == [0.75, 0.5, 0.75, 0.75, 1.0]
+    means = [0.75, 0.5, 0.75, 0.75, 1.0]
+    assert task_growth.reward_curve([*rounds, *other]) == list(zip(across, means, strict=True))
     (axes,) = task_growth.draw([*rounds, *other], {"m": "A method"}).axes
-    assert list(axes.lines[0].get_ydata()) == [0.75, 0.5, 0.75, 0.75, 1.0]
+    assert (list(axes.lines[0].get_xdata()), list(axes.lines[0].get_ydata())) == (across, means)
+
+
+@pytest.fixture
+def section(root, tmp_path):
+    """The page's section about pools, of two seeds of a method with a hostile label."""
+    rounds = task_growth.growth("agent_data", "bfcl", 0, ROUNDS, POOL, 0.5)
+    rounds += [each.model_copy(update={"seed": 1}) for each in rounds]
+    suite = load_suite(root / "configs/smoke_agent_data.yaml", ['recipes.agent_data.label="<b>Ours</b>"'])
+    paper = claims.load(root / "configs/claims.yaml")
+    folder = tmp_path / "task_growth"
+    folder.mkdir()
+    files.write_json(folder / "growth.json", [each.model_dump(mode="json") for each in rounds])
+    (folder / "growth.md").write_text(task_growth.markdown(rounds, suite.labels))
+    (folder / "comparison.md").write_text("\n".join(success_table.texts(paper.success_tables, [])))
+    paths = sorted(folder.iterdir())
+    page = html.report(PageFiles(paths), RunSettings.of(suite), paper, {}, [])
+    return re.search(r"<section aria-labelledby=\"the-second-paper.*?</section>", page, re.DOTALL)[0]
+
+
+def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
+    curves = dict(re.findall(r'data-name="([^"]*)" data-x="[^"]*" data-y="([^"]*)"', section))
+    assert curves["&lt;b&gt;Ours&lt;/b&gt;"] == "0.5 0 0.5 0.5 1" and len(curves) == 3  # the mean and two seeds
+    assert "unguided 4</span>" in section and "boundary 2, rare 4</span>" in section
+    assert "4 of 4 visited</span>" in section
+    assert "<b>" not in section
+
+
+def test_the_page_has_the_papers_numbers_with_their_tests_and_links_to_the_data(root, section):
+    (table,) = claims.load(root / "configs/claims.yaml").success_tables.values()
+    assert success_table.sentence(table) in section
+    assert "Qwen3-4B full" in section and re.search(r"p 0\.\d", section)
+    links = re.findall('href="([^"]*)"', section)
+    assert "../../task_growth/growth.json" in links and "../../task_growth/comparison.md" in links
+
+
+def test_the_page_and_an_export_have_the_pools_of_a_suite_that_has_pools(root):
+    for name, has_pools in {"smoke_agent_data": True, "smoke": False}.items():
+        plan = Plan(load_suite(root / f"configs/{name}.yaml"))
+        grown = f"results/{name}/task_growth/growth.json"
+        assert (grown in plan.inputs("page", {})["products"]) == has_pools
+        assert (("task_growth", {}) in list(plan.jobs())) == has_pools
+        assert ("task_growth" in exported(plan.suite)) == has_pools

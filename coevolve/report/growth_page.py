@@ -1,0 +1,73 @@
+"""The section of the report page about pools of synthetic tasks: rewards, new tasks by signal, tasks solved later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from coevolve.report import task_growth
+from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, legend, line_chart
+from coevolve.report.labels import ReportLabels
+from coevolve.report.page_figures import PageChart, PageFigure
+from coevolve.report.task_growth import RoundGrowth
+
+#: Why a task was made, in the order of the colours.
+CAUSES = ("unguided", "forgetting", "boundary", "rare")
+TITLE = "The second paper: synthetic tasks"
+CAPTION = (
+    "Agent-data mutual evolution (arXiv 2604.15840). Reward: the target's training episodes on the pool, by round; the "
+    "steps of a round divide it; thick: mean over seeds, thin: each seed. New tasks: those that a round added to the "
+    "pool, all seeds together, by the signal that caused them (unguided: none did). Solved later: the share of a "
+    "round's new tasks that were visited in this or a later round and then reached the score of a solved task."
+)
+
+
+def pool_growth(path: Path, labels: ReportLabels) -> PageFigure:
+    """The charts of `growth.json`, with its table and the second paper's numbers beside it."""
+    rounds = task_growth.read(path)
+    names = ["growth.json", "growth.svg", "growth.png"]
+    texts = ["growth.md", "comparison.md"]
+    return PageFigure(TITLE, CAPTION, names, list(_charts(rounds, labels)) if rounds else [], texts=texts)
+
+
+def _charts(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Iterator[PageChart]:
+    methods = list(dict.fromkeys(each.method for each in rounds))
+    yield PageChart("", legend((labels.method(name), labels.colour(name), "mean") for name in methods))
+    for env in dict.fromkeys(each.env for each in rounds):
+        of_env = [each for each in rounds if each.env == env]
+        title = f"{labels.env(env)}: training reward"
+        yield PageChart(title, line_chart(title, list(_curves(of_env, methods, labels)), "round", "reward"))
+        yield PageChart("", legend((cause, colour, "thick") for colour, cause in enumerate(CAUSES)))
+        rows = [_row(method, number, of_env, labels) for method in methods for number in _rounds(of_env, method)]
+        yield PageChart(f"{labels.env(env)}: new tasks by signal", bar_rows([row for row, _ in rows]))
+        yield PageChart(f"{labels.env(env)}: share of new tasks solved later", bar_rows([row for _, row in rows]))
+
+
+def _curves(rounds: Sequence[RoundGrowth], methods: Sequence[str], labels: ReportLabels) -> Iterator[Curve]:
+    for method in methods:
+        of_method = [each for each in rounds if each.method == method]
+        name, colour = labels.method(method), labels.colour(method)
+        yield Curve(name, colour, task_growth.reward_curve(of_method), "mean")
+        seeds = sorted({each.seed for each in of_method})
+        for seed in seeds if len(seeds) > 1 else ():
+            of_seed = task_growth.reward_curve([each for each in of_method if each.seed == seed])
+            yield Curve(f"{name}, seed {seed}", colour, of_seed, "seed")
+
+
+def _rounds(rounds: Sequence[RoundGrowth], method: str) -> list[int]:
+    """The rounds of a method in which tasks were added."""
+    return sorted({each.round for each in rounds if each.method == method and each.new})
+
+
+def _row(method: str, number: int, rounds: Sequence[RoundGrowth], labels: ReportLabels) -> tuple[BarRow, BarRow]:
+    """The new tasks of one round by signal, and the share of them that is solved later; summed over seeds."""
+    of_round = [each for each in rounds if (each.method, each.round) == (method, number)]
+    counts = {cause: sum(each.new.get(cause, 0) for each in of_round) for cause in CAUSES}
+    visited, solved = sum(each.visited for each in of_round), sum(each.solved for each in of_round)
+    label, text = f"{labels.method(method)}, round {number}", ", ".join(f"{c} {n}" for c, n in counts.items() if n)
+    parts = [Segment(cause, colour, counts[cause]) for colour, cause in enumerate(CAUSES)]
+    share = Segment("solved", labels.colour(method), solved / max(1, visited))
+    return (
+        BarRow(label, [[part for part in parts if part.value]], text),
+        BarRow(label, [[share]], f"{solved} of {visited} visited"),
+    )
