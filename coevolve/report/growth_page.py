@@ -13,6 +13,8 @@ from coevolve.report.task_growth import RoundGrowth
 
 #: Why a task was made, in the order of the colours.
 CAUSES = ("unguided", "forgetting", "boundary", "rare")
+#: Markdown files that the section shows: its table, and the second paper's numbers beside the suite's.
+TEXTS = ("growth.md", "comparison.md")
 TITLE = "The second paper: synthetic tasks"
 CAPTION = (
     "Agent-data mutual evolution (arXiv 2604.15840). Reward: the target's training episodes on the pool, by round; the "
@@ -26,8 +28,7 @@ def pool_growth(path: Path, labels: ReportLabels) -> PageFigure:
     """The charts of `growth.json`, with its table and the second paper's numbers beside it."""
     rounds = task_growth.read(path)
     names = ["growth.json", "growth.svg", "growth.png"]
-    texts = ["growth.md", "comparison.md"]
-    return PageFigure(TITLE, CAPTION, names, list(_charts(rounds, labels)) if rounds else [], texts=texts)
+    return PageFigure(TITLE, CAPTION, names, list(_charts(rounds, labels)) if rounds else [], texts=TEXTS)
 
 
 def _charts(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Iterator[PageChart]:

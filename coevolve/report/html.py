@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from coevolve.config.suite import Suite, as_dict
 from coevolve.report import loop, page_figures, regime, verdicts, view
 from coevolve.report.claims import Claims
-from coevolve.report.growth_page import pool_growth
+from coevolve.report.growth_page import TEXTS, pool_growth
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.loop import Box
 from coevolve.report.number_text import duration, readable
@@ -150,7 +150,6 @@ def report(
         for number, table in enumerate(tables(path))
     }
     figures = dict(_figures(files, trainings, run.labels, page))
-    shown_texts = {text["data"].rpartition("/")[2] for figure in figures.values() for text in figure["texts"]}
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
@@ -164,7 +163,7 @@ def report(
         tables=list(shown.values()),
         link=functools.partial(_link, claims, page.view),
         figures=list(figures.values()),
-        texts=list(_texts(files, run.labels, page, shown_texts)),
+        texts=list(_texts(files, run.labels, page, TEXTS if "growth.json" in files else ())),
         provenance=_provenance(jobs.values()),
         verdicts=_groups(judged),
         not_run=sum(verdict.verdict == "not run" for verdict in judged),
