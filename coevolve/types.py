@@ -224,6 +224,7 @@ class DropReason(StrEnum):
     NOT_A_FAILURE = "not_a_failure"
     NOT_HARD = "not_hard"  # a failure pair whose chosen side is below the reward of hard negatives
     EXPERT_BEATEN = "expert_beaten"
+    CONFLICT = "conflict"  # a pair whose rejected side is the chosen side of another pair
     ENV_ERROR = "env_error"
     EMPTY = "empty"  # a side without actions
     OVERLONG = "overlong"  # a side beyond the training context, or an expert with more turns than the step limit

@@ -289,13 +289,16 @@ class SamplerConfig(Strict):
 class PairingConfig(Strict):
     """Rules of pairing (sections 4.2 and 4.3 of the paper, and ETO's script).
 
-    `hard_negative`: the minimum reward of a failure pair's chosen side (None: any).
+    `hard_negative`: the minimum reward of a failure pair's chosen side (None: any). `drop_conflicts`: leave out an
+    agent's pairs of whole trajectories whose rejected side is the chosen side of another of its pairs. Left out of
+    digests if it is not set.
     """
 
     expert_beaten: Literal["drop", "swap"]
     max_extra_turns: Annotated[int, Field(ge=0)] | None
     within: bool
     hard_negative: UnitInterval | None
+    drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)
 
 
 #: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR), by PPO, by GRPO, or on a
@@ -337,7 +340,8 @@ class Recipe(Strict):
     suite's sections that this method overrides. `shares`: the method whose iterations this one uses; only their
     number differs. `shares_first`: only so many first iterations are shared, and the settings hold for the others.
     `steps_like`: this method's target takes as many gradient steps as both agents of that method. `first_pool`: the
-    method whose first pool of tasks this one starts with.
+    method whose first pool of tasks this one starts with. `failure_agent_first`: in each iteration the failure agent is
+    trained first, and the target's pairs take its rollout after that training. Left out of digests if it is not set.
     """
 
     label: str
@@ -349,7 +353,17 @@ class Recipe(Strict):
     steps_like: str | None = None
     first_pool: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
+    failure_agent_first: bool = Field(default=False, exclude_if=operator.not_)
     settings: dict[MethodSection, dict[str, Any]] = {}
+
+    @model_validator(mode="after")
+    def _failure_agent_can_be_first(self) -> Recipe:
+        failure = self.agents.get("failure")
+        if self.failure_agent_first and not (failure and failure.explores and failure.trains_on):
+            raise ValueError("`failure_agent_first` requires a failure agent that explores and is trained")
+        if self.failure_agent_first and self.learns != "preference":
+            raise ValueError("`failure_agent_first` requires `learns: preference`")
+        return self
 
     @model_validator(mode="after")
     def _step_pairs_have_their_stages(self) -> Recipe:

@@ -117,6 +117,8 @@ def pair(
     candidates = [c for group in by_task for c in _candidates(group, recipe.trains_on, rules.within)]
     limits = {group.task_id: _turn_limit(group, rules) for group in by_task}
     outcomes = _drop_duplicates([_build(c, limits[c.task_id], recipe.trains_on[c.kind], rules) for c in candidates])
+    if rules.drop_conflicts:
+        outcomes = _drop_conflicts(outcomes)
     built = [outcome for outcome in outcomes if isinstance(outcome, BuiltPair)]
     drops = [outcome for outcome in outcomes if isinstance(outcome, Drop)]
     strays = _stray_drops(limits.keys(), [*expert, *target, *failure])
@@ -283,11 +285,30 @@ def _drop_duplicates(outcomes: Sequence[BuiltPair | Drop]) -> list[BuiltPair | D
             continue
         pair = outcome.pair
         content = (pair.task_id, pair.kind, pair.chosen, pair.rejected)
-        ids = (pair.chosen_id, pair.rejected_id)
-        duplicate = Drop(task_id=pair.task_id, kind=pair.kind, reason=DropReason.DUPLICATE, ids=ids)
-        kept.append(duplicate if content in seen else outcome)
+        kept.append(_dropped(pair, DropReason.DUPLICATE) if content in seen else outcome)
         seen.add(content)
     return kept
+
+
+def _drop_conflicts(outcomes: Sequence[BuiltPair | Drop]) -> list[BuiltPair | Drop]:
+    """The outcomes without pairs whose rejected side, the same trajectory or the same text, is another's chosen side.
+
+    All such pairs become counted drops, so the result does not depend on the order of the pairs.
+    """
+    pairs = [outcome.pair for outcome in outcomes if isinstance(outcome, BuiltPair)]
+    ids = {pair.chosen_id for pair in pairs}
+    texts = {(pair.task_id, pair.chosen) for pair in pairs}
+    return [
+        _dropped(outcome.pair, DropReason.CONFLICT)
+        if isinstance(outcome, BuiltPair)
+        and (outcome.pair.rejected_id in ids or (outcome.pair.task_id, outcome.pair.rejected) in texts)
+        else outcome
+        for outcome in outcomes
+    ]
+
+
+def _dropped(pair: PreferencePair, reason: DropReason) -> Drop:
+    return Drop(task_id=pair.task_id, kind=pair.kind, reason=reason, ids=(pair.chosen_id, pair.rejected_id))
 
 
 def _truncated(side: PairSide, limit: int | None) -> PairSide:

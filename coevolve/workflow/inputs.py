@@ -73,11 +73,11 @@ def evaluate(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def pairs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Explored tasks, experts and the episodes of all exploring agents."""
-    model, env, branch, _ = _subject(wildcards)
+    model, env, branch, agent = _subject(wildcards)
     return {
         "tasks": layout.explored(model, env, branch, "explore.jsonl"),
         "experts": layout.explored(model, env, branch, "experts.jsonl"),
-        **layout.rollouts(model, env, branch.method, branch.seed, branch.iteration),
+        **layout.paired_rollouts(model, env, branch.method, branch.seed, branch.iteration, agent),
         **_unlearned(layout, env, branch),
     }
 
@@ -363,7 +363,7 @@ def _scored(layout: Layout, model: str, env: str, branch: Branch, agent: AgentNa
     names = of.split("_")
     if branch.iteration:
         policy = _reference(layout, model, env, branch, agent)
-        files = layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)
+        files = layout.paired_rollouts(model, env, branch.method, branch.seed, branch.iteration, agent)
     else:
         policy = layout.result(model, env, branch, f"policy/{agent}/policy.json")
         files = {name: layout.result(model, env, branch, f"rollout/{name}/episodes.jsonl") for name in names}

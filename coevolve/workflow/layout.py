@@ -149,6 +149,19 @@ class Layout:
             episodes[agent] = self.result(model, env, branch, f"rollout/{agent}/episodes.jsonl")
         return episodes
 
+    def paired_rollouts(
+        self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName
+    ) -> dict[str, str]:
+        """Episodes that the pairs of an agent are made of: `rollouts`.
+
+        With `failure_agent_first` the target's have the failure agent's rollout of the next iteration, which its policy
+        after this iteration's training plays.
+        """
+        episodes = self.rollouts(model, env, method, seed, iteration)
+        if self.recipe(method).failure_agent_first and agent == "target":
+            episodes["failure"] = self.rollouts(model, env, method, seed, iteration + 1)["failure"]
+        return episodes
+
     def explorations(self, methods: Sequence[str]) -> dict[ExplorationKey, str]:
         """Episodes by (method, env, seed, iteration, agent); methods share those of their first iteration."""
         return {

@@ -81,3 +81,20 @@ def test_the_variants_differ_from_coevolve_in_the_failure_agent_alone():
         agents = RECIPES[name].agents
         assert agents["target"] == full["target"]
         assert agents["failure"] == full["failure"].model_copy(update={"trains_on": trained})
+
+
+@pytest.mark.parametrize(
+    ("row", "than", "section", "changed"),
+    [
+        ("eto_again", "eto", "dpo", {}),
+        ("beta_10", "coevolve", "dpo", {"beta": [0.1]}),
+        ("without_conflicts", "coevolve", "pairing", {"drop_conflicts": True}),
+        ("failure_agent_first", "coevolve", "dpo", {}),
+    ],
+)
+def test_the_rows_that_tell_explanations_apart_differ_in_one_setting(row, than, section, changed):
+    suite = load_suite(FILE.with_name("paper.yaml"))
+    one, other = suite.for_method(row), suite.for_method(than)
+    assert getattr(one, section) == getattr(other, section).model_copy(update=changed)
+    assert RECIPES[row].agents == RECIPES[than].agents
+    assert RECIPES[row].failure_agent_first == (row == "failure_agent_first")

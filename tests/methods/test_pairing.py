@@ -24,6 +24,7 @@ from coevolve.types import (
 TARGET, FAILURE, BOTH = PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE, PairKind.FAILURE_FAILURE
 PLAIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)
 ETO = PairingConfig(expert_beaten="swap", max_extra_turns=5, within=False, hard_negative=None)
+APART = PLAIN.model_copy(update={"drop_conflicts": True})
 WITHIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=True, hard_negative=None)
 
 
@@ -207,6 +208,40 @@ def test_identical_rollouts_of_two_agents_are_pairs_of_two_kinds():
     assert [p.kind for p in result.pairs] == [TARGET, FAILURE]
 
 
+@pytest.mark.parametrize(
+    ("target_reward", "failure_reward", "left", "dropped"),
+    [
+        (0.7, 0.2, [FAILURE, BOTH], [TARGET]),  # the target's rollout is chosen in the failure pair
+        (0.2, 0.7, [TARGET, BOTH], [FAILURE]),
+        (0.5, 0.5, [TARGET, FAILURE], []),  # a tie makes no failure pair, so there is no conflict
+        (1.0, 0.2, [FAILURE], []),
+    ],
+)
+def test_a_rejected_side_that_another_pair_chooses_can_be_left_out(target_reward, failure_reward, left, dropped):
+    expert = [episode("expert", "t", 1.0, "e")]
+    target, failure = episode("target", "t", target_reward, "a"), episode("failure", "t", failure_reward, "b")
+    kept, apart = (
+        paired([TARGET, FAILURE, BOTH], rules, expert=expert, target=[target], failure=[failure])
+        for rules in (PLAIN, APART)
+    )
+    assert [made.kind for made in apart.pairs] == left
+    assert [drop.kind for drop in apart.drops if drop.reason is DropReason.CONFLICT] == dropped
+    assert len(kept.pairs) == len(left) + len(dropped) and not kept.kinds[TARGET].drops.get(DropReason.CONFLICT)
+    assert all(apart.kinds[kind].drops[DropReason.CONFLICT] == 1 for kind in dropped)
+
+
+def test_the_same_text_of_the_other_agent_is_a_conflict_too():
+    target = [episode("target", "t", 0.5, "ab")]
+    failure = [episode("failure", "t", 0.5, "ab"), episode("failure", "t", 0.1, "c", sample=1)]
+    result = paired(
+        [TARGET, FAILURE, BOTH], APART, expert=[episode("expert", "t", 1.0)], target=target, failure=failure
+    )
+    assert [(made.kind, made.rejected[0].content) for made in result.pairs] == [
+        (FAILURE, "Action: c"),
+        (BOTH, "Action: c"),
+    ]
+
+
 def test_a_hard_negative_of_zero_is_zero():
     """InterCodeSQL's raw reward can be negative."""
     rules = PLAIN.model_copy(update={"hard_negative": 0.0})
@@ -328,6 +363,7 @@ def situations(draw):
         max_extra_turns=draw(st.sampled_from([None, 0, 1])),
         within=draw(st.booleans()),
         hard_negative=draw(st.sampled_from([None, 0.6])),
+        drop_conflicts=draw(st.booleans()),
     )
     kinds = draw(st.sets(st.sampled_from(list(KIND_AGENTS))))
     return (
@@ -395,3 +431,22 @@ def test_exchanging_the_agents_exchanges_the_kinds(situation):
     there, back = (paired(list(KIND_AGENTS), rules, tasks=names, **group) for group in (sides, mirrored))
     for kind, image in ((TARGET, FAILURE), (FAILURE, TARGET), (BOTH, BOTH)):
         assert there.kinds[kind] == back.kinds[image]
+
+
+@settings(max_examples=150, deadline=None)
+@given(situations())
+def test_conflicts_are_the_pairs_that_differ_and_none_is_left(situation):
+    names, sides, rules, kinds = situation
+    kept, apart = (
+        paired(kinds, rules.model_copy(update={"drop_conflicts": value}), tasks=names, **sides)
+        for value in (False, True)
+    )
+    chosen = {made.chosen_id for made in kept.pairs}
+    texts = {(made.task_id, made.chosen) for made in kept.pairs}
+    expected = [
+        made for made in kept.pairs if made.rejected_id not in chosen and (made.task_id, made.rejected) not in texts
+    ]
+    assert list(apart.pairs) == expected
+    conflicts = [drop for drop in apart.drops if drop.reason is DropReason.CONFLICT]
+    assert len(conflicts) == len(kept.pairs) - len(expected)
+    assert [drop for drop in apart.drops if drop.reason is not DropReason.CONFLICT] == list(kept.drops)

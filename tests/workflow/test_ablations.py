@@ -1,10 +1,13 @@
 """Each question of the paper and its reviewers, as jobs."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
+from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.targets import targets
 
@@ -67,6 +70,50 @@ def test_the_compute_matched_control_plays_and_learns_as_much_as_both_agents(pla
     assert plan.restricted("rollout", wildcards).rollout.k == 2 * plan.suite.rollout.k
     last = plan.inputs("train", {**wildcards, "branch": "eto_matched/seed0/iter3"})["steps_like"]
     assert [path.split("/")[-2] for path in last] == ["target"], "the failure agent is not trained any more"
+
+
+def test_the_noise_floor_shares_the_base_and_nothing_it_trains(plan):
+    first, again = (plan.rollouts(MODEL, ENV, method, 0, 1) for method in ("eto", "eto_again"))
+    assert first == again
+    jobs = {
+        stage
+        for stage, wildcards in plan.jobs(list(plan.evaluations("eto_again").values()))
+        if wildcards.get("branch", "").startswith("eto_again/")
+    }
+    assert jobs == {"pairs", "reference", "train", "rollout", "evaluate"}
+    names = [
+        {"model": MODEL, "env": ENV, "agent": "target", "branch": f"{m}/seed0/iter1"} for m in ("eto", "eto_again")
+    ]
+    assert plan.inputs("pairs", names[0]) == plan.inputs("pairs", names[1])
+    seeds = {Job("train", plan.restricted("train", each), {}, each, Path(), 1).seed for each in names}
+    assert len(seeds) == 2, "the order of the pairs in a training differs"
+
+
+@pytest.mark.parametrize("iteration", [1, 3])
+def test_a_failure_agent_trained_first_plays_for_the_target_after_its_training(plan, iteration):
+    names = {"model": MODEL, "env": ENV, "branch": f"failure_agent_first/seed0/iter{iteration}"}
+
+    def player(agent):
+        """The policy that played the failure agent's episodes in the pairs of an agent."""
+        path = plan.inputs("pairs", {**names, "agent": agent})["failure"]
+        return plan.inputs(*plan.maker(path))["policy"].removesuffix("/policy.json").split("/webshop/")[1]
+
+    trained = f"failure_agent_first/seed0/iter{iteration}/policy/failure"
+    before = (
+        f"failure_agent_first/seed0/iter{iteration - 1}/policy/failure"
+        if iteration > 1
+        else "base/seed0/policy/failure"
+    )
+    assert (player("target"), player("failure")) == (trained, before)
+    scores = plan.inputs("train", {**names, "agent": "target"})["scores"]
+    scored = plan.inputs(*plan.maker(scores))
+    assert scored["failure"] == plan.inputs("pairs", {**names, "agent": "target"})["failure"]
+    assert list(plan.jobs([plan.policy(MODEL, ENV, "failure_agent_first", 0, iteration, "target")]))
+
+
+def test_a_frozen_failure_agent_cannot_be_trained_first(root):
+    with pytest.raises(UserError, match="`failure_agent_first` requires a failure agent that explores and is trained"):
+        load_suite(root / "configs/micro.yaml", ["recipes.frozen_failure_agent.failure_agent_first=true"])
 
 
 def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):

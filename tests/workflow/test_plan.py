@@ -92,6 +92,9 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
         ("sampler.dtype=bfloat16", {"rollout", "steps", "evaluate"}),
         ("sampler.dtype=null", set()),
         ("models.tiny.training_dtype=null", set()),
+        ("pairing.drop_conflicts=true", {"pairs"}),
+        ("pairing.drop_conflicts=false", set()),
+        ("recipes.coevolve.failure_agent_first=false", set()),
     ],
 )
 def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan, override, stages):
