@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coevolve.config.environments import EnvSection, TaskSelection
 from coevolve.config.sections import Positive, Strict
@@ -57,6 +57,8 @@ class BfclRules(Strict):
 class BfclConfig(EnvSection):
     """BFCL v3 multi-turn. `tools` in the prompt: names, signatures (`compact`) or the full JSON documentation (`json`).
 
+    `tools: hermes`, with `rules.calls: json`, is the native format of models whose chat templates write Hermes' blocks,
+    such as Qwen's: `<tools>` with function definitions, `<tool_call>`, `<tool_response>`.
     `synthetic_turns` of generated tasks and of task pools: one user turn, or one for each gold call, so that the prefix
     reward of a failure can lie between 0 and 1. An instruction that a model wrote stays one user turn. `step_limit`
     counts the policy's messages in an episode, over all user turns.
@@ -66,10 +68,16 @@ class BfclConfig(EnvSection):
     licence_id: ClassVar[str] = "apache-2.0"
     splits: list[Literal["validation", "test", "test_miss_param", "test_miss_func", "test_long_context"]]
     tasks: BfclSelection
-    tools: Literal["names", "compact", "json"]
+    tools: Literal["names", "compact", "json", "hermes"]
     synthetic_turns: Literal["one", "per_call"]
     rules: BfclRules
     step_limit: Positive
+
+    @model_validator(mode="after")
+    def _hermes_has_its_calls(self) -> BfclConfig:
+        if self.tools == "hermes" and self.rules.calls != "json":
+            raise ValueError("`tools: hermes` needs `rules.calls: json`, the calls of the same format")
+        return self
 
     @property
     def note(self) -> str:

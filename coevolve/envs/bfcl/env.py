@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevolve.chat.prompts import parse_action, write_action
 from coevolve.envs.base import OVER, EnvError, StepResult
-from coevolve.envs.bfcl import calls, tools
+from coevolve.envs.bfcl import calls, observations, tools
 from coevolve.envs.bfcl.config import BfclConfig
 from coevolve.envs.bfcl.episode import Episode
 from coevolve.envs.bfcl.scenarios import VERSION, Scenario
@@ -99,7 +99,7 @@ class Bfcl:
                 episode.end_turn()
                 outputs.append(self._user_message())
                 break
-            outputs.append(episode.call(line))
+            outputs.append(observations.written(episode.call(line), self._config.tools == "hermes"))
         return self._result("\n".join(outputs))
 
     def step_limit(self, task: Task) -> int:

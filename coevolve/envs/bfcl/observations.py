@@ -1,10 +1,25 @@
-"""How BFCL's observations are read."""
+"""How BFCL's observations are written and read."""
 
 from __future__ import annotations
 
+import re
+
 from coevolve.types import Turn
+
+_RESPONSE = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
+
+
+def written(output: str, in_block: bool) -> str:
+    """The output of a call as an observation shows it: as it is, or `in_block`, the one of Hermes."""
+    return f"<tool_response>\n{output}\n</tool_response>" if in_block else output
+
+
+def output(observation: str) -> str:
+    """The output in an observation of a single call."""
+    block = _RESPONSE.fullmatch(observation)
+    return block[1] if block else observation
 
 
 def is_refused(before: str, turn: Turn) -> bool:
     """Whether the call was not executed, or its tool answered with an error."""
-    return turn.observation.startswith(("Error", '{"error"'))
+    return output(turn.observation).startswith(("Error", '{"error"'))

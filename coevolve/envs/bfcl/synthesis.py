@@ -16,7 +16,7 @@ import numpy as np
 
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import calls, env, tasks, tools
-from coevolve.envs.bfcl.observations import is_refused
+from coevolve.envs.bfcl.observations import is_refused, output
 from coevolve.envs.bfcl.scenarios import tool_documents
 from coevolve.envs.synthesis import TaskDraft
 from coevolve.types import Task, Turn
@@ -146,7 +146,7 @@ class _Values:
         for state in tasks.scenario_of(task).state.values():
             self._add("", state)
         for turn in turns:
-            self._add("", _json(turn.observation))
+            self._add("", _json(output(turn.observation)))
 
     def of(self, key: str, kinds: type | tuple[type, ...]) -> list[Any]:
         """The values of these types with this key, each once."""
