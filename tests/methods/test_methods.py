@@ -98,3 +98,19 @@ def test_the_rows_that_tell_explanations_apart_differ_in_one_setting(row, than, 
     assert getattr(one, section) == getattr(other, section).model_copy(update=changed)
     assert RECIPES[row].agents == RECIPES[than].agents
     assert RECIPES[row].failure_agent_first == (row == "failure_agent_first")
+
+
+@pytest.mark.parametrize("name", ["science", "science_methods"])
+def test_the_suites_of_the_science_can_decide_between_trainings(name):
+    """Trainings that share nothing but the tasks, enough of them, and a compute-matched control of the right size."""
+    suite = load_suite(FILE.with_name(f"{name}.yaml"))
+    assert len(suite.seeds) == 8 and all(model.pretrain.per_seed for model in suite.models.values())
+    assert {suite.iterations[env] for env in suite.envs} == {3}
+    assert {"sft", "sft_all", "eto", "eto_again", "coevolve"} <= set(suite.methods)
+    assert suite.for_method("eto_matched").rollout.k == 2 * suite.rollout.k
+
+
+def test_online_rows_of_the_science_play_as_much_as_rft_with_ten_samples():
+    suite = load_suite(FILE.with_name("science_methods.yaml"))
+    samples = suite.for_method("rft_10").rollout.k
+    assert suite.ppo.epochs >= samples and suite.grpo.epochs * suite.grpo.group >= samples

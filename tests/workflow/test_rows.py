@@ -12,7 +12,7 @@ from coevolve.workflow.plan import Plan
 CONFIGS = Path(__file__).parents[2] / "configs"
 SUITES = (
     "smoke", "smoke_methods", "smoke_agent_data", "micro", "micro_methods", "micro_agent_data", "micro_bfcl",
-    "real_agent_data", "agent_data", "paper", "reviewer", "base_models",
+    "science", "science_methods", "real_agent_data", "agent_data", "paper", "reviewer", "base_models",
 )  # fmt: skip
 #: The stages that run on a method's own branch, by how it learns.
 LEARNS = {
