@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
+DOCS_VENV := .venv_docs
 SHELL := /bin/bash
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Each job is a process of its own: without cached bytecode it compiles the kit again.
@@ -9,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What `time` prints: wall and CPU minutes.
 export TIMEFORMAT := %lR wall, %lU + %lS CPU
 
-.PHONY: help setup mysql smoke real smoke-methods smoke-agent-data micro micro-methods gold test test-slow test-slurm mutants images lint lock clean
+.PHONY: help setup mysql smoke real smoke-methods smoke-agent-data micro micro-methods gold test test-slow test-slurm mutants images docs lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -75,6 +76,15 @@ mutants: setup mysql ## wrong edits of the code and configurations, each of whic
 
 images: setup ## build the container images and name them in containers/images.lock (needs Apptainer)
 	python containers/build.py
+
+docs: $(DOCS_VENV)/.installed ## make build/site, the pages as a site with the interfaces; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict
+	@echo "build/site/index.html; with search: python -m http.server --directory build/site"
+
+$(DOCS_VENV)/.installed: envs_setup/docs.lock
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --no-deps --requirement envs_setup/docs.lock
+	touch $@
 
 lint: setup ## what needs no run: ruff, formatting, types, import layers, links of the pages
 	ruff check && ruff format --check && mypy && lint-imports && pytest -q tests/docs/test_pages.py

@@ -80,7 +80,7 @@ class TaskSplit:
 class Env(Interface):
     """One episode at a time, history-free: the same task gives the same text after any other episode.
 
-    `start` and `step` raise :class:`EnvError` only for a failure of the environment itself. A bad action (None: the
+    `start` and `step` raise `EnvError` only for a failure of the environment itself. A bad action (None: the
     policy's text held no action) leads to an observation. After an `EnvError`, `start` must work again.
     """
 

@@ -1,5 +1,6 @@
 """All pages: the index names each, links lead somewhere, and pages that say they are run are read by a test."""
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -48,3 +49,20 @@ def test_what_is_said_to_be_run_is_read_by_a_test(pages, root):
     starred = re.findall(r"^\| \[(\w+)\.md\]\S+ \*", pages["README.md"], re.MULTILINE)
     assert len(starred) == 14
     assert [name for name in starred if f'"docs/{name}.md"' not in tests and f'read("{name}")' not in tests] == []
+
+
+def defined(module):
+    """The classes and functions of a module that have a docstring."""
+    found = {}
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found[node.name] = ast.get_docstring(node)
+    return {name for name, docstring in found.items() if docstring}
+
+
+def test_the_interfaces_that_the_site_shows_have_docstrings(pages, root):
+    named = re.findall(r"^::: (coevolve[\w.]+)\.(\w+)$", pages["api.md"], re.MULTILINE)
+    assert {"Env", "Policy", "pair", "pair_losses"} <= {name for _, name in named}
+    assert pages["api.md"].count("\n:::") == len(named)
+    missing = [(module, name) for module, name in named if name not in defined(root / f"{module.replace('.', '/')}.py")]
+    assert missing == []

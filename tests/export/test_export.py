@@ -1,11 +1,7 @@
 """Exports, each read by the ecosystem's own reader; Inspect's is a slow test, in an environment of its own."""
 
-import contextlib
-import functools
-import http.server
 import json
 import shutil
-import threading
 
 import pytest
 import torch
@@ -13,6 +9,7 @@ from datasets import load_dataset
 from huggingface_hub import DatasetCard, ModelCard
 from report.view.conftest import browser  # noqa: F401
 from trl import SFTConfig, SFTTrainer
+from web_server import served
 
 from coevolve import cli
 from coevolve.policies import loading
@@ -152,16 +149,6 @@ def test_inspects_own_reader_opens_the_log(export, run, tmp_path, other_environm
     assert (status, int(samples)) == ("success", len(records))
     assert float(mean) == pytest.approx(sum(record.reward for record in records) / len(records))
     assert text
-
-
-@contextlib.contextmanager
-def served(folder):
-    """The address at which a static site is served."""
-    kind = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 @pytest.mark.slow
