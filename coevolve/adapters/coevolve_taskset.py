@@ -8,6 +8,7 @@ stepped in this process, and the episode's reward is recorded once, at the end.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import functools
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from coevolve.adapters.sessions import SessionPool, open_sessions
 
 __all__ = ["CoevolveEnv", "CoevolveTaskset"]
 _open = contextlib.ExitStack()
+# Before the interpreter ends its daemon threads, which read what the environments' processes answer.
+atexit.register(_open.close)
 
 
 class CoevolveConfig(vf.TasksetConfig):

@@ -9,15 +9,17 @@ from safetensors.torch import load_file, save_file
 from templates.models import SPECIALS, llama, qwen3, tokenizer
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.sections import LoraConfig, SftConfig
+from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.storage import files, policy_dir
-from coevolve.train import policy_io, sft
+from coevolve.train import dpo, policy_io, sft
+from coevolve.train import trainer as training
+from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import Message, Sampling
+from coevolve.types import Message, PairKind, Sampling
 
 OPTIMISER = {
     "epochs": 4,
@@ -31,6 +33,15 @@ OPTIMISER = {
     "layout": "flat",
 }
 SFT = SftConfig(**OPTIMISER, learning_rate=1e-3)
+DPO = DpoConfig(
+    **OPTIMISER | {"layout": "shared"},
+    learning_rate=[1e-2],
+    beta=[0.1],
+    reference="previous",
+    nll="mean",
+    objective={"name": "dpo"},
+    precompute_reference=False,
+)
 ADAPTERS = LoraConfig(rank=4, alpha=8, dropout=0.0, target_modules="all-linear")
 FAMILIES = {"llama2": llama, "qwen3": qwen3}
 #: What some published ones say, and what transformers refuses to write where it was changed.
@@ -133,6 +144,54 @@ def test_tied_embeddings_stay_tied(tmp_path, lora, twice):
     assert model.lm_head.weight is model.model.embed_tokens.weight
     moved = not torch.equal(model.lm_head.weight, before.lm_head.weight)
     assert moved == (lora is None)
+
+
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory):
+    """A small policy of the pretrained model's architecture, with its tokenizer: tied embeddings, grouped heads."""
+    folder = tmp_path_factory.mktemp("smollm2") / "smollm2"
+    own = tokenizer("smollm2")
+    llama(vocab_size=len(own), num_key_value_heads=2, tie_word_embeddings=True).save_pretrained(folder)
+    own.save_pretrained(folder)
+    policy_dir.seal(folder, name="smollm2", base="", revision="")
+    return folder
+
+
+def adapted(start, stage, work):
+    """A trainer with adapters on a policy of `smollm2`."""
+    common = {"model": policy_io.load(start, ADAPTERS), "lora": ADAPTERS, "seed": 1, "work": work}
+    examples, order = rows(start), [*range(8)] * 2
+    if stage == "sft":
+        return sft.SupervisedTrainer(examples, order, config=SFT.model_copy(update={"learning_rate": 2e-2}), **common)
+    pairs = [
+        TokenizedPair(PairKind.EXPERT_TARGET, chosen, rejected, 1.0, 1.0)
+        for chosen, rejected in zip(examples, [*examples[1:], examples[0]], strict=True)
+    ]
+    return dpo.PreferenceTrainer(pairs, order, config=DPO, reference=None, iteration=1, **common)
+
+
+@pytest.mark.parametrize("stage", ["sft", "dpo"])
+def test_merged_adapters_sample_as_they_were_trained(stage, smollm2, tmp_path):
+    """Greedy decoding in float32: transformers with the adapters beside the weights, the kit with the merged policy."""
+    trained = adapted(smollm2, stage, tmp_path / "work")
+    training.train(trained, tmp_path / "work")
+    run = TrainingRun(smollm2, tmp_path / "merged", tmp_path / "work", 1, ADAPTERS)
+    policy_io.write(trained, run, policy_dir.describe(smollm2), stage)
+    renderer, unmerged = Renderer(tokenizer("smollm2")), trained.model.eval()
+    assert unmerged.peft_config and not (tmp_path / "merged/adapter_config.json").exists()
+    prompts = [(Message(role="user", content=text),) for text in ("Find the key.", "Open the red door.", "Look.")]
+    ids = [renderer.conversation_ids(prompt, ()) for prompt in prompts]
+    limits = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": renderer.end_of_turn, "pad_token_id": 0}
+    with torch.no_grad():
+        expected = [tuple(unmerged.generate(torch.tensor([row]), **limits)[0, len(row) :].tolist()) for row in ids]
+
+    def sampled(path):
+        policy = TransformersPolicy.load(path, slots=3, context=256, long_prompt="end", device="cpu")
+        asked = [Conversation(key=str(i), seed=i, prompt=prompt, turns=()) for i, prompt in enumerate(prompts)]
+        return [turn.token_ids for turn in policy.complete(asked, Sampling(temperature=0.0, max_new_tokens=12))]
+
+    assert sampled(tmp_path / "merged") == expected
+    assert sampled(smollm2) != expected and len(set(expected)) > 1
 
 
 def test_a_missing_pad_token_is_none_of_the_policy_s_business(start, tmp_path):
