@@ -1,13 +1,16 @@
-"""Tokens per second of the kit's DPO against TRL's, on the same pairs, the same weights and the same order.
+"""Tokens per second of the kit's DPO and SFT against TRL's, on the same examples, weights and order.
 
-Every row trains one epoch, in a process of its own. `TRL's defaults` recomputes activations and asks the reference
-model in every step; the kit's reference is scored once, and its seconds are divided over `--epochs`. All rows but the
-last score every token after the prompt, as TRL does: their losses must agree. The last one scores actions alone, as the
-kit's trainings do.
+Every row trains one epoch, in a process of its own. `TRL's defaults` recomputes activations, and in DPO runs the
+reference model in every step; the kit's reference is scored once, and its seconds are divided over `--epochs`. All rows
+of DPO but the last score every token after the prompt, as TRL does: their losses must agree. The last one scores
+actions alone, as the kit's trainings do. In SFT all rows learn the action tokens of the chosen sides.
 
-Without `--length` the pairs are ScienceWorld's gold trajectories, each against itself with another's end.
+Without `--length` the pairs are ScienceWorld's gold trajectories, each against itself with another's end. The policy is
+a random Llama of `--shape`, or with `--model` the one in a folder in transformers' format, such as the pretrained model
+that the stage `convert` writes. `--quick` has few pairs and rows.
 
     python benchmarks/train.py
+    python benchmarks/train.py --model data/mirror/converted/smollm2-135m --quick
     python benchmarks/train.py --shape 2048,16,32,5632,32000 --length 4096 --alike 0.3 --batch 2 --peak 989e12
 """
 
@@ -30,23 +33,33 @@ from datasets import Dataset
 from tabulate import tabulate
 from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, TrainerCallback
 from trl import DPOConfig as TrlConfig
-from trl import DPOTrainer
+from trl import DPOTrainer, SFTTrainer
+from trl import SFTConfig as TrlSftConfig
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.config.sections import DpoConfig
+from coevolve.config.sections import DpoConfig, SftConfig
+from coevolve.policies import loading
 from coevolve.storage import jsonl
-from coevolve.train import dpo, reference_logps, tiny_model
+from coevolve.train import dpo, policy_io, reference_logps, sft, tiny_model
 from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PairKind, Trajectory
 
 GOLD = Path(__file__).parents[1] / "data" / "sciworld" / "gold.jsonl"
+#: Tokens of a random Llama's tokenizer.
+VOCABULARY = 900
 HEADERS = ["training", "epoch, s", "scoring, s", "tokens/s", "ratio", "first loss", "last loss", "memory, GB", "MFU, %"]
 ROWS = ("TRL's defaults", "TRL, nothing recomputed", "padded", "flat", "shared", "shared, actions alone")
+SFT_ROWS = ("SFT, TRL's defaults", "SFT, TRL, nothing recomputed", "SFT, padded", "SFT, flat")
+#: The rows of `--quick`.
+QUICK = (ROWS[0], ROWS[1], ROWS[-2], ROWS[-1], SFT_ROWS[0], SFT_ROWS[1], SFT_ROWS[-1])
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all rows have in common. `alike`: the share of a pair's tokens that both sides begin with."""
+    """What all rows have in common. `alike`: the share of a pair's tokens that both sides begin with.
+
+    `model`: a folder with a model; None: a random one of `shape`. `dtype`: that of the passes; None: float32 on a CPU.
+    """
 
     shape: tuple[int, ...]
     pairs: int
@@ -56,6 +69,14 @@ class Setting:
     epochs: int
     threads: int
     peak: float | None
+    model: Path | None = None
+    dtype: str | None = None
+    quick: bool = False
+
+    @property
+    def bfloat16(self) -> bool:
+        """Whether TRL's passes are in bfloat16."""
+        return self.dtype == "bfloat16" or (self.dtype is None and torch.cuda.is_available())
 
 
 @dataclass(frozen=True)
@@ -102,14 +123,26 @@ class Tokenised(DPOTrainer):  # type: ignore[misc]
         pass
 
 
+class TokenisedSft(SFTTrainer):  # type: ignore[misc]
+    """TRL's trainer on token ids with labels."""
+
+    def _send_telemetry(self) -> None:
+        pass
+
+
 def main() -> None:
     setting = parse()
-    print(tabulate(table(measure(setting), setting), headers=HEADERS))
+    for rows in (ROWS, SFT_ROWS):
+        chosen = [row for row in rows if not setting.quick or row in QUICK]
+        print(tabulate(table(measure(setting, chosen), setting), headers=HEADERS), end="\n\n")
 
 
 def parse() -> Setting:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     shape = "hidden, layers, heads, intermediate and vocabulary of a random Llama"
+    parser.add_argument("--model", type=Path, help="folder of a model in transformers' format, instead of a random one")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="of the passes (default: float32 on a CPU)")
+    parser.add_argument("--quick", action="store_true", help="4 pairs in batches of 2, and fewer rows")
     parser.add_argument("--shape", default="384,6,6,1024,8000", help=f"{shape} (default: 17 million parameters)")
     parser.add_argument("--pairs", type=int, default=64)
     parser.add_argument("--length", type=int, help="tokens of each side, random ones (default: gold trajectories)")
@@ -119,6 +152,8 @@ def parse() -> Setting:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peak", type=float, help="floating-point operations per second of the device, for the MFU")
     given = vars(parser.parse_args())
+    if given["quick"]:
+        given |= {"pairs": 4, "batch": 2}
     return Setting(**given | {"shape": tuple(int(size) for size in given["shape"].split(","))})
 
 
@@ -145,20 +180,67 @@ def measure_row(name: str, setting: Setting) -> Measured:
     """Train one epoch as the row `name` says."""
     torch.set_num_threads(setting.threads)
     golden = jsonl.read(GOLD, Trajectory)
-    tokenizer = tiny_model.train_tokenizer([m.content for t in golden for m in (*t.prompt, *t.completion)], 900)
+    tokenizer = tokenizer_of(setting, golden)
     pairs = random_pairs(setting) if setting.length else gold_pairs(golden, tokenizer, setting.pairs)
-    model = random_llama(setting, max(len(side.input_ids) for pair in pairs for side in (pair.chosen, pair.rejected)))
+    model = model_of(setting, max(len(side.input_ids) for pair in pairs for side in (pair.chosen, pair.rejected)))
     parameters, clock = model.num_parameters(), Clock()
     with tempfile.TemporaryDirectory() as folder:
-        train = of_trl if name.startswith("TRL") else of_kit
+        train = sft_of_either if name in SFT_ROWS else of_trl if name.startswith("TRL") else of_kit
         scoring, losses = train(name, setting, model, tokenizer, pairs, clock, Path(folder))
     if len(clock.ends) < 2:
         raise SystemExit("benchmarks/train.py: --pairs: give more than one batch.")
-    tokens = sum(len(pair) for pair in pairs[setting.batch :])  # the first step warms up
-    share = tokens / sum(len(pair) for pair in pairs)
+    lengths = [len(pair.chosen if name in SFT_ROWS else pair) for pair in pairs]
+    tokens = sum(lengths[setting.batch :])  # the first step warms up
+    share = tokens / sum(lengths)
     on_gpu = torch.cuda.is_available()
     memory = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Measured(name, clock.ends[-1] - clock.ends[0], scoring * share, tokens, losses, memory, parameters)
+
+
+def tokenizer_of(setting: Setting, golden: Sequence[Trajectory]) -> Any:
+    """The tokenizer of the model in the folder, else one trained on the gold trajectories."""
+    if setting.model:
+        return loading.load_tokenizer(setting.model)
+    texts = [message.content for each in golden for message in (*each.prompt, *each.completion)]
+    return tiny_model.train_tokenizer(texts, VOCABULARY)
+
+
+def model_of(setting: Setting, context: int) -> Any:
+    """The model in the folder with float32 weights, else a random one."""
+    if setting.model is None:
+        return random_llama(setting, context)
+    return policy_io.load(setting.model).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def sft_of_either(
+    name: str, setting: Setting, model: Any, tokenizer: Any, pairs: Sequence[TokenizedPair], clock: Clock, work: Path
+) -> tuple[float, tuple[float, ...]]:
+    """No seconds of scoring, and the losses of TRL's or the kit's SFT on the chosen sides."""
+    rows = [pair.chosen for pair in pairs]
+    if "TRL" not in name:
+        layout = name.split(", ")[1]
+        trainer: Any = sft.SupervisedTrainer(
+            rows, list(range(len(rows))), model=model, config=kit_sft_config(layout, setting), lora=None, seed=0,
+            work=work, dtype=setting.dtype,
+        )  # fmt: skip
+        trainer.add_callback(clock)
+        return 0.0, losses_of(trainer)
+    labels = [[i if own else -100 for i, own in zip(row.input_ids, row.action_mask, strict=True)] for row in rows]
+    trainer = TokenisedSft(
+        model=model,
+        args=TrlSftConfig(
+            **same(setting, work),
+            per_device_train_batch_size=setting.batch,
+            max_length=None,
+            bf16=setting.bfloat16,
+            dataset_kwargs={"skip_prepare_dataset": True},
+            **({} if name == SFT_ROWS[0] else {"activation_checkpointing": False}),
+        ),
+        train_dataset=Dataset.from_dict({"input_ids": [list(row.input_ids) for row in rows], "labels": labels}),
+        processing_class=tokenizer,
+        callbacks=[clock],
+    )
+    return 0.0, losses_of(trainer)
 
 
 def of_trl(
@@ -174,8 +256,9 @@ def of_trl(
             per_device_train_batch_size=setting.batch,
             num_train_epochs=1,
             max_length=None,
+            beta=0.1,
             precompute_ref_log_probs=not defaults,
-            bf16=torch.cuda.is_available(),
+            bf16=setting.bfloat16,
             **({} if defaults else {"activation_checkpointing": False}),
         ),
         train_dataset=Dataset.from_list([as_trl(pair) for pair in pairs]),
@@ -194,7 +277,7 @@ def of_kit(
         pairs = [as_trl_scores(pair) for pair in pairs]
     began = time.perf_counter()
     rows = reference_logps.without_prefixes(side.input_ids for pair in pairs for side in (pair.chosen, pair.rejected))
-    reference_logps.write(work / "scores", rows, reference_logps.score(model, rows, lambda *_: None))
+    reference_logps.write(work / "scores", rows, reference_logps.score(model, rows, lambda *_: None, setting.dtype))
     scoring = time.perf_counter() - began
     trainer = dpo.PreferenceTrainer(
         knowing(pairs, reference_logps.read(work / "scores")),
@@ -206,6 +289,7 @@ def of_kit(
         lora=None,
         seed=0,
         work=work,
+        dtype=setting.dtype,
     )
     trainer.add_callback(clock)
     return scoring, losses_of(trainer)
@@ -216,7 +300,7 @@ def same(setting: Setting, work: Path) -> dict[str, Any]:
     return {
         "output_dir": str(work),
         "learning_rate": 1e-4,
-        "beta": 0.1,
+        "use_cpu": not torch.cuda.is_available(),
         "train_sampling_strategy": "sequential",
         "max_steps": setting.pairs // setting.batch,
         "logging_steps": 1,
@@ -226,18 +310,30 @@ def same(setting: Setting, work: Path) -> dict[str, Any]:
     }
 
 
-def kit_config(layout: str, setting: Setting) -> DpoConfig:
+def kit_optimiser(layout: str, setting: Setting) -> dict[str, Any]:
     """The same for the kit, and how its batches lie."""
+    return {
+        "epochs": 1,
+        "batch_size": setting.batch,
+        "micro_batch": setting.batch,
+        "warmup": 0.0,
+        "schedule": "linear",
+        "weight_decay": 0.0,
+        "max_grad_norm": 1.0,
+        "save_steps": 1_000_000,
+        "layout": layout,
+    }
+
+
+def kit_sft_config(layout: str, setting: Setting) -> SftConfig:
+    """The kit's settings of SFT."""
+    return SftConfig(**kit_optimiser(layout, setting), learning_rate=1e-4)
+
+
+def kit_config(layout: str, setting: Setting) -> DpoConfig:
+    """The kit's settings of DPO."""
     return DpoConfig(
-        epochs=1,
-        batch_size=setting.batch,
-        micro_batch=setting.batch,
-        warmup=0.0,
-        schedule="linear",
-        weight_decay=0.0,
-        max_grad_norm=1.0,
-        save_steps=1_000_000,
-        layout=layout,
+        **kit_optimiser(layout, setting),
         learning_rate=[1e-4],
         beta=[0.1],
         reference="previous",
