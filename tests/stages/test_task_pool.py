@@ -359,18 +359,29 @@ def explore_or_write(conversation):
     return TASK if "Write the task" in last else write_action("get_watchlist()")
 
 
-def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, first, monkeypatch, capsys):
-    with serving(ScriptedPolicy(explore_or_write)) as server:
+ENDPOINT = (
+    f"{{model: {MODEL}, seeds: true, length: max_tokens, concurrency: 2, timeout_seconds: 5, retries: 0,"
+    " price_in: 0.0, price_out: 0.0}"
+)
+BEHIND_ENDPOINT = f"""
+recipes: {{agent_data_endpoint: {{settings: {{task_evolution: {{endpoint: {ENDPOINT}}}}}}}}}
+task_evolution: {{initial_fragments: 3}}
+"""
+
+
+@contextlib.contextmanager
+def answering(monkeypatch, policy):
+    """The last messages of the requests to a server that answers with the policy."""
+    with serving(ScriptedPolicy(policy)) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        endpoint = (
-            f"{{model: {MODEL}, seeds: true, length: max_tokens, concurrency: 2, timeout_seconds: 5, retries: 0,"
-            " price_in: 0.0, price_out: 0.0}"
-        )
-        extra = f"recipes: {{agent_data_endpoint: {{settings: {{task_evolution: {{endpoint: {endpoint}}}}}}}}}\n"
-        extra += "task_evolution: {initial_fragments: 3}\n"
-        folder = explored(home, plan, "agent_data_endpoint", extra)
-        asked = [body["messages"][-1]["content"] for body in server.bodies]
+        yield lambda: [body["messages"][-1]["content"] for body in server.bodies]
+
+
+def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, first, monkeypatch, capsys):
+    with answering(monkeypatch, explore_or_write) as requests:
+        folder = explored(home, plan, "agent_data_endpoint", BEHIND_ENDPOINT)
+        asked = requests()
     (task,) = records(folder / "tasks/pool.jsonl", PoolTask)
     assert (task.instruction, task.solution) == ("What is on my <b>watchlist\x1b[2J</b>?", ("get_watchlist()",))
     assert (task.explorer, task.written_by) == (MODEL, MODEL)
@@ -393,13 +404,51 @@ def content(path):
     return [each.model_dump_json(exclude=set(Trajectory.measured)) for each in records(path, Trajectory)]
 
 
+def test_a_killed_exploration_repeats_no_finished_request(home, plan, first, monkeypatch, tmp_path):
+    """Killed while the model writes the second of three tasks: only this one and the third are requested again."""
+    suite = home / "configs/agent_data_endpoint.yaml"
+    suite.write_text(f"extends: pools.yaml\nsuite: pools\nmethods: [agent_data_endpoint]\n{BEHIND_ENDPOINT}")
+    target = "results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl"
+    whole, killed = (
+        command_of(Plan(load_suite(suite)), target, suite, tmp_path / name) for name in ("whole", "killed")
+    )
+    processes, written = [], []
+
+    def killing(conversation):
+        if (answer := explore_or_write(conversation)) == TASK and processes:
+            written.append(conversation)
+            if len(written) == 2:
+                processes[0].kill()
+        return answer
+
+    with answering(monkeypatch, killing) as requests:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(whole)
+        assert ended.value.code == 0
+        processes.append(subprocess.Popen([sys.executable, "-m", "coevolve", *killed]))
+        assert processes[0].wait() == -signal.SIGKILL and not (tmp_path / "killed").exists()
+        before = len(requests())
+        with pytest.raises(SystemExit) as ended:
+            cli.main(killed)
+        repeated = requests()[before:]
+    assert ended.value.code == 0
+    assert len(repeated) == 2 and all("Write the task" in text for text in repeated)
+    for name in ("fragments.jsonl", "candidates.jsonl", "drops.jsonl", "counts.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def command_of(plan, path, suite, out):
+    """The arguments of the job that makes the file, with another folder for its results."""
+    stage, wildcards = plan.maker(path)
+    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
+    files_of = [f"{name}={path}" for name, path in plan.inputs(stage, wildcards).items()]
+    return ["stage", stage, "--suite", str(suite), "--out", str(out), *on, *files_of]
+
+
 def test_a_killed_round_resumes_to_the_same_bytes(home, plan, first, tmp_path):
     """Killed in the middle of the second step's episodes, after the first step's checkpoint."""
     made = first / "policy/target"
-    stage, wildcards = plan.maker(f"{made}/policy.json")
-    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
-    files_of = [f"{name}={path}" for name, path in plan.inputs(stage, wildcards).items()]
-    command = ["stage", stage, "--suite", "pools", "--out", str(tmp_path / "target"), *on, *files_of]
+    command = command_of(plan, f"{made}/policy.json", "pools", tmp_path / "target")
     process = subprocess.Popen([sys.executable, "-m", "coevolve", *command])
     while process.poll() is None:
         journals = list((tmp_path / ".work-target").glob("*/episodes-1.jsonl"))
