@@ -71,6 +71,7 @@ def parsed(site):
 def test_every_page_is_in_the_site_and_every_link_leads_somewhere(site, parsed, root):
     pages = {f"{'index' if path.stem == 'README' else path.stem}.html" for path in (root / "docs").glob("*.md")}
     assert pages <= {path.name for path in site.glob("*.html")}
+    assert [path for path in site.rglob("*.py*") if path.suffix != ".html"] == []
     dead, checked = [], 0
     for path in parsed:
         if path.is_relative_to(site / "source/results") or path.name == "404.html":
