@@ -287,12 +287,13 @@ def _verify(options: argparse.Namespace) -> int:
 
     layout, paper = Layout(_suite(options).with_model(options.model)), claims.load(shipped_file(CLAIMS))
     measured = results.on_disk(layout, results.finished(layout, paper))
-    judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if)
+    small = verdicts.is_miniature(layout.suite)
+    judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if, small)
     for verdict in judged:
         _show(verdicts.line(verdict))
     _show(verdicts.summary(judged, verdicts.AS_IF * options.as_if))
     tables = list(success_table.texts(paper.success_tables, measured.measurements))
-    _show("\n" + "\n".join(tables))
+    _show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)
     return verdicts.exit_status(judged)

@@ -112,6 +112,23 @@ class Spread:
                 return seeds
         return None
 
+    def seeds_for_interval(self, half_width: float, confidence: float) -> int | None:
+        """Seeds with which the interval's ends lie `half_width` from the mean, as far as normal tasks and trainings go.
+
+        None: no number of them, since the tasks are too few. One seed does not show what more would give: then it is
+        `MIN_SEEDS`.
+        """
+        if self.of_seeds is None:
+            return MIN_SEEDS
+        level = (1.0 + confidence) / 2.0
+        if half_width**2 <= self.of_tasks * NormalDist().inv_cdf(level) ** 2:
+            return None
+        for seeds in range(MIN_SEEDS, 10_000):
+            variance = self.of_tasks + self.of_seeds / seeds
+            if student_quantile(level, seeds - 1) ** 2 * variance <= half_width**2:
+                return seeds
+        return None
+
 
 def student_quantile(p: float, df: float) -> float:
     """Quantile of Student's distribution by its expansion in 1 / df (Abramowitz and Stegun 26.7.5); for df >= 2."""

@@ -8,6 +8,9 @@ inside the range, or outside. Holm's correction over all decidable claims applie
 A claim about the size of the paper's own cells keeps its instructions and varies trainings; one about an order varies
 both. With fewer than three training seeds no claim is decided: the variance of trainings is unknown. Claims from a
 secondary source (`unverified`) are judged and counted separately.
+
+A suite with a small model has results that are not about the paper's cells. The paper's orders are judged on them too,
+apart and each alone: "in the miniature" an order holds, does not hold, or is undecided.
 """
 
 from __future__ import annotations
@@ -19,19 +22,21 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from tabulate import tabulate
 
 from coevolve.config.sections import ReportConfig
+from coevolve.config.suite import Suite
 from coevolve.report import stats
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
-from coevolve.report.claims import Claims
+from coevolve.report.claims import Claims, FailuresClaim
 from coevolve.report.number_text import readable
 from coevolve.report.table import Footnote, Table
 from coevolve.storage import files
 from coevolve.types import Record
 
 Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
+Order = Literal["holds", "does not hold", "undecided"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "underpowered", "not run")
 #: Power of a test with `seeds_needed` seeds, if the true value is the measured one.
 POWER = 0.8
@@ -39,11 +44,50 @@ AS_IF = "As if: orders are judged on results that are not about the paper's sett
 SIZES = "reward in points, shares in per cent"
 
 
+#: A model with fewer parameters is a miniature. choice: all models of the papers have more.
+SMALL = 1e9
+#: Half of the interval's width, in points, that `InMiniature.seeds_needed` is about.
+HALF_WIDTH = 3.0
+_IN_MINIATURE: dict[Outcome, Order] = {
+    "reproduced": "holds",
+    "contradicted": "does not hold",
+    "underpowered": "undecided",
+}
+MINIATURE = (
+    "The paper's orders on this suite's own environments, tasks and model: none of them is about a cell of the paper. "
+    "An order is decided if its interval over tasks and trainings excludes 0. Each is judged alone, without a "
+    "correction for their number."
+)
+
+
+class InMiniature(Record):
+    """An order of the paper on a suite with a small model: the difference with its interval, and what would decide it.
+
+    `seeds_needed`: seeds with an interval of +-`HALF_WIDTH` in `unit` (points, or failures of one seed), if it is
+    undecided; None if no number would do, since the tasks are too few.
+    """
+
+    outcome: Order
+    text: str
+    mean: float
+    low: float
+    high: float
+    unit: Literal["points", "failures"]
+    tasks: int
+    seeds: int
+    seeds_needed: int | None = None
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Verdict(Record):
     """The verdict on a claim. `mean` with its interval is in points, per cent or failures, uncorrected.
 
     `p` is Holm's over all claims judged with it. `seeds_needed`: seeds that would decide the claim; None also if no
     number would. A claim about several numbers (the largest gain) shows the number with the weakest evidence.
+    `miniature`: the order that it states, on a suite with a small model; left out if there is none.
     """
 
     claim: str
@@ -62,12 +106,73 @@ class Verdict(Record):
     row: str | None = None
     column: str | None = None
     unverified: bool = False
+    miniature: InMiniature | None = Field(default=None, exclude_if=_is_none)
 
 
-def verify(claims: Claims, results: Results, report: ReportConfig, as_if: bool = False) -> list[Verdict]:
-    """A verdict on every claim; `as_if` judges orders on results of another setting, too."""
+def is_miniature(suite: Suite) -> bool:
+    """Whether all models of a suite are small."""
+    return all(0 < model.parameter_count < SMALL for model in suite.models.values())
+
+
+def verify(
+    claims: Claims, results: Results, report: ReportConfig, as_if: bool = False, miniature: bool = False
+) -> list[Verdict]:
+    """A verdict on every claim; `as_if` judges orders on results of another setting, too.
+
+    With `miniature` the orders are judged on such results apart, as `Verdict.miniature`.
+    """
     draws = resamples(report.bootstrap, claims)
-    return judge(prepare(claims, results, resamples=draws, seed=0, as_if=as_if), report.confidence)
+    judged = judge(prepare(claims, results, resamples=draws, seed=0, as_if=as_if), report.confidence)
+    if not miniature:
+        return judged
+    tests = prepare(claims, results, resamples=draws, seed=0, as_if=True)
+    orders = {test.claim: in_miniature(test, claims, report.confidence) for test in tests if test.spreads}
+    return [verdict.model_copy(update={"miniature": orders.get(verdict.claim)}) for verdict in judged]
+
+
+def in_miniature(test: ClaimTest, claims: Claims, confidence: float) -> InMiniature:
+    """The order of a test with estimates."""
+    claim = claims.statements.get(test.claim)
+    counted = isinstance(claim, FailuresClaim) and claim.quantity == "number"
+    unit: Literal["points", "failures"] = "failures" if counted else "points"
+    outcome, shown = _IN_MINIATURE[judge([test], confidence)[0].verdict], _weakest(test)
+    seeds = _seeds_for_interval(test, confidence) if outcome == "undecided" else None
+    low, high = shown.interval(confidence)
+    numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}] {unit}"
+    basis = f"{shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}"
+    remark = _what_decides(seeds, shown.n_seeds, unit) if outcome == "undecided" else ""
+    return InMiniature(
+        outcome=outcome,
+        text=" ".join(filter(None, [f"{numbers}; {basis}.", remark, test.caution])),
+        mean=shown.mean,
+        low=low,
+        high=high,
+        unit=unit,
+        tasks=shown.n_tasks,
+        seeds=shown.n_seeds,
+        seeds_needed=seeds,
+    )
+
+
+def _seeds_for_interval(test: ClaimTest, confidence: float) -> int | None:
+    """Seeds with which the interval of each of a test's numbers is narrow; None if no number of seeds would do."""
+    counts = [spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads]
+    known = [count for count in counts if count is not None]
+    return max(known) if len(known) == len(counts) else None
+
+
+def _what_decides(needed: int | None, seeds: int, unit: str) -> str:
+    if seeds < stats.MIN_SEEDS:
+        return f"Fewer than {stats.MIN_SEEDS} seeds never decide: how trainings differ is not known."
+    if needed is None:
+        return f"No number of seeds would give +-{HALF_WIDTH:g} {unit}: the tasks are too few."
+    if needed <= seeds:
+        return f"The interval is within about +-{HALF_WIDTH:g} {unit}: more seeds show a smaller difference only."
+    return f"{needed} seeds would give +-{HALF_WIDTH:g} {unit}."
+
+
+def _counted_seeds(seeds: int) -> str:
+    return f"{seeds} seed{'s' * (seeds > 1)}"
 
 
 def resamples(least: int, claims: Claims) -> int:
@@ -78,7 +183,8 @@ def resamples(least: int, claims: Claims) -> int:
 def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False, tables: Sequence[str] = ()) -> dict[str, Any]:
     """Write `verdicts.json`, and `verdicts.md` with further `tables`; returns the number of claims by verdict."""
     files.write_json(out / "verdicts.json", [verdict.model_dump(mode="json") for verdict in verdicts])
-    files.write_bytes(out / "verdicts.md", "\n".join([markdown(verdicts, AS_IF * as_if), *tables]).encode())
+    texts = [markdown(verdicts, AS_IF * as_if), *filter(None, [miniature_markdown(verdicts)]), *tables]
+    files.write_bytes(out / "verdicts.md", "\n".join(texts).encode())
     return {outcome: sum(verdict.verdict == outcome for verdict in verdicts) for outcome in OUTCOMES}
 
 
@@ -147,6 +253,30 @@ def markdown(verdicts: Sequence[Verdict], as_if: str = "") -> str:
     return "\n".join(["## Verdicts", "", f"{summary(verdicts, as_if)} Units: {SIZES}.", "", table, "", *left, ""])
 
 
+def miniature_markdown(verdicts: Sequence[Verdict]) -> str:
+    """The section "In the miniature", the orders that were judged there; empty without any."""
+    judged = [(verdict, verdict.miniature) for verdict in verdicts if verdict.miniature]
+    if not judged:
+        return ""
+    rows = [[order_outcome(order), v.claim, v.place, v.says, order.text] for v, order in judged]
+    table = tabulate(rows, ["in the miniature", "order", "place", "the paper", "here"], tablefmt="github")
+    return "\n".join(["## In the miniature", "", f"{miniature_summary(verdicts)} {MINIATURE}", "", table, ""])
+
+
+def miniature_summary(verdicts: Sequence[Verdict]) -> str:
+    """The number of orders in the miniature by outcome, in one sentence; empty without any."""
+    outcomes = [verdict.miniature.outcome for verdict in verdicts if verdict.miniature]
+    if not outcomes:
+        return ""
+    holds, fails, open_ = (outcomes.count(name) for name in ("holds", "does not hold", "undecided"))
+    return f"{len(outcomes)} orders: {holds + fails} decided ({holds} hold, {fails} do not), {open_} undecided."
+
+
+def order_outcome(order: InMiniature) -> str:
+    """`decided: holds`, `decided: does not hold` or `undecided`."""
+    return order.outcome if order.outcome == "undecided" else f"decided: {order.outcome}"
+
+
 def read(path: Path) -> list[Verdict]:
     """The verdicts in `verdicts.json`."""
     verdicts: list[Verdict] = TypeAdapter(list[Verdict]).validate_json(files.read_bytes(path))
@@ -179,13 +309,11 @@ def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: f
     inside, outside = tails(test)
     decided: Outcome = "reproduced" if inside < outside else "contradicted"
     outcome: Outcome = decided if p <= level and _decidable(test) else "underpowered"
-    shown = min(test.spreads, key=lambda spread: _room(spread.mean, test))
+    shown = _weakest(test)
     low, high = shown.interval(confidence)
     needed = _seeds_needed(test, level / claims) if outcome == "underpowered" else None
     numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}], claimed {_range(test)}"
-    basis = (
-        f"{shown.n_tasks} tasks, {shown.n_seeds} seed{'s' * (shown.n_seeds > 1)}, p {readable(p)} of {claims} claims"
-    )
+    basis = f"{shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}, p {readable(p)} of {claims} claims"
     return Verdict(
         **_about(test),
         verdict=outcome,
@@ -216,6 +344,11 @@ def _seeds_needed(test: ClaimTest, level: float) -> int | None:
     needed = [s.seeds_needed(abs(_room(s.mean, test)), level, POWER) for s in test.spreads]
     counts = [count for count in needed if count is not None]
     return max(counts) if len(counts) == len(needed) else None
+
+
+def _weakest(test: ClaimTest) -> stats.Spread:
+    """The number with the weakest evidence for the claim."""
+    return min(test.spreads, key=lambda spread: _room(spread.mean, test))
 
 
 def _room(value: float, test: ClaimTest) -> float:

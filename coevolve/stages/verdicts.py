@@ -17,5 +17,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     measured = results.measurements(job, suite, suite.methods)
     explored = results.explorations(job, suite, suite.methods)
     paper = claims.load(job.file("claims"))
-    judged = verdicts.verify(paper, Results(tuple(measured), tuple(explored)), suite.report)
+    evidence = Results(tuple(measured), tuple(explored))
+    judged = verdicts.verify(paper, evidence, suite.report, miniature=verdicts.is_miniature(suite))
     return verdicts.write(judged, out, tables=list(success_table.texts(paper.success_tables, measured)))

@@ -351,6 +351,22 @@ def test_verdicts_of_a_suites_files(root, tmp_path):
     assert "* `ppo` was not evaluated on WebShop. Claims: `better_than_ppo`." in text
     plain = verdicts.verify(paper_claims, measured, plan.suite.report)
     assert {verdict.verdict for verdict in plain} == {"not run"} and verdicts.exit_status(plain) == 3
+    assert not any(verdict.miniature for verdict in plain) and verdicts.miniature_markdown(plain) == ""
+
+    small_ones = verdicts.verify(paper_claims, measured, plan.suite.report, miniature=True)
+    assert [verdict.model_copy(update={"miniature": None}) for verdict in small_ones] == plain
+    orders = {verdict.claim: verdict.miniature for verdict in small_ones if verdict.miniature}
+    of_two_environments = {"webshop_better", "sciworld_seen_better"}
+    assert of_two_environments <= orders.keys() and not orders.keys() & {"mean_better", "webshop_gain", "eto_webshop"}
+    better = orders["webshop_better"]
+    assert (better.outcome, better.unit, better.seeds, better.tasks) == ("does not hold", "points", 3, 20)
+    assert better.mean == pytest.approx(-20.0) and better.high < 0 and better.seeds_needed is None
+    assert orders["more_failures_webshop"].unit == "failures"
+    verdicts.write(small_ones, tmp_path)
+    assert verdicts.read(tmp_path / "verdicts.json") == small_ones
+    text = (tmp_path / "verdicts.md").read_text()
+    assert text.index("## Verdicts") < text.index("## In the miniature")
+    assert "| decided: does not hold | webshop_better" in text and verdicts.miniature_summary(small_ones) in text
 
 
 def test_a_claim_about_three_numbers_is_false_at_three_times_the_p_value_of_one():
@@ -367,3 +383,52 @@ def test_a_claim_about_three_numbers_is_false_at_three_times_the_p_value_of_one(
     assert verdicts.tails(test(9, 9, 19)) == pytest.approx((2 * 20 / 1000, 1.0))
     assert verdicts.tails(test(990)) == pytest.approx((1.0, 2 * 10 / 1000))
     assert verdicts.tails(test(990, 9, 9)) == pytest.approx((1.0, 3 * 2 * 10 / 1000))
+
+
+def test_only_suites_with_small_models_are_miniatures(root):
+    suites = {name: load_suite(root / f"configs/{name}.yaml") for name in ("micro", "real", "paper", "in_context")}
+    assert [name for name, suite in suites.items() if verdicts.is_miniature(suite)] == ["micro", "real"]
+
+
+@pytest.mark.parametrize(
+    ("mean", "noise", "seeds", "outcome", "remark"),
+    [
+        (5.0, 1.0, 4, "holds", ""),
+        (-5.0, 1.0, 4, "does not hold", ""),
+        (5.0, 0.0, 2, "undecided", "Fewer than 3 seeds never decide"),
+        (0.0, 12.0, 4, "undecided", "seeds would give +-3 points."),
+        (0.0, 0.2, 4, "undecided", "within about +-3 points"),
+    ],
+)
+def test_an_order_in_the_miniature_is_decided_or_undecided(mean, noise, seeds, outcome, remark):
+    effects_s = np.linspace(-noise, noise, seeds)
+    test = question(mean + effects_s + np.random.default_rng(0).normal(0, 0.1, (100, seeds)))
+    order = verdicts.in_miniature(test, small(), 0.95)
+    assert (order.outcome, order.seeds, order.unit) == (outcome, seeds, "points")
+    assert remark in order.text and order.mean == pytest.approx(mean, abs=0.1)
+
+
+def test_too_few_tasks_are_no_matter_of_seeds():
+    tasks = np.random.default_rng(0).normal(0, 30.0, (20, 1)) + np.random.default_rng(1).normal(0, 0.1, (20, 4))
+    order = verdicts.in_miniature(question(tasks - tasks.mean()), small(), 0.95)
+    assert (order.outcome, order.seeds_needed) == ("undecided", None) and "the tasks are too few" in order.text
+
+
+@pytest.mark.parametrize("of_tasks", [0.0, 1.0])
+def test_the_named_seeds_give_the_named_interval(of_tasks):
+    """Trainings differ by 6 points: simulated suites with so many seeds have an interval of +-3 points on average."""
+    truth = stats.Spread(0.0, np.zeros(9), 400, 4, of_tasks=of_tasks, of_seeds=36.0 + 1.0)
+    needed = truth.seeds_for_interval(3.0, 0.95)
+    rng = np.random.default_rng(5)
+
+    def half_width(seeds):
+        widths = []
+        for _ in range(40):
+            tasks, trainings = rng.normal(0, math.sqrt(400 * of_tasks), (400, 1)), rng.normal(0, 6.0, (1, seeds))
+            values = tasks + trainings + rng.normal(0, 20.0, (400, seeds))
+            low, high = stats.spread([values], resamples=400, rng=rng).interval(0.95)
+            widths.append((high - low) / 2)
+        return np.mean(widths)
+
+    assert half_width(needed) == pytest.approx(3.0, rel=0.1)
+    assert half_width(max(3, needed // 2)) > 3.3

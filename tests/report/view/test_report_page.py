@@ -135,6 +135,23 @@ def test_without_verdicts_there_is_no_such_section(make):
     assert ">Verdicts</h2>" not in text and ">Provenance</h2>" in text
 
 
+def test_orders_in_the_miniature_have_a_section_of_their_own(make, folder):
+    assert 'id="miniature"' not in make()
+    order = {"outcome": "does not hold", "text": "as < here", "mean": -2.0, "low": -3.5, "high": -0.5, "unit": "points",
+             "tasks": 30, "seeds": 8}  # fmt: skip
+    path = folder / "verdicts/verdicts.json"
+    before = path.read_bytes()
+    path.write_text(json.dumps([VERDICT, NOT_RUN | {"claim": "webshop_better", "miniature": order}]))
+    try:
+        text = make()
+    finally:
+        path.write_bytes(before)
+    assert "1 orders: 1 decided (0 hold, 1 do not), 0 undecided." in text
+    (row,) = re.findall(r'<tr><th scope="row">webshop_better</th>.*?</tr>', text, re.DOTALL)
+    assert "decided: does not hold" in row and "[-3.5, -0.5] points" in row and "as &lt; here" in row
+    assert "Not run: 1 claims." in text
+
+
 def test_text_of_the_files_is_escaped_and_numbers_stand_beside_the_papers(make, folder):
     text = make()
     assert "Co-evolving &gt; ETO on &lt;b&gt;WebShop&lt;/b&gt;" in text and "12 seeds &amp; more" in text
