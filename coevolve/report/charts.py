@@ -85,9 +85,9 @@ def histogram(title: str, counts: Sequence[float], colour: int, top: float, x_la
     return _svg(title, f"{_grid(axes, [0.0, 0.5, 1.0], up, x_label, 'failures')}{bars}")
 
 
-def bar_rows(rows: Sequence[BarRow]) -> str:
-    """Horizontal bars, all in the scale of the longest one, as an HTML list."""
-    longest = max((sum(part.value for part in bar) for row in rows for bar in row.bars), default=0.0) or 1.0
+def bar_rows(rows: Sequence[BarRow], full: float | None = None) -> str:
+    """Horizontal bars as an HTML list; `full` is the value of the whole width (None: that of the longest bar)."""
+    longest = full or max((sum(part.value for part in bar) for row in rows for bar in row.bars), default=0.0) or 1.0
     return f'<ul class="bars">{"".join(_bar_row(row, longest) for row in rows)}</ul>' if rows else ""
 
 

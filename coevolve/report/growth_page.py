@@ -41,7 +41,9 @@ def _charts(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Iterator[Pag
         yield PageChart("", legend((cause, colour, "thick") for colour, cause in enumerate(CAUSES)))
         rows = [_row(method, number, of_env, labels) for method in methods for number in _rounds(of_env, method)]
         yield PageChart(f"{labels.env(env)}: new tasks by signal", bar_rows([row for row, _ in rows]))
-        yield PageChart(f"{labels.env(env)}: share of new tasks solved later", bar_rows([row for _, row in rows]))
+        yield PageChart(
+            f"{labels.env(env)}: share of new tasks solved later", bar_rows([row for _, row in rows], full=1.0)
+        )
 
 
 def _curves(rounds: Sequence[RoundGrowth], methods: Sequence[str], labels: ReportLabels) -> Iterator[Curve]:

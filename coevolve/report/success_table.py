@@ -98,7 +98,8 @@ def _rate(measured: Measurement) -> str:
     successes = sum(record.success for record in measured.records)
     n, seeds = len(measured.records), len({record.seed for record in measured.records})
     mean = 100 * sum(map(stats.success, measured.records)) / n
-    return f"{mean:.1f} ({successes} of {n}, {seeds} seed{'s' * (seeds > 1)}, {measured.model}, {measured.suite})"
+    run = f"{successes} of {n}, {seeds} seed{'s' * (seeds > 1)}, {measured.model}, {measured.suite}"
+    return f"{mean:.1f} ({run})" + (f" {measured.note}" if measured.note else "")
 
 
 def texts(tables: dict[str, SuccessTable], measured: Sequence[Measurement]) -> Iterator[str]:

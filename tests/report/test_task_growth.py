@@ -7,7 +7,9 @@ import pytest
 from coevolve.config.suite import load_suite
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.report import claims, html, success_table, task_growth
+from coevolve.report.growth_page import pool_growth
 from coevolve.report.html import PageFiles, RunSettings
+from coevolve.report.labels import ReportLabels
 from coevolve.storage import files
 from coevolve.types import StopReason, Task, Trajectory
 from coevolve.workflow.plan import Plan
@@ -94,6 +96,14 @@ def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
     assert "unguided 4</span>" in section and "boundary 2, rare 4</span>" in section
     assert "4 of 4 visited</span>" in section
     assert "<b>" not in section
+
+
+def test_a_share_is_drawn_in_the_scale_of_1(root, tmp_path):
+    rounds = task_growth.growth("agent_data", "bfcl", 0, ROUNDS[:1], POOL, 0.5)  # one of two tasks is solved
+    files.write_json(tmp_path / "growth.json", [each.model_dump(mode="json") for each in rounds])
+    labels = ReportLabels.of(load_suite(root / "configs/smoke_agent_data.yaml"))
+    *_, shares = pool_growth(tmp_path / "growth.json", labels).charts
+    assert 'width="50.000"' in shares.content and "1 of 2 visited" in shares.content
 
 
 def test_the_page_has_the_papers_numbers_with_their_tests_and_links_to_the_data(root, section):
