@@ -18,9 +18,11 @@ TEXTS = ("growth.md", "comparison.md")
 TITLE = "The second paper: synthetic tasks"
 CAPTION = (
     "Agent-data mutual evolution (arXiv 2604.15840). Reward: the target's training episodes on the pool, by round; the "
-    "steps of a round divide it; thick: mean over seeds, thin: each seed. New tasks: those that a round added to the "
-    "pool, all seeds together, by the signal that caused them (unguided: none did). Solved later: the share of a "
-    "round's new tasks that were visited in this or a later round and then reached the score of a solved task."
+    "steps of a round divide it; thick: mean over seeds, thin: each seed. A step has few tasks, so its reward depends "
+    "on which ones; the gain on a task is the score at a visit minus that at the task's first visit. New tasks: those "
+    "that a round added to the pool, all seeds together, by the signal that caused them (unguided: none did). Solved "
+    "later: the share of a round's new tasks that were visited in this or a later round and then reached the score of "
+    "a solved task."
 )
 
 

@@ -7,11 +7,10 @@ should help (headroom), and GRPO should earn more at its end than at its start (
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from pydantic import TypeAdapter
 from tabulate import tabulate
@@ -177,11 +176,8 @@ def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: Report
     ]
     rises = [rise for rise in map(reward_rise, trained) if rise is not None]
     name = f"learnability: rise of {limits.learnability}'s training reward"
-    if len(rises) < stats.MIN_SEEDS:
-        return _rise(name, env, (fmean(rises), None, None) if rises else None)
-    quantile = stats.student_quantile((1.0 + report.confidence) / 2.0, len(rises) - 1)
-    half = quantile * stdev(rises) / math.sqrt(len(rises))
-    return _rise(name, env, (fmean(rises), fmean(rises) - half, fmean(rises) + half))
+    low, high = stats.student_interval(rises, report.confidence) or (None, None)
+    return _rise(name, env, (fmean(rises), low, high) if rises else None)
 
 
 def reward_rise(training: TrainReport) -> float | None:

@@ -23,7 +23,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,6 +140,15 @@ def student_quantile(p: float, df: float) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + math.fsum(term / df**power for power, term in enumerate(terms, start=1))
+
+
+def student_interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """Student's interval of the mean of one value per seed; None with fewer than `MIN_SEEDS`."""
+    if len(values) < MIN_SEEDS:
+        return None
+    mean, quantile = fmean(values), student_quantile((1.0 + confidence) / 2.0, len(values) - 1)
+    half = quantile * stdev(values) / math.sqrt(len(values))
+    return mean - half, mean + half
 
 
 def points(records: Iterable[EvalRecord], quantity: Quantity = reward) -> list[Point]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
@@ -12,7 +13,7 @@ from tabulate import tabulate
 
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.methods.task_evolution.signals import visits
-from coevolve.report import drawing
+from coevolve.report import drawing, stats
 from coevolve.types import Record, Trajectory
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class RoundGrowth(Record):
 
     `rewards` are the mean rewards of the training episodes by step. `pool` is the number of tasks, `new` how many of
     them the round added by signal (`unguided`: none). `visited` counts the added tasks with training episodes in this
-    or a later round, `solved` those with a score of at least `success` then.
+    or a later round, `solved` those with a score of at least `success` then. `gains`: of each visit to a task that had
+    been visited before, its score minus that of the task's first visit.
     """
 
     method: str
@@ -36,19 +38,24 @@ class RoundGrowth(Record):
     new: dict[str, int]
     visited: int
     solved: int
+    gains: tuple[float, ...]
 
 
 def growth(
     method: str, env: str, seed: int, rounds: Sequence[Sequence[Trajectory]], pool: Sequence[PoolTask], success: float
 ) -> list[RoundGrowth]:
     """The growth in each of the `rounds`, given by their training episodes; `pool` is that of the last round."""
-    history = visits(rounds)
+    history, first = visits(rounds), dict[str, float]()
     made = []
     for number in range(1, len(rounds) + 1):
         scores: dict[int, list[float]] = {}
+        gains: list[float] = []
         for visit in history:
             if visit.round == number:
                 scores.setdefault(visit.step, []).extend(episode.reward for episode in visit.episodes)
+                if visit.task.task_id in first:
+                    gains.append(visit.score - first[visit.task.task_id])
+                first.setdefault(visit.task.task_id, visit.score)
         new = [task for task in pool if task.round == number]
         names = {task.task.task_id for task in new}
         seen = [visit for visit in history if visit.task.task_id in names]
@@ -63,18 +70,24 @@ def growth(
                 new=dict(sorted(Counter(task.signal or "unguided" for task in new).items())),
                 visited=len({visit.task.task_id for visit in seen}),
                 solved=len({visit.task.task_id for visit in seen if visit.score >= success}),
+                gains=tuple(gains),
             )
         )
     return made
 
 
-def markdown(rounds: Sequence[RoundGrowth], labels: Mapping[str, str]) -> str:
-    """A row for each method, environment and round; means over the seeds."""
+def markdown(rounds: Sequence[RoundGrowth], labels: Mapping[str, str], confidence: float) -> str:
+    """A row for each method, environment and round; means over the seeds.
+
+    A gain is the mean of `gains`, with Student's interval over the seeds' means.
+    """
     groups: dict[tuple[str, str, int], list[RoundGrowth]] = {}
     for each in rounds:
         groups.setdefault((each.method, each.env, each.round), []).append(each)
-    head = ("method", "environment", "round", "reward, first step", "reward, last step", "tasks", "new", "solved later")
-    rows = [(labels[method], env, number, *_means(group)) for (method, env, number), group in groups.items()]
+    head = ("method", "environment", "round", "reward", "gain on a task", "tasks", "new", "solved later")
+    rows = [
+        (labels[method], env, number, *_means(group, confidence)) for (method, env, number), group in groups.items()
+    ]
     return str(tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)) + "\n"
 
 
@@ -110,16 +123,24 @@ def read(path: Path) -> list[RoundGrowth]:
     return TypeAdapter(list[RoundGrowth]).validate_json(path.read_bytes())
 
 
-def _means(group: Sequence[RoundGrowth]) -> tuple[str, ...]:
+def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:
     """The numbers of a row as texts."""
     new: Counter[str] = Counter()
     for each in group:
         new.update(each.new)
     visited = sum(each.visited for each in group)
-    ends = [sum(each.rewards[step] for each in group) / len(group) for step in (0, -1)]
     return (
-        *(f"{mean:.3f}" for mean in ends),
+        f"{fmean(fmean(each.rewards) for each in group):.3f}",
+        _gain([fmean(each.gains) for each in group if each.gains], confidence),
         f"{sum(each.pool for each in group) / len(group):.0f}",
         ", ".join(f"{name} {count / len(group):.1f}" for name, count in sorted(new.items())) or "none",
         f"{sum(each.solved for each in group)} of {visited} visited",
     )
+
+
+def _gain(means: Sequence[float], confidence: float) -> str:
+    """The mean of the seeds' mean gains, with its interval if there are enough of them."""
+    if not means:
+        return "-"
+    interval = stats.student_interval(means, confidence)
+    return f"{fmean(means):+.3f}" + (f" [{interval[0]:+.3f}, {interval[1]:+.3f}]" if interval else "")

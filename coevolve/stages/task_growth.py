@@ -37,7 +37,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             suite.for_method(method).task_evolution.success,
         )
     labels = suite.labels
-    files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels).encode())
+    files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels, suite.report.confidence).encode())
     files.write_bytes(out / "growth.png", drawing.png(lambda: task_growth.draw(rounds, labels)))
     files.write_bytes(out / "growth.svg", drawing.svg(lambda: task_growth.draw(rounds, labels)))
     paper, measured = claims.load(job.file("claims")), results.measurements(job, suite, suite.methods)
