@@ -26,7 +26,6 @@ import contextlib
 import itertools
 import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from clocks import Seconds, now
 from tabulate import tabulate
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -89,9 +89,9 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Run:
-    """A rollout: its seconds, its episodes, and the megabytes at its peak."""
+    """A rollout: its seconds of wall and of CPU time, its episodes, and the megabytes at its peak."""
 
-    seconds: float
+    seconds: Seconds
     episodes: list[Trajectory]
     megabytes: float
 
@@ -262,20 +262,20 @@ def ceiling(gguf: Path, loaded: LoadedModel, kit: Run, context: int) -> Run:
     reading = sum(timed(lambda ids=ids: generate(ids, 1)) for ids in rows)
     prompts = [renderer.conversation_ids(episode.prompt, ())[-32:] for episode in kit.episodes]
     first, written = sum(timed(lambda ids=ids: generate(ids, 1)) for ids in prompts), 0
-    began = time.perf_counter()
+    began = now()
     for ids in prompts:
-        written += len(generate(ids, 33)) - 1
-    writing = (time.perf_counter() - began - first) / max(1, written)
+        written += max(0, len(generate(ids, 33)) - 1)
+    writing = (now() - began - first) / max(1, written)
     held = sum(map(len, rows))
     seconds = reading * (held - sampled) / held + writing * sampled
     return Run(seconds, kit.episodes, peak_megabytes("cpu"))
 
 
-def timed(run: Callable[[], object]) -> float:
+def timed(run: Callable[[], object]) -> Seconds:
     """Seconds of a call."""
-    began = time.perf_counter()
+    began = now()
     run()
-    return time.perf_counter() - began
+    return now() - began
 
 
 def gguf_generator(gguf: Path, context: int) -> Callable[[Sequence[int], int], list[int]]:
@@ -305,11 +305,11 @@ def cached_policy(loaded: LoadedModel, slots: int, context: int) -> Transformers
 
 
 def row(environment: str, engine: str, run: Run, slow: Run, same: str, loaded: LoadedModel) -> Row:
-    """One row of the table; the ratio is that of episodes per second."""
-    renderer, episodes, seconds = Renderer(loaded.tokenizer), run.episodes, run.seconds
+    """One row of the table; the ratios are those of episodes per second of wall and of CPU time."""
+    renderer, episodes, (seconds, cpu) = Renderer(loaded.tokenizer), run.episodes, run.seconds
     sampled = sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
     held = sum(len(renderer.conversation_ids(episode.prompt, episode.turns)) for episode in episodes)
-    speed, baseline = len(episodes) / seconds, len(slow.episodes) / slow.seconds
+    baseline = slow.seconds / len(slow.episodes)
     return {
         "environment": environment,
         "engine": engine,
@@ -317,8 +317,10 @@ def row(environment: str, engine: str, run: Run, slow: Run, same: str, loaded: L
         "episodes": len(episodes),
         "turns": sum(len(episode.turns) for episode in episodes),
         "seconds": round(seconds, 1),
-        "episodes/s": round(speed, 2),
-        "ratio": round(speed / baseline, 2),
+        "CPU s": round(cpu, 1),
+        "episodes/s": round(len(episodes) / seconds, 2),
+        "ratio": round(baseline[0] * len(episodes) / seconds, 2),
+        "CPU ratio": round(baseline[1] * len(episodes) / cpu, 2),
         "sampled/s": round(sampled / seconds),
         "read/s": round((held - sampled) / seconds),
         "peak MB": round(run.megabytes),
@@ -331,9 +333,9 @@ def play(make: Callable[[], Policy], envs: Sequence[Env], tasks: Sequence[Task],
     policy = make()
     rollout_of(policy, envs[:1], tasks[:1], length)
     reset_peak(device)
-    began = time.perf_counter()
+    began = now()
     episodes = rollout_of(policy, envs, tasks, length)
-    return Run(time.perf_counter() - began, episodes, peak_megabytes(device))
+    return Run(now() - began, episodes, peak_megabytes(device))
 
 
 def rollout_of(policy: Policy, envs: Sequence[Env], tasks: Sequence[Task], length: int) -> list[Trajectory]:

@@ -3,7 +3,8 @@
 Every row trains one epoch, in a process of its own. `TRL's defaults` recomputes activations, and in DPO runs the
 reference model in every step; the kit's reference is scored once, and its seconds are divided over `--epochs`. All rows
 of DPO but the last score every token after the prompt, as TRL does: their losses must agree. The last one scores
-actions alone, as the kit's trainings do. In SFT all rows learn the action tokens of the chosen sides.
+actions alone, as the kit's trainings do. In SFT all rows learn the action tokens of the chosen sides. `CPU ratio` is
+the ratio of CPU time, which is steadier on a busy machine.
 
 Without `--length` the pairs are ScienceWorld's gold trajectories, each against itself with another's end. The policy is
 a random Llama of `--shape`, or with `--model` the one in a folder in transformers' format, such as the pretrained model
@@ -21,7 +22,6 @@ import copy
 import multiprocessing
 import resource
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from clocks import Seconds, now
 from datasets import Dataset
 from tabulate import tabulate
 from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, TrainerCallback
@@ -47,7 +48,18 @@ from coevolve.types import PairKind, Trajectory
 GOLD = Path(__file__).parents[1] / "data" / "sciworld" / "gold.jsonl"
 #: Tokens of a random Llama's tokenizer.
 VOCABULARY = 900
-HEADERS = ["training", "epoch, s", "scoring, s", "tokens/s", "ratio", "first loss", "last loss", "memory, GB", "MFU, %"]
+HEADERS = [
+    "training",
+    "epoch, s",
+    "scoring, s",
+    "tokens/s",
+    "ratio",
+    "CPU ratio",
+    "first loss",
+    "last loss",
+    "memory, GB",
+    "MFU, %",
+]
 ROWS = ("TRL's defaults", "TRL, nothing recomputed", "padded", "flat", "shared", "shared, actions alone")
 SFT_ROWS = ("SFT, TRL's defaults", "SFT, TRL, nothing recomputed", "SFT, padded", "SFT, flat")
 #: The rows of `--quick`.
@@ -81,11 +93,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Measured:
-    """One row: seconds of an epoch after its first step, and of scoring the same pairs; memory in bytes."""
+    """One row: seconds (wall, CPU) of an epoch after its first step, and of scoring the same pairs; memory in bytes."""
 
     name: str
-    seconds: float
-    scoring: float
+    seconds: Seconds
+    scoring: Seconds
     tokens: int
     losses: tuple[float, ...]
     memory: float
@@ -96,24 +108,24 @@ class Clock(TrainerCallback):  # type: ignore[misc]
     """When each step ended."""
 
     def __init__(self) -> None:
-        self.ends: list[float] = []
+        self.ends: list[Seconds] = []
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Wait for the device, then look at the time."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        self.ends.append(time.perf_counter())
+        self.ends.append(now())
 
 
 class Tokenised(DPOTrainer):  # type: ignore[misc]
     """TRL's trainer on pairs that are token ids already; `scoring`: seconds that the reference took before training."""
 
-    scoring = 0.0
+    scoring = np.zeros(2)
 
     def _precompute_ref_logps(self, *given: Any) -> Dataset:
-        began = time.perf_counter()
+        began = now()
         scored = super()._precompute_ref_logps(*given)
-        self.scoring = time.perf_counter() - began
+        self.scoring = now() - began
         return scored
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
@@ -164,13 +176,20 @@ def measure(setting: Setting, rows: Sequence[str] = ROWS) -> list[Measured]:
 
 
 def table(found: Sequence[Measured], setting: Setting) -> list[list[object]]:
-    """Lines of the table; the ratio is that of tokens per second, the first row 1."""
+    """Lines of the table; the ratios are those of tokens per second of wall and of CPU time, the first row 1."""
     lines: list[list[object]] = []
     speeds = [setting.epochs * row.tokens / (setting.epochs * row.seconds + row.scoring) for row in found]
     for row, speed in zip(found, speeds, strict=True):
         # The floor: 6 N operations for each token of either side, though what both begin with may be computed once.
-        used = f"{100 * 6 * row.parameters * speed / setting.peak:.1f}" if setting.peak else ""
-        numbers = (f"{row.seconds:.1f}", f"{row.scoring:.1f}", f"{speed:.0f}", f"{speed / speeds[0]:.2f}")
+        used = f"{100 * 6 * row.parameters * speed[0] / setting.peak:.1f}" if setting.peak else ""
+        ratio, cpu_ratio = speed / speeds[0]
+        numbers = (
+            f"{row.seconds[0]:.1f}",
+            f"{row.scoring[0]:.1f}",
+            f"{speed[0]:.0f}",
+            f"{ratio:.2f}",
+            f"{cpu_ratio:.2f}",
+        )
         losses = (f"{row.losses[0]:.5f}", f"{row.losses[-1]:.5f}")
         lines.append([row.name, *numbers, *losses, f"{row.memory / 1e9:.2f}", used])
     return lines
@@ -214,7 +233,7 @@ def model_of(setting: Setting, context: int) -> Any:
 
 def sft_of_either(
     name: str, setting: Setting, model: Any, tokenizer: Any, pairs: Sequence[TokenizedPair], clock: Clock, work: Path
-) -> tuple[float, tuple[float, ...]]:
+) -> tuple[Seconds, tuple[float, ...]]:
     """No seconds of scoring, and the losses of TRL's or the kit's SFT on the chosen sides."""
     rows = [pair.chosen for pair in pairs]
     if "TRL" not in name:
@@ -224,7 +243,7 @@ def sft_of_either(
             work=work, dtype=setting.dtype,
         )  # fmt: skip
         trainer.add_callback(clock)
-        return 0.0, losses_of(trainer)
+        return np.zeros(2), losses_of(trainer)
     labels = [[i if own else -100 for i, own in zip(row.input_ids, row.action_mask, strict=True)] for row in rows]
     trainer = TokenisedSft(
         model=model,
@@ -240,12 +259,12 @@ def sft_of_either(
         processing_class=tokenizer,
         callbacks=[clock],
     )
-    return 0.0, losses_of(trainer)
+    return np.zeros(2), losses_of(trainer)
 
 
 def of_trl(
     name: str, setting: Setting, model: Any, tokenizer: Any, pairs: Sequence[TokenizedPair], clock: Clock, work: Path
-) -> tuple[float, tuple[float, ...]]:
+) -> tuple[Seconds, tuple[float, ...]]:
     """Seconds of scoring and losses of TRL's trainer."""
     defaults = name == ROWS[0]
     trainer = Tokenised(
@@ -271,14 +290,14 @@ def of_trl(
 
 def of_kit(
     name: str, setting: Setting, model: Any, tokenizer: Any, pairs: Sequence[TokenizedPair], clock: Clock, work: Path
-) -> tuple[float, tuple[float, ...]]:
+) -> tuple[Seconds, tuple[float, ...]]:
     """The same of the kit's."""
     if name != ROWS[-1]:
         pairs = [as_trl_scores(pair) for pair in pairs]
-    began = time.perf_counter()
+    began = now()
     rows = reference_logps.without_prefixes(side.input_ids for pair in pairs for side in (pair.chosen, pair.rejected))
     reference_logps.write(work / "scores", rows, reference_logps.score(model, rows, lambda *_: None, setting.dtype))
-    scoring = time.perf_counter() - began
+    scoring = now() - began
     trainer = dpo.PreferenceTrainer(
         knowing(pairs, reference_logps.read(work / "scores")),
         list(range(len(pairs))),
