@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from coevolve.report import task_growth
@@ -11,6 +11,8 @@ from coevolve.report.labels import ReportLabels
 from coevolve.report.page_figures import PageChart, PageFigure
 from coevolve.report.task_growth import RoundGrowth
 
+#: From rounds to points of a curve.
+Points = Callable[[Sequence[RoundGrowth]], list[tuple[float, float]]]
 #: Why a task was made, in the order of the colours.
 CAUSES = ("unguided", "forgetting", "boundary", "rare")
 #: Markdown files that the section shows: its table, and the second paper's numbers beside the suite's.
@@ -39,7 +41,11 @@ def _charts(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Iterator[Pag
     for env in dict.fromkeys(each.env for each in rounds):
         of_env = [each for each in rounds if each.env == env]
         title = f"{labels.env(env)}: training reward"
-        yield PageChart(title, line_chart(title, list(_curves(of_env, methods, labels)), "round", "reward"))
+        rewards = _curves(of_env, methods, labels, task_growth.reward_curve)
+        yield PageChart(title, line_chart(title, list(rewards), "round", "reward"))
+        title = f"{labels.env(env)}: gain on a task since its first visit"
+        gains = _curves(of_env, methods, labels, task_growth.gain_curve)
+        yield PageChart(title, line_chart(title, list(gains), "round", "gain"))
         yield PageChart("", legend((cause, colour, "thick") for colour, cause in enumerate(CAUSES)))
         rows = [_row(method, number, of_env, labels) for method in methods for number in _rounds(of_env, method)]
         yield PageChart(f"{labels.env(env)}: new tasks by signal", bar_rows([row for row, _ in rows]))
@@ -48,14 +54,17 @@ def _charts(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Iterator[Pag
         )
 
 
-def _curves(rounds: Sequence[RoundGrowth], methods: Sequence[str], labels: ReportLabels) -> Iterator[Curve]:
+def _curves(
+    rounds: Sequence[RoundGrowth], methods: Sequence[str], labels: ReportLabels, curve: Points
+) -> Iterator[Curve]:
+    """The curve of each method, thick, and of each of its seeds."""
     for method in methods:
         of_method = [each for each in rounds if each.method == method]
         name, colour = labels.method(method), labels.colour(method)
-        yield Curve(name, colour, task_growth.reward_curve(of_method), "mean")
+        yield Curve(name, colour, curve(of_method), "mean")
         seeds = sorted({each.seed for each in of_method})
         for seed in seeds if len(seeds) > 1 else ():
-            of_seed = task_growth.reward_curve([each for each in of_method if each.seed == seed])
+            of_seed = curve([each for each in of_method if each.seed == seed])
             yield Curve(f"{name}, seed {seed}", colour, of_seed, "seed")
 
 

@@ -118,6 +118,15 @@ def reward_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
     return [(position, sum(values) / len(values)) for position, values in sorted(rewards.items())]
 
 
+def gain_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
+    """The mean of `gains` by round of a method, the mean over its seeds; rounds without a second visit are left out."""
+    gains: dict[float, list[float]] = {}
+    for each in rounds:
+        if each.gains:
+            gains.setdefault(float(each.round), []).append(fmean(each.gains))
+    return [(number, fmean(values)) for number, values in sorted(gains.items())]
+
+
 def read(path: Path) -> list[RoundGrowth]:
     """The rounds in `growth.json`."""
     return TypeAdapter(list[RoundGrowth]).validate_json(path.read_bytes())

@@ -69,6 +69,12 @@ def test_the_gain_on_a_task_is_against_its_first_visit():
     assert third.gains == (1.0, 0.0)  # `c` after 0, `d` after 1
 
 
+def test_the_curve_of_gains_is_the_mean_over_seeds_by_round():
+    rounds = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
+    other = [rounds[1].model_copy(update={"seed": 1, "gains": (0.9,)})]
+    assert task_growth.gain_curve([*rounds, *other]) == [(2.0, pytest.approx(0.7)), (3.0, 0.5)]
+
+
 def test_the_gain_has_an_interval_over_seeds():
     """Student's: the mean gains of three seeds are 0.5, 0.5 and 0.8."""
     rounds = [each for seed in range(3) for each in task_growth.growth("m", "world", seed, ROUNDS, POOL, 0.5)]
@@ -108,8 +114,9 @@ def section(root, tmp_path):
 
 
 def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
-    curves = dict(re.findall(r'data-name="([^"]*)" data-x="[^"]*" data-y="([^"]*)"', section))
-    assert curves["&lt;b&gt;Ours&lt;/b&gt;"] == "0.5 0 0.5 0.5 1" and len(curves) == 3  # the mean and two seeds
+    curves = re.findall(r'data-name="([^"]*)" data-x="[^"]*" data-y="([^"]*)"', section)
+    means = [numbers for name, numbers in curves if name == "&lt;b&gt;Ours&lt;/b&gt;"]
+    assert means == ["0.5 0 0.5 0.5 1", "0.5 0.5"] and len(curves) == 6  # rewards and gains: the mean and two seeds
     assert "unguided 4</span>" in section and "boundary 2, rare 4</span>" in section
     assert "4 of 4 visited</span>" in section
     assert "<b>" not in section
