@@ -7,6 +7,7 @@ Records with equal content are equal and have equal digests. Files of records ar
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Hashable, Iterable
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -353,14 +354,23 @@ class GoldLogps(Record):
     after: float
 
 
+class ReferenceLevels(Record):
+    """Mean log-prob in nats of an action token under the reference policy, by side of a kind's `pairs` pairs."""
+
+    pairs: int
+    chosen: float
+    rejected: float
+
+
 class TrainReport(Record):
     """One training on `rows` examples in `steps` steps, written as its notes.
 
     `tokens` and `trained_tokens` count the tokens of all epochs without padding. `history` has the metrics of each
     step: `step`, `loss` (of the global batch, before the step), `grad_norm` (before clipping), `learning_rate`, and for
     pairs those of `coevolve.train.train_report`, which `kinds` averages over the last epoch. `note` describes what is
-    unusual. `seconds` is wall time since the start or the last resumption. `gold` (of pairs with experts),
-    `sampled_tokens` (of online training) and `launch` (of several processes) are omitted where there are none.
+    unusual. `seconds` is wall time since the start or the last resumption. `gold` (of pairs with experts), `reference`
+    (of pairs whose reference log-probs were computed before), `sampled_tokens` (of online training) and `launch` (of
+    several processes) are omitted where there are none.
     """
 
     rows: int
@@ -373,6 +383,7 @@ class TrainReport(Record):
     history: tuple[dict[str, int | float], ...]
     kinds: dict[PairKind, dict[str, int | float]] = {}
     gold: GoldLogps | None = Field(default=None, exclude_if=_is_none)
+    reference: dict[PairKind, ReferenceLevels] = Field(default={}, exclude_if=operator.not_)
     note: str = ""
     seconds: float
     trained_tokens: int

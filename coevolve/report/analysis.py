@@ -18,27 +18,20 @@ from tabulate import tabulate
 from coevolve.config.machine import Machine
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
-from coevolve.report.exploration import Exploration, is_outcome
+from coevolve.report import mechanism
+from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
 from coevolve.report.labels import ReportLabels, words
+from coevolve.report.mechanism import Mechanism
 from coevolve.report.number_text import readable
 from coevolve.storage import files
-from coevolve.types import Agent, Provenance, Record, TrainReport, Trajectory
+from coevolve.types import Provenance, Record, TrainReport, Trajectory
 
 #: Headings of columns that are not their fields' names.
 _HEADS = {"env": "environment", "kind": "pair kind", "gpu_hours": "GPU-hours"}
 OUTCOMES = ("success", "hard_negative", "failure")
+NOTHING_MEASURED = Mechanism()
 #: Number of bins of the rewards of failures.
 BINS = 10
-
-
-class AgentRecord(Record):
-    """A value measured of one agent in one iteration of a method, for one seed."""
-
-    method: str
-    env: str
-    seed: int
-    iteration: int
-    agent: Agent
 
 
 class Shares(AgentRecord):
@@ -126,7 +119,7 @@ def shares(exploration: Exploration, threshold: float) -> Shares:
     between = sum(0.0 < episode.reward < 1.0 for episode in exploration.episodes)
     total = len(exploration.episodes)
     return Shares(
-        **_names(exploration),
+        **exploration.names,
         threshold=threshold,
         episodes=total,
         **{name: count / total for name, count in counts.items()},
@@ -138,13 +131,13 @@ def diversity(exploration: Exploration, experts: Mapping[str, Trajectory]) -> Di
     """Diversity of one agent's failures; `experts` by task."""
     failures = [episode for episode in exploration.episodes if episode.is_failure]
     if not failures:
-        return Diversity(**_names(exploration), failures=0)
+        return Diversity(**exploration.names, failures=0)
     sequences = Counter(map(actions, failures))
     steps = [pair for episode in failures for pair in zip(actions(episode), actions(episode)[1:], strict=False)]
     refused = [refusal for episode in failures for refusal in refusals(episode)]
     known = [(e, experts[e.task.task_id]) for e in failures if e.task.task_id in experts]
     return Diversity(
-        **_names(exploration),
+        **exploration.names,
         failures=len(failures),
         distinct=len(sequences) / len(failures),
         commonest=max(sequences.values()) / len(failures),
@@ -160,7 +153,7 @@ def failure_rewards(exploration: Exploration) -> FailureRewards:
     # Rounded, because floating-point products may be just below a bin's end.
     bins = [int(round(BINS * episode.reward, 9)) for episode in exploration.episodes if episode.is_failure]
     counts = Counter(min(max(index, 0), BINS - 1) for index in bins)
-    return FailureRewards(**_names(exploration), counts=tuple(counts[index] for index in range(BINS)))
+    return FailureRewards(**exploration.names, counts=tuple(counts[index] for index in range(BINS)))
 
 
 def actions(episode: Trajectory) -> tuple[str, ...]:
@@ -283,6 +276,7 @@ def write(
     drifts: Sequence[Drift],
     gold: Sequence[GoldDrift],
     computed: Sequence[Compute],
+    measured: Mechanism,
     labels: ReportLabels,
     out: Path,
 ) -> None:
@@ -290,11 +284,11 @@ def write(
     records: dict[str, Sequence[Record]]
     records = {
         "shares": shares, "diversity": diverse, "failure_rewards": rewards, "drift": drifts, "gold": gold,
-        "compute": computed,
+        **measured.records, "compute": computed,
     }  # fmt: skip
     plain = {name: [record.model_dump(mode="json") for record in rows] for name, rows in records.items()}
     files.write_json(out / "analysis.json", plain)
-    files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, gold, computed, labels).encode())
+    files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, gold, computed, labels, measured).encode())
 
 
 def read_failure_rewards(path: Path) -> list[FailureRewards]:
@@ -315,6 +309,7 @@ def markdown(
     gold: Sequence[GoldDrift],
     computed: Sequence[Compute],
     labels: ReportLabels,
+    measured: Mechanism = NOTHING_MEASURED,
 ) -> str:
     """All of it as tables; their numbers are means over the files (one agent, iteration and seed) of a line."""
     agent = ("method", "env", "agent", "iteration")
@@ -347,6 +342,7 @@ def markdown(
             gold,
             agent,
         ),
+        **{table.title: (table.text, table.records, table.by) for table in mechanism.tables(measured)},
         "What each method takes from nothing": (
             "All jobs that its evaluations rest on, shared ones included; hours of jobs that ran side by side add up.",
             computed,
@@ -384,10 +380,6 @@ def _table(records: Sequence[Record], by: Sequence[str], labels: ReportLabels) -
 
 def _text(value: float | None) -> str:
     return "-" if value is None else readable(value)
-
-
-def _names(exploration: Exploration) -> dict[str, Any]:
-    return {name: getattr(exploration, name) for name in AgentRecord.model_fields}
 
 
 def _weighted(history: Sequence[Mapping[str, float]], kind: str, name: str) -> float:

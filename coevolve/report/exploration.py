@@ -6,15 +6,25 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from coevolve.config.suite import Suite
 from coevolve.report.stats import Point
 from coevolve.storage import jsonl
-from coevolve.types import Agent, ExplorationKey, Protocol, Trajectory
+from coevolve.types import Agent, ExplorationKey, Protocol, Record, Trajectory
 
 #: A number computed from an episode.
 Measure = Callable[[Trajectory], float]
+
+
+class AgentRecord(Record):
+    """A value measured of one agent in one iteration of a method, for one seed."""
+
+    method: str
+    env: str
+    seed: int
+    iteration: int
+    agent: Agent
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,11 @@ class Exploration:
     episodes: tuple[Trajectory, ...]
     source: str = ""
     note: str = ""
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The fields of an `AgentRecord`."""
+        return {name: getattr(self, name) for name in AgentRecord.model_fields}
 
 
 def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Exploration]:

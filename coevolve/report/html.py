@@ -21,6 +21,7 @@ from coevolve.report.claims import Claims
 from coevolve.report.growth_page import TEXTS, pool_growth
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.loop import Box
+from coevolve.report.mechanism_page import mechanism_figure
 from coevolve.report.number_text import duration, readable
 from coevolve.report.page_figures import PageFigure, TrainingCurve
 from coevolve.report.verdicts import OUTCOMES, Verdict
@@ -59,12 +60,13 @@ _SECTIONS = {
 }
 Draw = Callable[[Path, ReportLabels], PageFigure]
 #: The figures before and after the training curves, in order, by the name of their data file.
-_BEFORE: dict[str, Draw] = {
-    "figure3.json": page_figures.learning_curves,
-    "analysis.json": page_figures.failure_rewards,
-    "figure2.json": page_figures.failure_numbers,
-    "pairs.json": page_figures.pairs_and_drops,
-}
+_BEFORE: tuple[tuple[str, Draw], ...] = (
+    ("figure3.json", page_figures.learning_curves),
+    ("analysis.json", page_figures.failure_rewards),
+    ("figure2.json", page_figures.failure_numbers),
+    ("pairs.json", page_figures.pairs_and_drops),
+    ("analysis.json", mechanism_figure),
+)
 _AFTER: dict[str, Draw] = {"growth.json": pool_growth, "costs.json": page_figures.costs}
 
 
@@ -243,7 +245,7 @@ def _figures(
     files: Mapping[str, Path], trainings: Sequence[TrainingCurve], labels: ReportLabels, page: PageFiles
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Sections of the charts of all data files and of the trainings, by id; one without a chart is left out."""
-    drawn = [draw(files[name], labels) for name, draw in _BEFORE.items() if name in files]
+    drawn = [draw(files[name], labels) for name, draw in _BEFORE if name in files]
     drawn.append(page_figures.training_curves(trainings, labels))
     drawn += [draw(files[name], labels) for name, draw in _AFTER.items() if name in files]
     results = {training.result for training in trainings}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.machine import load_machine
-from coevolve.report import analysis, claims
+from coevolve.report import analysis, claims, mechanism
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import jsonl
@@ -24,7 +24,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     explored = results.explorations(job, suite, suite.methods)
     experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
     layout, drifts, computed = Layout(suite), list[analysis.Drift](), list[analysis.Compute]()
-    gold = list[analysis.GoldDrift]()
+    gold, distances = list[analysis.GoldDrift](), list[mechanism.OffPolicy]()
+    weights = list[mechanism.KindWeight]()
     for method in suite.methods:
         jobs = history.behind(map(layout.tail, layout.evaluations(method).values()))
         computed.append(analysis.compute(method, [analysis.usage(each, machine) for each in jobs]))
@@ -33,6 +34,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             if branch.method == method:
                 drifts += analysis.drift_of(each, vars(branch))
                 gold += analysis.gold_drift_of(each, vars(branch))
+                distances += mechanism.off_policy(each, vars(branch))
+                weights += mechanism.kind_weights(each, vars(branch), suite.recipes[method])
     analysis.write(
         [analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored],
         [analysis.diversity(each, experts[each.env]) for each in explored],
@@ -40,6 +43,11 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         drifts,
         gold,
         computed,
+        mechanism.Mechanism(
+            hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
+            off_policy=tuple(distances),
+            kind_weights=tuple(weights),
+        ),
         ReportLabels.of(suite),
         out,
     )

@@ -24,7 +24,7 @@ from coevolve.train.dataset import TokenizedPair, fit_pairs, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import kind_means, report
-from coevolve.types import GoldLogps, TrainReport
+from coevolve.types import GoldLogps, PairKind, ReferenceLevels, TrainReport
 
 #: At most so many experts are scored after a training: a sample, because each costs a forward pass.
 GOLD_TRAJECTORIES = 16
@@ -178,4 +178,28 @@ def run_dpo(
     gold = preference.gold_logps(fitted.examples, starts_as_reference=known)
     policy_io.write(preference, run, before, f"dpo{iteration}")
     seconds = time.monotonic() - started
-    return report(fitted, order, config.batch_size, history, gold=gold, seconds=seconds)
+    levels = reference_levels(fitted.examples)
+    return report(fitted, order, config.batch_size, history, gold=gold, reference=levels, seconds=seconds)
+
+
+def reference_levels(pairs: Sequence[TokenizedPair]) -> dict[PairKind, ReferenceLevels]:
+    """The mean log-prob of an action token under the reference policy by pair kind and side.
+
+    Without pairs whose reference log-probs are known there are none.
+    """
+    levels = {}
+    for kind in PairKind:
+        known = [(pair, pair.reference_logps) for pair in pairs if pair.kind is kind and pair.reference_logps]
+        if known:
+            levels[kind] = ReferenceLevels(
+                pairs=len(known),
+                chosen=_token_mean([(pair.chosen, logps[0]) for pair, logps in known]),
+                rejected=_token_mean([(pair.rejected, logps[1]) for pair, logps in known]),
+            )
+    return levels
+
+
+def _token_mean(sides: Sequence[tuple[TokenizedTrajectory, Tensor]]) -> float:
+    """Mean of log-probs [len - 1] over the action tokens of all sides."""
+    actions = torch.cat([logps[torch.tensor(side.action_mask[1:], dtype=torch.bool)] for side, logps in sides])
+    return float(actions.double().mean())

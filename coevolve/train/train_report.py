@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coevolve.train.dataset import EMPTY_SLOT, TrainingSet
-from coevolve.types import GoldLogps, PairKind, TrainReport
+from coevolve.types import GoldLogps, PairKind, ReferenceLevels, TrainReport
 
 #: Means over the pairs of one kind that a step reports, under `<kind>/<name>`.
 KIND_METRICS = ("loss", "logps/chosen", "logps/rejected", "rewards/margins", "rewards/accuracies")
@@ -27,6 +27,7 @@ def report(
     *,
     seconds: float,
     gold: GoldLogps | None = None,
+    reference: Mapping[PairKind, ReferenceLevels] | None = None,
     note: str = "",
 ) -> TrainReport:
     """The report of a training that visited the examples in `order`, `batch_size` slots a step."""
@@ -43,6 +44,7 @@ def report(
         history=tuple(history),
         kinds=last_metrics(history[-epoch:]),
         gold=gold,
+        reference=dict(reference or {}),
         note=note,
         seconds=seconds,
         trained_tokens=tokens,

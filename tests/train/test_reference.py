@@ -165,6 +165,28 @@ def test_gold_log_probs_are_those_of_the_experts_before_and_after(base, quirks, 
     assert abs(report.gold.after - report.gold.before) > 0.01
 
 
+def test_levels_of_the_reference_are_means_over_the_action_tokens_of_the_pairs_sides(base, quirks, tmp_path):
+    """With rejected sides cut short, and with another policy than the one that is trained."""
+    other = base / "other/policy.json"
+    report = trained(
+        tmp_path, quirks, base, "levels", pairs=paired(base), scores=scored(tmp_path, quirks, other, **sources(base))
+    )
+    renderer, model = Renderer(loading.load_tokenizer(other.parent)), policy_io.load(other.parent)
+    pairs = jsonl.read(base / "pairs.jsonl", PreferencePair)
+    rendered = {
+        "chosen": [renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids) for pair in pairs],
+        "rejected": [renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids) for pair in pairs],
+    }
+    ((kind, levels),) = report.reference.items()
+    assert (kind, levels.pairs) == (PairKind.EXPERT_TARGET, 3)
+    for side, sequences in rendered.items():
+        rows = reference_logps.score(model, [sequence.input_ids for sequence in sequences], lambda *_: None)
+        masks = [torch.tensor(sequence.action_mask[1:], dtype=torch.bool) for sequence in sequences]
+        actions = torch.cat([row[mask] for row, mask in zip(rows, masks, strict=True)])
+        assert getattr(levels, side) == pytest.approx(float(actions.mean()), rel=1e-5)
+    assert levels.chosen != pytest.approx(levels.rejected, rel=1e-3)
+
+
 @pytest.mark.parametrize("dtype", [None, "float32", "bfloat16"])
 def test_the_first_loss_is_ln_2_in_either_type(base, quirks, tmp_path, dtype):
     """With scores computed before and with a reference model in every step; the weights are float32 in either."""

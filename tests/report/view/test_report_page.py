@@ -183,8 +183,8 @@ def test_sections_are_in_order_and_the_run_comes_first(browser, page):
     titles = browser.run("[...document.querySelectorAll('h2')].map((each) => each.innerText)")
     assert titles == [
         "Table 1, average reward x 100", "Table 1, success rate in per cent", "The loop", "Learning curves",
-        "Rewards of failures", "Figure 2: failures", "Pairs and drops", "Training curves", "Costs", "In numbers",
-        "Provenance", "Verdicts",
+        "Rewards of failures", "Figure 2: failures", "Pairs and drops", "Mechanism", "Training curves", "Costs",
+        "In numbers", "Provenance", "Verdicts",
     ]  # fmt: skip
     run = browser.run("document.querySelector('h1').nextElementSibling.innerText").split("\n")
     assert "tiny Llama (0.7 M parameters, from nothing)" in run and "WebShop" in run

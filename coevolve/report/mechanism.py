@@ -1,0 +1,194 @@
+"""By which mechanism methods differ: hard negatives, distance from the reference policy, weights of pair kinds.
+
+Each value is measured on one file or training (one agent, iteration and seed).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from coevolve.config.sections import Recipe
+from coevolve.config.suite import per_iteration
+from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
+from coevolve.types import PairKind, Provenance, Record, TrainReport
+
+
+class HardNegatives(AgentRecord):
+    """One agent's episodes with `threshold` <= r < 1: their number, and their shares of all episodes and of failures.
+
+    `of_failures` is None without a failure.
+    """
+
+    threshold: float
+    episodes: int
+    hard: int
+    of_episodes: float
+    of_failures: float | None
+
+
+class OffPolicy(AgentRecord):
+    """Mean log-prob in nats of an action token under a training's reference policy, by side of one pair kind.
+
+    The lower it is, the further a side is from what the reference policy samples.
+    """
+
+    kind: str
+    pairs: int
+    chosen: float
+    rejected: float
+
+
+class KindWeight(AgentRecord):
+    """The weight of one pair kind in a training: lambda_DPO * beta * sigma(-margin), the factor in eq. 7's gradient.
+
+    It multiplies the difference of the two sides' gradients of log pi, whose norms are not recorded: a weight is no
+    share of the gradient. sigma is taken of a step's mean margin over the kind's pairs. `visits`: pairs of all epochs.
+    `per_pair`: mean over them. `total`: sum over them. `share`: of the sum over all kinds, None if that is 0.
+    """
+
+    kind: str
+    visits: int
+    per_pair: float
+    total: float
+    share: float | None
+
+
+class Mechanism(BaseModel):
+    """The part of `analysis.json` about the mechanism; files of before lack it."""
+
+    hard_negatives: tuple[HardNegatives, ...] = ()
+    off_policy: tuple[OffPolicy, ...] = ()
+    kind_weights: tuple[KindWeight, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> Mechanism:
+        """The values in `analysis.json`."""
+        return cls.model_validate_json(path.read_bytes())
+
+    @property
+    def records(self) -> dict[str, Sequence[Record]]:
+        """The values by their names in `analysis.json`."""
+        return {
+            "hard_negatives": self.hard_negatives, "off_policy": self.off_policy, "kind_weights": self.kind_weights,
+        }  # fmt: skip
+
+
+class _Objective(BaseModel):
+    name: str
+
+
+class _Dpo(BaseModel):
+    """The part of a training's section `dpo` that weights depend on; other keys may be those of another version."""
+
+    beta: tuple[float, ...]
+    objective: _Objective
+
+
+@dataclass(frozen=True)
+class MechanismTable:
+    """A table of `analysis.md`: its title, a text above it, its records and the fields that its rows are means over."""
+
+    title: str
+    text: str
+    records: Sequence[Record]
+    by: Sequence[str]
+
+
+def hard_negatives(exploration: Exploration, threshold: float) -> HardNegatives:
+    """The hard negatives of one agent's episodes; raises ZeroDivisionError without episodes."""
+    hard = int(sum(map(is_outcome("hard_negative", threshold), exploration.episodes)))
+    failures = sum(episode.is_failure for episode in exploration.episodes)
+    return HardNegatives(
+        **exploration.names,
+        threshold=threshold,
+        episodes=len(exploration.episodes),
+        hard=hard,
+        of_episodes=hard / len(exploration.episodes),
+        of_failures=hard / failures if failures else None,
+    )
+
+
+def off_policy(training: Provenance, branch: Mapping[str, Any]) -> Iterator[OffPolicy]:
+    """The distances that a finished job noted of its pairs; none of another job, or without known log-probs."""
+    sides = training.notes.reference if isinstance(training.notes, TrainReport) else {}
+    for kind, of_kind in sides.items():
+        yield OffPolicy(
+            **_names(training, branch), kind=kind, pairs=of_kind.pairs, chosen=of_kind.chosen, rejected=of_kind.rejected
+        )
+
+
+def kind_weights(training: Provenance, branch: Mapping[str, Any], recipe: Recipe) -> list[KindWeight]:
+    """The weights of the pair kinds in a finished training with eq. 7; other jobs and objectives have none."""
+    if "dpo" not in training.config or not isinstance(training.notes, TrainReport):
+        return []
+    if not any(name.endswith("/rewards/margins") for step in training.notes.history for name in step):
+        return []
+    config, names = _Dpo.model_validate(training.config["dpo"]), AgentRecord(**_names(training, branch))
+    if config.objective.name != "dpo":
+        return []
+    trains_on = next(spec.trains_on for agent, spec in recipe.agents.items() if agent == names.agent)
+    beta = per_iteration(config.beta, names.iteration)
+    sums = {kind: _weight_sum(training.notes.history, kind, weights.dpo * beta) for kind, weights in trains_on.items()}
+    total = math.fsum(weight for _, weight in sums.values())
+    return [
+        KindWeight(
+            **names.model_dump(),
+            kind=kind,
+            visits=visits,
+            per_pair=weight / visits,
+            total=weight,
+            share=weight / total if total else None,
+        )
+        for kind, (visits, weight) in sums.items()
+        if visits
+    ]
+
+
+def tables(mechanism: Mechanism) -> list[MechanismTable]:
+    """The tables of `analysis.md` about the mechanism."""
+    agent = ("method", "env", "agent", "iteration")
+    return [
+        MechanismTable(
+            "Hard negatives",
+            "Explorations with a reward from the threshold up to 1: number, share of all episodes, share of failures.",
+            mechanism.hard_negatives,
+            (*agent, "threshold"),
+        ),
+        MechanismTable(
+            "Off-policy distance",
+            "Log-prob in nats of an action token under the reference policy of the training, mean over a pair kind's "
+            "chosen and rejected sides; the lower, the further from what the policy samples.",
+            mechanism.off_policy,
+            (*agent, "kind"),
+        ),
+        MechanismTable(
+            "Weight of pair kinds",
+            "lambda_DPO * beta * sigma(-margin), the factor of a pair in eq. 7's gradient, over all visits of a kind's "
+            "pairs, with the mean margin of each step. It is a weight and no share of the gradient, whose norms are "
+            "not recorded.",
+            mechanism.kind_weights,
+            (*agent, "kind"),
+        ),
+    ]
+
+
+def _weight_sum(history: Sequence[Mapping[str, float]], kind: PairKind, factor: float) -> tuple[int, float]:
+    """Visits of a kind's pairs, and the sum of `factor` * sigma(-margin) over them."""
+    steps = [step for step in history if f"{kind}/rewards/margins" in step]
+    visits = sum(step[f"{kind}/pairs"] for step in steps)
+    weights = (step[f"{kind}/pairs"] * _sigmoid(-step[f"{kind}/rewards/margins"]) for step in steps)
+    return int(visits), factor * math.fsum(weights)
+
+
+def _sigmoid(value: float) -> float:
+    return 0.5 * (1.0 + math.tanh(value / 2.0))
+
+
+def _names(training: Provenance, branch: Mapping[str, Any]) -> dict[str, Any]:
+    return {"env": training.wildcards["env"], "agent": training.wildcards["agent"], **branch}

@@ -1,0 +1,116 @@
+"""The mechanism of a finished suite: what the product prints is what its episodes, pairs, scores and trainings have."""
+
+import contextlib
+import json
+import math
+from statistics import fmean
+
+import pytest
+import torch
+from report.explored import explored
+
+from coevolve.chat.chat_template import Renderer
+from coevolve.config.suite import load_suite
+from coevolve.policies import loading
+from coevolve.report import mechanism, mechanism_page
+from coevolve.report.labels import ReportLabels
+from coevolve.storage import files, jsonl, provenance
+from coevolve.train import reference_logps
+from coevolve.types import PairKind, PreferencePair, Trajectory
+from coevolve.workflow.plan import Plan
+
+PRODUCT = "results/glance/paper/failures"
+
+
+@pytest.fixture(scope="module")
+def plan(made):
+    with contextlib.chdir(made):
+        return Plan(load_suite("configs/glance.yaml"))
+
+
+@pytest.fixture(scope="module")
+def measured(made):
+    return mechanism.Mechanism.read(made / PRODUCT / "analysis.json")
+
+
+def test_hard_negatives_are_failures_from_the_threshold_on():
+    counted = mechanism.hard_negatives(explored("eto", {"a": 1.0, "b": 0.75, "c": 0.6, "d": 0.59, "e": -1.0}), 0.6)
+    assert (counted.hard, counted.of_episodes, counted.of_failures) == (2, 2 / 5, 2 / 4)
+    assert mechanism.hard_negatives(explored("eto", {"a": 1.0}), 0.6).of_failures is None
+
+
+def test_the_hard_negatives_of_a_suite_are_those_of_its_episodes(made, plan, measured):
+    explorations = plan.explorations(plan.suite.methods)
+    assert len(measured.hard_negatives) == len(explorations) > 2
+    for row in measured.hard_negatives:
+        path = explorations[row.method, row.env, row.seed, row.iteration, row.agent]
+        rewards = [episode.reward for episode in jsonl.read(made / path, Trajectory)]
+        assert (row.hard, row.episodes) == (sum(0.6 <= reward < 1.0 for reward in rewards), len(rewards))
+
+
+def test_the_distance_of_a_suite_is_that_of_its_pairs_and_scores(made, plan, measured):
+    """From the files on disk, without the notes of the trainings."""
+    trained = {(row.method, row.agent, row.iteration) for row in measured.off_policy}
+    assert trained >= {("eto", "target", 1), ("coevolve", "target", 1)}
+    for row in measured.off_policy:
+        branch = f"{row.method}/seed{row.seed}/iter{row.iteration}"
+        inputs = plan.inputs("train", {"model": "tiny", "env": row.env, "branch": branch, "agent": row.agent})
+        renderer = Renderer(loading.load_tokenizer((made / inputs["start"]).parent))
+        scores = reference_logps.read(made / inputs["scores"])
+        pairs = [pair for pair in jsonl.read(made / inputs["pairs"], PreferencePair) if pair.kind == row.kind]
+        actions = []
+        for pair in pairs:
+            side = renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids)
+            ids = side.input_ids[: plan.suite.models["tiny"].context]
+            actions.append(scores.lookup(ids)[torch.tensor(side.action_mask[1 : len(ids)], dtype=torch.bool)])
+        assert row.pairs == len(pairs)
+        assert row.rejected == pytest.approx(float(torch.cat(actions).mean()), rel=1e-5)
+        assert row.rejected < 0.0 and row.chosen < 0.0
+
+
+def test_weights_of_a_suite_are_those_of_its_logged_margins(made, plan, measured):
+    assert {row.method for row in measured.kind_weights} == {"eto", "coevolve"}
+    for method, agent in {(row.method, row.agent) for row in measured.kind_weights}:
+        rows = [row for row in measured.kind_weights if (row.method, row.agent) == (method, agent)]
+        policy = plan.policy("tiny", "webshop", method, 0, 1, agent)
+        job = provenance.read((made / policy).with_name("provenance.json"))
+        (beta, *_) = job.config["dpo"]["beta"]
+        for row in rows:
+            steps = [step for step in job.notes.history if f"{row.kind}/pairs" in step]
+            weight = plan.suite.recipes[method].agents[agent].trains_on[PairKind(row.kind)].dpo
+            values = [
+                step[f"{row.kind}/pairs"] * weight * beta / (1 + math.exp(step[f"{row.kind}/rewards/margins"]))
+                for step in steps
+            ]
+            assert row.visits == sum(step[f"{row.kind}/pairs"] for step in steps)
+            assert row.total == pytest.approx(sum(values)) and row.per_pair == pytest.approx(row.total / row.visits)
+        assert sum(row.share for row in rows) == pytest.approx(1.0)
+
+
+def test_another_objective_has_no_such_weight(made, plan):
+    policy = plan.policy("tiny", "webshop", "eto", 0, 1, "target")
+    job = provenance.read((made / policy).with_name("provenance.json"))
+    branch, recipe = {"method": "eto", "seed": 0, "iteration": 1}, plan.suite.recipes["eto"]
+    assert mechanism.kind_weights(job, branch, recipe)
+    ipo = {"dpo": job.config["dpo"] | {"objective": {"name": "ipo"}}}
+    assert mechanism.kind_weights(job.model_copy(update={"config": ipo}), branch, recipe) == []
+
+
+def test_tables_and_charts_show_them(made, measured, tmp_path):
+    text = (made / PRODUCT / "analysis.md").read_text()
+    for title in ("Hard negatives", "Off-policy distance", "Weight of pair kinds"):
+        assert f"## {title}\n" in text
+    assert "it is a weight and no share of the gradient" in text.replace("\n", " ").lower()
+    labels = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
+    figure = mechanism_page.mechanism_figure(made / PRODUCT / "analysis.json", labels)
+    charts = {chart.title: chart.content for chart in figure.folded["WebShop"]}
+    (eto,) = (row for row in measured.off_policy if row.method == "eto")
+    assert f'data-y="{fmean([eto.rejected]):.6g}"' in charts["ETO, target agent: rejected sides, nats"]
+    assert (
+        "Co-evolving, target agent: share of weight" in charts
+        and 'data-name="ETO, target agent"' in charts["Hard negatives"]
+    )
+    files.write_json(tmp_path / "analysis.json", {"shares": []})
+    old = mechanism_page.mechanism_figure(tmp_path / "analysis.json", labels)
+    assert not old.charts and not old.folded, "files of before lack these values"
+    assert json.loads((made / PRODUCT / "analysis.json").read_text())["compute"]
