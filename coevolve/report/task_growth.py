@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from tabulate import tabulate
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.methods.task_evolution.signals import visits
 from coevolve.report import drawing, stats
+from coevolve.report.labels import ReportLabels
 from coevolve.types import Record, Trajectory
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def growth(
     return made
 
 
-def markdown(rounds: Sequence[RoundGrowth], labels: Mapping[str, str], confidence: float) -> str:
+def markdown(rounds: Sequence[RoundGrowth], labels: ReportLabels, confidence: float) -> str:
     """A row for each method, environment and round; means over the seeds.
 
     A gain is the mean of `gains`, with Student's interval over the seeds' means.
@@ -86,23 +87,24 @@ def markdown(rounds: Sequence[RoundGrowth], labels: Mapping[str, str], confidenc
         groups.setdefault((each.method, each.env, each.round), []).append(each)
     head = ("method", "environment", "round", "reward", "gain on a task", "tasks", "new", "solved later")
     rows = [
-        (labels[method], env, number, *_means(group, confidence)) for (method, env, number), group in groups.items()
+        (labels.method(method), labels.env(env), number, *_means(group, confidence))
+        for (method, env, number), group in groups.items()
     ]
     return str(tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)) + "\n"
 
 
-def draw(rounds: Sequence[RoundGrowth], labels: Mapping[str, str]) -> Figure:
+def draw(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figure:
     """The figure: a panel per environment, training reward by round; methods as lines, means over the seeds."""
     envs = list(dict.fromkeys(each.env for each in rounds))
-    figure = drawing.new_figure(5.0 * max(1, len(envs)), 3.2)
+    figure = drawing.new_figure(5.0 * max(1, len(envs)), 3.7)
     panels = figure.subplots(1, max(1, len(envs)), squeeze=False, sharey=True)[0]
     for axes, env in zip(panels, envs, strict=False):
         for method in dict.fromkeys(each.method for each in rounds if each.env == env):
             curve = reward_curve([each for each in rounds if (each.env, each.method) == (env, method)])
-            axes.plot(*zip(*curve, strict=True), marker="." if curve[0][0] == 1.0 else "", label=labels[method])
-        axes.set(title=env, xlabel="round")
-        axes.legend()
+            axes.plot(*zip(*curve, strict=True), marker="." if curve[0][0] == 1.0 else "", label=labels.method(method))
+        axes.set(title=labels.env(env), xlabel="round")
     panels[0].set_ylabel("training reward")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.report import claims, drawing, success_table, task_growth
+from coevolve.report.labels import ReportLabels
 from coevolve.report.task_growth import RoundGrowth
 from coevolve.storage import files, jsonl
 from coevolve.types import Trajectory
@@ -36,7 +37,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             jsonl.read(pools[method, env, seed, numbers[-1]], PoolTask),
             suite.for_method(method).task_evolution.success,
         )
-    labels = suite.labels
+    labels = ReportLabels.of(suite)
     files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels, suite.report.confidence).encode())
     files.write_bytes(out / "growth.png", drawing.png(lambda: task_growth.draw(rounds, labels)))
     files.write_bytes(out / "growth.svg", drawing.svg(lambda: task_growth.draw(rounds, labels)))

@@ -57,9 +57,9 @@ def test_a_task_counts_as_solved_in_its_round_or_later():
 def test_the_table_has_means_over_seeds():
     rounds = [*task_growth.growth("m", "world", 0, ROUNDS[:1], POOL, 0.5)]
     rounds += task_growth.growth("m", "world", 1, [[episode("a", 0, 1.0), episode("a", 1, 1.0)]], POOL, 0.5)
-    line = task_growth.markdown(rounds, {"m": "A method"}, 0.95).splitlines()[-1]
+    line = task_growth.markdown(rounds, ReportLabels({"m": "A method"}, {"world": "World"}), 0.95).splitlines()[-1]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells == ["A method", "world", "1", "0.625", "+0.000", "2", "unguided 2.0", "2 of 3 visited"]
+    assert cells == ["A method", "World", "1", "0.625", "+0.000", "2", "unguided 2.0", "2 of 3 visited"]
 
 
 def test_the_gain_on_a_task_is_against_its_first_visit():
@@ -79,7 +79,7 @@ def test_the_gain_has_an_interval_over_seeds():
     """Student's: the mean gains of three seeds are 0.5, 0.5 and 0.8."""
     rounds = [each for seed in range(3) for each in task_growth.growth("m", "world", seed, ROUNDS, POOL, 0.5)]
     rounds[-1] = rounds[-1].model_copy(update={"gains": (0.8,)})
-    line = task_growth.markdown(rounds, {"m": "A method"}, 0.95).splitlines()[-1]
+    line = task_growth.markdown(rounds, ReportLabels({"m": "A method"}, {"world": "World"}), 0.95).splitlines()[-1]
     mean, low, high = map(float, re.findall(r"[+-][\d.]+", line))
     assert (mean, high - mean) == pytest.approx((0.6, 4.303 * 0.1732 / 3**0.5), rel=0.01)
     assert mean - low == pytest.approx(high - mean, abs=0.002)
@@ -92,7 +92,7 @@ def test_the_curve_is_the_mean_over_seeds_step_by_step():
     other = [each.model_copy(update={"seed": 1, "rewards": (1.0,) * len(each.rewards)}) for each in rounds]
     means = [0.75, 0.5, 0.75, 0.75, 1.0]
     assert task_growth.reward_curve([*rounds, *other]) == list(zip(across, means, strict=True))
-    (axes,) = task_growth.draw([*rounds, *other], {"m": "A method"}).axes
+    (axes,) = task_growth.draw([*rounds, *other], ReportLabels({"m": "A method"}, {"world": "World"})).axes
     assert (list(axes.lines[0].get_xdata()), list(axes.lines[0].get_ydata())) == (across, means)
 
 
@@ -106,7 +106,7 @@ def section(root, tmp_path):
     folder = tmp_path / "task_growth"
     folder.mkdir()
     files.write_json(folder / "growth.json", [each.model_dump(mode="json") for each in rounds])
-    (folder / "growth.md").write_text(task_growth.markdown(rounds, suite.labels, 0.95))
+    (folder / "growth.md").write_text(task_growth.markdown(rounds, ReportLabels.of(suite), 0.95))
     (folder / "comparison.md").write_text("\n".join(success_table.texts(paper.success_tables, [])))
     paths = sorted(folder.iterdir())
     page = html.report(PageFiles(paths), RunSettings.of(suite), paper, {}, [])
