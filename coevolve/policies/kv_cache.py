@@ -136,9 +136,8 @@ class CachedDecoder:
         rows = {(prefill.slot, len(prefill.ids)): row for row, prefill in enumerate(prefills)}
         last: dict[int, torch.Tensor] = {}
         chunks = [chunk for run in shared_runs(prefills) for chunk in _chunks(run)]
-        chunks.sort(
-            key=lambda chunk: chunk.start
-        )  # a slot's earlier chunk comes before its later one, or into its pass
+        # A slot's earlier chunk comes before its later one, or into the same pass.
+        chunks.sort(key=lambda chunk: chunk.start)
         for batch in _passes(chunks):
             hidden = self._forward(list(map(self._segment, batch)), [token for chunk in batch for token in chunk.ids])
             end = 0
