@@ -145,6 +145,7 @@ def _require_devices(wanted: Launch, kind: str) -> None:
         if kind == "DEEPSPEED":  # accelerate's CPU mode would switch DeepSpeed off; hidden GPUs have the same effect
             del os.environ[_USE_CPU]
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
+            delete_abandoned_locks(_compiled_operators())
         return
     devices = torch.cuda.device_count()
     if devices < wanted.per_node:
@@ -153,6 +154,30 @@ def _require_devices(wanted: Launch, kind: str) -> None:
             f"--processes {wanted.processes}: {required} devices required on {node}, {devices} visible; request"
             f" {required} from the scheduler, or set {_USE_CPU}=1 to run on CPUs."
         )
+
+
+def _compiled_operators() -> Path:
+    """The folder of this node's compiled operators: nodes that share a home can have different CPUs."""
+    default = Path.home() / ".cache/torch_extensions" / socket.gethostname()
+    return Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(default)))
+
+
+def delete_abandoned_locks(folder: Path) -> None:
+    """Delete the lock files of compilations in `folder` that no process of this node holds open.
+
+    A killed compilation leaves its lock file, and torch waits without limit until that file is gone.
+    """
+    held = set(_open_files())
+    for lock in folder.glob("*/lock"):
+        if str(lock.resolve()) not in held:
+            lock.unlink(missing_ok=True)
+
+
+def _open_files() -> Iterator[str]:
+    """The files that processes of this node have open, as far as this user may see them."""
+    for opened in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # another user's process, or one that has ended
+            yield os.readlink(opened)
 
 
 def _on_cpus() -> bool:
