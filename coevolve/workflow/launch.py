@@ -177,7 +177,7 @@ def _open_files() -> Iterator[str]:
     """The files that processes of this node have open, as far as this user may see them."""
     for opened in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):  # another user's process, or one that has ended
-            yield os.readlink(opened)
+            yield str(opened.readlink())
 
 
 def _on_cpus() -> bool:
