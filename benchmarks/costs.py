@@ -28,10 +28,11 @@ def main() -> None:
     parser.add_argument("--suite", required=True, help="a name or a path")
     parser.add_argument("--machine", required=True, help="a name or a path")
     parser.add_argument("--stages", nargs="+", default=STAGES)
+    parser.add_argument("--clock", choices=("seconds", "cpu_seconds"), default="seconds", help="wall or CPU time")
     asked = parser.parse_args()
     machine = load_machine(asked.machine)
     plan = Plan(load_suite(asked.suite), shards=machine.shards, machine=str(machine_file(asked.machine)))
-    stages, measured = done(plan, asked.stages)
+    stages, measured = done(plan, asked.stages, asked.clock)
     parts = {name: seconds(plan, slower(machine, keys), stages) for name, keys in PARTS.items()}
     before = seconds(plan, machine, stages)
     matrix = np.stack([part - before for part in parts.values()], axis=1)
@@ -46,10 +47,10 @@ def main() -> None:
     print(f"one core, float32 products of 128 and of 1,024 rows: {flops(128):.2g} and {flops(1024):.2g} operations/s")
 
 
-def done(plan: Plan, wanted: list[str]) -> tuple[list[tuple[str, dict[str, str]]], np.ndarray]:
-    """(stage, wildcards) of the jobs whose results are there, and the seconds they took."""
+def done(plan: Plan, wanted: list[str], clock: str) -> tuple[list[tuple[str, dict[str, str]]], np.ndarray]:
+    """(stage, wildcards) of the jobs whose results are there, and the seconds they took by `clock`."""
     jobs = [(stage, wildcards) for stage, wildcards in plan.jobs() if stage in wanted]
-    took = {i: seconds for i, job in enumerate(jobs) if (seconds := estimates.measured(plan, *job)) is not None}
+    took = {i: seconds for i, job in enumerate(jobs) if (seconds := estimates.measured(plan, *job, clock)) is not None}
     return [jobs[i] for i in took], np.array(list(took.values()))
 
 

@@ -445,12 +445,13 @@ Notes = EpisodeNotes | TrainReport | PairingSummary | dict[str, Any]
 class Provenance(Record):
     """How the outputs of a stage were made, written next to them as `provenance.json`.
 
-    `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time. `result` is the folder of the outputs
-    below the suite's results. `notes` are what the stage's `run` returned. `workload` is the estimated work, None if
-    the environment's section has no `expected`. `dirty`: whether the checkout had
-    uncommitted changes, None if git could not tell. `reused_from` is the folder in another suite's results where the
-    outputs were computed, omitted if the job ran; `commit`, `dirty`, `versions`, `container`, `notes`, `started` and
-    `seconds` are then those of the computation.
+    `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time, `cpu_seconds` the time on the CPU of the
+    job's process and of its ended children (user and system), None in files of before. `result` is the folder of the
+    outputs below the suite's results. `notes` are what the stage's `run` returned. `workload` is the estimated work,
+    None if the environment's section has no `expected`. `dirty`: whether the checkout had uncommitted changes, None if
+    git could not tell. `reused_from` is the folder in another suite's results where the outputs were computed, omitted
+    if the job ran; `commit`, `dirty`, `versions`, `container`, `notes`, `started`, `seconds` and `cpu_seconds` are then
+    those of the computation.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -472,4 +473,5 @@ class Provenance(Record):
     workload: Workload | None = None
     started: str
     seconds: float
+    cpu_seconds: float | None = Field(default=None, exclude_if=_is_none)
     reused_from: str | None = Field(default=None, exclude_if=_is_none)

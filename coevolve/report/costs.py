@@ -24,8 +24,9 @@ BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of wall time, hours of GPUs held, bytes left on disk; `measured`: seconds that the job took.
+    """Seconds of wall time, hours of GPUs held, bytes left on disk.
 
+    `measured`: seconds that the job took; `measured_cpu`: on the CPU, None if unknown.
     `reused`: the result was computed for another suite, in that time.
     """
 
@@ -33,6 +34,7 @@ class Cost:
     gpu_hours: float
     bytes: float
     measured: float | None = None
+    measured_cpu: float | None = None
     reused: bool = False
 
 
@@ -40,7 +42,8 @@ class Cost:
 class Line:
     """The jobs of one stage or method together; for the measured ones also their estimated hours.
 
-    `done` jobs ran; the results of `reused` ones were taken from another suite, for which they ran in `reused_hours`.
+    `done` jobs ran, in `done_cpu_hours` of CPU time, None if one of them did not note it. The results of `reused` ones
+    were taken from another suite, for which they ran in `reused_hours`.
     """
 
     name: str
@@ -53,10 +56,11 @@ class Line:
     done_measured_hours: float
     reused: int = 0
     reused_hours: float = 0.0
+    done_cpu_hours: float | None = None
 
 
-def estimate(work: Workload, weights: float, machine: Machine, stage: str, measured: float | None = None) -> Cost:
-    """The cost of a job of `stage` on a machine; `weights`: parameters of its model."""
+def estimate(work: Workload, weights: float, machine: Machine, stage: str) -> Cost:
+    """The estimated cost of a job of `stage` on a machine; `weights`: parameters of its model."""
     constants, needs = machine.costs, machine.job_resources(stage)
     devices = constants.flops * needs.processes
     seconds = constants.startup_seconds if work.starts else 0.0
@@ -65,7 +69,7 @@ def estimate(work: Workload, weights: float, machine: Machine, stage: str, measu
     seconds += FORWARD * weights * work.write / (devices * constants.writing)
     seconds += work.turn_seconds * constants.turn_scale
     kept = weights * BYTES_A_WEIGHT * work.keeps_weights + work.kept * BYTES_A_TOKEN
-    return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept, measured)
+    return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept)
 
 
 def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:
@@ -81,17 +85,23 @@ def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> 
 
     `ratio`: measured over predicted time of the jobs that ran. `labels` name the rows.
     """
-    columns = [heading, "jobs", "time", "GPU-hours", "disk", "done", "predicted", "measured", "reused", "time reused"]
+    columns = [heading, "jobs", "time", "GPU-hours", "disk", "done", "predicted", "measured", "CPU time"]
+    columns += ["reused", "time reused", "ratio"]
     body = [
         [
             labels.get(row.name, words(row.name)), f"{row.jobs:,}", duration(row.hours), readable(row.gpu_hours),
             size(row.gigabytes), f"{row.done:,}", duration(row.done_predicted_hours),
-            duration(row.done_measured_hours), f"{row.reused:,}", duration(row.reused_hours), _ratio(row),
+            duration(row.done_measured_hours), _cpu_time(row), f"{row.reused:,}", duration(row.reused_hours),
+            _ratio(row),
         ]
         for row in rows
     ]  # fmt: skip
-    aligned = ["left", *["right"] * len(columns)]
-    return tabulate(body, headers=[*columns, "ratio"], tablefmt="github", disable_numparse=True, colalign=aligned)
+    aligned = ["left", *["right"] * (len(columns) - 1)]
+    return tabulate(body, headers=columns, tablefmt="github", disable_numparse=True, colalign=aligned)
+
+
+def _cpu_time(row: Line) -> str:
+    return "-" if row.done_cpu_hours is None else duration(row.done_cpu_hours)
 
 
 def _ratio(row: Line) -> str:
@@ -101,6 +111,8 @@ def _ratio(row: Line) -> str:
 
 def _line(name: str, costs: list[Cost]) -> Line:
     done = [(cost.seconds, cost.measured) for cost in costs if cost.measured is not None and not cost.reused]
+    cpu = [cost.measured_cpu for cost in costs if cost.measured is not None and not cost.reused]
+    known = [seconds for seconds in cpu if seconds is not None]
     reused = [cost.measured or 0.0 for cost in costs if cost.reused]
     return Line(
         name=name,
@@ -113,4 +125,5 @@ def _line(name: str, costs: list[Cost]) -> Line:
         done_measured_hours=sum(measured for _, measured in done) / 3600,
         reused=len(reused),
         reused_hours=sum(reused) / 3600,
+        done_cpu_hours=sum(known) / 3600 if len(known) == len(cpu) else None,
     )

@@ -39,8 +39,9 @@ def _cost(job: Job, machine: Machine, record: Provenance) -> Cost:
             f"envs.{record.wildcards['env']}: `expected` was missing when `{record.result}` was made; add it."
         )
     weights = job.suite.models[record.wildcards["model"]].parameter_count if "model" in record.wildcards else 0.0
-    cost = costs.estimate(record.workload, weights, machine, record.stage, record.seconds)
-    return replace(cost, reused=record.reused_from is not None)
+    cost = costs.estimate(record.workload, weights, machine, record.stage)
+    reused = record.reused_from is not None
+    return replace(cost, measured=record.seconds, measured_cpu=record.cpu_seconds, reused=reused)
 
 
 def _owner(job: Job, record: Provenance) -> str:

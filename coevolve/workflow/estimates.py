@@ -26,14 +26,18 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
     """The estimated cost of a job, with the measured seconds if it is done."""
     weights = plan.suite.models[wildcards["model"]].parameter_count if "model" in wildcards else 0.0
     record = _record(plan, stage, wildcards)
-    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage, record.get("seconds"))
-    return replace(estimated, reused="reused_from" in record)
+    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage)
+    took, cpu = record.get("seconds"), record.get("cpu_seconds")
+    return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
 
 
-def measured(plan: Plan, stage: str, wildcards: Wildcards) -> float | None:
-    """Seconds that a finished job took; None where it left no provenance, or was reused, perhaps from elsewhere."""
+def measured(plan: Plan, stage: str, wildcards: Wildcards, clock: str = "seconds") -> float | None:
+    """Seconds that a finished job took, by `clock` (`seconds` of wall time, or `cpu_seconds`).
+
+    None where it left no provenance or no such time, or was reused, perhaps from elsewhere.
+    """
     record = _record(plan, stage, wildcards)
-    return None if "reused_from" in record else record.get("seconds")
+    return None if "reused_from" in record else record.get(clock)
 
 
 def reused_from(plan: Plan, stage: str, wildcards: Wildcards) -> str | None:

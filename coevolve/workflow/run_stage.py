@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import os
 import shutil
 import tempfile
 import time
@@ -151,7 +152,7 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
     job.work.mkdir(parents=True, exist_ok=True)
     if process.launch_id:
         (job.work / process.launch_id).touch()
-    started, clock = datetime.now(UTC), time.monotonic()
+    started, clock, cpu = datetime.now(UTC), time.monotonic(), _cpu_seconds()
     with files.directory(out) as folder:
         notes = _run(job, folder) | process.note
         commit, dirty = provenance.repository()
@@ -165,8 +166,15 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             notes=notes,
             started=started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - clock, 3),
+            cpu_seconds=round(_cpu_seconds() - cpu, 3),
         )
         files.write_bytes(folder / provenance.NAME, made.model_dump_json(indent=2).encode() + b"\n")
+
+
+def _cpu_seconds() -> float:
+    """User and system time of this process and of its ended children."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _distributions(job: Job) -> list[str]:

@@ -79,10 +79,11 @@ def test_more_pair_kinds_cost_more_training(plan, machine):
 def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine):
     folder = plan.folder("sft", WILDCARDS)
     Path(folder).mkdir(parents=True)
-    Path(folder, "provenance.json").write_text(json.dumps({"seconds": 7200.0}))
+    Path(folder, "provenance.json").write_text(json.dumps({"seconds": 7200.0, "cpu_seconds": 3600.0}))
     rows = {row.name: row for row in costs.lines((stage, cost) for stage, _, cost in estimates.jobs(plan, machine))}
     assert rows["sft"].done == rows["all"].done == 1
     assert rows["sft"].done_measured_hours == 2.0
+    assert rows["sft"].done_cpu_hours == rows["all"].done_cpu_hours == 1.0
     assert rows["all"].jobs == sum(row.jobs for row in rows.values()) - rows["all"].jobs
     assert rows["all"].gpu_hours == pytest.approx(sum(r.gpu_hours for n, r in rows.items() if n != "all"))
     assert "| sft" in costs.text("stage", list(rows.values()))
