@@ -423,6 +423,15 @@ class RegimeConfig(Strict):
     learnability: str
 
 
+class GradientsConfig(Strict):
+    """Gradients by pair kind before and after each preference training (stage `gradients`).
+
+    `pairs`: of each kind at most so many pairs are measured, evenly spaced. None: nothing is measured.
+    """
+
+    pairs: Positive | None
+
+
 class ReportConfig(Strict):
     """Confidence intervals: the number of `bootstrap` resamples, and the `confidence` level."""
 

@@ -20,6 +20,7 @@ from coevolve.config.sections import (
     POOL_LEARNING,
     Ablation,
     DpoConfig,
+    GradientsConfig,
     ModelConfig,
     PairingConfig,
     Positive,
@@ -77,6 +78,7 @@ class Suite(Strict):
     task_evolution: TaskEvolutionConfig
     report: ReportConfig
     regime: RegimeConfig
+    gradients: GradientsConfig
 
     @property
     def labels(self) -> dict[str, str]:

@@ -62,16 +62,27 @@ class PreferenceTrainer(trainer.MaskedTrainer):
 
     def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
         """Eq. 9 of the micro-batch, summed over its pairs."""
+        losses = self.pair_losses(*self.pair_logps(model, batch), batch["lambda_dpo"], batch["lambda_sft"])
+        self._record(batch["kinds"], losses)
+        return losses.loss.sum()
+
+    def pair_logps(self, model: Any, batch: MicroBatch) -> tuple[TokenLogps, TokenLogps]:
+        """The log-probs of the chosen and of the rejected sides under the policy and under the reference policy."""
         policy = self.token_logps(model, batch)
         reference = policy.detach() if self._reference_free else batch.get("reference_logps")
         if reference is None:
             reference = self._reference_logps(batch)
         halves = zip(policy.chunk(2), reference.chunk(2), batch["action_mask"].chunk(2), strict=True)
         chosen, rejected = (TokenLogps(*half) for half in halves)
-        weights = (batch["lambda_dpo"].to(policy.dtype), batch["lambda_sft"].to(policy.dtype))
-        losses = pair_losses(chosen, rejected, *weights, self._beta, self._nll, self._objective)
-        self._record(batch["kinds"], losses)
-        return losses.loss.sum()
+        return chosen, rejected
+
+    def pair_losses(
+        self, chosen: TokenLogps, rejected: TokenLogps, lambda_dpo: Tensor, lambda_sft: Tensor
+    ) -> PairLosses:
+        """Eq. 9 for each pair with the training's beta and objective."""
+        dtype = chosen.policy.dtype
+        weights = (lambda_dpo.to(dtype), lambda_sft.to(dtype))
+        return pair_losses(chosen, rejected, *weights, self._beta, self._nll, self._objective)
 
     def count_items(self, batch: MicroBatch) -> int:
         """The pairs of the micro-batch."""

@@ -196,6 +196,14 @@ def train(layout: Layout, wildcards: Wildcards) -> Inputs:
     return inputs
 
 
+def gradients(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The inputs of `train` that its loss depends on, and the trained policy."""
+    model, env, branch, agent = _subject(wildcards)
+    inputs = train(layout, wildcards)
+    inputs.pop("steps_like", None)
+    return {**inputs, "policy": layout.result(model, env, branch, f"policy/{agent}/policy.json")}
+
+
 def tables(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The evaluation records of the suite's methods with the first model."""
     first = _first(layout)
@@ -218,9 +226,14 @@ def verdicts(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Explorations, experts, the paper's thresholds and the machine, beside the history's provenance."""
-    experts = list(layout.experts().values())
-    return figure2(layout, wildcards) | {"experts": experts, "claims": CLAIMS, "machine": layout.machine}
+    """Explorations, experts, the paper's thresholds and the machine, beside the history's provenance; gradients if on.
+
+    They are those of the first model.
+    """
+    inputs: Inputs = {"experts": list(layout.experts().values()), "claims": CLAIMS, "machine": layout.machine}
+    if layout.suite.gradients.pairs:
+        inputs["gradients"] = _unique(_first(layout).gradients(layout.suite.methods).values())
+    return figure2(layout, wildcards) | inputs
 
 
 def regime(layout: Layout, wildcards: Wildcards) -> Inputs:

@@ -196,6 +196,21 @@ class Layout:
                         summaries[method, model, env, seed, iteration, agent] = self.result(model, env, branch, name)
         return summaries
 
+    def gradients(self, methods: Sequence[str]) -> dict[SummaryKey, str]:
+        """Gradients by (method, model, env, seed, iteration, agent), of each preference training of the methods' own.
+
+        A method that shares another's iterations has none in them. After the last rollout the failure agent is not
+        trained.
+        """
+        paths: dict[SummaryKey, str] = {}
+        for method, model, env, seed, iteration, agent in self.summaries(methods):
+            recipe, branch = self.recipe(method), self.branch(method, seed, iteration)
+            explores_after = iteration < self.iterations(env, method) or recipe.failure_agent_first
+            if branch.method == method and (agent == "target" or explores_after):
+                path = self.result(model, env, branch, f"gradients/{agent}/gradients.json")
+                paths[method, model, env, seed, iteration, agent] = path
+        return paths
+
     def drops(self) -> dict[str, str]:
         """The drops of each environment's `data`, by environment."""
         return {env: self.data(env, "drops.jsonl") for env in self.suite.envs}

@@ -329,6 +329,17 @@ _EXPERIMENT = (
         launchable=True,
     ),
     Stage(
+        name="gradients",
+        help="Measure the gradient of each pair kind before and after a preference training.",
+        reads=("models", "dpo", "gradients"),
+        files=("gradients.json",),
+        folder=_TREE + "gradients/{agent}",
+        learns=(*PAIR_LEARNING, "steps"),
+        inputs=inputs.gradients,
+        workload=workloads.gradients,
+        image="train",
+    ),
+    Stage(
         name="evaluate",
         help="Play the evaluation tasks with the target agent.",
         reads=(*_SAMPLED, "evaluation"),

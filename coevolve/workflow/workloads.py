@@ -63,6 +63,17 @@ def train(layout: Layout, wildcards: Wildcards) -> Workload:
     return _training(_pair_tokens(suite, branch, wildcards, expected) * passes)
 
 
+def gradients(layout: Layout, wildcards: Wildcards) -> Workload:
+    """A forward and two backward passes (one for each part of eq. 9) over the measured pairs, at two policies."""
+    suite, branch, expected = _setting(layout, wildcards)
+    on_the_fly = not (suite.dpo.objective.reference_free or suite.dpo.precompute_reference)
+    forward, backward = 1 + on_the_fly, 2
+    passes = (forward * FORWARD + backward * (TRAIN - FORWARD)) / TRAIN
+    limit, of_kinds = suite.gradients.pairs or 0, _pairs(suite, branch, wildcards, expected)
+    tokens = sum(min(limit, pairs) for pairs in of_kinds.values()) * 2 * expected.tokens
+    return Workload(train=2 * passes * tokens, starts=tokens > 0)
+
+
 def ppo(layout: Layout, wildcards: Wildcards) -> Workload:
     """Episodes, and several passes of training over each."""
     suite, _, expected = _setting(layout, wildcards)
@@ -152,13 +163,18 @@ def _episodes(expected: Expected, episodes: float, passes: float) -> Workload:
     )
 
 
-def _pair_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:
-    """Tokens on both sides of an agent's pairs of one iteration."""
+def _pairs(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> dict[PairKind, float]:
+    """The number of an agent's pairs of one iteration, by kind."""
     agent = agent_name(wildcards.get("agent", "target"))
     tasks, k = _explored_tasks(suite, branch, expected), suite.rollout.k
     pairs = {PairKind.FAILURE_FAILURE: k**2 * expected.failures**2 / 2}  # choice: half of two failures earn the same
     kinds = suite.recipes[branch.method].agents[agent].trains_on
-    return sum(tasks * pairs.get(kind, k * expected.failures) for kind in kinds) * 2 * expected.tokens
+    return {kind: tasks * pairs.get(kind, k * expected.failures) for kind in kinds}
+
+
+def _pair_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:
+    """Tokens on both sides of an agent's pairs of one iteration."""
+    return sum(_pairs(suite, branch, wildcards, expected).values()) * 2 * expected.tokens
 
 
 def _scored_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:

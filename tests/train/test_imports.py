@@ -7,7 +7,10 @@ import sys
 from coevolve.config.sections import DpoConfig, SftConfig
 
 LIGHT = ("data", "download", "gold", "pairs", "prepare", "select")
-MODEL = ("evaluate", "pretrain", "reference", "rft_train", "rollout", "sft", "shard", "steps", "train", "untrained")
+MODEL = (
+    "evaluate", "gradients", "pretrain", "reference", "rft_train", "rollout", "sft", "shard", "steps", "train",
+    "untrained",
+)  # fmt: skip
 OPTIMISER = {
     "epochs": 1, "batch_size": 2, "micro_batch": 2, "warmup": 0.0, "schedule": "constant", "weight_decay": 0.0,
     "max_grad_norm": 1.0, "save_steps": 1, "layout": "flat",

@@ -95,6 +95,7 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
         ("pairing.drop_conflicts=true", {"pairs"}),
         ("pairing.drop_conflicts=false", set()),
         ("recipes.coevolve.failure_agent_first=false", set()),
+        ("gradients.pairs=4", set()),
     ],
 )
 def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan, override, stages):
@@ -105,6 +106,30 @@ def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root,
         if plan.fingerprint(stage, wildcards) != other.fingerprint(stage, wildcards)
     }
     assert changed == stages & {stage for stage, _ in plan.jobs()}
+
+
+def test_measured_gradients_add_their_jobs_and_rerun_the_analysis_alone(root, plan):
+    """Every preference training of a method's own is measured, and no training is added for it."""
+    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "gradients.pairs=4"]))
+    jobs, more = ([(stage, *names.values()) for stage, names in each.jobs()] for each in (plan, other))
+    added = set(more) - set(jobs)
+    assert set(jobs) < set(more) and {job[0] for job in added} == {"gradients"}
+    assert {job[1:] for job in added} == {job[1:] for job in jobs if job[0] == "train"}
+    changed = {stage for stage, names in plan.jobs() if plan.inputs(stage, names) != other.inputs(stage, names)}
+    assert changed == {"failures"}
+
+
+def test_the_measured_trainings_of_any_row_are_its_own(root):
+    base = load_suite(root / "configs/smoke.yaml", ["gradients.pairs=4", "iterations.webshop=2"])
+    suite = base.model_copy(update={"envs": {"webshop": base.envs["webshop"]}})
+    for method in filter(suite.supports, suite.recipes):
+        jobs = list(Plan(suite.model_copy(update={"methods": [method]})).jobs())
+        by_stage = {
+            stage: {tuple(names.values()) for other, names in jobs if other == stage}
+            for stage in ("train", "gradients")
+        }
+        own = {names for names in by_stage["train"] if names[2].startswith(f"{method}/")}
+        assert by_stage["gradients"] == own, method
 
 
 def test_each_seed_can_have_weights_and_a_pretraining_of_its_own(root, plan):

@@ -1,0 +1,193 @@
+"""The gradient of eq. 9 by pair kind: its size, its share of the sum over kinds, and cosines between kinds.
+
+It is the gradient of the loss that a preference training minimises (:class:`coevolve.train.dpo.PreferenceTrainer`) with
+respect to the parameters that the training changes, without dropout.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import send_to_device  # type: ignore[import-untyped]
+from torch import Tensor
+
+from coevolve.config.sections import DpoConfig
+from coevolve.errors import UserError
+from coevolve.train import policy_io
+from coevolve.train.dataset import TokenizedPair, fit_pairs
+from coevolve.train.dpo import PreferenceTrainer
+from coevolve.train.policy_io import TrainingRun
+from coevolve.types import GradientCosine, GradientSize, KindGradient, PairKind, PointGradients
+
+#: A float32 tensor on the CPU for each trainable parameter.
+Gradient = Sequence[Tensor]
+#: The parts of eq. 9 in records: the whole loss, lambda_DPO times eq. 7, and lambda_SFT times the NLL of chosen sides.
+PARTS = ("loss", "dpo", "sft")
+
+
+@dataclass(frozen=True)
+class GradientSum:
+    """The preference part and the SFT part of eq. 9's gradient, summed over `measured_pairs` of a kind's `pairs`."""
+
+    pairs: int
+    measured_pairs: int
+    dpo: Gradient
+    sft: Gradient
+
+    @property
+    def loss(self) -> Gradient:
+        """The gradient of the whole loss."""
+        return [dpo + sft for dpo, sft in zip(self.dpo, self.sft, strict=True)]
+
+    def total_norm(self, part: Gradient) -> float:
+        """The L2 norm of one of the parts over all pairs of the kind, estimated from the measured ones."""
+        return norm(part) * self.pairs / self.measured_pairs
+
+
+def measure(
+    pairs: Sequence[TokenizedPair],
+    config: DpoConfig,
+    run: TrainingRun,
+    *,
+    limit: int,
+    iteration: int,
+    reference: Path | None,
+    progress: Callable[[int, int], None],
+) -> PointGradients:
+    """The gradients at the policy in `run.start`, of at most `limit` pairs of each kind. One process on one device.
+
+    With adapters they are those of new adapters with the random numbers of `run.seed`, as a training starts with. The
+    policy in `reference` is not read if the pairs have reference log-probs or the objective needs none. Calls
+    `progress(done, total)` after each micro-batch. Raises `UserError` for a gradient that is not finite.
+    """
+    fitted = fit_pairs(pairs, run.longest).examples
+    if not fitted:
+        return PointGradients(trainable_parameters=0, kinds=(), cosines=())
+    needed = fitted[0].reference_logps is None and not config.objective.reference_free
+    trainer = PreferenceTrainer(
+        fitted,
+        list(range(len(fitted))),
+        model=policy_io.load(run.start, run.lora),
+        reference=policy_io.load(reference, run.lora) if needed and reference else None,
+        config=config,
+        iteration=iteration,
+        lora=run.lora,
+        seed=run.seed,
+        work=run.work,
+        dtype=run.dtype,
+    )
+    sums = gradient_sums(trainer, [pair.kind for pair in fitted], limit, progress)
+    for kind, of_kind in sums.items():
+        if not math.isfinite(norm(of_kind.loss)):
+            raise UserError(f"{run.start}: the gradient of the pairs {kind} is not finite; lower `dpo.learning_rate`.")
+    return PointGradients(
+        trainable_parameters=sum(parameter.numel() for parameter in _trainable(trainer.model)),
+        kinds=_kinds(sums),
+        cosines=tuple(_cosines(sums)),
+    )
+
+
+def gradient_sums(
+    trainer: PreferenceTrainer, kinds: Sequence[PairKind], limit: int, progress: Callable[[int, int], None]
+) -> dict[PairKind, GradientSum]:
+    """The gradient of each kind that occurs; `kinds` are those of the trainer's pairs, in their order.
+
+    The measured pairs of a kind are evenly spaced. They are summed by micro-batches of the training's size (the
+    reference point of the objective `kto` is that of the micro-batch).
+    """
+    trainer.model.eval()  # no dropout
+    of_kind = {kind: [index for index, other in enumerate(kinds) if other is kind] for kind in PairKind}
+    measured = {kind: evenly_spaced(indices, limit) for kind, indices in of_kind.items() if indices}
+    done, total, sums = 0, sum(map(len, measured.values())), {}
+    for kind, indices in measured.items():
+        dpo, sft = ([torch.zeros_like(weight, device="cpu") for weight in _trainable(trainer.model)] for _ in range(2))
+        size = trainer.args.per_device_train_batch_size
+        for first in range(0, len(indices), size):
+            slots = indices[first : first + size]
+            _add_gradients(trainer, slots, dpo, sft)
+            done += len(slots)
+            progress(done, total)
+        sums[kind] = GradientSum(len(of_kind[kind]), len(indices), dpo, sft)
+    return sums
+
+
+def evenly_spaced(indices: Sequence[int], limit: int) -> list[int]:
+    """At most `limit` of the indices, at equal distances, the first among them."""
+    count = min(limit, len(indices))
+    return [indices[number * len(indices) // count] for number in range(count)]
+
+
+def norm(gradient: Gradient) -> float:
+    """The L2 norm, summed in float64."""
+    return math.sqrt(inner(gradient, gradient))
+
+
+def inner(first: Gradient, second: Gradient) -> float:
+    """The inner product, summed in float64."""
+    pairs = zip(first, second, strict=True)
+    return math.fsum(float(torch.dot(a.flatten().double(), b.flatten().double())) for a, b in pairs)
+
+
+def cosine(first: Gradient, second: Gradient) -> float | None:
+    """The cosine of the angle between two gradients; None if one of them is 0."""
+    norms = norm(first) * norm(second)
+    return max(-1.0, min(1.0, inner(first, second) / norms)) if norms else None
+
+
+def _add_gradients(trainer: PreferenceTrainer, slots: Sequence[int], dpo: Gradient, sft: Gradient) -> None:
+    """Add the gradients of both parts, summed over the pairs in `slots`: one forward and up to two backward passes."""
+    device, weights = trainer.accelerator.device, list(_trainable(trainer.model))
+    batch = send_to_device(trainer.data_collator(slots), device)
+    with torch.autocast(device.type, torch.bfloat16, enabled=trainer.mixed):
+        sides = trainer.pair_logps(trainer.model, batch)
+    none = torch.zeros_like(batch["lambda_dpo"])
+    for total, lambdas in ((dpo, (batch["lambda_dpo"], none)), (sft, (none, batch["lambda_sft"]))):
+        if any(map(torch.any, lambdas)):
+            loss = trainer.pair_losses(*sides, *lambdas).loss.sum()
+            gradient = torch.autograd.grad(loss, weights, retain_graph=True, materialize_grads=True)
+            for accumulated, value in zip(total, gradient, strict=True):
+                accumulated += value.to("cpu")
+
+
+def _trainable(model: Any) -> Iterator[Tensor]:
+    return (parameter for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _kinds(sums: Mapping[PairKind, GradientSum]) -> tuple[KindGradient, ...]:
+    sizes = {
+        part: {kind: of_kind.total_norm(getattr(of_kind, part)) for kind, of_kind in sums.items()} for part in PARTS
+    }
+    whole = {part: math.fsum(totals.values()) for part, totals in sizes.items()}
+    return tuple(
+        KindGradient(
+            kind=kind,
+            pairs=of_kind.pairs,
+            measured_pairs=of_kind.measured_pairs,
+            **{
+                part: GradientSize(
+                    mean_norm=totals[kind] / of_kind.pairs,
+                    total_norm=totals[kind],
+                    share=totals[kind] / whole[part] if whole[part] else None,
+                )
+                for part, totals in sizes.items()
+            },
+            dpo_sft_cosine=cosine(of_kind.dpo, of_kind.sft),
+        )
+        for kind, of_kind in sums.items()
+    )
+
+
+def _cosines(sums: Mapping[PairKind, GradientSum]) -> Iterator[GradientCosine]:
+    """Those of each two kinds."""
+    for first, second in itertools.combinations(sums, 2):
+        yield GradientCosine(
+            first=first,
+            second=second,
+            **{part: cosine(getattr(sums[first], part), getattr(sums[second], part)) for part in PARTS},
+        )
