@@ -27,7 +27,7 @@ from coevolve.storage import files
 from coevolve.types import Provenance, Record, TrainReport, Trajectory
 
 #: Headings of columns that are not their fields' names.
-_HEADS = {"env": "environment", "kind": "pair kind", "gpu_hours": "GPU-hours"}
+_HEADS = {"env": "environment", "kind": "pair kind", "other_kind": "other pair kind", "gpu_hours": "GPU-hours"}
 OUTCOMES = ("success", "hard_negative", "failure")
 NOTHING_MEASURED = Mechanism()
 #: Number of bins of the rewards of failures.

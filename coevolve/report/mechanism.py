@@ -1,4 +1,4 @@
-"""By which mechanism methods differ: hard negatives, distance from the reference policy, weights of pair kinds.
+"""By which mechanism methods differ: hard negatives, distance from the reference policy, weights and gradients.
 
 Each value is measured on one file or training (one agent, iteration and seed).
 """
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import per_iteration
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
-from coevolve.types import PairKind, Provenance, Record, TrainReport
+from coevolve.types import GradientReport, PairKind, Provenance, Record, TrainReport
 
 
 class HardNegatives(AgentRecord):
@@ -47,8 +47,8 @@ class OffPolicy(AgentRecord):
 class KindWeight(AgentRecord):
     """The weight of one pair kind in a training: lambda_DPO * beta * sigma(-margin), the factor in eq. 7's gradient.
 
-    It multiplies the difference of the two sides' gradients of log pi, whose norms are not recorded: a weight is no
-    share of the gradient. sigma is taken of a step's mean margin over the kind's pairs. `visits`: pairs of all epochs.
+    It multiplies the difference of the two sides' gradients of log pi: a weight is no share of the gradient, which
+    `GradientShare` has. sigma is taken of a step's mean margin over the kind's pairs. `visits`: pairs of all epochs.
     `per_pair`: mean over them. `total`: sum over them. `share`: of the sum over all kinds, None if that is 0.
     """
 
@@ -59,12 +59,45 @@ class KindWeight(AgentRecord):
     share: float | None
 
 
+class GradientShare(AgentRecord):
+    """The gradient of eq. 9 over one pair kind, at the `policy` that a training starts from or at the trained one.
+
+    Of the kind's `pairs`, `measured_pairs` are measured. `per_pair`: L2 norm of their mean gradient. `total`: the same
+    times `pairs`. `share`: of the sum of the totals over kinds. `dpo_total`, `dpo_share`: the same of lambda_DPO times
+    eq. 7 alone. `sft_total`: of lambda_SFT times the NLL. `dpo_sft_cosine`: the cosine between these two.
+    """
+
+    policy: str
+    kind: str
+    pairs: int
+    measured_pairs: int
+    per_pair: float
+    total: float
+    share: float | None
+    dpo_total: float
+    dpo_share: float | None
+    sft_total: float
+    dpo_sft_cosine: float | None
+
+
+class GradientAngle(AgentRecord):
+    """The cosine between the gradients of eq. 9 over two pair kinds; `dpo_cosine`: of lambda_DPO times eq. 7 alone."""
+
+    policy: str
+    kind: str
+    other_kind: str
+    cosine: float | None
+    dpo_cosine: float | None
+
+
 class Mechanism(BaseModel):
     """The part of `analysis.json` about the mechanism; files of before lack it."""
 
     hard_negatives: tuple[HardNegatives, ...] = ()
     off_policy: tuple[OffPolicy, ...] = ()
     kind_weights: tuple[KindWeight, ...] = ()
+    gradients: tuple[GradientShare, ...] = ()
+    gradient_angles: tuple[GradientAngle, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> Mechanism:
@@ -73,9 +106,11 @@ class Mechanism(BaseModel):
 
     @property
     def records(self) -> dict[str, Sequence[Record]]:
-        """The values by their names in `analysis.json`."""
+        """The values by their names in `analysis.json`; gradients only if they were measured."""
+        gradients = {"gradients": self.gradients, "gradient_angles": self.gradient_angles}
         return {
             "hard_negatives": self.hard_negatives, "off_policy": self.off_policy, "kind_weights": self.kind_weights,
+            **(gradients if self.gradients else {}),
         }  # fmt: skip
 
 
@@ -150,6 +185,40 @@ def kind_weights(training: Provenance, branch: Mapping[str, Any], recipe: Recipe
     ]
 
 
+def gradient_shares(report: GradientReport, names: AgentRecord) -> Iterator[GradientShare]:
+    """The gradients of all pair kinds that were measured for one training."""
+    for policy, point in (("start", report.start), ("end", report.end)):
+        for of_kind in point.kinds:
+            yield GradientShare(
+                **names.model_dump(),
+                policy=policy,
+                kind=of_kind.kind,
+                pairs=of_kind.pairs,
+                measured_pairs=of_kind.measured_pairs,
+                per_pair=of_kind.loss.mean_norm,
+                total=of_kind.loss.total_norm,
+                share=of_kind.loss.share,
+                dpo_total=of_kind.dpo.total_norm,
+                dpo_share=of_kind.dpo.share,
+                sft_total=of_kind.sft.total_norm,
+                dpo_sft_cosine=of_kind.dpo_sft_cosine,
+            )
+
+
+def gradient_angles(report: GradientReport, names: AgentRecord) -> Iterator[GradientAngle]:
+    """The cosines between the gradients that were measured for one training."""
+    for policy, point in (("start", report.start), ("end", report.end)):
+        for pair in point.cosines:
+            yield GradientAngle(
+                **names.model_dump(),
+                policy=policy,
+                kind=pair.first,
+                other_kind=pair.second,
+                cosine=pair.loss,
+                dpo_cosine=pair.dpo,
+            )
+
+
 def tables(mechanism: Mechanism) -> list[MechanismTable]:
     """The tables of `analysis.md` about the mechanism."""
     agent = ("method", "env", "agent", "iteration")
@@ -170,10 +239,32 @@ def tables(mechanism: Mechanism) -> list[MechanismTable]:
         MechanismTable(
             "Weight of pair kinds",
             "lambda_DPO * beta * sigma(-margin), the factor of a pair in eq. 7's gradient, over all visits of a kind's "
-            "pairs, with the mean margin of each step. It is a weight and no share of the gradient, whose norms are "
-            "not recorded.",
+            "pairs, with the mean margin of each step. It is a weight and no share of the gradient"
+            + ("." if mechanism.gradients else ", whose norms are not recorded."),
             mechanism.kind_weights,
             (*agent, "kind"),
+        ),
+        *(_gradient_tables(mechanism, agent) if mechanism.gradients else ()),
+    ]
+
+
+def _gradient_tables(mechanism: Mechanism, agent: Sequence[str]) -> list[MechanismTable]:
+    """Those of the stage `gradients`, which a suite may leave out."""
+    return [
+        MechanismTable(
+            "Gradient by pair kind",
+            "Eq. 9 at the policy before (`start`) and after (`end`) the training, without dropout. `per pair`: L2 norm "
+            "of the mean gradient over the measured pairs. `total`: the same times all pairs of the kind. `share`: of "
+            "the sum of the totals over kinds. `dpo`: of lambda_DPO times eq. 7, `sft`: of lambda_SFT times the NLL.",
+            mechanism.gradients,
+            (*agent, "policy", "kind"),
+        ),
+        MechanismTable(
+            "Cosine between the gradients of pair kinds",
+            "Of eq. 9, and of lambda_DPO times eq. 7 alone. Below 0: a small step that lowers one kind's loss raises "
+            "that of the other.",
+            mechanism.gradient_angles,
+            (*agent, "policy", "kind", "other_kind"),
         ),
     ]
 

@@ -11,17 +11,22 @@ from typing import TypeVar
 from coevolve.report.charts import Curve, legend, line_chart
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
-from coevolve.report.mechanism import HardNegatives, KindWeight, Mechanism, OffPolicy
+from coevolve.report.mechanism import GradientShare, HardNegatives, KindWeight, Mechanism, OffPolicy
 from coevolve.report.page_figures import PageChart, PageFigure
 from coevolve.types import PairKind
 
 R = TypeVar("R", bound=AgentRecord)
 _KINDS = [kind.value for kind in PairKind]
+_GRADIENTS = (
+    " Share of gradient: norm of eq. 9's gradient over a kind's pairs, of the sum of these norms over kinds, at the "
+    "policy that the target's training starts from. analysis.md has the cosines between kinds."
+)
 
 
 def mechanism_figure(path: Path, labels: ReportLabels) -> PageFigure:
-    """Hard negatives, off-policy distance and weights of pair kinds by iteration, means over seeds."""
+    """Hard negatives, off-policy distance, weights and gradients of pair kinds by iteration, means over seeds."""
     measured = Mechanism.read(path)
+    of_targets = [row for row in measured.gradients if (row.agent, row.policy) == ("target", "start")]
     folded = {}
     for env, label in labels.envs.items():
         charts = [
@@ -30,6 +35,7 @@ def mechanism_figure(path: Path, labels: ReportLabels) -> PageFigure:
                 [row for row in measured.off_policy if row.env == env], "rejected sides, nats", _rejected, labels
             ),
             *_by_kind([row for row in measured.kind_weights if row.env == env], "share of weight", _share, labels),
+            *_by_kind([row for row in of_targets if row.env == env], "share of gradient", _share, labels),
         ]
         if charts:
             folded[label] = charts
@@ -39,7 +45,8 @@ def mechanism_figure(path: Path, labels: ReportLabels) -> PageFigure:
         "Mechanism",
         "By iteration, means over seeds. Hard negatives: share of an agent's explorations (dashed: the failure agent). "
         "Rejected sides: log-prob of an action token under the reference policy, by pair kind. Share of weight: "
-        "lambda_DPO * beta * sigma(-margin) over a kind's pairs, which is no share of the gradient.",
+        "lambda_DPO * beta * sigma(-margin) over a kind's pairs, which is no share of the gradient."
+        + (_GRADIENTS if of_targets else ""),
         ["analysis.json"],
         [PageChart("", legend(kinds))] if kinds else [],
         folded,
@@ -95,7 +102,7 @@ def _means(rows: Sequence[R], value: Callable[[R], float | None]) -> list[tuple[
 
 
 def _kind(row: AgentRecord) -> tuple[str, ...]:
-    assert isinstance(row, OffPolicy | KindWeight), "only these records are about a pair kind"
+    assert isinstance(row, OffPolicy | KindWeight | GradientShare), "only these records are about a pair kind"
     return (row.kind,)
 
 
@@ -103,5 +110,5 @@ def _rejected(row: OffPolicy) -> float:
     return row.rejected
 
 
-def _share(row: KindWeight) -> float | None:
+def _share(row: KindWeight | GradientShare) -> float | None:
     return row.share

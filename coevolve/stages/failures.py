@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from coevolve.config.machine import load_machine
 from coevolve.report import analysis, claims, mechanism
+from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import jsonl
-from coevolve.types import Trajectory
+from coevolve.types import Agent, SummaryKey, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
@@ -18,14 +19,17 @@ from coevolve.workflow.layout import Layout
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `analysis.json` and `analysis.md`: outcomes, diversity and rewards of failures, drift, compute."""
+    """Write `analysis.json` and `analysis.md`: outcomes, diversity and rewards of failures, drift, compute.
+
+    And, of the trainings, the mechanism: `coevolve.report.mechanism`.
+    """
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     machine, history = load_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
     explored = results.explorations(job, suite, suite.methods)
     experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
     layout, drifts, computed = Layout(suite), list[analysis.Drift](), list[analysis.Compute]()
     gold, distances = list[analysis.GoldDrift](), list[mechanism.OffPolicy]()
-    weights = list[mechanism.KindWeight]()
+    weights, measured = list[mechanism.KindWeight](), results.gradients(job, suite, suite.methods)
     for method in suite.methods:
         jobs = history.behind(map(layout.tail, layout.evaluations(method).values()))
         computed.append(analysis.compute(method, [analysis.usage(each, machine) for each in jobs]))
@@ -47,11 +51,22 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
             off_policy=tuple(distances),
             kind_weights=tuple(weights),
+            gradients=tuple(
+                row for key, each in measured.items() for row in mechanism.gradient_shares(each, _agent(key))
+            ),
+            gradient_angles=tuple(
+                row for key, each in measured.items() for row in mechanism.gradient_angles(each, _agent(key))
+            ),
         ),
         ReportLabels.of(suite),
         out,
     )
     return {"explorations": len(explored)}
+
+
+def _agent(key: SummaryKey) -> AgentRecord:
+    method, _, env, seed, iteration, agent = key
+    return AgentRecord(method=method, env=env, seed=seed, iteration=iteration, agent=cast(Agent, agent))
 
 
 def _first_of_task(path: Path) -> dict[str, Trajectory]:

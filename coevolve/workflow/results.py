@@ -11,7 +11,7 @@ from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
 from coevolve.report.measurement import Measurement
 from coevolve.storage import files, provenance
-from coevolve.types import EvaluationKey, ExplorationKey, SummaryKey
+from coevolve.types import EvaluationKey, ExplorationKey, GradientReport, SummaryKey
 from coevolve.workflow.job import Job
 from coevolve.workflow.layout import Layout
 
@@ -42,6 +42,15 @@ def summaries(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey
     """The pairing summaries given to a job."""
     layout = Layout(suite)
     return job.files("summaries", {key: layout.tail(path) for key, path in layout.summaries(methods).items()})
+
+
+def gradients(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey, GradientReport]:
+    """The gradients given to a job that is about one model; none if the suite does not measure them."""
+    if "gradients" not in job.inputs:
+        return {}
+    layout = Layout(suite)
+    paths = job.files("gradients", {key: layout.tail(path) for key, path in layout.gradients(methods).items()})
+    return {key: GradientReport.from_json(files.read_bytes(path)) for key, path in paths.items()}
 
 
 def drops(job: Job) -> dict[str, Path]:

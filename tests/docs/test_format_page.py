@@ -20,6 +20,7 @@ from coevolve.types import (
     Drop,
     EpisodeNotes,
     EvalRecord,
+    GradientReport,
     PairingSummary,
     PairKind,
     PolicyRef,
@@ -33,7 +34,7 @@ from coevolve.types import (
 from coevolve.workflow.stage_table import STAGES
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,
-           Table, Verdict, Manifest]  # fmt: skip
+           GradientReport, Table, Verdict, Manifest]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -96,9 +96,38 @@ def test_another_objective_has_no_such_weight(made, plan):
     assert mechanism.kind_weights(job.model_copy(update={"config": ipo}), branch, recipe) == []
 
 
+def test_the_gradients_of_a_suite_are_those_of_its_files(made, plan, measured):
+    paths = plan.gradients(plan.suite.methods)
+    assert {key[0] for key in paths} == {row.method for row in measured.gradients} == {"eto", "coevolve"}
+    for (method, *_, agent), path in paths.items():
+        points = json.loads((made / path).read_text())
+        for policy in ("start", "end"):
+            rows = [r for r in measured.gradients if (r.method, r.agent, r.policy) == (method, agent, policy)]
+            kinds = {each["kind"]: each for each in points[policy]["kinds"]}
+            assert [row.kind for row in rows] == list(kinds)
+            assert sum(row.share for row in rows) == pytest.approx(1.0)
+            for row in rows:
+                of_kind = kinds[row.kind]
+                assert (row.pairs, row.measured_pairs) == (of_kind["pairs"], min(3, of_kind["pairs"]))
+                assert (row.total, row.dpo_share) == (of_kind["loss"]["total_norm"], of_kind["dpo"]["share"])
+    angles = [(row.kind, row.other_kind, row.policy) for row in measured.gradient_angles if row.method == "coevolve"]
+    assert len(angles) == len(set(angles)) > 0 and all(abs(row.cosine) <= 1 for row in measured.gradient_angles)
+
+
+def test_a_suite_that_measures_no_gradients_has_the_files_of_before(measured):
+    off = measured.model_copy(update={"gradients": (), "gradient_angles": ()})
+    assert set(measured.records) - set(off.records) == {"gradients", "gradient_angles"}
+    titles = [table.title for table in mechanism.tables(off)]
+    assert titles == ["Hard negatives", "Off-policy distance", "Weight of pair kinds"]
+    assert "whose norms are not recorded" in mechanism.tables(off)[-1].text
+
+
 def test_tables_and_charts_show_them(made, measured, tmp_path):
     text = (made / PRODUCT / "analysis.md").read_text()
-    for title in ("Hard negatives", "Off-policy distance", "Weight of pair kinds"):
+    for title in (
+        "Hard negatives", "Off-policy distance", "Weight of pair kinds", "Gradient by pair kind",
+        "Cosine between the gradients of pair kinds",
+    ):  # fmt: skip
         assert f"## {title}\n" in text
     assert "it is a weight and no share of the gradient" in text.replace("\n", " ").lower()
     labels = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
@@ -110,6 +139,10 @@ def test_tables_and_charts_show_them(made, measured, tmp_path):
         "Co-evolving, target agent: share of weight" in charts
         and 'data-name="ETO, target agent"' in charts["Hard negatives"]
     )
+    shares = [row for row in measured.gradients if (row.method, row.policy) == ("coevolve", "start")]
+    drawn = charts["Co-evolving, target agent: share of gradient"]
+    assert shares and all(f'data-y="{row.share:.6g}"' in drawn for row in shares)
+    assert "Share of gradient" in figure.caption
     files.write_json(tmp_path / "analysis.json", {"shares": []})
     old = mechanism_page.mechanism_figure(tmp_path / "analysis.json", labels)
     assert not old.charts and not old.folded, "files of before lack these values"

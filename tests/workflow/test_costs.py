@@ -76,6 +76,15 @@ def test_more_pair_kinds_cost_more_training(plan, machine):
     assert coevolve.seconds > 1.5 * eto.seconds
 
 
+def test_gradients_cost_one_forward_and_two_backward_passes_over_the_measured_pairs_at_two_policies(root, machine):
+    plan = Plan(load_suite(root / "configs/paper.yaml", ["gradients.pairs=32"]))
+    names = {**WILDCARDS, "branch": "coevolve/seed0/iter1"}
+    seconds = estimates.cost(plan, machine, "gradients", names).seconds - machine.costs.startup_seconds
+    pairs, tokens = 3 * 32, 2 * plan.suite.envs["webshop"].expected.tokens
+    assert seconds == pytest.approx(2 * (2 + 2 * 4) * 6.74e9 * pairs * tokens / (9.89e14 * 0.4))
+    assert not any(stage == "gradients" for stage, _ in Plan(load_suite(root / "configs/paper.yaml")).jobs())
+
+
 def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine):
     folder = plan.folder("sft", WILDCARDS)
     Path(folder).mkdir(parents=True)
