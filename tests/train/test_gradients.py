@@ -74,6 +74,8 @@ def test_each_kinds_gradient_and_its_parts_are_those_of_equation_9(pairs, llama,
             used = [replace(pair, **drop) for pair in (first, second)]
             expected = of_equation_9(trainer, llama, reference, used, lora)
             torch.testing.assert_close(flat(getattr(of_kind, part)), expected, rtol=1e-9, atol=1e-9)
+            total = of_kind.total_norm(getattr(of_kind, part))
+            assert total == pytest.approx(float(expected.norm()) / 2 * 3), "of the three pairs, two are measured"
         assert bool(flat(of_kind.sft).any()) == (kind is not PairKind.FAILURE_FAILURE)
 
 
