@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from coevolve.config.environments import EnvSection, TaskSelection
 from coevolve.config.sections import Positive, Rate, SourceFile
 from coevolve.types import UnitInterval
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class SciWorldSelection(TaskSelection):
-    """`lists`: ETO's task lists, or the simulator's official splits."""
+    """`lists`: ETO's task lists, or the simulator's official splits.
+
+    `shuffle`: the seed of a random order of each list; None keeps the list's order, in which thirty variations of a
+    `find-*` type are one world: the same things in the same rooms, with other boxes to move them to. Left out of
+    digests if it is not set.
+    """
 
     lists: Literal["eto", "official"]
+    shuffle: int | None = Field(default=None, exclude_if=_is_none)
 
 
 class ExpertSource(SourceFile):

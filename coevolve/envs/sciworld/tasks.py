@@ -1,13 +1,13 @@
-"""The ScienceWorld tasks of a suite: selected from ETO's lists or the official splits, in list order."""
+"""The ScienceWorld tasks of a suite: selected from ETO's lists or the official splits, in list or random order."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
-from coevolve import shipped
+from coevolve import seeds, shipped
 from coevolve.envs import task_split
 from coevolve.envs.base import TaskSplit
 from coevolve.envs.sciworld.config import SciWorldSelection
@@ -25,8 +25,15 @@ EVALUATED: tuple[Split, ...] = ("seen", "unseen")
 
 def select(config: SciWorldSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> TaskSplit:
     """The tasks that `config` selects from its lists; see `coevolve.envs.task_split.select`."""
-    evaluation: dict[str, tuple[Task, ...]] = {split: listed(config.lists, split) for split in EVALUATED}
-    return task_split.select(config, listed(config.lists, "train"), evaluation, splits, overlap, kinds())
+    train = _ordered(config, "train")
+    evaluation: dict[str, Sequence[Task]] = {split: _ordered(config, split) for split in EVALUATED}
+    return task_split.select(config, train, evaluation, splits, overlap, kinds())
+
+
+def _ordered(config: SciWorldSelection, split: Split) -> Sequence[Task]:
+    """All tasks of one split in the order that `config` takes them in."""
+    tasks, seed = listed(config.lists, split), config.shuffle
+    return tasks if seed is None else sorted(tasks, key=lambda task: seeds.derive(seed, task.task_id))
 
 
 @functools.cache

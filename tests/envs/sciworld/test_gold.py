@@ -44,7 +44,7 @@ def test_every_committed_trajectory_is_a_success_on_a_training_task(committed: l
     assert {(t.reward, t.raw_score, t.agent, t.seconds) for t in committed} == {(1.0, 1.0, "expert", 0.0)}
     train = {task.task_id: task for task in listed("official", "train")}
     assert all(train[t.task.task_id] == t.task for t in committed)
-    assert Counter(t.task.kind.split("-")[0] for t in committed) == {"lifespan": 3 * 62, "find": 4 * 75}
+    assert Counter(t.task.kind.split("-")[0] for t in committed) == {"lifespan": 3 * 62, "find": 4 * 150}
     assert len({t.task.task_id for t in committed}) == len(committed)
 
 

@@ -59,6 +59,23 @@ def test_the_selection_takes_the_first_of_each_type_in_list_order() -> None:
     assert selection.sft[0].data == {"task": "boil", "variation": 0}
 
 
+def test_a_shuffled_selection_takes_other_tasks_of_the_same_lists_and_the_same_ones_each_time() -> None:
+    shuffled = select(SOME.model_copy(update={"shuffle": 5}), BOTH, "remove")
+    plants = [task.data["variation"] for task in shuffled.sft if task.kind == "find-plant"]
+    assert plants == [144, 45, 27, 124, 63]
+    parts = [ids(part) for part in (shuffled.sft, shuffled.explore, shuffled.evaluate)]
+    assert [len(part) for part in parts] == [10, 8, 12] and len(set().union(*parts)) == 30
+    assert {task.task_id for task in shuffled.evaluate if task.split == "seen"} < set(ids(listed("official", "seen")))
+    whole = SOME.model_copy(update={"sft": None, "explore_sft": True})
+    assert set(ids(select(whole, BOTH, "remove").sft)) == set(
+        ids(select(whole.model_copy(update={"shuffle": 5}), BOTH, "remove").sft)
+    )
+    assert (
+        "shuffle" not in SOME.model_dump()
+        and select(SOME.model_copy(update={"shuffle": 6}), BOTH, "remove") != shuffled
+    )
+
+
 def test_exploration_may_repeat_what_sft_saw() -> None:
     selection = select(SOME.model_copy(update={"explore_sft": True}), BOTH, "remove")
     assert set(ids(selection.explore)) < set(ids(selection.sft))
