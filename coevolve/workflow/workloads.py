@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coevolve.config.environments import Expected
+from coevolve.config.sections import COPY_TOKENS
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
 from coevolve.report.costs import FORWARD, TRAIN
@@ -23,10 +24,12 @@ def untrained(layout: Layout, wildcards: Wildcards) -> Workload:
 
 
 def pretrain(layout: Layout, wildcards: Wildcards) -> Workload:
-    """All epochs over the experts."""
+    """All epochs over the experts and the sequences that repeat themselves."""
     _, _, expected = _setting(layout, wildcards)
     config = layout.suite.models[wildcards["model"]].pretrain
-    return _training(expected.experts * expected.tokens * (config.epochs if config else 0))
+    if config is None:
+        return _training(0)
+    return _training((expected.experts * expected.tokens + config.copies * COPY_TOKENS) * config.epochs)
 
 
 def sft(layout: Layout, wildcards: Wildcards) -> Workload:
