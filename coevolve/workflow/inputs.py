@@ -232,7 +232,7 @@ def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
     """
     inputs: Inputs = {"experts": list(layout.experts().values()), "claims": CLAIMS, "machine": layout.machine}
     if layout.suite.gradients.pairs:
-        inputs["gradients"] = _unique(_first(layout).gradients(layout.suite.methods).values())
+        inputs["gradients"] = _gradients(layout)
     return figure2(layout, wildcards) | inputs
 
 
@@ -292,6 +292,15 @@ def measured(layout: Layout, wildcards: Wildcards) -> list[str]:
     """History: everything that the products are made of, with all models."""
     layouts = (replace(layout, suite=layout.suite.with_model(model)) for model in layout.suite.models)
     return [path for each in layouts for path in each.results(layout.suite.methods)]
+
+
+def costed(layout: Layout, wildcards: Wildcards) -> list[str]:
+    """History: everything that the products are made of, with all models, and the gradients if they are measured."""
+    return [*measured(layout, wildcards), *(_gradients(layout) if layout.suite.gradients.pairs else [])]
+
+
+def _gradients(layout: Layout) -> list[str]:
+    return _unique(_first(layout).gradients(layout.suite.methods).values())
 
 
 def _first(layout: Layout) -> Layout:

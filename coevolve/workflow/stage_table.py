@@ -439,7 +439,7 @@ _PRODUCTS = (
         files=("costs.md", "costs.json"),
         folder="paper/costs",
         inputs=inputs.machine,
-        history=inputs.measured,
+        history=inputs.costed,
     ),
     _product(
         name="summary",

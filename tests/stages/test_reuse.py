@@ -92,6 +92,7 @@ def computed(folders):
 def test_only_the_changed_row_is_computed(here, second):
     assert {Path(each).relative_to("results/second").as_posix() for each in computed(second)} == {
         "tiny/webshop/eto/seed0/iter1/policy/target",
+        "tiny/webshop/eto/seed0/iter1/gradients/target",
         "tiny/webshop/eto/seed0/iter1/eval",
     }
     assert len(computed(second)) < len(dict(reused(second)))

@@ -108,7 +108,7 @@ def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root,
     assert changed == stages & {stage for stage, _ in plan.jobs()}
 
 
-def test_measured_gradients_add_their_jobs_and_rerun_the_analysis_alone(root, plan):
+def test_measured_gradients_add_their_jobs_and_rerun_analysis_and_costs_alone(root, plan):
     """Every preference training of a method's own is measured, and no training is added for it."""
     other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "gradients.pairs=4"]))
     jobs, more = ([(stage, *names.values()) for stage, names in each.jobs()] for each in (plan, other))
@@ -116,7 +116,7 @@ def test_measured_gradients_add_their_jobs_and_rerun_the_analysis_alone(root, pl
     assert set(jobs) < set(more) and {job[0] for job in added} == {"gradients"}
     assert {job[1:] for job in added} == {job[1:] for job in jobs if job[0] == "train"}
     changed = {stage for stage, names in plan.jobs() if plan.inputs(stage, names) != other.inputs(stage, names)}
-    assert changed == {"failures"}
+    assert changed == {"failures", "costs"}
 
 
 def test_the_measured_trainings_of_any_row_are_its_own(root):
