@@ -18,9 +18,9 @@ def _is_none(value: object) -> bool:
 class SciWorldSelection(TaskSelection):
     """`lists`: ETO's task lists, or the simulator's official splits.
 
-    `shuffle`: the seed of a random order of each list; None keeps the list's order, in which thirty variations of a
-    `find-*` type are one world: the same things in the same rooms, with other boxes to move them to. Left out of
-    digests if it is not set.
+    `shuffle`: the seed of a random order of each list; None keeps the list's order, in which thirty variations of
+    `find-animal` after another have the same animals, and other boxes to move them to. Left out of digests if it is
+    not set.
     """
 
     lists: Literal["eto", "official"]
