@@ -32,6 +32,11 @@ UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
 Reward = Annotated[float, Field(ge=-1.0, le=1.0)]
 
 
+def is_none(value: object) -> bool:
+    """Whether a field is left out of JSON: pydantic's `exclude_if` of a field that older files lack."""
+    return value is None
+
+
 class Record(BaseModel):
     """Base of all records: immutable, without unknown keys, NaN or infinity."""
 
@@ -315,10 +320,6 @@ class Workload(Record):
     keeps_weights: bool = False
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class EpisodeNotes(Record):
     """Counts of the episodes that a stage played or joined, written as its notes.
 
@@ -337,8 +338,8 @@ class EpisodeNotes(Record):
     retried: int
     tokens: int
     sampled_tokens: int
-    spent: dict[str, Any] | None = Field(default=None, exclude_if=_is_none)
-    left_out: int | None = Field(default=None, exclude_if=_is_none)
+    spent: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
+    left_out: int | None = Field(default=None, exclude_if=is_none)
 
 
 class GoldLogps(Record):
@@ -382,13 +383,13 @@ class TrainReport(Record):
     last_loss: float | None
     history: tuple[dict[str, int | float], ...]
     kinds: dict[PairKind, dict[str, int | float]] = {}
-    gold: GoldLogps | None = Field(default=None, exclude_if=_is_none)
+    gold: GoldLogps | None = Field(default=None, exclude_if=is_none)
     reference: dict[PairKind, ReferenceLevels] = Field(default={}, exclude_if=operator.not_)
     note: str = ""
     seconds: float
     trained_tokens: int
-    sampled_tokens: int | None = Field(default=None, exclude_if=_is_none)
-    launch: dict[str, int | str] | None = Field(default=None, exclude_if=_is_none)
+    sampled_tokens: int | None = Field(default=None, exclude_if=is_none)
+    launch: dict[str, int | str] | None = Field(default=None, exclude_if=is_none)
 
 
 class GradientSize(Record):
@@ -492,8 +493,8 @@ class PairingSummary(Record):
     strays: dict[DropReason, int]
     trajectories: TrajectoryCount
     empty: tuple[str, ...]
-    played: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=_is_none)
-    sampled_tokens: int | None = Field(default=None, exclude_if=_is_none)
+    played: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=is_none)
+    sampled_tokens: int | None = Field(default=None, exclude_if=is_none)
 
 
 #: What a stage notes of its run: a record where a report reads it, else JSON data.
@@ -531,5 +532,5 @@ class Provenance(Record):
     workload: Workload | None = None
     started: str
     seconds: float
-    cpu_seconds: float | None = Field(default=None, exclude_if=_is_none)
-    reused_from: str | None = Field(default=None, exclude_if=_is_none)
+    cpu_seconds: float | None = Field(default=None, exclude_if=is_none)
+    reused_from: str | None = Field(default=None, exclude_if=is_none)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from coevolve.types import PairKind, PairWeights, UnitInterval
+from coevolve.types import PairKind, PairWeights, UnitInterval, is_none
 
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0.0)]
@@ -18,10 +18,6 @@ class Strict(BaseModel):
     """Base of all config sections: immutable; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class Optimiser(Strict):
@@ -209,7 +205,7 @@ class ModelConfig(Strict):
     revision: str = ""
     parameters: Rate | None = None
     lora: LoraConfig | None = None
-    training_dtype: ComputeDtype = Field(default=None, exclude_if=_is_none)
+    training_dtype: ComputeDtype = Field(default=None, exclude_if=is_none)
 
     @model_validator(mode="after")
     def _single_source(self) -> ModelConfig:
@@ -287,7 +283,7 @@ class SamplerConfig(Strict):
     """
 
     engine: Literal["transformers", "vllm"]
-    dtype: ComputeDtype = Field(default=None, exclude_if=_is_none)
+    dtype: ComputeDtype = Field(default=None, exclude_if=is_none)
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = Field(exclude=True)
     max_num_seqs: Positive = Field(exclude=True)
     tensor_parallel_size: Positive = Field(exclude=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from string import ascii_lowercase
 
 from coevolve import seeds
@@ -21,20 +21,28 @@ Labels = dict[str, str]
 
 
 def reward_table(
-    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig, seed: int
+    measurements: Sequence[Measurement],
+    claims: Claims,
+    labels: Mapping[str, str],
+    report: ReportConfig,
+    seed: int,
+    environments: Collection[str] | None = None,
 ) -> Table:
     """Average reward x 100 of every measured method and of every row of the paper, run or not.
 
     A mean is that of the paper's columns, and only where all of them were measured. `labels` name the methods that the
-    paper's table lacks. Raises `UserError` for nothing measured, for mixed settings and for a cell measured twice.
+    paper's table lacks. `environments`: those of the paper's columns (None: all); a row of the paper without a cell in
+    them is left out. Raises `UserError` for nothing measured, for mixed settings and for a cell measured twice.
     """
     setting = common_setting(measurements)
     measured = _by_cell(measurements, claims)
-    rows, columns = _rows(measured, claims, labels), _columns(measured, claims)
+    columns = _columns(measured, claims, environments)
+    rows = _rows(measured, claims, columns, labels)
     parts = {(row, column): _parts(row, column, measured, claims) for row in rows for column in columns}
     cells = [_cell(key, parts[key], stats.reward, claims.value(*key), setting, report, seed) for key in parts]
     quantity = "average reward x 100"
-    remark = f"In brackets the paper's cell ({claims.source}). {remarks(measurements)}".rstrip()
+    paper = f"In brackets the paper's cell ({claims.source}). " if any(cell.paper is not None for cell in cells) else ""
+    remark = f"{paper}{remarks(measurements)}".rstrip()
     return Table(
         caption=_caption(quantity, remark, setting, report, _sizes(rows, columns, cells)),
         unit=quantity,
@@ -42,7 +50,7 @@ def reward_table(
         rows=rows,
         columns=columns,
         cells=tuple(cells),
-        footnotes=_footnotes(claims),
+        footnotes=_footnotes(claims, parts),
     )
 
 
@@ -69,8 +77,8 @@ def success_table(
     setting = common_setting(measurements)
     measured = _by_cell(measurements, claims)
     run, where = {row for row, _ in measured}, {column for _, column in measured}
-    rows = {row: label for row, label in _rows(measured, claims, labels).items() if row in run}
     columns = {column: label for column, label in _columns(measured, claims).items() if column in where}
+    rows = {row: label for row, label in _rows(measured, claims, columns, labels).items() if row in run}
     parts = {(row, column): _measured(measured, row, column) for row in rows for column in columns}
     cells = [_cell(key, parts[key], stats.success, None, setting, report, seed) for key in parts]
     counted = f"Success as protocol {setting.protocol} counts it; the paper prints none."
@@ -101,16 +109,28 @@ def _by_cell(measurements: Sequence[Measurement], claims: Claims) -> dict[Key, M
     return cells
 
 
-def _rows(measured: Mapping[Key, Measurement], claims: Claims, labels: Mapping[str, str]) -> Labels:
-    """The paper's rows, then the other methods that were measured."""
-    others = {row: labels[row] for row, _ in measured if row not in claims.rows}
-    return {row: spec.label for row, spec in claims.rows.items()} | others
+def _rows(measured: Mapping[Key, Measurement], claims: Claims, columns: Labels, labels: Mapping[str, str]) -> Labels:
+    """The paper's rows with a cell in `columns`, then the other methods that were measured."""
+    of_paper = {
+        row: spec.label
+        for row, spec in claims.rows.items()
+        if any((row, column) in measured or claims.value(row, column) is not None for column in columns)
+    }
+    return of_paper | {row: labels[row] for row, _ in measured if row not in claims.rows}
 
 
-def _columns(measured: Mapping[Key, Measurement], claims: Claims) -> Labels:
-    """The paper's columns, then the other splits that were measured."""
-    others = {column: column for _, column in measured if column not in claims.columns}
-    return {column: spec.label for column, spec in claims.columns.items()} | others
+def _columns(
+    measured: Mapping[Key, Measurement], claims: Claims, environments: Collection[str] | None = None
+) -> Labels:
+    """The paper's columns of `environments`, with their mean where these are all, then the other splits measured."""
+    known = {spec.env for spec in claims.columns.values() if spec.env is not None}
+    kept = known if environments is None else known & set(environments)
+    of_paper = {
+        key: spec.label
+        for key, spec in claims.columns.items()
+        if (kept == known if spec.env is None else spec.env in kept)
+    }
+    return of_paper | {column: column for _, column in measured if column not in claims.columns}
 
 
 def _parts(row: str, column: str, measured: Mapping[Key, Measurement], claims: Claims) -> list[Measurement]:
@@ -183,12 +203,13 @@ def _of_rows(sizes: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{size} ({', '.join(rows)})" for size, rows in sizes.items())
 
 
-def _footnotes(claims: Claims) -> tuple[Footnote, ...]:
+def _footnotes(claims: Claims, cells: Collection[Key]) -> tuple[Footnote, ...]:
+    """The remarks on these cells of the paper's table, and on the whole of it where a cell is the paper's."""
+    if all(claims.value(*key) is None for key in cells):
+        return ()
+    concerned = [(fact, [(row, key) for row, keys in fact.cells.items() for key in keys]) for fact in claims.facts]
+    kept = [(fact, keys) for fact, keys in concerned if not keys or not set(keys).isdisjoint(cells)]
     return tuple(
-        Footnote(
-            mark=mark,
-            text=f"{fact.text} ({fact.place})",
-            cells=tuple((row, column) for row, columns in fact.cells.items() for column in columns),
-        )
-        for mark, fact in zip(ascii_lowercase, claims.facts, strict=False)
+        Footnote(mark=mark, text=f"{fact.text} ({fact.place})", cells=tuple(keys))
+        for mark, (fact, keys) in zip(ascii_lowercase, kept, strict=False)
     )

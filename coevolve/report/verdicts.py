@@ -33,7 +33,7 @@ from coevolve.report.claims import Claims, FailuresClaim
 from coevolve.report.number_text import readable
 from coevolve.report.table import Footnote, Table
 from coevolve.storage import files
-from coevolve.types import Record
+from coevolve.types import Record, is_none
 
 Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
 Order = Literal["holds", "does not hold", "undecided"]
@@ -78,10 +78,6 @@ class InMiniature(Record):
     seeds_needed: int | None = None
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class Verdict(Record):
     """The verdict on a claim. `mean` with its interval is in points, per cent or failures, uncorrected.
 
@@ -106,7 +102,7 @@ class Verdict(Record):
     row: str | None = None
     column: str | None = None
     unverified: bool = False
-    miniature: InMiniature | None = Field(default=None, exclude_if=_is_none)
+    miniature: InMiniature | None = Field(default=None, exclude_if=is_none)
 
 
 def is_miniature(suite: Suite) -> bool:

@@ -124,6 +124,19 @@ def test_success_is_a_table_of_its_own(shop, sft, report):
     assert table.caption.startswith("Success rate in per cent") and table.footnotes == ()
 
 
+def test_a_suite_of_other_environments_prints_none_of_the_papers_empty_columns(measure, sft, report, labels):
+    one = reward_table([sft], SMALL, {}, report, 0, ["sciworld"])
+    assert list(one.columns) == ["seen"] and list(one.rows) == ["gpt4", "sft"] and len(one.footnotes) == 1
+    both = reward_table([sft], SMALL, {}, report, 0, ["sciworld", "webshop", "alfworld"])
+    assert both == reward_table([sft], SMALL, {}, report, 0)
+    other = measure("odd", "alfworld", "dev", {"a": [1.0]})
+    none = reward_table([other], SMALL, labels, report, 0, ["alfworld"])
+    assert list(none.columns) == ["alfworld dev"] and list(none.rows) == ["odd"] and none.footnotes == ()
+    assert "paper" not in none.caption.split("Environments")[0] and "paper" not in markdown(none).split("\n\n")[1]
+    shop = reward_table([measure("sft", "webshop", "test", {"a": [1.0]})], SMALL, {}, report, 0, ["webshop"])
+    assert list(shop.columns) == ["shop"] and shop.footnotes == ()  # the fact is of another column
+
+
 def test_latex_is_balanced_and_escaped(measure, labels, report):
     measured = measure("odd", "sciworld", "seen", {"a": [0.5]}, suite="my_suite")
     text = latex(reward_table([measured], SMALL, labels, report, 0))

@@ -8,11 +8,7 @@ from pydantic import Field
 
 from coevolve.config.environments import EnvSection, TaskSelection
 from coevolve.config.sections import Positive, Rate, SourceFile
-from coevolve.types import UnitInterval
-
-
-def _is_none(value: object) -> bool:
-    return value is None
+from coevolve.types import UnitInterval, is_none
 
 
 class SciWorldSelection(TaskSelection):
@@ -24,7 +20,7 @@ class SciWorldSelection(TaskSelection):
     """
 
     lists: Literal["eto", "official"]
-    shuffle: int | None = Field(default=None, exclude_if=_is_none)
+    shuffle: int | None = Field(default=None, exclude_if=is_none)
 
 
 class ExpertSource(SourceFile):
