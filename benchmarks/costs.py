@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import nnls
 from torch.utils.benchmark import Timer
 
-from coevolve.config.machine import Machine, load_machine, machine_file
+from coevolve.config.machine import Machine, machine_file, read_machine
 from coevolve.config.suite import load_suite
 from coevolve.workflow import estimates
 from coevolve.workflow.plan import Plan
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", default=STAGES)
     parser.add_argument("--clock", choices=("seconds", "cpu_seconds"), default="seconds", help="wall or CPU time")
     asked = parser.parse_args()
-    machine = load_machine(asked.machine)
+    machine = read_machine(asked.machine)
     plan = Plan(load_suite(asked.suite), shards=machine.shards, machine=str(machine_file(asked.machine)))
     stages, measured = done(plan, asked.stages, asked.clock)
     parts = {name: seconds(plan, slower(machine, keys), stages) for name, keys in PARTS.items()}

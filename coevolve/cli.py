@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -166,6 +166,7 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
 def _status(options: argparse.Namespace) -> int:
     from coevolve.config.suite import load_suite
     from coevolve.workflow import stage_table, status
+    from coevolve.workflow.layout import UNDIVIDED
     from coevolve.workflow.plan import Plan
     from coevolve.workflow.run_record import RunRecord
 
@@ -173,9 +174,10 @@ def _status(options: argparse.Namespace) -> int:
     if not name:
         raise UserError("which suite? Write `coevolve status SUITE`.")
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
-    machine = stage_table.load_machine(options.machine or (record.machine if record else "cpu"))
+    known = options.machine or (record.machine if record else None)
+    machine = stage_table.load_machine(known) if known else None
     suite = load_suite(name, options.set or (record.overrides if record else []))
-    results = status.SuiteState.of(Plan(suite, shards=machine.shards), record)
+    results = status.SuiteState.of(Plan(suite, shards=machine.shards if machine else UNDIVIDED), record, name)
     for line in status.text(results, machine):
         _show(line)
     return int(any(job.state in status.ATTENTION for job in results.states().values()))
@@ -273,7 +275,11 @@ def _why(options: argparse.Namespace) -> int:
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
-    parser.add_argument("--as-if", action="store_true", help="judge orders also where the setting is not the paper's")
+    parser.add_argument(
+        "--as-if",
+        action="store_true",
+        help="also judge the paper's orders if model, tasks or protocol differ from the paper's",
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"
     )
@@ -349,29 +355,37 @@ def _stages() -> dict[str, dict[str, Command]]:
     from coevolve.workflow.stage_table import STAGES
 
     return {
-        "stages": {name: Command(stage.help, _stage_arguments, partial(_stage, name)) for name, stage in STAGES.items()}
+        "stages": {
+            name: Command(stage.help, partial(_stage_arguments, stage.known_wildcards), partial(_stage, name))
+            for name, stage in STAGES.items()
+        }
     }
 
 
-def _stage_arguments(parser: argparse.ArgumentParser) -> None:
+def _stage_arguments(wildcards: Sequence[str], parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the result; one of the same stage is replaced as a whole"
     )
-    parser.add_argument("--threads", type=_positive, default=1)
+    parser.add_argument("--threads", type=_positive, default=1, help="CPU threads, on each node")
     parser.add_argument("--processes", type=_positive, default=1, help="on all nodes together")
-    parser.add_argument("--nodes", type=_positive, default=1)
+    parser.add_argument("--nodes", type=_positive, default=1, help="number of nodes")
     parser.add_argument(
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
     )
-    parser.add_argument("--fingerprint", default="", help="the plan's; the job is refused if its own is another")
+    parser.add_argument(
+        "--fingerprint", default="", help="expected fingerprint; the job fails if its settings or code have changed"
+    )
     parser.add_argument(
         "--reuse",
         action=argparse.BooleanOptionalAction,
         default=False,
         help="take another suite's result of an equal job, if there is one",
     )
-    parser.add_argument("--on", action="append", default=[], metavar="NAME=VALUE", help="model, env, branch, agent")
+    known = ", ".join(wildcards) or "none"
+    parser.add_argument(
+        "--on", action="append", default=[], metavar="NAME=VALUE", help=f"the job's wildcards; this stage has: {known}"
+    )
     parser.add_argument("inputs", nargs="*", metavar="NAME=FILE", help="input files by name")
 
 
@@ -554,7 +568,9 @@ MIRROR = {
     "list": Command(
         "List the files and models that a cluster without a network needs.", _suite_arguments, _list_mirror
     ),
-    "verify": Command("Check that they are there, byte for byte.", _mirror_verify_arguments, _verify_mirror),
+    "verify": Command(
+        "Check the sha256 of every file and model that a suite needs.", _mirror_verify_arguments, _verify_mirror
+    ),
 }
 MAIN: Commands = {
     "plan": Command("Print the jobs of a suite, and their estimated GPU-hours and disk.", _plan_arguments, _plan),
@@ -582,7 +598,7 @@ MAIN: Commands = {
 ALSO: Commands = {
     "export": Group("Write results to a folder of their own, or in the formats of other tools.", _exports),
     "regime": Command(
-        "Check whether a suite could decide between methods, from the results that are there.",
+        "Check whether the finished results of a suite could separate the methods.",
         _regime_arguments,
         _regime,
     ),
@@ -597,7 +613,9 @@ ALSO: Commands = {
     "replay": Group("Replay recorded episodes and compare every observation.", _replays),
     "mirror": Group("Files and models that a suite needs from outside.", lambda: {"commands": MIRROR}),
     "completion": Command("Print a shell's completion script.", _completion_arguments, _completion),
-    "import": Command("Unpack IPR's archives into the files that a config names.", _import_arguments, _import_ipr),
+    "import": Command(
+        "Unpack IPR's data archives (InterCodeSQL) into the files that a config names.", _import_arguments, _import_ipr
+    ),
 }
 COEVOLVE = Group(
     "Plan a suite, and examine its results. To run it: `snakemake --profile smoke --config suite=smoke`.",

@@ -239,7 +239,7 @@ class DropReason(StrEnum):
     DUPLICATE = "duplicate"
     OVERLAP = "overlap"  # a training task that is also an evaluation task
     NOT_IN_SPLIT = "not_in_split"
-    UNASKED = "unasked"  # of an agent that the method does not use
+    UNASKED = "unasked"  # of an agent that the method does not use; in RFT an expert with `with_experts: false`
     SURPLUS = "surplus"  # a success beyond the limit per task
     MARGIN = "margin"  # the side with the better outcome lacks the better step value by the margin
     REPLAY_DIFFERS = "replay_differs"  # the environment's observations differ from the expert's record
@@ -505,7 +505,7 @@ class Provenance(Record):
     """How the outputs of a stage were made, written next to them as `provenance.json`.
 
     `inputs` and `outputs` map paths to sha256 digests; `seconds` is wall time, `cpu_seconds` the time on the CPU of the
-    job's process and of its ended children (user and system), None in files of before. `result` is the folder of the
+    job's process and of its ended children (user and system), None in older files. `result` is the folder of the
     outputs below the suite's results. `notes` are what the stage's `run` returned. `workload` is the estimated work,
     None if the environment's section has no `expected`. `dirty`: whether the checkout had uncommitted changes, None if
     git could not tell. `reused_from` is the folder in another suite's results where the outputs were computed, omitted

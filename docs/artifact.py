@@ -113,7 +113,7 @@ SMALL_RUNS = (
     (Run.of("smoke", "micro", "cpu", "ablation_lambda", **SEEDS, iterations={"sciworld": 2}), "lambda"),
     (
         Run(
-            "snakemake --profile smoke --cores 8 --resources gpu=1 --config suite=reviewer machine=one-gpu",
+            "snakemake --profile one-gpu",
             ("reviewer",),
             ("one-gpu",),
         ),

@@ -29,7 +29,8 @@ COMMANDS = (
     ),
     ("make test", "the tests, except the slow ones", "the same"),
     ("make micro", "five seeds and three iterations on ScienceWorld", "the same"),
-    (".venv/bin/snakemake --profile slurm", "the paper with Llama-2-7B-Chat", "nodes of 8 H100"),
+    ("snakemake --profile one-gpu", "ScienceWorld with Qwen3-0.6B, one seed", "one GPU of 24 GB"),
+    ("snakemake --profile slurm", "the paper with Llama-2-7B-Chat", "nodes of 8 H100"),
 )
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
@@ -62,7 +63,7 @@ def _times() -> str:
     times = json.loads((REFERENCE / "times.json").read_text())
     lines = ["| command | content | where | minutes |", "|---|---|---|---|"]
     for command, content, where in COMMANDS:
-        minutes = "not timed alone" if command.startswith("make ") else "**not run here**"
+        minutes = "not measured" if command.startswith("make ") else "**not run here**"
         if entry := times.get(command.removeprefix("make ")):
             minutes = f"{entry['wall_minutes']:g} ({entry['cpu_minutes']:g} of CPU)"
         lines.append(f"| `{command}` | {content} | {where} | {minutes} |")

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -91,7 +90,7 @@ def fetch(
         advice = f"or put its files into {mirror_path(hub, revision)} of a folder and name it in {MIRROR_VARIABLE}"
         raise UserError(f"{hub} at {revision}: not fetched: {error}; {advice}.") from None
     for name in names:
-        link_or_copy(source / name, out / name)
+        files.link_or_copy(source / name, out / name)
     return write_manifest(out, hub, revision, names)
 
 
@@ -135,14 +134,6 @@ def verify(path: Path, *, thorough: bool = True) -> Manifest:
         if thorough and (sha256 := files.sha256(file)) != listed.sha256:
             raise UserError(f"{file}: sha256 is {sha256}, but {listed.sha256} in {path.name}{advice}")
     return manifest
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Make `target` a hard link to `source`, or a copy where the file system does not allow hard links."""
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def policy_files(folder: Path) -> list[str]:

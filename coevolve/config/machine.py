@@ -47,8 +47,9 @@ class CostConstants(Strict):
     """The constants of `coevolve plan`'s cost model (`coevolve.workflow.costs`).
 
     `flops`: peak operations per second of one GPU, or of one process on a machine without GPUs. `training`, `reading`
-    and `writing`: the utilisations of training, prefill and decode, as shares of `flops`. `startup_seconds`: the time
-    of a job before its first step. `turn_scale` multiplies the environments' own `expected.turn_seconds`.
+    and `writing`: factors on `flops` of training, prefill and decode, fitted or chosen; above 1 where large matrices
+    run faster than the benchmark that gave `flops`. `startup_seconds`: the time of a job before its first step.
+    `turn_scale` multiplies the environments' own `expected.turn_seconds`.
     """
 
     flops: Rate
@@ -134,7 +135,7 @@ class Machine(Strict):
         return {name: value for name, value in resources.items() if value is not None}
 
 
-def load_machine(name: str | Path) -> Machine:
+def read_machine(name: str | Path) -> Machine:
     """The machine of a name or path; raises `UserError` naming file and key."""
     path = machine_file(name)
     return validated(Machine, path, read_yaml(path))

@@ -21,7 +21,11 @@ class Strict(BaseModel):
 
 
 class Optimiser(Strict):
-    """AdamW and its schedule. `batch_size`: sequences or pairs per gradient step, over all devices."""
+    """AdamW and its schedule.
+
+    `batch_size`: sequences or pairs per gradient step, over all devices. `micro_batch`: sequences or pairs per forward
+    pass of a device. `warmup`: the share of the steps in which the rate rises. `save_steps`: steps between checkpoints.
+    """
 
     epochs: Rate
     batch_size: Positive
@@ -315,7 +319,8 @@ PAIR_LEARNING: tuple[Learns, ...] = ("preference", "pool_preference")
 class AgentRecipe(Strict):
     """One agent of a method: its base policy, and the pairs it is trained on (none: it stays frozen).
 
-    `foreign`: for an environment, another environment whose trained failure agent is this agent's start policy.
+    `foreign`: for an environment, another environment; the failure agent that `coevolve` trained there is this
+    agent's start policy.
     """
 
     base: Literal["untrained", "target", "failure"]

@@ -110,6 +110,9 @@ class Suite(Strict):
             raise ValueError("models: a suite has at least one model")
         if missing := self.envs.keys() - self.iterations.keys():
             raise ValueError(f"iterations: `{missing.pop()}` is missing")
+        if unknown := sorted(self.iterations.keys() - self.envs.keys()):
+            hint = suggestion(unknown[0], self.envs) or f"; it has {', '.join(self.envs)}."
+            raise ValueError(f"iterations: this suite has no environment `{unknown[0]}`{hint}")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
         if "base" in self.recipes:

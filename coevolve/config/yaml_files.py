@@ -43,14 +43,26 @@ class Section(dict[str, Any]):
         except YAML_ERRORS as error:
             raise UserError(f"override `{assignment[:300]}`: the value is not YAML ({_joined(error)}).") from None
         origin, section = f"--set {assignment}", self
-        *parents, last = path.split(".")
-        for parent in parents:
+        key, rest = section.first_key(path)
+        while rest is not None:
+            parent = key
             section.origins.setdefault(parent, origin)
             below = section.setdefault(parent, Section({}, {}))
             if not isinstance(below, Section):
                 raise UserError(f"override `{assignment}`: `{parent}` holds a value, not keys.")
             section = below
-        section[last], section.origins[last] = _with_origin(value, origin), origin
+            key, rest = section.first_key(rest)
+        section[key], section.origins[key] = _with_origin(value, origin), origin
+
+    def first_key(self, path: str) -> tuple[str, str | None]:
+        """The first key of a dotted path, and the rest (None: nothing).
+
+        That is the longest key here that the path begins with, else its first part: the name
+        of a model or an environment may contain dots, as `qwen3-0.6b` does.
+        """
+        known = [key for key in self if path == key or path.startswith(f"{key}.")]
+        key = max(known, key=len, default=path.partition(".")[0])
+        return key, path[len(key) + 1 :] if len(path) > len(key) else None
 
     def origin(self, location: Iterable[str | int]) -> str:
         """What set the key at this location, or the innermost section around it that is known; empty if none is."""

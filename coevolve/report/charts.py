@@ -56,7 +56,6 @@ def line_chart(
     x_label: str,
     y_label: str,
     *,
-    integer_x: bool = True,
     breaks: Iterable[float] = (),
 ) -> str:
     """An SVG chart with both axes; `breaks` are vertical lines. Empty without points."""
@@ -64,7 +63,7 @@ def line_chart(
     if not points:
         return ""
     heights = [y for _, y in points] + [end for curve in curves for _, *ends in curve.intervals for end in ends]
-    across, up = _ticks([x for x, _ in points], integer_x), _ticks(heights)
+    across, up = _ticks([x for x, _ in points], integer=True), _ticks(heights)
     axes = _Axes((across[0], across[-1]), (up[0], up[-1]))
     marks = "".join(_curve(curve, axes) for curve in sorted(curves, key=lambda curve: curve.style != "seed"))
     lines = "".join(f'<path class="break" d="M{axes.x(x):.1f} {_TOP}V{HEIGHT - _BOTTOM}"/>' for x in breaks)

@@ -91,7 +91,7 @@ class GradientAngle(AgentRecord):
 
 
 class Mechanism(BaseModel):
-    """The part of `analysis.json` about the mechanism; files of before lack it."""
+    """The part of `analysis.json` about the mechanism; older files lack it."""
 
     hard_negatives: tuple[HardNegatives, ...] = ()
     off_policy: tuple[OffPolicy, ...] = ()

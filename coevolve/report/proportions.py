@@ -27,7 +27,7 @@ def two_sided_p(difference: float, error: float) -> float:
     return 2 * (1 - NormalDist().cdf(abs(difference) / error))
 
 
-def smallest_visible(error: float, level: float = 0.05, power: float = 0.8) -> float:
-    """The smallest true difference that a two-sided test at `level` finds with this `power`, in units of `error`."""
+def smallest_visible(error: float) -> float:
+    """The smallest true difference that a two-sided test at level 5 % finds with 80 % power, in units of `error`."""
     normal = NormalDist()
-    return error * (normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power))
+    return error * (normal.inv_cdf(0.975) + normal.inv_cdf(0.8))

@@ -186,17 +186,21 @@ def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False, tables: S
 
 def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
     """A verdict on every claim, at the level 1 - `confidence` over all that are the paper's, and over the others."""
-    families = {apart: [q for q in tests if _decidable(q) and q.unverified == apart] for apart in (False, True)}
+    families = {
+        apart: [test for test in tests if _decidable(test) and test.unverified == apart] for apart in (False, True)
+    }
     adjusted = {
         test.claim: p
         for family in families.values()
-        for test, p in zip(family, stats.holm([min(tails(q)) for q in family]), strict=True)
+        for test, p in zip(family, stats.holm([min(tails(test)) for test in family]), strict=True)
     }
     return [
-        _verdict(q, adjusted.get(q.claim, 1.0), 1.0 - confidence, max(1, len(families[q.unverified])), confidence)
-        if q.spreads
-        else Verdict(**_about(q), verdict="not run", text=q.missing)
-        for q in tests
+        _verdict(
+            test, adjusted.get(test.claim, 1.0), 1.0 - confidence, max(1, len(families[test.unverified])), confidence
+        )
+        if test.spreads
+        else Verdict(**_about(test), verdict="not run", text=test.missing)
+        for test in tests
     ]
 
 

@@ -241,7 +241,7 @@ def _unknown_sides(path: Path, known: set[str]) -> Iterator[str]:
     pairs = jsonl.read(path, PreferencePair) if path.exists() else []
     lost = [side for pair in pairs for side in (pair.chosen_id, pair.rejected_id) if side not in known]
     if lost:
-        yield f"{path}: {len(lost)} sides of pairs are no episodes it was made from, such as {lost[0]}."
+        yield f"{path}: {len(lost)} chosen or rejected ids match no input episode, such as {lost[0]}."
 
 
 def _other_policies(result: provenance_chain.Result) -> Iterator[str]:
@@ -252,7 +252,7 @@ def _other_policies(result: provenance_chain.Result) -> Iterator[str]:
     named = {policy_dir.read_ref(policy).sha256 for policy in policies}
     acted = {episode.policy.sha256 for episode in jsonl.read(path, Trajectory) if episode.policy}
     for other in sorted(acted - named):
-        yield f"{path}: policy {other[:12]} acted in it, which is none it was made from."
+        yield f"{path}: played by policy {other[:12]}, which is not an input of this job."
 
 
 def _ids(path: str) -> set[str]:

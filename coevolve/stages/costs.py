@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.machine import Machine, load_machine
+from coevolve.config.machine import Machine, read_machine
 from coevolve.errors import UserError
 from coevolve.report import costs
 from coevolve.report.costs import Cost
@@ -19,7 +19,7 @@ from coevolve.workflow.job import Job
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `costs.md` and `costs.json`: a table by stage and one by method."""
-    machine, history = load_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
+    machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
     jobs = [(each, _cost(job, machine, each)) for each in history.jobs.values()]
     tables = {
         "stage": costs.lines((each.stage, cost) for each, cost in jobs),

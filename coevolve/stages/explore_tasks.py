@@ -1,4 +1,4 @@
-"""TaskExploration of a round: an explorer acts near the signals, and its fragments become candidate tasks."""
+"""Exploration of a round: an explorer acts near the signals, and its fragments become candidate tasks."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from coevolve.config.machine import load_machine
+from coevolve.config.machine import read_machine
 from coevolve.report import analysis, claims, mechanism
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
@@ -24,7 +24,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     And, of the trainings, the mechanism: `coevolve.report.mechanism`.
     """
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
-    machine, history = load_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
+    machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
     explored = results.explorations(job, suite, suite.methods)
     experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
     layout, drifts, computed = Layout(suite), list[analysis.Drift](), list[analysis.Compute]()

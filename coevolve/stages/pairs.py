@@ -23,7 +23,7 @@ def run(job: Job, out: Path) -> PairingSummary:
         job.records("tasks", Task),
         job.records("experts", Trajectory),
         rollouts,
-        excluded_example=job.few_shot_example("unlearned"),
+        excluded_example=job.few_shot_example("excluded_example"),
     )
     jsonl.write(out / "pairs.jsonl", result.pairs)
     jsonl.write(out / "drops.jsonl", result.drops)

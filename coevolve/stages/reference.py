@@ -40,10 +40,10 @@ def _sequences(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
         for pair in job.records("pairs", PreferencePair):
             yield renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids).input_ids
             yield renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids).input_ids
-    unlearned = job.few_shot_example("unlearned")
+    excluded_example = job.few_shot_example("excluded_example")
     sources = job.inputs.keys() & SOURCES.values()
     trajectories = _comparable([trajectory for name in sources for trajectory in job.records(name, Trajectory)])
-    trimmed = [t.model_copy(update={"prompt": without_example(t.prompt, unlearned)}) for t in trajectories]
+    trimmed = [t.model_copy(update={"prompt": without_example(t.prompt, excluded_example)}) for t in trajectories]
     yield from (sequence.input_ids for sequence in tokenize(trimmed, renderer))
 
 

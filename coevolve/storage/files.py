@@ -37,6 +37,19 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Hard-link a file; copy it where the file system or the file's owner does not allow links.
+
+    Raises FileNotFoundError for a missing source.
+    """
+    try:
+        os.link(Path(source).resolve(), target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 @contextlib.contextmanager
 def directory(path: Path) -> Iterator[Path]:
     """A new directory, renamed to `path` when the block ends without an error; an existing one is replaced.

@@ -153,7 +153,8 @@ def run_dpo(
 ) -> TrainReport:
     """Train on the pairs (eq. 7 and 9).
 
-    `reference` None is `run.start`; the reference policy runs in every step unless the pairs have its log-probs.
+    `reference` None: the pairs have reference log-probs, the objective needs none, or the reference is `run.start`. A
+    reference policy runs in every step unless the pairs have its log-probs.
     `iteration` counts from 1 and selects learning rate and beta. Without any pair the new policy is a copy of the old
     one, and the report notes it. Raises as `run_sft` does.
     """
@@ -165,7 +166,8 @@ def run_dpo(
         note = f"no pair to train on ({fitted.dropped} of {len(pairs)} dropped): the policy is the one it started from"
         return report(fitted, [], config.batch_size, [], seconds=time.monotonic() - started, note=note)
     order = slot_order(len(fitted.examples), config.batch_size, config.epochs, run.seed)
-    starts_as_reference = reference is None or reference.resolve() == start.resolve()
+    by_config = config.reference == "previous" or iteration == 1
+    starts_as_reference = reference.resolve() == start.resolve() if reference else by_config
     # With its adapters off the model is its own reference: no second copy in memory.
     no_model = (
         fitted.examples[0].reference_logps is not None
@@ -185,8 +187,7 @@ def run_dpo(
         dtype=run.dtype,
     )
     history = trainer.train(preference, run.work)
-    known = config.reference == "previous" or iteration == 1  # the reference is the policy that training starts from
-    gold = preference.gold_logps(fitted.examples, starts_as_reference=known)
+    gold = preference.gold_logps(fitted.examples, starts_as_reference=starts_as_reference)
     policy_io.write(preference, run, before, f"dpo{iteration}")
     seconds = time.monotonic() - started
     levels = reference_levels(fitted.examples)

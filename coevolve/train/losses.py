@@ -1,4 +1,4 @@
-"""Eq. 5, 7 and 9 as pure functions of per-token log-probabilities, and the objectives that rival eq. 7.
+"""Eq. 5, 7 and 9 as pure functions of per-token log-probabilities, and alternative preference objectives.
 
 Shapes: P pairs or B trajectories, T predicted tokens. `action_mask` is the indicator 1(t_k in A) of eq. 5: True where
 the agent produced the token. Every function returns one value per pair or trajectory. The trainers take the mean over

@@ -36,6 +36,8 @@ RECOMPUTE_ABOVE = 1_000_000_000
 PROGRESS_LINES = 20
 #: A file in a checkpoint of several processes, written when each has saved its part.
 COMPLETE = "whole"
+#: The metrics of the steps of a training that runs, one JSON line each.
+METRICS = "metrics.jsonl"
 
 
 def rate_factor(step: int, *, schedule: str, warmup: int, steps: int) -> float:
@@ -168,10 +170,16 @@ class TrainingProgress(TrainerCallback):  # type: ignore[misc]
                 (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any) -> None:
-        """Raises `UserError` for a loss or gradient that is not finite, before the step can be saved."""
+        """Append the step to `METRICS`; raises `UserError` for a loss or gradient that is not finite.
+
+        The trainer logs a step before it can save it. A resumed training appends the steps after its checkpoint again.
+        """
         if "loss" not in logs:
             return
         step, last = state.global_step, state.max_steps
+        if state.is_world_process_zero:
+            with Path(args.output_dir, METRICS).open("a") as file:
+                file.write(json.dumps({"step": step, **logs}) + "\n")
         if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
             raise UserError(
                 f"step {step} of {last}: loss {logs['loss']}, gradient norm {logs.get('grad_norm')};"
@@ -209,7 +217,7 @@ def training_settings(
     micro = min(config.micro_batch, config.batch_size)
     if config.batch_size % (micro * ranks):
         product = f"`micro_batch` {micro} times {ranks} devices"
-        raise UserError(f"`batch_size` {config.batch_size} is no multiple of {product}; change one of the two.")
+        raise UserError(f"`batch_size` {config.batch_size} is not a multiple of {product}; change one of the two.")
     steps = slots // config.batch_size
     cuda, mixed = torch.cuda.is_available(), loading.compute_dtype(dtype) == torch.bfloat16
     return {

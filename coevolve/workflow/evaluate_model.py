@@ -135,13 +135,13 @@ def single_environment(
         path = named_file("environment", env, Path("configs/envs"))
         common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
         raw = completed(path, read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {})), overrides)
-    envs = raw.get("envs", {})
+    envs = raw.get("envs") or {}
     name = env if suite else next(iter(envs), "")
     if name not in envs:
         raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {_listed(envs)}.'}")
     if split:
         raw.override(f"envs.{name}.splits=[{split}]")
-    raw |= {"models": {"model": model}, "envs": {name: envs[name]}, "iterations": {name: raw["iterations"][name]}}
+    raw |= {"models": {"model": model}, "envs": {name: envs[name]}, "iterations": {name: 1}}
     raw |= {"methods": [METHOD], "seeds": [seed], "suite": "evaluate_model"}
     return validated(Suite, path, raw), name
 

@@ -78,7 +78,7 @@ def pairs(layout: Layout, wildcards: Wildcards) -> Inputs:
         "tasks": layout.explored(model, env, branch, "explore.jsonl"),
         "experts": layout.explored(model, env, branch, "experts.jsonl"),
         **layout.paired_rollouts(model, env, branch.method, branch.seed, branch.iteration, agent),
-        **_unlearned(layout, env, branch),
+        **_excluded_example(layout, env, branch),
     }
 
 
@@ -86,14 +86,14 @@ def steps(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of `pairs`, the policy that explores after steps, and the `scorer` whose continuations value them."""
     model, env, branch, agent = _subject(wildcards)
     inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
-    if unlearned := _unlearned(layout, env, branch):
+    if excluded_example := _excluded_example(layout, env, branch):
         inputs.pop("example")
     return {
         **inputs,
         "experts": layout.data(env, "experts.jsonl"),
         agent: layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)[agent],
         "scorer": layout.policy(model, env, branch.method, branch.seed, 0, agent),
-        **unlearned,
+        **excluded_example,
     }
 
 
@@ -101,7 +101,7 @@ def select(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Experts, and the agent's episodes if it explores."""
     model, env, branch, _ = _subject(wildcards)
     episodes = layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)
-    inputs: Inputs = {"experts": layout.data(env, "sft.jsonl"), **episodes, **_unlearned(layout, env, branch)}
+    inputs: Inputs = {"experts": layout.data(env, "sft.jsonl"), **episodes, **_excluded_example(layout, env, branch)}
     if layout.suite.for_method(branch.method).selection.experts == "all":
         inputs["explored_experts"] = layout.data(env, "experts.jsonl")
     return inputs
@@ -352,10 +352,10 @@ def _player(layout: Layout, model: str, env: str, branch: Branch, whole: str) ->
     return layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)
 
 
-def _unlearned(layout: Layout, env: str, branch: Branch) -> dict[str, str]:
-    """The few-shot example, if episodes begin with it and experts do not."""
+def _excluded_example(layout: Layout, env: str, branch: Branch) -> dict[str, str]:
+    """The few-shot example that pairs leave out: episodes begin with it and experts do not."""
     trained = layout.suite.prompt.examples and layout.suite.prompt.trained
-    return {"unlearned": layout.data(env, "example.json")} if layout.examples(branch) and not trained else {}
+    return {"excluded_example": layout.data(env, "example.json")} if layout.examples(branch) and not trained else {}
 
 
 def _reference(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> str:
@@ -392,7 +392,7 @@ def _scored(layout: Layout, model: str, env: str, branch: Branch, agent: AgentNa
     files["experts"] = layout.explored(model, env, branch, "experts.jsonl")
     # A recipe may name an agent that does not explore; the pairing reports it.
     scored = {name: files[name] for name in names if name in files}
-    return {"policy": policy, **scored, **_unlearned(layout, env, branch)}
+    return {"policy": policy, **scored, **_excluded_example(layout, env, branch)}
 
 
 def _steps_like(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, list[str]]:

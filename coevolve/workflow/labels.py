@@ -13,6 +13,8 @@ from coevolve.workflow.stage import Wildcards
 
 #: The end of a log that is searched for the error, in bytes.
 TAIL_BYTES = 1 << 16
+#: What a logged line begins with.
+TIME = r"\d\d:\d\d:\d\d "
 
 
 def job_label(suite: Suite, stage: str, wildcards: Wildcards) -> str:
@@ -73,15 +75,26 @@ def about(seconds: float) -> str:
 
 def failure(log: Path) -> str | None:
     """The error at the end of a job's log in one line: the kit's sentence, else an exception; None without either."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(log.stat().st_size - TAIL_BYTES, 0))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return None
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    lines = _last_lines(log)
     sentences = [line.removeprefix("coevolve: ") for line in lines if line.startswith("coevolve: ")]
     if not sentences and "Traceback (most recent call last):" in lines:
         sentences = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt|Exit|Warning)\b", line)]
         sentences = sentences or lines
     return escaping.terminal(sentences[-1]) if sentences else None
+
+
+def progress(log: Path) -> str:
+    """What a running job logged last, such as `episodes 64/108, reward 0.087, 0:05:21 left`; empty if nothing yet."""
+    lines = [line for line in _last_lines(log) if re.match(TIME, line)]
+    return escaping.terminal(re.sub(TIME, "", lines[-1])) if lines else ""
+
+
+def _last_lines(log: Path) -> list[str]:
+    """The lines with text at the end of a log; none if it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - TAIL_BYTES, 0))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()]

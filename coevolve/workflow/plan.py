@@ -110,7 +110,10 @@ class Plan(Layout):
         return declared.module, *of_kinds
 
     def changed_since(self, record: Provenance) -> list[str]:
-        """Which of a job's `settings` and `code` are others than in its provenance; no job any more: its settings."""
+        """What changed since the provenance was written: `settings`, `code`, or both.
+
+        A job that the suite no longer has counts as changed settings.
+        """
         stage, wildcards = record.stage, record.wildcards
         known = stage in STAGES and wildcards.keys() >= set(STAGES[stage].wildcards)
         if not known or not self.has_job(stage, wildcards):

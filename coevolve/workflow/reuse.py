@@ -7,7 +7,6 @@ there is no index that could be stale. A result is taken only if its bytes are t
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -80,19 +79,9 @@ def _copy(source: Path, target: Path, *, linked: bool) -> None:
     if source.is_symlink():
         target.symlink_to(source.readlink())
     elif source.is_dir():
-        copy = _link if linked else shutil.copyfile
+        copy = files.link_or_copy if linked else shutil.copyfile
         shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(".*"), copy_function=copy)
     elif linked:
-        _link(source, target)
+        files.link_or_copy(source, target)
     else:
-        shutil.copyfile(source, target)
-
-
-def _link(source: str | Path, target: str | Path) -> None:
-    """Hard-link a file; copy it where the file system or the owner of the file does not allow links."""
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:
         shutil.copyfile(source, target)

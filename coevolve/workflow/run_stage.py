@@ -63,9 +63,9 @@ def execute(
         record = _record(plan, job, hashes)
         if process.rank:
             _load_code(plan, stage, wildcards)
-            _help(job, process)
+            _run_other_rank(job, process)
             return
-        with _alone(scratch) as waited:
+        with _result_lock(scratch) as waited:
             # Processes of one launch start together, so the first must not skip the work that the others do.
             made = waited and process.world_size == 1 and _is_made(record, out)
             if not made and not (reuse and _is_taken(record, out)):
@@ -84,7 +84,7 @@ def reuse_before_launch(
     plan, scratch = Plan(suite), out.parent / f".work-{out.name}"
     hashes = _checked(plan, stage, wildcards, inputs, out, planned)
     job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch, threads=1)
-    with _alone(scratch):
+    with _result_lock(scratch):
         taken = _is_taken(_record(plan, job, hashes), out)
         if taken:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -183,8 +183,8 @@ def _distributions(job: Job) -> list[str]:
     return distributions(env.kind for env in envs)
 
 
-def _help(job: Job, process: LaunchedProcess) -> None:
-    """Run the job's stage with the first process, once that has started; the files that this one writes are deleted."""
+def _run_other_rank(job: Job, process: LaunchedProcess) -> None:
+    """Run the job's stage as a rank above 0, once rank 0 has started; the files that this rank writes are deleted."""
     logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process reports the progress
     while not (job.work / process.launch_id).exists():
         time.sleep(0.1)
@@ -306,7 +306,7 @@ def _contents(folder: Path, record: Provenance) -> dict[Path, str]:
 
 
 @contextlib.contextmanager
-def _alone(scratch: Path) -> Iterator[bool]:
+def _result_lock(scratch: Path) -> Iterator[bool]:
     """Hold the folder's lock; gives whether another process held it before.
 
     A job can outlive its killed scheduler; the restarted job then waits for it.
@@ -316,5 +316,7 @@ def _alone(scratch: Path) -> Iterator[bool]:
     if waited:
         log.warning("%s: another process is making this result; waiting for it.", scratch)
         lock.acquire(wait=True)
-    yield waited
-    lock.release()
+    try:
+        yield waited
+    finally:
+        lock.release()

@@ -481,16 +481,16 @@ PAGE = _product(
 STAGES = {stage.name: stage for stage in (*_EXPERIMENT, _TASK_GROWTH, *_PRODUCTS, PAGE)}
 
 
-def load_machine(path: str | Path) -> Machine:
-    """The machine of a YAML file; raises `UserError` naming file and key, also for an unknown stage.
+def load_machine(name: str | Path) -> Machine:
+    """The machine of a name or path; raises `UserError` naming file and key, also for an unknown stage.
 
-    What it says of `products` holds for every product.
+    The key `products` applies to every product.
     """
-    machine = machine_config.load_machine(path)
+    machine, path = machine_config.read_machine(name), machine_config.machine_file(name)
     groups = {"default", "products"}
-    for name in machine.stages.keys() - STAGES.keys() - groups:
-        raise UserError(f"{path}: key `stages.{name}`: no such stage{suggestion(name, STAGES) or '.'}")
+    for unknown in machine.stages.keys() - STAGES.keys() - groups:
+        raise UserError(f"{path}: key `stages.{unknown}`: no such stage{suggestion(unknown, STAGES) or '.'}")
     products = {
-        name: machine.stages.get("products", machine.stages["default"]) for name in STAGES if STAGES[name].product
+        stage: machine.stages.get("products", machine.stages["default"]) for stage in STAGES if STAGES[stage].product
     }
     return machine.model_copy(update={"stages": products | machine.stages})

@@ -61,23 +61,24 @@ class SuiteState:
 
     A job comes after those that it reads results of.
 
-    `requested` are the jobs that the last run's targets need; without a run, all.
+    `requested` are the jobs that the last run's targets need; without a run, all. `name`: the suite's name or file.
     """
 
     plan: Plan
+    name: str
     jobs: Mapping[JobId, JobKey]
     requested: Collection[JobId]
     record: RunRecord | None
     now: float = field(default_factory=time.time)
 
     @classmethod
-    def of(cls, plan: Plan, record: RunRecord | None) -> SuiteState:
+    def of(cls, plan: Plan, record: RunRecord | None, name: str) -> SuiteState:
         """The results of a suite; jobs of the last run that the suite no longer has are left out."""
         run = [job for job in record.jobs if job[0] in STAGES and plan.has_job(*job)] if record else []
         jobs = {job_id(*job): job for job in [*plan.jobs(), *run]}
         before = {key: {job_id(*other) for other in producers(plan, *job)} & jobs.keys() for key, job in jobs.items()}
         ordered = {key: jobs[key] for key in graphlib.TopologicalSorter(before).static_order()}
-        return cls(plan, ordered, {job_id(*job) for job in run} or ordered.keys(), record)
+        return cls(plan, name, ordered, {job_id(*job) for job in run} or ordered.keys(), record)
 
     def __post_init__(self) -> None:
         self.is_run_alive = _is_locked(Path(self.plan.home, ".lock"))
@@ -171,7 +172,7 @@ class SuiteState:
     def command(self, *, without_targets: bool = False) -> str:
         """The command of the last run."""
         if not self.record:
-            return f"snakemake --profile smoke --config suite={self.plan.suite.suite}"
+            return f"snakemake --profile smoke --config suite={shlex.quote(self.name)}"
         return self.record.command.partition(" -- ")[0] if without_targets else self.record.command
 
     def seconds_left(self, machine: Machine, states: Mapping[JobId, JobStatus]) -> float:
@@ -190,14 +191,15 @@ class SuiteState:
         return forecast.remaining(self.now - self.record.started, running, todo)
 
 
-def text(results: SuiteState, machine: Machine) -> Iterator[str]:
-    """The state of a suite's jobs in lines."""
+def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
+    """The state of a suite's jobs in lines; without a machine, no time left."""
     states = results.states()
     keys = {state: [key for key, job in states.items() if job.state is state] for state in JobState}
     yield from _counts(results, states, machine)
     names = {key: labels.job_label(results.plan.suite, *job) for key, job in results.jobs.items()}
     for key in keys[JobState.RUNNING]:
-        yield f"running  {names[key]}  {labels.clock(states[key].seconds)}"
+        progress = labels.progress(results.log(key))
+        yield f"running  {names[key]}  {labels.clock(states[key].seconds)}" + (f"  {progress}" if progress else "")
     for key in keys[JobState.FAILED]:
         yield f"FAILED   {names[key]}: {states[key].text}\n         log: {results.log(key)}"
     for key in keys[JobState.STOPPED]:
@@ -206,18 +208,19 @@ def text(results: SuiteState, machine: Machine) -> Iterator[str]:
         yield f"CHANGED  {names[key]}: {states[key].text}\n         to make it again: {results.remake(key)}"
     settled = (JobState.DONE, JobState.CHANGED)
     if not results.is_run_alive and any(states[key].state not in settled for key in results.requested):
-        yield f"No run goes on here; to {'continue' if results.record else 'start'}: {results.command()}"
+        plan = f"`coevolve plan --suite {shlex.quote(results.name)} --machine MACHINE` estimates one."
+        yield f"No run is active; to continue: {results.command()}" if results.record else f"No run yet; {plan}"
     if states.get(("page",), JobStatus(JobState.TODO)).state is JobState.DONE:
         yield f"Report page: {results.plan.page}"
 
 
-def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Machine) -> Iterator[str]:
+def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Machine | None) -> Iterator[str]:
     """The number of jobs in each state, and the time left; of the last run, and of the suite where that has more."""
     numbers = Counter(states[key].state for key in results.requested)
     counts = [f"{numbers[JobState.DONE]} of {len(results.requested)} jobs are done"]
     counts += [f"{numbers[state]} {state}" for state in JobState if state is not JobState.DONE and numbers[state]]
     is_over = set(numbers) <= {JobState.DONE, JobState.CHANGED}
-    left = "" if is_over else f"; {labels.about(results.seconds_left(machine, states))} left"
+    left = "" if is_over or not machine else f"; {labels.about(results.seconds_left(machine, states))} left"
     yield f"Suite {results.plan.suite.suite}: {', '.join(counts)}{left}."
     if len(results.requested) < len(results.jobs):
         done = sum(job.state is JobState.DONE for job in states.values())

@@ -39,10 +39,12 @@ def sft(layout: Layout, wildcards: Wildcards) -> Workload:
 
 
 def rft_train(layout: Layout, wildcards: Wildcards) -> Workload:
-    """All epochs over the experts and the expected successes."""
-    suite, _, expected = _setting(layout, wildcards)
-    successes = expected.explore * suite.rollout.k * (1 - expected.failures)
-    return _training((expected.experts + successes) * expected.tokens * suite.sft.epochs)
+    """All epochs over the experts and the expected successes, as far as the method selects them."""
+    suite, branch, expected = _setting(layout, wildcards)
+    explores = layout.recipe(branch.method).agents["target"].explores
+    successes = expected.explore * suite.rollout.k * (1 - expected.failures) if explores else 0.0
+    experts = expected.experts + (expected.explore if suite.selection.experts == "all" else 0)
+    return _training((experts + successes) * expected.tokens * suite.sft.epochs)
 
 
 def pairs(layout: Layout, wildcards: Wildcards) -> Workload:

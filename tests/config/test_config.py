@@ -44,6 +44,7 @@ def test_suites_load(root, name):
         ("seeds=[0,-1]", "key `seeds.1`: input should be greater than or equal to 0 (got -1"),
         ("seeds=[]", "key `seeds`: list should have at least 1 item"),
         ("seeds=[0,1,0]", "seeds: a seed is listed twice"),
+        ("iterations.sciwrld=5", "iterations: this suite has no environment `sciwrld`; did you mean `sciworld`?"),
         ("envs={}", "key `envs`: dictionary should have at least 1 item"),
     ],
 )
@@ -100,6 +101,13 @@ def test_every_number_of_the_paper_suite_cites_its_place(root):
         if re.search(r":\s+\[?\.?\d", line.split("#")[0]) and not re.search(r"# (?:choice|appendix|section|eq\.)", line)
     ]
     assert silent == []
+
+
+def test_a_name_with_dots_is_one_key(root):
+    suite = load_suite(root / "configs/reviewer.yaml", ["models.qwen3-0.6b.context=1024"])
+    assert list(suite.models) == ["qwen3-0.6b"] and suite.models["qwen3-0.6b"].context == 1024
+    (setting,) = as_overrides({"models": {"qwen3-0.6b": {"context": 1024}}})
+    assert load_suite(root / "configs/reviewer.yaml", [setting]) == suite
 
 
 def test_nested_settings_become_overrides(root):

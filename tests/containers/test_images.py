@@ -28,6 +28,15 @@ GENERATED = [path for path in DOCKERFILES if path.with_name("apptainer.def").exi
 BASE = "docker.io/library/python@sha256:" + "0" * 64
 
 
+def test_the_page_lists_the_stages_of_each_image(root):
+    table = (root / "docs/containers.md").read_text().partition("| contents | stages |\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", table, re.MULTILINE)
+    listed = {image: set(re.findall(r"\w+", text.partition(", and the products")[0])) for image, text in rows}
+    for image in IMAGES:
+        assert listed[image] == {stage.name for stage in STAGES.values() if stage.image == image and not stage.product}
+    assert {stage.image for stage in STAGES.values() if stage.product} == {"envs"}
+
+
 def name(path):
     return path.parent.name
 

@@ -233,7 +233,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_p
             exit_status, (_, *lines, again) = status(repo)
             assert exit_status == 0
             assert any(line.startswith("stopped  ScienceWorld · seed 0 · rollout ") for line in lines)
-            assert again == "No run goes on here; to continue: snakemake --profile smoke --config suite=nano"
+            assert again == "No run is active; to continue: snakemake --profile smoke --config suite=nano"
     run(repo)
     assert results(repo) == results(finished)
 

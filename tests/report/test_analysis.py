@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from report.explored import episode, explored
 
-from coevolve.config.machine import load_machine
+from coevolve.config.machine import read_machine
 from coevolve.config.suite import load_suite
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
@@ -331,7 +331,7 @@ def test_drift_and_compute_are_those_of_the_jobs(history, root):
     branch = {"method": "eto", "seed": 0, "iteration": 1}
     (drift,) = [drift for job in behind for drift in analysis.drift_of(job, branch)]
     assert (drift.env, drift.agent, drift.kind) == ("webshop", "target", "expert_target")
-    machine = load_machine(root / "configs/machines/cpu.yaml")
+    machine = read_machine(root / "configs/machines/cpu.yaml")
     total = analysis.compute("eto", [analysis.usage(job, machine) for job in behind])
     assert (total.jobs, total.trained_tokens, total.sampled_tokens) == (3, 9, 5)
     assert total.hours == pytest.approx(0.03)

@@ -7,8 +7,10 @@ from policies.chatserver import KEY, MODEL, refusing, serving
 from stages.test_in_context import PLAYER
 
 from coevolve import cli
+from coevolve.config.suite import as_dict, load_suite
 from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, Trajectory
+from coevolve.workflow.evaluate_model import single_environment
 
 POLICY = "results/glance/tiny/webshop/base/seed0/policy/target"
 EVALUATED = "results/glance/tiny/webshop/base/seed0/eval"
@@ -83,12 +85,23 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, mo
         (["http://127.0.0.1:9/v1", "--env", "webshop-small"], "Give --name MODEL."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop-small", "--split", "tset"], "should be 'test' or"),
+        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "bare.yaml"], "bare.yaml: no environment ``; it has none."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "sciworl", "--suite", "smoke"], "did you mean `sciworld`?"),
     ],
 )
 def test_bad_input_is_one_sentence(root, tmp_path, monkeypatch, capsys, arguments, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(root / "configs")
+    (tmp_path / "bare.yaml").write_text("envs:\n")
     code, _, err = coevolve(capsys, "evaluate-model", *arguments)
     assert code == 2 and sentence in err and len(err.splitlines()) == 1
     assert not (tmp_path / "results").exists()
+
+
+def test_an_environment_needs_no_number_of_iterations(root, tmp_path):
+    section = load_suite(root / "configs/micro_methods.yaml").envs["webshop"]
+    path = tmp_path / "shop.yaml"
+    path.write_text(json.dumps({"envs": {"shop": as_dict(section)}}))
+    model = {"label": "m", "path": "m", "context": 100, "parameters": 1.0}
+    suite, name = single_environment(str(path), None, [], model, seed=0)
+    assert name == "shop" and suite.envs["shop"] == section

@@ -182,13 +182,13 @@ def test_the_plan_takes_out_what_training_lacks(root):
     def given(*overrides):
         plan = Plan(load_suite(root / "configs/smoke_methods.yaml", overrides))
         found = {(stage, name) for stage, w in plan.jobs() for name in plan.inputs(stage, w)}
-        return {(stage, name) for stage, name in found if name in ("example", "unlearned")}
+        return {(stage, name) for stage, name in found if name in ("example", "excluded_example")}
 
     played = {(stage, "example") for stage in ("rollout", "evaluate", "ppo", "grpo")}
     assert given() == set()
     assert given("prompt.examples=1") == played | {("steps", "example")}
-    taken = {(stage, "unlearned") for stage in ("pairs", "select", "steps", "reference")}
+    taken = {(stage, "excluded_example") for stage in ("pairs", "select", "steps", "reference")}
     assert given("prompt.examples=1", "prompt.trained=false") == played | taken
     alone = 'recipes.eto.settings={"prompt": {"examples": 1}, "pairing": {"expert_beaten": "swap"}}'
-    taken = {("pairs", "unlearned"), ("reference", "unlearned")}
+    taken = {("pairs", "excluded_example"), ("reference", "excluded_example")}
     assert given(alone) == {("rollout", "example"), ("evaluate", "example")} | taken

@@ -239,7 +239,7 @@ def test_a_killed_compilation_leaves_no_lock(tmp_path):
 def test_what_every_process_refuses_is_said_once(command, environment, root, tmp_path):
     done = run([*command("sft", tmp_path / "out", "sft.batch_size=3"), *launched(root, "ddp")], environment)
     assert done.returncode == 2
-    assert done.stderr.count("`batch_size` 3 is no multiple of `micro_batch` 1 times 2 devices") == 1
+    assert done.stderr.count("`batch_size` 3 is not a multiple of `micro_batch` 1 times 2 devices") == 1
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 

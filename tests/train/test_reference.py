@@ -58,12 +58,12 @@ def episode(expert, number):
     return expert.model_copy(update=own)
 
 
-def paired(base, rules=CUT, unlearned=(), name="pairs.jsonl"):
+def paired(base, rules=CUT, excluded_example=(), name="pairs.jsonl"):
     """The file of the pairs of those experts and episodes."""
     weights = {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
     recipe = AgentRecipe(base="target", explores=True, trains_on=weights)
     experts, target = (jsonl.read(base / f"{source}.jsonl", Trajectory) for source in ("experts", "target"))
-    found = pairing.pair(recipe, rules, corridor.TASKS, experts, {"target": target}, unlearned)
+    found = pairing.pair(recipe, rules, corridor.TASKS, experts, {"target": target}, excluded_example)
     assert len(found.pairs) == 3
     jsonl.write(base / name, found.pairs)
     return base / name
@@ -243,9 +243,9 @@ def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, t
         for episode in jsonl.read(base / "target.jsonl", Trajectory)
     ]
     jsonl.write(tmp_path / "target.jsonl", with_example)
-    pairs = paired(tmp_path, unlearned=example)
+    pairs = paired(tmp_path, excluded_example=example)
     inputs = sources(tmp_path) | {"policy": base / "policy/policy.json"}
-    scores = scored(tmp_path, quirks, **inputs, unlearned=tmp_path / "example.json")
+    scores = scored(tmp_path, quirks, **inputs, excluded_example=tmp_path / "example.json")
     notes = trained(tmp_path, quirks, base, "trained", pairs=pairs, scores=scores)
     assert notes.first_loss == pytest.approx(math.log(2), rel=1e-6)
     with pytest.raises(RuntimeError, match="no sequence starts with the tokens of"):

@@ -195,7 +195,7 @@ def test_a_directory_without_weights(tmp_path, llama):
 
 
 def test_a_batch_that_micro_batches_do_not_divide(tmp_path, llama):
-    with pytest.raises(UserError, match="`batch_size` 4 is no multiple of `micro_batch` 3"):
+    with pytest.raises(UserError, match="`batch_size` 4 is not a multiple of `micro_batch` 3"):
         run_sft(tmp_path, llama, config=SFT.model_copy(update={"micro_batch": 3}))
 
 
@@ -236,8 +236,11 @@ def test_a_loss_that_is_no_number_ends_the_training(tmp_path, llama):
 
 def test_progress_is_logged(tmp_path, llama, caplog):
     with caplog.at_level(logging.INFO, logger="coevolve.train"):
-        run_sft(tmp_path, llama)
+        report, _ = run_sft(tmp_path, llama)
     assert any("step 6 of 6, loss" in message for message in caplog.messages)
+    steps = [json.loads(line) for line in (tmp_path / "work-sft" / training.METRICS).read_text().splitlines()]
+    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
+    assert [step["loss"] for step in steps] == [step["loss"] for step in report.history]
 
 
 def test_nothing_is_printed(tmp_path, llama, capsys):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
-from coevolve.config.machine import load_machine
+from coevolve.config.machine import read_machine
 from coevolve.config.suite import load_suite
 from coevolve.report import costs
 from coevolve.workflow import estimates
@@ -16,7 +16,7 @@ from coevolve.workflow.plan import Plan
 
 @pytest.fixture
 def machine(root):
-    return load_machine(root / "configs/machines/h100.yaml")
+    return read_machine(root / "configs/machines/h100.yaml")
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine
 def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path):
     """Seconds of a machine twice as fast in training, half as fast in playing and in starting."""
     machine = root / "configs/machines/cpu.yaml"
-    known = load_machine(machine)
+    known = read_machine(machine)
     own = known.costs
     other = {"training": own.training * 2, "reading": own.reading / 2, "writing": own.writing / 2}
     real = known.model_copy(
@@ -124,7 +124,7 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
 
 def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    alone = load_machine(root / "configs/machines/one-gpu.yaml")
+    alone = read_machine(root / "configs/machines/one-gpu.yaml")
     plan = Plan(load_suite(root / "configs/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
     stages = {stage for stage, _ in plan.jobs()}
     assert "snapshot" in stages and "download" not in stages

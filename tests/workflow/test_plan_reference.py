@@ -63,7 +63,7 @@ def test_the_method_with_another_example_leaves_it_out_of_what_is_scored(suite):
     plan = Plan(suite("coevolve_other_prompt"))
     branch = {"branch": "coevolve_other_prompt/seed0/iter1", "agent": "target", "of": "experts_target_failure"}
     inputs = plan.inputs("reference", PLACE | branch)
-    assert inputs["unlearned"] == plan.inputs("pairs", PLACE | branch)["unlearned"]
+    assert inputs["excluded_example"] == plan.inputs("pairs", PLACE | branch)["excluded_example"]
 
 
 def test_pairs_of_steps_are_scored_themselves(suite):

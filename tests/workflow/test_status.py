@@ -30,7 +30,7 @@ def suite(made, tmp_path):
 
 def changed(plan: Plan, record: RunRecord | None = None) -> dict[str, str]:
     """The jobs that are not done by stage, with their states and texts."""
-    state = SuiteState.of(plan, record)
+    state = SuiteState.of(plan, record, "glance")
     jobs = {state.jobs[key][0]: job for key, job in state.states().items() if job.state is not JobState.DONE}
     return {stage: f"{job.state}: {job.text}".removesuffix(": ") for stage, job in jobs.items()}
 
@@ -76,8 +76,15 @@ def test_deleted_and_edited_results_are_named_producers_first(suite, capsys):
         f"{eto} train target: {ITERATION}/policy/target/model.safetensors: the file was deleted",
     ]
     folder = f"{ITERATION}/policy/target"
-    fix = f"rm -rf {folder} && snakemake --profile smoke --config suite=glance -- {folder}/policy.json"
+    fix = f"rm -rf {folder} && snakemake --profile smoke --config suite=configs/glance.yaml -- {folder}/policy.json"
     assert lines[-1] == f"         to make it again: {fix}"
+
+
+def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, capsys):
+    shutil.rmtree("results/glance/paper/page")
+    counts, last = printed(capsys, 0)
+    assert counts.endswith("jobs are done, 1 to do.")
+    assert last == "No run yet; `coevolve plan --suite configs/glance.yaml --machine MACHINE` estimates one."
 
 
 def test_an_edited_setting_leaves_its_readers_and_what_follows_to_do(suite):
@@ -106,6 +113,10 @@ def test_states_of_a_run_that_goes_on(suite, capsys):
     counts, running = printed(capsys, 0)
     assert counts.startswith(f"Suite glance: {total - 3} of {total} jobs are done, 1 running, 2 to do; about ")
     assert running.startswith("running  figure3  0:0")
+    Path("results/glance/logs/figure3.log").write_text(
+        "Loading\n12:00:00 episodes 64/108, reward 0.087, 0:05:21 left\n"
+    )
+    assert printed(capsys, 0)[1].endswith("  episodes 64/108, reward 0.087, 0:05:21 left")
     log.write_text("12:00:00 begun\ncoevolve: x.json: no such file; run its stage.\n")
     assert changed(suite, run)["table1"] == "failed: x.json: no such file; run its stage."
     job.release()
@@ -117,7 +128,7 @@ def test_states_of_a_run_that_goes_on(suite, capsys):
         "         log: results/glance/logs/table1.log",
         "stopped  figure3: it was ended, and left no error.",
         "         log: results/glance/logs/figure3.log",
-        f"No run goes on here; to continue: {run.command}",
+        f"No run is active; to continue: {run.command}",
     ]
 
 
@@ -125,7 +136,7 @@ def test_jobs_of_the_last_run_are_counted_alone(suite):
     part = run_of(suite, set(), started=0.0)
     part = part.model_copy(update={"jobs": [job for job in part.jobs if job[0] in ("data", "prepare")]})
     shutil.rmtree("results/glance/paper/table1")
-    lines = list(status.text(SuiteState.of(suite, part), load_machine("cpu")))
+    lines = list(status.text(SuiteState.of(suite, part, "glance"), load_machine("cpu")))
     total = len(list(suite.jobs()))
     assert lines[0] == "Suite glance: 2 of 2 jobs are done."
     assert lines[1].startswith("These are the jobs of the last run; of the whole suite ")

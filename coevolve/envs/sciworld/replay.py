@@ -39,7 +39,7 @@ def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     return 1 if summary.different else 0
 
 
-def replay_file(path: Path, simplification: str = "easy", limit: int | None = None) -> ReplaySummary:
+def replay_file(path: Path, limit: int | None = None) -> ReplaySummary:
     """Replays a file of episodes, or its first `limit`, in a new simulator.
 
     The file holds the kit's trajectories (`.jsonl`), or recorded gold paths (`.json`): a list of task, variation,
@@ -55,7 +55,7 @@ def replay_file(path: Path, simplification: str = "easy", limit: int | None = No
         raise UserError(f"{path}: holds no episodes; give another file.")
     simulator = Simulator(MEMORY_MB, READ_TIMEOUT_S)
     try:
-        env = SciWorld(simulator, simplification)
+        env = SciWorld(simulator, "easy")
         return replay_all(env, trajectories[:limit], 0.0 if is_kit_format else ROUNDING)
     finally:
         simulator.close()

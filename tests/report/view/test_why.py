@@ -82,7 +82,7 @@ def test_as_json_it_is_whole(here, paper):
         ("table1: Co-evolving, WebShop", "table1: Co-evolving, WebShop"),
         ("co-evolving webshop", "table1: Co-evolving, WebShop"),
         ("webshop COEVOLVE", "table1: Co-evolving, WebShop"),
-        ("gpt4 sciworld_seen", "table1: GPT-4 in context, ScienceWorld seen"),
+        ("gpt4 webshop", "table1: GPT-4 in context, WebShop"),
         ("eto web", "table1: ETO, WebShop"),
         ("success eto webshop", "table1 (success rate in per cent): ETO, WebShop"),
     ],
@@ -92,8 +92,8 @@ def test_a_few_words_find_a_cell(here, query, name):
 
 
 def test_several_cells_are_listed_and_so_are_near_ones(here):
-    with pytest.raises(UserError, match=r"`eto sciworld` fits 2 cells; say which: `table1: ETO, ScienceWorld seen`; `"):
-        why.find(printed(), "eto sciworld")
+    with pytest.raises(UserError, match=r"`in context webshop` fits 2 cells; say which: `table1: GPT-4 in context, WebShop`; `"):
+        why.find(printed(), "in context webshop")
     with pytest.raises(UserError, match=r"`coevolving webshp` fits no cell.*`table1: Co-evolving, WebShop`"):
         why.find(printed(), "coevolving webshp")
 
@@ -138,7 +138,7 @@ def test_ids_are_followed_as_well_as_files(here, paper):
     pairs = jsonl.read(folder / "pairs.jsonl", PreferencePair)
     jsonl.write(folder / "pairs.jsonl", [pairs[0].model_copy(update={"rejected_id": "f" * 16}), *pairs[1:]])
     broken = ask("coevolve webshop", paper).broken
-    assert any("1 sides of pairs are no episodes it was made from, such as ffffffffffffffff" in each for each in broken)
+    assert any("1 chosen or rejected ids match no input episode, such as ffffffffffffffff" in each for each in broken)
 
 
 @pytest.mark.parametrize(
