@@ -92,7 +92,8 @@ def test_a_few_words_find_a_cell(here, query, name):
 
 
 def test_several_cells_are_listed_and_so_are_near_ones(here):
-    with pytest.raises(UserError, match=r"`in context webshop` fits 2 cells; say which: `table1: GPT-4 in context, WebShop`; `"):
+    sentence = r"`in context webshop` fits 2 cells; say which: `table1: GPT-4 in context, WebShop`; `"
+    with pytest.raises(UserError, match=sentence):
         why.find(printed(), "in context webshop")
     with pytest.raises(UserError, match=r"`coevolving webshp` fits no cell.*`table1: Co-evolving, WebShop`"):
         why.find(printed(), "coevolving webshp")
