@@ -239,7 +239,7 @@ class DropReason(StrEnum):
     DUPLICATE = "duplicate"
     OVERLAP = "overlap"  # a training task that is also an evaluation task
     NOT_IN_SPLIT = "not_in_split"
-    UNASKED = "unasked"  # of an agent that the method does not use; in RFT an expert with `with_experts: false`
+    NOT_USED = "not_used"  # of an agent that the method does not use; in RFT an expert with `with_experts: false`
     SURPLUS = "surplus"  # a success beyond the limit per task
     MARGIN = "margin"  # the side with the better outcome lacks the better step value by the margin
     REPLAY_DIFFERS = "replay_differs"  # the environment's observations differ from the expert's record
@@ -468,29 +468,29 @@ class KindCount(Record):
 class TrajectoryCount(Record):
     """Counts of the input trajectories.
 
-    `paired`: in a pair. `dropped`: in drops only. `unasked`: in neither, of an agent that no kind of the recipe uses.
+    `paired`: in a pair. `dropped`: in drops only. `not_used`: in neither, of an agent that no kind of the recipe uses.
     """
 
-    came_in: int
+    total: int
     paired: int
     dropped: int
-    unasked: int
+    not_used: int
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        assert self.came_in == self.paired + self.dropped + self.unasked, f"trajectories are lost: {self}"
+        assert self.total == self.paired + self.dropped + self.not_used, f"trajectories are lost: {self}"
         return self
 
 
 class PairingSummary(Record):
-    """Counts of a pairing: by pair kind, of drops without a kind (`strays`), and of the input trajectories.
+    """Counts of a pairing: by pair kind, of drops without a kind (`without_kind`), and of the input trajectories.
 
     `empty` has a sentence for each kind without a pair. `played` counts the episodes and tokens of each policy that
     continued prefixes, `sampled_tokens` their tokens; both are omitted where nothing was played.
     """
 
     kinds: dict[PairKind, KindCount]
-    strays: dict[DropReason, int]
+    without_kind: dict[DropReason, int]
     trajectories: TrajectoryCount
     empty: tuple[str, ...]
     played: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=is_none)

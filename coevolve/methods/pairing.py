@@ -10,7 +10,7 @@ x > y the pair in which x, the side with the higher reward r(u, x) > r(u, y), is
 
 Each pair kind is a function from the trajectories of one task to its *candidates*, the pairs that could be built. A
 candidate becomes a pair, or a drop with its reason. If a kind lacks the rollouts of an agent, it has one candidate,
-dropped as MISSING_ROLLOUT. Each input trajectory is counted as paired, dropped or unasked.
+dropped as MISSING_ROLLOUT. Each input trajectory is counted as paired, dropped or not used.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ def pair(
         outcomes = _drop_conflicts(outcomes)
     built = [outcome for outcome in outcomes if isinstance(outcome, BuiltPair)]
     drops = [outcome for outcome in outcomes if isinstance(outcome, Drop)]
-    strays = _stray_drops(limits.keys(), [*expert, *target, *failure])
+    without_kind = _drops_without_kind(limits.keys(), [*expert, *target, *failure])
     return Pairing(
         pairs=tuple(outcome.pair for outcome in built),
-        drops=(*drops, *strays),
+        drops=(*drops, *without_kind),
         kinds={kind: _kind_count(kind, candidates, built, drops) for kind in PairKind if kind in recipe.trains_on},
-        trajectories=_trajectory_count([*expert, *target, *failure], built, [*drops, *strays], recipe),
+        trajectories=_trajectory_count([*expert, *target, *failure], built, [*drops, *without_kind], recipe),
     )
 
 
@@ -165,7 +165,7 @@ def summary(result: Pairing) -> PairingSummary:
     """Counts by kind and reason, the most frequent reason first."""
     return PairingSummary(
         kinds=result.kinds,
-        strays=by_reason(drop.reason for drop in result.drops if drop.kind is None),
+        without_kind=by_reason(drop.reason for drop in result.drops if drop.kind is None),
         trajectories=result.trajectories,
         empty=tuple(_empty_sentence(kind, count) for kind, count in result.kinds.items() if count.pairs == 0),
     )
@@ -220,7 +220,7 @@ def _in_sample_order(sides: Sequence[PairSide]) -> list[PairSide]:
     return sorted(sides, key=lambda side: (side.trajectory.sample, side.id))
 
 
-def _stray_drops(explored: Collection[str], sides: Sequence[PairSide]) -> list[Drop]:
+def _drops_without_kind(explored: Collection[str], sides: Sequence[PairSide]) -> list[Drop]:
     """Drops of trajectories of tasks that were not explored, and of all experts of a task but the first."""
     drops: list[Drop] = []
     with_expert = set[str]()
@@ -382,10 +382,10 @@ def _trajectory_count(
     agents = frozenset[Agent]().union(*(KIND_AGENTS[kind] for kind in recipe.trains_on))
     others = [side for side in sides if side.id not in paired | dropped]
     return TrajectoryCount(
-        came_in=len(sides),
+        total=len(sides),
         paired=sum(side.id in paired for side in sides),
         dropped=sum(side.id in dropped for side in sides),
-        unasked=sum(side.trajectory.agent not in agents for side in others),
+        not_used=sum(side.trajectory.agent not in agents for side in others),
     )
 
 

@@ -24,12 +24,12 @@ Actions = tuple[str, tuple[str | None, ...]]
 class SelectionCount:
     """Counts of the expert trajectories, or of the rollouts."""
 
-    came_in: int
+    total: int
     selected: int
     drops: Mapping[DropReason, int]
 
     def __post_init__(self) -> None:
-        assert self.came_in == self.selected + sum(self.drops.values()), f"trajectories are lost: {self}"
+        assert self.total == self.selected + sum(self.drops.values()), f"trajectories are lost: {self}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def select(rules: SelectionConfig, experts: Sequence[Trajectory], rollouts: Sequ
 
 def summary(result: RftSelection) -> dict[str, Any]:
     """The counts as JSON data, reasons by name."""
-    sides = {"experts": result.experts, "own": result.rollouts}
+    sides = {"experts": result.experts, "rollouts": result.rollouts}
     counts = {
         name: vars(side) | {"drops": {reason.value: n for reason, n in sorted(side.drops.items())}}
         for name, side in sides.items()
@@ -113,7 +113,7 @@ def _drop_reason(
     """The first reason that applies, given the `seen` actions and the number of rollouts selected in this task."""
     is_rollout = trajectory.agent != "expert"
     reasons = {
-        DropReason.UNASKED: not is_rollout and not rules.with_experts,
+        DropReason.NOT_USED: not is_rollout and not rules.with_experts,
         DropReason.ENV_ERROR: trajectory.stop is StopReason.ENV_ERROR,
         DropReason.EMPTY: not trajectory.turns,
         DropReason.LOW_REWARD: is_rollout and trajectory.reward < rules.min_reward,
@@ -129,4 +129,4 @@ def _actions(trajectory: Trajectory) -> Actions:
 
 def _count(reasons: Sequence[DropReason | None]) -> SelectionCount:
     drops = Counter(reason for reason in reasons if reason is not None)
-    return SelectionCount(came_in=len(reasons), selected=reasons.count(None), drops=drops)
+    return SelectionCount(total=len(reasons), selected=reasons.count(None), drops=drops)

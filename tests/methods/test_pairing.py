@@ -272,7 +272,7 @@ def test_second_experts_and_unexplored_tasks_are_counted_drops():
     result = paired([TARGET], expert=expert, target=[episode("target", "t", 0.5, "c")])
     assert result.pairs[0].chosen_id == expert[0].digest()
     assert [(d.reason, d.kind) for d in result.drops] == [(DropReason.DUPLICATE, None), (DropReason.NOT_IN_SPLIT, None)]
-    assert vars(result.trajectories) == {"came_in": 4, "paired": 2, "dropped": 2, "unasked": 0}
+    assert vars(result.trajectories) == {"total": 4, "paired": 2, "dropped": 2, "not_used": 0}
 
 
 def test_a_task_listed_twice_is_paired_once():
@@ -284,7 +284,7 @@ def test_trajectories_no_kind_asks_for_are_counted_apart():
     result = pair(
         recipe(), PLAIN, [task("t")], [episode("expert", "t", 1.0)], {"target": [episode("target", "t", 0.0)]}
     )
-    assert vars(result.trajectories) == {"came_in": 2, "paired": 0, "dropped": 0, "unasked": 2}
+    assert vars(result.trajectories) == {"total": 2, "paired": 0, "dropped": 0, "not_used": 2}
     assert result.kinds == {}
 
 
@@ -324,8 +324,8 @@ def test_summary_is_plain_and_says_in_words_which_kind_is_empty():
                 "drops": {"identical": 1, "missing_rollout": 1},
             },
         },
-        "strays": {"not_in_split": 1},
-        "trajectories": {"came_in": 4, "paired": 2, "dropped": 2, "unasked": 0},
+        "without_kind": {"not_in_split": 1},
+        "trajectories": {"total": 4, "paired": 2, "dropped": 2, "not_used": 0},
         "empty": ["No failure_failure pair could be built from 2 candidates: 1 identical, 1 missing_rollout."],
     }
 
@@ -395,8 +395,8 @@ def test_every_candidate_and_every_trajectory_is_accounted_for(situation):
         assert made + dropped == expected[kind] == result.kinds[kind].candidates
     named = {i for p in result.pairs for i in (p.chosen_id, p.rejected_id)} | {i for d in result.drops for i in d.ids}
     unnamed = [e for group in sides.values() for e in group if e.digest() not in named]
-    assert len(unnamed) == result.trajectories.unasked
-    assert result.trajectories.came_in == sum(map(len, sides.values()))
+    assert len(unnamed) == result.trajectories.not_used
+    assert result.trajectories.total == sum(map(len, sides.values()))
 
 
 @settings(max_examples=150, deadline=None)

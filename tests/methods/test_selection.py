@@ -50,8 +50,8 @@ def test_successes_join_the_experts_and_failures_do_not():
     assert result.selected == (*experts, *rollouts[:2])
     assert reasons(result) == [DropReason.LOW_REWARD] and result.drops[0].ids == (rollouts[2].digest(),)
     assert summary(result) == {
-        "experts": {"came_in": 2, "selected": 2, "drops": {}},
-        "own": {"came_in": 3, "selected": 2, "drops": {"low_reward": 1}},
+        "experts": {"total": 2, "selected": 2, "drops": {}},
+        "rollouts": {"total": 3, "selected": 2, "drops": {"low_reward": 1}},
         "tasks": {"explored": 3, "solved": 2},
     }
 
@@ -71,7 +71,7 @@ def test_the_same_actions_in_the_same_task_count_once(with_experts):
         assert reasons(result) == [DropReason.DUPLICATE] * 2
     else:
         assert kept == [("target", "t"), ("target", "u")] and result.selected[0].sample == 0
-        assert reasons(result) == [DropReason.UNASKED, DropReason.DUPLICATE]
+        assert reasons(result) == [DropReason.NOT_USED, DropReason.DUPLICATE]
 
 
 def test_of_too_many_successes_the_best_and_then_the_first_stay():
@@ -121,8 +121,8 @@ RULES = st.builds(
 @given(RULES, EXPERTS, EPISODES)
 def test_everything_that_came_in_is_selected_or_dropped_once(rules, experts, rollouts):
     result = select(rules, experts, rollouts)
-    came_in = sorted(t.digest() for t in (*experts, *rollouts))
-    assert came_in == sorted([t.digest() for t in result.selected] + [i for drop in result.drops for i in drop.ids])
+    given = sorted(t.digest() for t in (*experts, *rollouts))
+    assert given == sorted([t.digest() for t in result.selected] + [i for drop in result.drops for i in drop.ids])
     actions = [(t.task.task_id, tuple(turn.action for turn in t.turns)) for t in result.selected]
     assert len(actions) == len(set(actions))
     from_rollouts = [t for t in result.selected if t.agent == "target"]

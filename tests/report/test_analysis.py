@@ -159,8 +159,8 @@ def test_printed_numbers_are_means_over_seeds():
 def summarised(candidates, pairs, drops):
     """The summary of a pairing of one kind."""
     count = KindCount(candidates=candidates, pairs=pairs, swapped=0, cut=0, drops=drops)
-    sides = TrajectoryCount(came_in=candidates + 1, paired=pairs + 1, dropped=candidates - pairs, unasked=0)
-    return PairingSummary(kinds={"expert_target": count}, strays={}, trajectories=sides, empty=())
+    sides = TrajectoryCount(total=candidates + 1, paired=pairs + 1, dropped=candidates - pairs, not_used=0)
+    return PairingSummary(kinds={"expert_target": count}, without_kind={}, trajectories=sides, empty=())
 
 
 def test_pair_counts_are_flat_objects():

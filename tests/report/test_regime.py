@@ -25,8 +25,8 @@ def training(rewards):
 
 def pairing(pairs):
     kinds = {kind: KindCount(candidates=pairs, pairs=pairs, swapped=0, cut=0, drops={}) for kind in list(PairKind)[:2]}
-    counted = TrajectoryCount(came_in=0, paired=0, dropped=0, unasked=0)
-    return PairingSummary(kinds=kinds, strays={}, trajectories=counted, empty=())
+    counted = TrajectoryCount(total=0, paired=0, dropped=0, not_used=0)
+    return PairingSummary(kinds=kinds, without_kind={}, trajectories=counted, empty=())
 
 
 def evidence(measure, *, success=0.5, failures=REWARDS, pairs=150, steps=30, gain=0.2, rise=0.3, seeds=(0, 1, 2)):

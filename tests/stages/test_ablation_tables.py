@@ -18,7 +18,7 @@ from coevolve.workflow.plan import Plan
 from coevolve.workflow.results import measurements
 
 OTHER = "models.larger={label: a larger one, context: 4096, path: checkpoints/larger, parameters: 1.0e+9}"
-NONE = TrajectoryCount(came_in=0, paired=0, dropped=0, unasked=0)
+NONE = TrajectoryCount(total=0, paired=0, dropped=0, not_used=0)
 REWARDS = {("tiny", "sft"): 0.2, ("tiny", "eto"): 0.3, ("larger", "sft"): 0.4, ("larger", "eto"): 0.6}
 
 
@@ -44,7 +44,9 @@ def job(root, tmp_path, monkeypatch):
             records = [record(n, split, model, method) for split in suite.envs[env].splits for n in range(4)]
             jsonl.write(Path(path), records)
     for path in plan.summaries(methods).values():
-        write_bytes(Path(path), PairingSummary(kinds={}, strays={}, trajectories=NONE, empty=()).to_json().encode())
+        write_bytes(
+            Path(path), PairingSummary(kinds={}, without_kind={}, trajectories=NONE, empty=()).to_json().encode()
+        )
     for path in inputs["drops"]:
         jsonl.write(Path(path), [])
     inputs |= {"claims": str(root / inputs["claims"])}

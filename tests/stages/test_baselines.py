@@ -57,7 +57,7 @@ def test_select_writes_experts_and_own_episodes_with_the_ids_that_were_sampled(s
     drops = jsonl.read(selected / "drops.jsonl", Drop)
     assert kept[: len(experts)] == experts and len(kept) + len(drops) == len(experts) + len(own)
     counts = json.loads((selected / "summary.json").read_text())
-    assert counts["own"]["selected"] == len(kept) - len(experts) > 0
+    assert counts["rollouts"]["selected"] == len(kept) - len(experts) > 0
     renderer = Renderer(loading.load_tokenizer(files["policy"].parent))
     for trajectory, row in zip(kept, tokenize(kept, renderer), strict=True):
         learned = [token for token, acted in zip(row.input_ids, row.action_mask, strict=True) if acted]
@@ -71,7 +71,7 @@ def test_select_says_if_no_episode_was_good_enough(files, quirks, tmp_path, capl
     sections = corridor.suite(quirks)
     with caplog.at_level(logging.WARNING):
         counts = select.run(corridor.job("select", tmp_path, sections, **taken(files, "experts", "target")), tmp_path)
-    assert counts["own"]["selected"] == 0 and "None of the agent's own 6 episodes" in caplog.text
+    assert counts["rollouts"]["selected"] == 0 and "None of the agent's own 6 episodes" in caplog.text
 
 
 def test_select_takes_all_experts_without_an_exploring_agent(files, quirks, tmp_path):
@@ -87,7 +87,7 @@ def test_select_takes_all_experts_without_an_exploring_agent(files, quirks, tmp_
         corridor.job("select", tmp_path, corridor.suite(quirks, selection=everything), **inputs), tmp_path
     )
     assert jsonl.read(tmp_path / "selected.jsonl", Trajectory) == [*experts, *others]
-    assert counts["own"]["came_in"] == 0
+    assert counts["rollouts"]["total"] == 0
 
 
 def test_rft_train_learns_from_what_was_selected(selected, files, quirks, tmp_path):
