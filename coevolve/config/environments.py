@@ -57,22 +57,28 @@ class ScriptedOrFile(Strict):
         return self
 
 
-class Expected(Strict):
+class ExpectedEpisodes(Strict):
+    """The mean `turns` and `tokens` of an episode, and the mean `action_tokens` of an action."""
+
+    turns: Rate
+    tokens: Rate
+    action_tokens: Rate
+
+
+class Expected(ExpectedEpisodes):
     """Estimates for `coevolve plan`; no result depends on them.
 
-    `experts`, `explore`, `evaluate`: numbers of expert trajectories, explored tasks and evaluated tasks. `turns` and
-    `tokens`: means per episode; `action_tokens`: mean per action. `failures`: share of rollouts that fail.
-    `turn_seconds`: wall time of one step of the environment while other episodes run beside it.
+    `experts`, `explore`, `evaluate`: numbers of expert trajectories, explored tasks and evaluated tasks. `failures`:
+    share of rollouts that fail. `turn_seconds`: wall time of one step of the environment while other episodes run
+    beside it. `untrained`: episodes of a policy without any fine-tuning, which writes until a limit (None: as others).
     """
 
     experts: Positive
     explore: Positive
     evaluate: Positive
-    turns: Rate
-    tokens: Rate
-    action_tokens: Rate
     failures: UnitInterval
     turn_seconds: Rate
+    untrained: ExpectedEpisodes | None = None
 
 
 class EnvSection(Strict):

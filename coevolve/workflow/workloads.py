@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.config.environments import Expected
+from coevolve.config.environments import Expected, ExpectedEpisodes
 from coevolve.config.sections import COPY_TOKENS
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
@@ -126,8 +126,10 @@ def rollout(layout: Layout, wildcards: Wildcards) -> Workload:
 
 def evaluate(layout: Layout, wildcards: Wildcards) -> Workload:
     """The episodes of an evaluation."""
-    suite, _, expected = _setting(layout, wildcards)
-    return _episodes(expected, expected.evaluate * suite.evaluation.samples, 0)
+    suite, branch, expected = _setting(layout, wildcards)
+    recipe = suite.recipes.get(branch.method.removeprefix("base/"))
+    of_untrained = expected.untrained if recipe and recipe.prompting_only else None
+    return _episodes(expected, expected.evaluate * suite.evaluation.samples, 0, of_untrained)
 
 
 def shard(layout: Layout, wildcards: Wildcards) -> Workload:
@@ -154,10 +156,14 @@ def _training(tokens: float) -> Workload:
     return Workload(train=tokens, starts=tokens > 0, keeps_weights=True)
 
 
-def _episodes(expected: Expected, episodes: float, passes: float) -> Workload:
-    """Prompts and observations are read once, actions written token by token; then `passes` of training."""
-    turns, tokens = episodes * expected.turns, episodes * expected.tokens
-    written, turn_seconds = turns * expected.action_tokens, turns * expected.turn_seconds
+def _episodes(expected: Expected, episodes: float, passes: float, means: ExpectedEpisodes | None = None) -> Workload:
+    """Prompts and observations are read once, actions written token by token; then `passes` of training.
+
+    `means`: of an episode, where they are not those expected of a trained policy.
+    """
+    means = means or expected
+    turns, tokens = episodes * means.turns, episodes * means.tokens
+    written, turn_seconds = turns * means.action_tokens, turns * expected.turn_seconds
     return Workload(
         train=tokens * passes,
         read=tokens - written,

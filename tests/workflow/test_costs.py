@@ -10,7 +10,8 @@ from coevolve import cli
 from coevolve.config.machine import read_machine
 from coevolve.config.suite import load_suite
 from coevolve.report import costs
-from coevolve.workflow import estimates
+from coevolve.workflow import estimates, workloads
+from coevolve.workflow.layout import Layout
 from coevolve.workflow.plan import Plan
 
 
@@ -120,6 +121,19 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
     found = dict(re.findall(r"^(\w+): (\S+) \(is", said, re.MULTILINE))
     for key in ("startup_seconds", "training", "reading", "writing"):
         assert float(found[key]) == pytest.approx(getattr(real.costs, key), rel=0.01)
+
+
+def test_an_untrained_policy_plays_the_episodes_that_are_expected_of_it(root):
+    layout = Layout(load_suite(root / "configs/real.yaml"))
+    rows = {
+        branch: workloads.evaluate(layout, {"model": "smollm2-135m", "env": "sciworld", "branch": branch})
+        for branch in ("base/untrained", "in_context/seed0", "base/seed0", "eto/seed0/iter1")
+    }
+    expected = layout.suite.envs["sciworld"].expected
+    for branch, means in zip(rows, [expected.untrained, expected.untrained, expected, expected], strict=True):
+        assert rows[branch].write == expected.evaluate * means.turns * means.action_tokens
+        assert rows[branch].read + rows[branch].write == expected.evaluate * means.tokens
+    assert rows["base/untrained"].write > 3 * rows["base/seed0"].write
 
 
 def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monkeypatch):
