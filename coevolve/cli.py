@@ -174,8 +174,8 @@ def _status(options: argparse.Namespace) -> int:
     if not name:
         raise UserError("which suite? Write `coevolve status SUITE`.")
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
-    known = options.machine or (record.machine if record else None)
-    machine = stage_table.load_machine(known) if known else None
+    machine_name = options.machine or (record.machine if record else None)
+    machine = stage_table.load_machine(machine_name) if machine_name else None
     suite = load_suite(name, options.set or (record.overrides if record else []))
     results = status.SuiteState.of(Plan(suite, shards=machine.shards if machine else UNDIVIDED), record, name)
     for line in status.text(results, machine):

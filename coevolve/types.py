@@ -33,7 +33,7 @@ Reward = Annotated[float, Field(ge=-1.0, le=1.0)]
 
 
 def is_none(value: object) -> bool:
-    """Whether a field is left out of JSON: pydantic's `exclude_if` of a field that older files lack."""
+    """Whether a value is None; as `exclude_if` it leaves a field out of JSON that older files lack."""
     return value is None
 
 

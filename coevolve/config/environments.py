@@ -70,7 +70,7 @@ class Expected(ExpectedEpisodes):
 
     `experts`, `explore`, `evaluate`: numbers of expert trajectories, explored tasks and evaluated tasks. `failures`:
     share of rollouts that fail. `turn_seconds`: wall time of one step of the environment while other episodes run
-    beside it. `untrained`: episodes of a policy without any fine-tuning, which writes until a limit (None: as others).
+    beside it. `untrained`: means of an untrained policy's episodes, for evaluations only; None: the same as above.
     """
 
     experts: Positive

@@ -57,10 +57,10 @@ class Section(dict[str, Any]):
     def first_key(self, path: str) -> tuple[str, str | None]:
         """The first key of a dotted path, and the rest (None: nothing).
 
-        That is the longest key here that the path begins with, else its first part: the name
-        of a model or an environment may contain dots, as `qwen3-0.6b` does.
+        That is the longest key here that the path begins with, else its first part: the name of a model that is
+        there may contain dots, as `qwen3-0.6b` does. A new key has none.
         """
-        known = [key for key in self if path == key or path.startswith(f"{key}.")]
+        known = [key for key in self if isinstance(key, str) and (path == key or path.startswith(f"{key}."))]
         key = max(known, key=len, default=path.partition(".")[0])
         return key, path[len(key) + 1 :] if len(path) > len(key) else None
 

@@ -33,5 +33,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     summary = rejection_sampling.summary(result)
     files.write_json(out / "summary.json", summary)
     if rollouts and not result.rollouts.selected:
-        log.warning("None of the agent's own %d episodes was selected.", result.rollouts.total)
+        log.warning("None of the agent's %d episodes was selected.", result.rollouts.total)
     return summary

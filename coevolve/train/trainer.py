@@ -154,8 +154,12 @@ class TrainingProgress(TrainerCallback):  # type: ignore[misc]
         self._start: tuple[float, int] = (time.monotonic(), 0)
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock; a resumed training starts at the step of its checkpoint."""
+        """Start the clock; a resumed training starts at the step of its checkpoint, and the metrics after it go."""
         self._start = (time.monotonic(), state.global_step)
+        metrics = Path(args.output_dir, METRICS)
+        if state.is_world_process_zero and metrics.exists():
+            lines = metrics.read_text().splitlines(keepends=True)[: state.global_step]
+            metrics.write_text("".join(lines))
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save no checkpoint after the last step: the policy itself is written next."""
@@ -172,19 +176,19 @@ class TrainingProgress(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any) -> None:
         """Append the step to `METRICS`; raises `UserError` for a loss or gradient that is not finite.
 
-        The trainer logs a step before it can save it. A resumed training appends the steps after its checkpoint again.
+        The trainer logs a step before it can save it.
         """
         if "loss" not in logs:
             return
         step, last = state.global_step, state.max_steps
-        if state.is_world_process_zero:
-            with Path(args.output_dir, METRICS).open("a") as file:
-                file.write(json.dumps({"step": step, **logs}) + "\n")
         if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
             raise UserError(
                 f"step {step} of {last}: loss {logs['loss']}, gradient norm {logs.get('grad_norm')};"
                 " lower `learning_rate` or look at the training examples."
             )
+        if state.is_world_process_zero:
+            with Path(args.output_dir, METRICS).open("a") as file:
+                file.write(json.dumps({"step": step, **logs}) + "\n")
         if state.is_world_process_zero and (step == last or step % max(1, last // PROGRESS_LINES) == 0):
             started, first = self._start
             left = (time.monotonic() - started) / (step - first) * (last - step)

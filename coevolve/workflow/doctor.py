@@ -62,7 +62,8 @@ class Profile:
 class RunSetup:
     """What is checked: this machine, and the suite and machine config where they are given.
 
-    `gigabytes`: disk space that the results need. `suite_name`: the name or path by which the suite was given.
+    `gigabytes`: disk space that the results need. `suite_name`: the name or path by which the suite was given, and
+    `profile` that of Snakemake's profile.
     """
 
     suite: Suite | None
@@ -71,6 +72,7 @@ class RunSetup:
     containers: bool = False
     gigabytes: float = MINIMUM_GB
     suite_name: str = ""
+    profile: str = "smoke"
 
 
 def setup(suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> RunSetup:
@@ -80,7 +82,9 @@ def setup(suite: str | None, overrides: Sequence[str], machine: str | None, prof
     suite_config = load_suite(suite, overrides) if suite else None
     machine_config = stage_table.load_machine(machine) if machine else None
     needed = _result_gigabytes(suite_config, machine_config) if suite_config and machine_config else 0.0
-    return RunSetup(suite_config, machine_config, given.slurm, given.containers, max(needed, MINIMUM_GB), suite or "")
+    space = max(needed, MINIMUM_GB)
+    names = suite or "", profile or "smoke"
+    return RunSetup(suite_config, machine_config, given.slurm, given.containers, space, *names)
 
 
 def run_checks(setup: RunSetup) -> Iterator[Check]:
@@ -98,7 +102,7 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
         if setup.suite.sampler.engine == "vllm" and not setup.containers:
             yield run_check("vLLM", _vllm)
     yield from _environments(setup.suite)
-    yield from stale.checks(RESULTS, "slurm" if setup.slurm else "smoke", setup.suite)
+    yield from stale.checks(RESULTS, setup.profile, setup.suite)
 
 
 def packages(lock: Path = LOCK) -> Check:

@@ -135,7 +135,9 @@ def single_environment(
         path = named_file("environment", env, Path("configs/envs"))
         common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
         raw = completed(path, read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {})), overrides)
-    envs = raw.get("envs") or {}
+    envs = raw.get("envs")
+    if not envs:
+        raise UserError(f"{path}: key `envs` is empty; add an environment.")
     name = env if suite else next(iter(envs), "")
     if name not in envs:
         raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {_listed(envs)}.'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ class Forecast:
         return cls(
             {key: _estimated(plan, machine, *job) for key, job in keys.items()},
             after,
-            {key: 1 if cluster else machine.job_resources(job[0]).cpus for key, job in keys.items()},
+            {key: 1 if cluster else _width(machine, job[0], slots) for key, job in keys.items()},
             slots,
         )
 
@@ -109,3 +110,10 @@ def _estimated(plan: Plan, machine: Machine, stage: str, wildcards: dict[str, st
         return START_SECONDS + estimates.cost(plan, machine, stage, wildcards).seconds
     except UserError:
         return START_SECONDS
+
+
+def _width(machine: Machine, stage: str, slots: int) -> int:
+    """The slots that a job takes: its cores, or its share of the computer's GPUs as a share of all `slots`."""
+    resources = machine.job_resources(stage)
+    of_gpus = math.ceil(slots * resources.gpus / machine.gpus_per_node) if machine.gpus_per_node else 0
+    return max(resources.cpus, of_gpus)

@@ -86,7 +86,7 @@ def failure(log: Path) -> str | None:
 def progress(log: Path) -> str:
     """What a running job logged last, such as `episodes 64/108, reward 0.087, 0:05:21 left`; empty if nothing yet."""
     lines = [line for line in _last_lines(log) if re.match(TIME, line)]
-    return escaping.terminal(re.sub(TIME, "", lines[-1])) if lines else ""
+    return escaping.terminal(re.sub(f"^{TIME}", "", lines[-1])) if lines else ""
 
 
 def _last_lines(log: Path) -> list[str]:

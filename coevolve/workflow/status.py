@@ -170,17 +170,19 @@ class SuiteState:
         return f"rm -rf {shlex.quote(folder)} && {self.command(without_targets=True)} -- {shlex.quote(file)}"
 
     def command(self, *, without_targets: bool = False) -> str:
-        """The command of the last run."""
+        """The command of the last run; without one, the command with a placeholder for the profile."""
         if not self.record:
-            return f"snakemake --profile smoke --config suite={shlex.quote(self.name)}"
+            return f"snakemake --profile PROFILE --config suite={shlex.quote(self.name)}"
         return self.record.command.partition(" -- ")[0] if without_targets else self.record.command
 
     def seconds_left(self, machine: Machine, states: Mapping[JobId, JobStatus]) -> float:
-        """Estimated wall seconds until the requested jobs are done that can be."""
+        """Estimated wall seconds until the requested jobs are done that can be; 0 where no run is recorded."""
+        if not self.record:
+            return 0.0
         by_state = {state: {key for key in self.requested if states[key].state is state} for state in JobState}
-        slots, cluster = (self.record.slots, self.record.cluster) if self.record else (2, False)
+        slots, cluster = self.record.slots, self.record.cluster
         todo = by_state[JobState.TODO] | by_state[JobState.STOPPED]
-        if not (self.is_run_alive and self.record):
+        if not self.is_run_alive:
             pending = [self.jobs[key] for key in todo | by_state[JobState.FAILED] | by_state[JobState.RUNNING]]
             return Forecast.of(self.plan, machine, pending, slots, cluster=cluster).whole
         started = [self.record.jobs[number] for number in self.record.todo]
@@ -208,7 +210,7 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
         yield f"CHANGED  {names[key]}: {states[key].text}\n         to make it again: {results.remake(key)}"
     settled = (JobState.DONE, JobState.CHANGED)
     if not results.is_run_alive and any(states[key].state not in settled for key in results.requested):
-        plan = f"`coevolve plan --suite {shlex.quote(results.name)} --machine MACHINE` estimates one."
+        plan = f"`coevolve plan --suite {shlex.quote(results.name)} --machine MACHINE` estimates its hours."
         yield f"No run is active; to continue: {results.command()}" if results.record else f"No run yet; {plan}"
     if states.get(("page",), JobStatus(JobState.TODO)).state is JobState.DONE:
         yield f"Report page: {results.plan.page}"
@@ -220,7 +222,11 @@ def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Mac
     counts = [f"{numbers[JobState.DONE]} of {len(results.requested)} jobs are done"]
     counts += [f"{numbers[state]} {state}" for state in JobState if state is not JobState.DONE and numbers[state]]
     is_over = set(numbers) <= {JobState.DONE, JobState.CHANGED}
-    left = "" if is_over or not machine else f"; {labels.about(results.seconds_left(machine, states))} left"
+    left = (
+        ""
+        if is_over or not machine or not results.record
+        else f"; {labels.about(results.seconds_left(machine, states))} left"
+    )
     yield f"Suite {results.plan.suite.suite}: {', '.join(counts)}{left}."
     if len(results.requested) < len(results.jobs):
         done = sum(job.state is JobState.DONE for job in states.values())

@@ -44,6 +44,7 @@ def rft_train(layout: Layout, wildcards: Wildcards) -> Workload:
     explores = layout.recipe(branch.method).agents["target"].explores
     successes = expected.explore * suite.rollout.k * (1 - expected.failures) if explores else 0.0
     experts = expected.experts + (expected.explore if suite.selection.experts == "all" else 0)
+    experts *= suite.selection.with_experts
     return _training((experts + successes) * expected.tokens * suite.sft.epochs)
 
 
@@ -127,17 +128,22 @@ def rollout(layout: Layout, wildcards: Wildcards) -> Workload:
 def evaluate(layout: Layout, wildcards: Wildcards) -> Workload:
     """The episodes of an evaluation."""
     suite, branch, expected = _setting(layout, wildcards)
-    recipe = suite.recipes.get(branch.method.removeprefix("base/"))
-    of_untrained = expected.untrained if recipe and recipe.prompting_only else None
-    return _episodes(expected, expected.evaluate * suite.evaluation.samples, 0, of_untrained)
+    return _episodes(expected, expected.evaluate * suite.evaluation.samples, 0, _untrained(suite, branch, expected))
 
 
 def shard(layout: Layout, wildcards: Wildcards) -> Workload:
     """An equal part of the episodes of a rollout or an evaluation."""
     suite, branch, expected = _setting(layout, wildcards)
     explored = _explored_tasks(suite, branch, expected) * suite.rollout.k
-    whole = expected.evaluate * suite.evaluation.samples if wildcards["whole"] == "eval" else explored
-    return _episodes(expected, whole / int(wildcards["part"].partition("of")[2]), 0)
+    parts, is_evaluation = int(wildcards["part"].partition("of")[2]), wildcards["whole"] == "eval"
+    whole = expected.evaluate * suite.evaluation.samples if is_evaluation else explored
+    return _episodes(expected, whole / parts, 0, _untrained(suite, branch, expected) if is_evaluation else None)
+
+
+def _untrained(suite: Suite, branch: Branch, expected: Expected) -> ExpectedEpisodes | None:
+    """What is expected of the episodes of a policy without fine-tuning, if the branch evaluates one."""
+    recipe = suite.recipes.get(branch.method.removeprefix("base/"))
+    return expected.untrained if recipe and recipe.prompting_only else None
 
 
 def _setting(layout: Layout, wildcards: Wildcards) -> tuple[Suite, Branch, Expected]:

@@ -71,7 +71,7 @@ def test_select_says_if_no_episode_was_good_enough(files, quirks, tmp_path, capl
     sections = corridor.suite(quirks)
     with caplog.at_level(logging.WARNING):
         counts = select.run(corridor.job("select", tmp_path, sections, **taken(files, "experts", "target")), tmp_path)
-    assert counts["rollouts"]["selected"] == 0 and "None of the agent's own 6 episodes" in caplog.text
+    assert counts["rollouts"]["selected"] == 0 and "None of the agent's 6 episodes" in caplog.text
 
 
 def test_select_takes_all_experts_without_an_exploring_agent(files, quirks, tmp_path):

@@ -85,7 +85,10 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, mo
         (["http://127.0.0.1:9/v1", "--env", "webshop-small"], "Give --name MODEL."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop-small", "--split", "tset"], "should be 'test' or"),
-        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "bare.yaml"], "bare.yaml: no environment ``; it has none."),
+        (
+            ["http://127.0.0.1:9/v1", "--name", "m", "--env", "bare.yaml"],
+            "bare.yaml: key `envs` is empty; add an environment.",
+        ),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "sciworl", "--suite", "smoke"], "did you mean `sciworld`?"),
     ],
 )

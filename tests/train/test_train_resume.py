@@ -78,6 +78,10 @@ def test_killed_trainings_end_in_the_same_bytes(llama, tmp_path, lora):
     assert files.sha256(out) == files.sha256(tmp_path / "whole")
     assert resumed.steps == STEPS
     assert [step["loss"] for step in resumed.history] == [step["loss"] for step in whole.history]
+    metrics = [json.loads(line) for line in (work / training.METRICS).read_text().splitlines()]
+    assert [(step["step"], step["loss"]) for step in metrics] == [
+        (number, step["loss"]) for number, step in enumerate(whole.history, start=1)
+    ]
 
 
 def checkpoint(work, step, state):

@@ -71,3 +71,13 @@ def test_the_error_of_a_log(tmp_path, log, sentence):
     path.write_text(log)
     assert labels.failure(path) == sentence
     assert labels.failure(tmp_path / "missing") is None
+
+
+def test_jobs_on_the_only_gpu_are_forecast_one_after_the_other():
+    machine, plan = load_machine("one-gpu"), Plan(load_suite("reviewer"))
+    jobs = list(plan.jobs())
+    forecast = Forecast.of(plan, machine, jobs, 8, cluster=False)
+    widths = {stage: forecast.width[job_id(stage, wildcards)] for stage, wildcards in jobs}
+    assert widths["train"] == widths["rollout"] == 8 and widths["pairs"] == machine.job_resources("pairs").cpus == 2
+    gpu_seconds = sum(forecast.seconds[job_id(*job)] for job in jobs if machine.job_resources(job[0]).gpus)
+    assert forecast.whole >= gpu_seconds

@@ -76,7 +76,7 @@ def test_deleted_and_edited_results_are_named_producers_first(suite, capsys):
         f"{eto} train target: {ITERATION}/policy/target/model.safetensors: the file was deleted",
     ]
     folder = f"{ITERATION}/policy/target"
-    fix = f"rm -rf {folder} && snakemake --profile smoke --config suite=configs/glance.yaml -- {folder}/policy.json"
+    fix = f"rm -rf {folder} && snakemake --profile PROFILE --config suite=configs/glance.yaml -- {folder}/policy.json"
     assert lines[-1] == f"         to make it again: {fix}"
 
 
@@ -84,7 +84,7 @@ def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, cap
     shutil.rmtree("results/glance/paper/page")
     counts, last = printed(capsys, 0)
     assert counts.endswith("jobs are done, 1 to do.")
-    assert last == "No run yet; `coevolve plan --suite configs/glance.yaml --machine MACHINE` estimates one."
+    assert last == "No run yet; `coevolve plan --suite configs/glance.yaml --machine MACHINE` estimates its hours."
 
 
 def test_an_edited_setting_leaves_its_readers_and_what_follows_to_do(suite):
@@ -114,9 +114,9 @@ def test_states_of_a_run_that_goes_on(suite, capsys):
     assert counts.startswith(f"Suite glance: {total - 3} of {total} jobs are done, 1 running, 2 to do; about ")
     assert running.startswith("running  figure3  0:0")
     Path("results/glance/logs/figure3.log").write_text(
-        "Loading\n12:00:00 episodes 64/108, reward 0.087, 0:05:21 left\n"
+        "Loading\n12:00:00 episodes 64/108, reward 0.087, 10:05:21 left\n"
     )
-    assert printed(capsys, 0)[1].endswith("  episodes 64/108, reward 0.087, 0:05:21 left")
+    assert printed(capsys, 0)[1].endswith("  episodes 64/108, reward 0.087, 10:05:21 left")
     log.write_text("12:00:00 begun\ncoevolve: x.json: no such file; run its stage.\n")
     assert changed(suite, run)["table1"] == "failed: x.json: no such file; run its stage."
     job.release()
