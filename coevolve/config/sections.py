@@ -128,21 +128,14 @@ class TinyArchitecture(Strict):
         return self
 
 
-#: Most tokens of a sequence of `pretrain.copies`.
-COPY_TOKENS = 128
-
-
 class PretrainConfig(Supervised):
     """Language modelling on all tokens of `corpus`; only for tiny models, which have no downloaded checkpoint.
 
-    `per_seed`: each seed of the suite has random weights and a pre-training of its own, in place of one for all.
-    `copies`: number of sequences of at most `COPY_TOKENS` random tokens, each a repeated beginning, that are added to
-    the corpus: from a few hundred experts alone a policy hardly learns to copy names out of its prompt. Both are left
-    out of digests if they are not set.
+    `per_seed`: each seed of the suite has random weights and a pre-training of its own, in place of one for all. Left
+    out of digests if it is not set.
     """
 
     per_seed: bool = Field(default=False, exclude_if=operator.not_)
-    copies: int = Field(default=0, ge=0, exclude_if=operator.not_)
 
 
 class LoraConfig(Strict):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from coevolve import seeds
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.sections import COPY_TOKENS, LoraConfig, PretrainConfig, SftConfig, Supervised
+from coevolve.config.sections import LoraConfig, PretrainConfig, SftConfig, Supervised
 from coevolve.errors import UserError
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
@@ -22,9 +21,6 @@ from coevolve.train.losses import sft_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import report
 from coevolve.types import TrainReport
-
-#: Fewest tokens that a sequence of `pretrain.copies` repeats, and the first number that is too large.
-COPIED_TOKENS = (8, 49)
 
 
 class SupervisedTrainer(trainer.MaskedTrainer):
@@ -56,24 +52,9 @@ class SupervisedTrainer(trainer.MaskedTrainer):
 
 
 def run_pretrain(trajectories: Sequence[TokenizedTrajectory], config: PretrainConfig, run: TrainingRun) -> TrainReport:
-    """Language modelling on all tokens of the trajectories and on `config.copies`; otherwise as `run_sft`."""
+    """Language modelling on all tokens of the trajectories; otherwise as `run_sft`."""
     unmasked = [replace(trajectory, action_mask=(1,) * len(trajectory)) for trajectory in trajectories]
-    copies = copy_sequences(trajectories, config.copies, run.seed)
-    return _train([*unmasked, *copies], config, replace(run, lora=None), "pretrain")
-
-
-def copy_sequences(trajectories: Sequence[TokenizedTrajectory], count: int, seed: int) -> Iterator[TokenizedTrajectory]:
-    """Sequences of at most `COPY_TOKENS` tokens that repeat a random beginning; every token but that is predicted.
-
-    Their token ids are drawn from those that occur in the trajectories.
-    """
-    known = sorted({token for trajectory in trajectories for token in trajectory.input_ids})
-    for number in range(count):
-        generator = seeds.generator(seed, "copies", number)
-        beginning = generator.choice(known, int(generator.integers(*COPIED_TOKENS))).tolist()
-        times = COPY_TOKENS // len(beginning)
-        mask = (0,) * len(beginning) + (1,) * (len(beginning) * (times - 1))
-        yield TokenizedTrajectory(tuple(beginning * times), mask)
+    return _train(unmasked, config, replace(run, lora=None), "pretrain")
 
 
 def run_sft(trajectories: Sequence[TokenizedTrajectory], config: SftConfig, run: TrainingRun) -> TrainReport:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from coevolve.config.environments import Expected, ExpectedEpisodes
-from coevolve.config.sections import COPY_TOKENS
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
 from coevolve.report.costs import FORWARD, TRAIN
@@ -29,7 +28,7 @@ def pretrain(layout: Layout, wildcards: Wildcards) -> Workload:
     config = layout.suite.models[wildcards["model"]].pretrain
     if config is None:
         return _training(0)
-    return _training((expected.experts * expected.tokens + config.copies * COPY_TOKENS) * config.epochs)
+    return _training(expected.experts * expected.tokens * config.epochs)
 
 
 def sft(layout: Layout, wildcards: Wildcards) -> Workload:

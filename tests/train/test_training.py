@@ -102,25 +102,6 @@ def test_pretraining_learns_every_token(tmp_path, llama):
     assert report.first_loss == pytest.approx(math.log(300), rel=0.05)
 
 
-def test_copies_repeat_a_random_beginning_of_known_tokens_and_predict_all_but_that():
-    copies = list(sft.copy_sequences(ROWS, 40, seed=7))
-    assert copies == list(sft.copy_sequences(ROWS, 40, seed=7)) != list(sft.copy_sequences(ROWS, 40, seed=8))
-    assert len({copy.input_ids for copy in copies}) == 40
-    known = {token for row in ROWS for token in row.input_ids}
-    for copy in copies:
-        length = copy.action_mask.index(1)
-        assert 8 <= length <= 48 and 128 - length < len(copy) <= 128 and len(copy) % length == 0
-        assert copy.input_ids == copy.input_ids[:length] * (len(copy) // length) and set(copy.input_ids) <= known
-        assert copy.action_mask == (0,) * length + (1,) * (len(copy) - length)
-
-
-def test_pretraining_on_copies_adds_their_tokens(tmp_path, llama):
-    config = PretrainConfig(**OPTIMISER, learning_rate=1e-2, copies=3)
-    report = sft.run_pretrain(ROWS, config, TrainingRun(llama, tmp_path / "out", tmp_path / "work", seed=7))
-    assert report.rows == len(ROWS) + 3
-    assert "copies" not in PretrainConfig(**OPTIMISER, learning_rate=1e-2).model_dump()
-
-
 @pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
 def test_dpo_widens_the_margin_and_reports_each_kind(tmp_path, llama, lora):
     config = DPO.model_copy(update={"epochs": 10.0})
