@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -471,10 +471,11 @@ class TrajectoryCount(Record):
     `paired`: in a pair. `dropped`: in drops only. `not_used`: in neither, of an agent that no kind of the recipe uses.
     """
 
-    total: int
+    # The second names are those of older files.
+    total: int = Field(validation_alias=AliasChoices("total", "came_in"))
     paired: int
     dropped: int
-    not_used: int
+    not_used: int = Field(validation_alias=AliasChoices("not_used", "unasked"))
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -490,7 +491,7 @@ class PairingSummary(Record):
     """
 
     kinds: dict[PairKind, KindCount]
-    without_kind: dict[DropReason, int]
+    without_kind: dict[DropReason, int] = Field(validation_alias=AliasChoices("without_kind", "strays"))
     trajectories: TrajectoryCount
     empty: tuple[str, ...]
     played: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=is_none)

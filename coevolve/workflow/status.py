@@ -125,8 +125,10 @@ class SuiteState:
         outputs = [folder / name.format_map(wildcards) for name in STAGES[stage].outputs]
         if all(path.exists() for path in outputs):  # a download leaves no provenance
             return JobStatus(JobState.DONE)
-        status = self._by_log(self.log(key))
-        if status.state is JobState.TODO and lock.parent.exists():  # a job that ends deletes this folder
+        log = self.log(key)
+        status = self._by_log(log)
+        was_stopped = lock.parent.exists()  # a job that ends deletes this folder
+        if status.state is JobState.TODO and was_stopped and not self._is_of_earlier_run(log):
             return JobStatus(JobState.STOPPED)
         if status.state is JobState.TODO and key in self._deleted and not (self.is_run_alive and key in self._planned):
             return JobStatus(JobState.CHANGED, f"{self._deleted[key]}: the file was deleted")
@@ -134,13 +136,18 @@ class SuiteState:
 
     def _by_log(self, log: Path) -> JobStatus:
         """Whether a job without a result and without a lock failed or starts."""
+        if self._is_of_earlier_run(log):
+            return JobStatus(JobState.TODO)
         written = log.stat().st_mtime if log.exists() else 0.0
-        if self.is_run_alive and self.record and written < self.record.started:
-            return JobStatus(JobState.TODO)  # the log of an earlier run
         if sentence := labels.failure(log):
             return JobStatus(JobState.FAILED, sentence)
         is_new = self.is_run_alive and self.now - written < START_SECONDS
         return JobStatus(JobState.RUNNING, seconds=self.now - written) if is_new else JobStatus(JobState.TODO)
+
+    def _is_of_earlier_run(self, log: Path) -> bool:
+        """Whether a run is active that has not started this log's job: it is to do, however an earlier run left it."""
+        written = log.stat().st_mtime if log.exists() else 0.0
+        return self.is_run_alive and self.record is not None and written < self.record.started
 
     def log(self, key: JobId) -> Path:
         """The log of a job."""

@@ -107,7 +107,9 @@ def test_states_of_a_run_that_goes_on(suite, capsys):
     scheduler = ProcessLock(Path("results/glance/.lock"))
     job = ProcessLock(Path("results/glance/paper/.work-figure3/lock"))
     assert scheduler.acquire() and job.acquire()
+    Path("results/glance/paper/.work-table1").mkdir()  # killed in the run before
     assert changed(suite, run) == {"figure3": "running", "table1": "to do", "page": "to do"}
+    Path("results/glance/paper/.work-table1").rmdir()
     run.write("results/glance")
     total = len(run.jobs)
     counts, running = printed(capsys, 0)
