@@ -45,11 +45,10 @@ class Section(dict[str, Any]):
         origin, section = f"--set {assignment}", self
         key, rest = section.first_key(path)
         while rest is not None:
-            parent = key
-            section.origins.setdefault(parent, origin)
-            below = section.setdefault(parent, Section({}, {}))
+            section.origins.setdefault(key, origin)
+            below = section.setdefault(key, Section({}, {}))
             if not isinstance(below, Section):
-                raise UserError(f"override `{assignment}`: `{parent}` holds a value, not keys.")
+                raise UserError(f"override `{assignment}`: `{key}` holds a value, not keys.")
             section = below
             key, rest = section.first_key(rest)
         section[key], section.origins[key] = _with_origin(value, origin), origin
