@@ -72,7 +72,7 @@ def _times() -> str:
 
 def _results() -> str:
     """Mean reward with its interval, and the share of solved tasks."""
-    labels, rewards, solved = _table1("micro")
+    labels, rewards, solved = table1("micro")
     lines = [["", *SPLITS.values()], ["---"] * 3]
     for method in METHODS:
         estimates = [(rewards[method, column], solved[method, column]) for column in SPLITS]
@@ -81,7 +81,7 @@ def _results() -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
+def table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
     """Labels of the rows, and estimates of mean reward x 100 and of success in %, by row and column."""
     reward, success = json.loads((REFERENCE / reference / "table1.json").read_text())
     by_place = [{(c["row"], c["column"]): c["estimate"] for c in table["cells"]} for table in (reward, success)]
@@ -90,7 +90,7 @@ def _table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
 
 def differences(reference: str = "micro") -> str:
     """Differences between the trained methods of the README in a committed result, in points with their intervals."""
-    labels, _, _ = _table1(reference)
+    labels, _, _ = table1(reference)
     sentences = []
     for entry in json.loads((REFERENCE / reference / "differences.json").read_text()):
         if not {entry["better"], entry["than"]} <= set(TRAINED):

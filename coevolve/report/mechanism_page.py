@@ -47,7 +47,7 @@ def mechanism_figure(path: Path, labels: ReportLabels) -> PageFigure:
         "Rejected sides: log-prob of an action token under the reference policy, by pair kind. Share of weight: "
         "lambda_DPO * beta * sigma(-margin) over a kind's pairs, which is no share of the gradient."
         + (_GRADIENTS if of_targets else ""),
-        ["analysis.json"],
+        ["analysis.json", "mechanism.svg", "mechanism.png"],
         [PageChart("", legend(kinds))] if kinds else [],
         folded,
     )

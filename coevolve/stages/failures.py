@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from coevolve.config.machine import read_machine
-from coevolve.report import analysis, claims, mechanism
+from coevolve.report import analysis, claims, drawing, mechanism, mechanism_figure
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
-from coevolve.storage import jsonl
+from coevolve.storage import files, jsonl
 from coevolve.types import Agent, SummaryKey, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
@@ -21,10 +21,11 @@ from coevolve.workflow.layout import Layout
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `analysis.json` and `analysis.md`: outcomes, diversity and rewards of failures, drift, compute.
 
-    And, of the trainings, the mechanism: `coevolve.report.mechanism`.
+    And, of the trainings, the mechanism: `coevolve.report.mechanism`, with a figure.
     """
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
+    labels = ReportLabels.of(suite)
     explored = results.explorations(job, suite, suite.methods)
     experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
     layout, drifts, computed = Layout(suite), list[analysis.Drift](), list[analysis.Compute]()
@@ -58,9 +59,12 @@ def run(job: Job, out: Path) -> dict[str, Any]:
                 row for key, each in measured.items() for row in mechanism.gradient_angles(each, _agent(key))
             ),
         ),
-        ReportLabels.of(suite),
+        labels,
         out,
     )
+    shown = mechanism_figure.FigureData.read(out / "analysis.json")
+    files.write_bytes(out / "mechanism.png", drawing.png(lambda: mechanism_figure.draw(shown, labels)))
+    files.write_bytes(out / "mechanism.svg", drawing.svg(lambda: mechanism_figure.draw(shown, labels)))
     return {"explorations": len(explored)}
 
 

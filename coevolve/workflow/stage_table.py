@@ -403,7 +403,7 @@ _PRODUCTS = (
     _product(
         name="failures",
         help="Analyse explorations, failures, log-probs before and after training, and compute.",
-        files=("analysis.json", "analysis.md"),
+        files=("analysis.json", "analysis.md", "mechanism.png", "mechanism.svg"),
         folder="paper/failures",
         inputs=inputs.failures,
         environment=("observations",),

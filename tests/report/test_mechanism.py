@@ -12,7 +12,7 @@ from report.explored import explored
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.suite import load_suite
 from coevolve.policies import loading
-from coevolve.report import mechanism, mechanism_page
+from coevolve.report import mechanism, mechanism_figure, mechanism_page
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import files, jsonl, provenance
 from coevolve.train import reference_logps
@@ -147,3 +147,31 @@ def test_tables_and_charts_show_them(made, measured, tmp_path):
     old = mechanism_page.mechanism_figure(tmp_path / "analysis.json", labels)
     assert not old.charts and not old.folded, "files of before lack these values"
     assert json.loads((made / PRODUCT / "analysis.json").read_text())["compute"]
+
+
+def test_the_figure_draws_them(made, measured, tmp_path):
+    labels = ReportLabels({"untrained": "Untrained", "eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
+    data = mechanism_figure.FigureData.read(made / PRODUCT / "analysis.json")
+    hard, gradients, experts, played = mechanism_figure.draw(data, labels).axes
+    assert [axes.get_title() for axes in (hard, played)] == [
+        "WebShop: hard negatives",
+        "WebShop: log-prob of own episodes",
+    ]
+    drawn = {(line.get_color(), line.get_linestyle()): list(line.get_ydata()) for line in hard.lines}
+    for method, agent, style in (("eto", "target", "-"), ("coevolve", "target", "-"), ("coevolve", "failure", "--")):
+        rows = [row for row in measured.hard_negatives if (row.method, row.agent) == (method, agent)]
+        assert drawn[f"C{labels.colour(method)}", style] == [row.of_episodes for row in rows], "one seed"
+    shares = [row for row in data.target_gradients if row.method == "coevolve"]
+    widths = [bar.get_width() for bar in gradients.patches if bar.get_y() > 0.5]  # the second bar
+    assert [width for width in widths if width] == [row.share for row in sorted(shares, key=_order)]
+    assert len(data.target_gold) == len(experts.lines) and len(data.target_episodes) == len(played.lines) > 0
+    (eto,) = (row for row in data.target_gold if row.method == "eto")
+    assert [eto.before, eto.after] in [list(line.get_ydata()) for line in experts.lines]
+    (eto,) = (row for row in data.target_episodes if row.method == "eto")
+    assert [eto.rejected_first, eto.rejected_last] in [list(line.get_ydata()) for line in played.lines]
+    nothing = mechanism_figure.draw(mechanism_figure.FigureData(), labels).axes
+    assert [axes.texts[0].get_text() for axes in nothing] == ["not measured"] * 4
+
+
+def _order(row):
+    return list(PairKind).index(PairKind(row.kind))

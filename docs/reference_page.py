@@ -1,0 +1,94 @@
+"""Fills the tables of results/reference/README.md from the committed results.
+
+`python -m docs.reference_page` rewrites the page; tests/docs/test_reference_page.py compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from docs import front_page
+
+PAGE = front_page.REFERENCE / "README.md"
+#: Rows of comparisons with SFT, in the order of the tables; others are left out.
+METHODS = (
+    "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "ipr", "coevolve",
+    "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
+)  # fmt: skip
+#: Comparisons of two methods, beside those with SFT.
+PAIRS = (
+    ("eto_again", "eto"),
+    ("coevolve", "eto"),
+    ("agent_data", "agent_data_random"),
+    ("agent_data", "agent_data_static"),
+)
+
+
+def blocks() -> dict[str, str]:
+    """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
+    folders = ("micro", "methods", "bfcl", "agent_data")
+    return {folder: _table(_differences(folder)) for folder in folders} | {
+        "lambda": _table(_cells("lambda")),
+        "real_tuning": _table(_trials("real_tuning")),
+    }
+
+
+def _differences(folder: str) -> Iterator[list[str]]:
+    """Differences to SFT and between methods, in points, with their intervals and the means of the seeds."""
+    labels, _, _ = front_page.table1(folder)
+    entries = _read(folder, "differences.json")
+    envs = list(dict.fromkeys(entry["env"] for entry in entries))
+    yield ["environment"] * (len(envs) > 1) + ["difference", "points, 95 % interval", "tasks", "by seed"]
+    for env in envs:
+        found = {(entry["better"], entry["than"]): entry["estimate"] for entry in entries if entry["env"] == env}
+        for better, than in (*((method, "sft") for method in METHODS), *PAIRS):
+            if estimate := found.get((better, than)):
+                seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
+                name = f"{labels[better]} - {labels[than]}"
+                yield [env] * (len(envs) > 1) + [name, _points(estimate), str(estimate["n_tasks"]), seeds]
+
+
+def _cells(folder: str) -> Iterator[list[str]]:
+    """The first table of an ablation."""
+    table, *_ = _read(folder, "table.json")
+    columns = list(dict.fromkeys(cell["column"] for cell in table["cells"]))
+    yield ["", *(column.split("_")[-1] for column in columns)]
+    found = {(cell["row"], cell["column"]): cell["estimate"] for cell in table["cells"]}
+    for row, label in table["rows"].items():
+        shown = [found[row, column] for column in columns]
+        yield [label, *(f"{each['mean']:.1f} [{each['low']:.1f}, {each['high']:.1f}]" for each in shown)]
+
+
+def _trials(folder: str) -> Iterator[list[str]]:
+    """Differences to SFT, and the experts' log-prob before and after the training."""
+    labels, _, _ = front_page.table1(folder)
+    gold = {row["method"]: row for row in _read(folder, "analysis.json")["gold"]}
+    yield ["trial", "minus SFT, points", "log-prob of experts before", "after"]
+    for entry in _read(folder, "differences.json"):
+        if entry["than"] == "sft" and (row := gold.get(entry["better"])):
+            yield [labels[entry["better"]], _points(entry["estimate"]), f"{row['before']:.1f}", f"{row['after']:.1f}"]
+
+
+def _points(estimate: dict[str, Any]) -> str:
+    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
+    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _table(rows: Iterator[Sequence[str]]) -> str:
+    head, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+
+
+def _read(folder: str, name: str) -> Any:
+    return json.loads((front_page.REFERENCE / folder / name).read_text())
+
+
+def main() -> None:
+    """Rewrite the tables of the page."""
+    PAGE.write_text(front_page.fill(PAGE.read_text(encoding="utf-8"), blocks()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
