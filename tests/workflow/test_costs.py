@@ -136,6 +136,20 @@ def test_an_untrained_policy_plays_the_episodes_that_are_expected_of_it(root):
     assert rows["base/untrained"].write > 3 * rows["base/seed0"].write
 
 
+def test_expert_pairs_are_expected_of_their_own_share_of_rollouts(root):
+    """Without the share, of every failure."""
+    place = {**WILDCARDS, "branch": "coevolve/seed0/iter1"}
+    layouts = [
+        Layout(load_suite(root / "configs/paper.yaml", settings))
+        for settings in ([], ["envs.webshop.expected.expert_pairs=0.25"])
+    ]
+    of_failures, of_quarter = (workloads.train(layout, place).train for layout in layouts)
+    suite = layouts[0].suite
+    expected = suite.envs["webshop"].expected
+    pairs = 2 * expected.explore * (expected.failures - 0.25)  # with both agents' rollouts
+    assert of_failures - of_quarter == pytest.approx(pairs * 2 * expected.tokens * suite.dpo.epochs)
+
+
 def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     alone = read_machine(root / "configs/machines/one-gpu.yaml")
