@@ -28,7 +28,7 @@ PAIRS = (
 
 def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
-    folders = ("micro", "methods", "bfcl", "agent_data")
+    folders = ("real", "micro", "methods", "bfcl", "agent_data")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "lambda": _table(_cells("lambda")),
         "real_tuning": _table(_trials("real_tuning")),
@@ -40,6 +40,7 @@ def _differences(folder: str) -> Iterator[list[str]]:
     labels, _, _ = front_page.table1(folder)
     entries = _read(folder, "differences.json")
     envs = list(dict.fromkeys(entry["env"] for entry in entries))
+    sections = _read(folder, "provenance.json")["config"]["envs"]
     yield ["environment"] * (len(envs) > 1) + ["difference", "points, 95 % interval", "tasks", "by seed"]
     for env in envs:
         found = {(entry["better"], entry["than"]): entry["estimate"] for entry in entries if entry["env"] == env}
@@ -47,7 +48,7 @@ def _differences(folder: str) -> Iterator[list[str]]:
             if estimate := found.get((better, than)):
                 seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
                 name = f"{labels[better]} - {labels[than]}"
-                yield [env] * (len(envs) > 1) + [name, _points(estimate), str(estimate["n_tasks"]), seeds]
+                yield [sections[env]["label"]] * (len(envs) > 1) + [name, _points(estimate), str(estimate["n_tasks"]), seeds]
 
 
 def _cells(folder: str) -> Iterator[list[str]]:

@@ -100,6 +100,12 @@ def test_the_rows_that_tell_explanations_apart_differ_in_one_setting(row, than, 
     assert RECIPES[row].failure_agent_first == (row == "failure_agent_first")
 
 
+def test_eto_with_eq_9_has_the_weights_of_coevolves_expert_pairs_and_no_failure_agent():
+    coevolve, agents = RECIPES["coevolve"].agents["target"].trains_on, RECIPES["eto_nll"].agents
+    assert agents.keys() == RECIPES["eto"].agents.keys() == {"target"}
+    assert agents["target"].trains_on == {PairKind.EXPERT_TARGET: coevolve[PairKind.EXPERT_TARGET]}
+
+
 @pytest.mark.parametrize("name", ["science", "science_methods"])
 def test_the_suites_of_the_science_can_decide_between_trainings(name):
     """Trainings that share nothing but the tasks, enough of them, and a compute-matched control of the right size."""
