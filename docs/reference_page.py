@@ -48,7 +48,8 @@ def _differences(folder: str) -> Iterator[list[str]]:
             if estimate := found.get((better, than)):
                 seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
                 name = f"{labels[better]} - {labels[than]}"
-                yield [sections[env]["label"]] * (len(envs) > 1) + [name, _points(estimate), str(estimate["n_tasks"]), seeds]
+                row = [name, _points(estimate), str(estimate["n_tasks"]), seeds]
+                yield [sections[env]["label"]] * (len(envs) > 1) + row
 
 
 def _cells(folder: str) -> Iterator[list[str]]:
