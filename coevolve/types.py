@@ -342,8 +342,8 @@ class EpisodeNotes(Record):
     left_out: int | None = Field(default=None, exclude_if=is_none)
 
 
-class GoldLogps(Record):
-    """Log pi(e | u) in nats of experts before and after a training: means over `trajectories` experts.
+class TrajectoryLogps(Record):
+    """Log pi(e | u) in nats of some trajectories before and after a training: means over `trajectories` of them.
 
     They have `action_tokens` action tokens on average. `before` is None if the reference policy of the training is not
     the one that it started from.
@@ -369,9 +369,10 @@ class TrainReport(Record):
     `tokens` and `trained_tokens` count the tokens of all epochs without padding. `history` has the metrics of each
     step: `step`, `loss` (of the global batch, before the step), `grad_norm` (before clipping), `learning_rate`, and for
     pairs those of `coevolve.train.train_report`, which `kinds` averages over the last epoch. `note` describes what is
-    unusual. `seconds` is wall time since the start or the last resumption. `gold` (of pairs with experts), `reference`
-    (of pairs whose reference log-probs were computed before), `sampled_tokens` (of online training) and `launch` (of
-    several processes) are omitted where there are none.
+    unusual. `seconds` is wall time since the start or the last resumption. `gold` (of the pairs' experts), `explored`
+    (of the target's episodes that experts are preferred to), `reference` (of pairs whose reference log-probs were
+    computed before), `sampled_tokens` (of online training) and `launch` (of several processes) are omitted where there
+    are none.
     """
 
     rows: int
@@ -383,7 +384,8 @@ class TrainReport(Record):
     last_loss: float | None
     history: tuple[dict[str, int | float], ...]
     kinds: dict[PairKind, dict[str, int | float]] = {}
-    gold: GoldLogps | None = Field(default=None, exclude_if=is_none)
+    gold: TrajectoryLogps | None = Field(default=None, exclude_if=is_none)
+    explored: TrajectoryLogps | None = Field(default=None, exclude_if=is_none)
     reference: dict[PairKind, ReferenceLevels] = Field(default={}, exclude_if=operator.not_)
     note: str = ""
     seconds: float

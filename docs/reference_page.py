@@ -17,8 +17,10 @@ METHODS = (
     "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "ipr", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
+#: Methods whose iterations are shown.
+CURVES = ("eto", "coevolve")
 #: Comparisons of two methods, beside those with SFT.
-PAIRS = (
+COMPARISONS = (
     ("eto_again", "eto"),
     ("coevolve", "eto"),
     ("agent_data", "agent_data_random"),
@@ -30,6 +32,7 @@ def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
     folders = ("real", "micro", "methods", "bfcl", "agent_data")
     return {folder: _table(_differences(folder)) for folder in folders} | {
+        "real_iterations": _table(_iterations("real")),
         "lambda": _table(_cells("lambda")),
         "real_tuning": _table(_trials("real_tuning")),
     }
@@ -44,12 +47,25 @@ def _differences(folder: str) -> Iterator[list[str]]:
     yield ["environment"] * (len(envs) > 1) + ["difference", "points, 95 % interval", "tasks", "by seed"]
     for env in envs:
         found = {(entry["better"], entry["than"]): entry["estimate"] for entry in entries if entry["env"] == env}
-        for better, than in (*((method, "sft") for method in METHODS), *PAIRS):
+        for better, than in (*((method, "sft") for method in METHODS), *COMPARISONS):
             if estimate := found.get((better, than)):
                 seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
                 name = f"{labels[better]} - {labels[than]}"
                 row = [name, _points(estimate), str(estimate["n_tasks"]), seeds]
                 yield [sections[env]["label"]] * (len(envs) > 1) + row
+
+
+def _iterations(folder: str) -> Iterator[list[str]]:
+    """Mean reward x 100 by environment and split, method and iteration."""
+    data = _read(folder, "figure3.json")
+    found = {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in data["points"]}
+    numbers = range(1, 1 + max(iteration for *_, iteration in found))
+    sections = _read(folder, "provenance.json")["config"]["envs"]
+    yield ["environment", data["labels"]["sft"], *(f"{data['labels'][m]}, {n}" for m in CURVES for n in numbers)]
+    for env, split in dict.fromkeys(place[:2] for place in found):
+        name = sections[env]["label"] if split == "test" else f"{sections[env]['label']} {split}"
+        values = (found[env, split, method, number] for method in CURVES for number in numbers)
+        yield [name, f"{found[env, split, 'sft', 0]:.1f}", *(f"{value:.1f}" for value in values)]
 
 
 def _cells(folder: str) -> Iterator[list[str]]:
@@ -66,7 +82,9 @@ def _cells(folder: str) -> Iterator[list[str]]:
 def _trials(folder: str) -> Iterator[list[str]]:
     """Differences to SFT, and the experts' log-prob before and after the training."""
     labels, _, _ = front_page.table1(folder)
-    gold = {row["method"]: row for row in _read(folder, "analysis.json")["gold"]}
+    rows = _read(folder, "analysis.json")["gold"]
+    gold = {row["method"]: row for row in rows}
+    assert len(gold) == len(rows), "one training of each trial"
     yield ["trial", "minus SFT, points", "log-prob of experts before", "after"]
     for entry in _read(folder, "differences.json"):
         if entry["than"] == "sft" and (row := gold.get(entry["better"])):

@@ -69,8 +69,8 @@ class Expected(ExpectedEpisodes):
     """Estimates for `coevolve plan`; no result depends on them.
 
     `experts`, `explore`, `evaluate`: numbers of expert trajectories, explored tasks and evaluated tasks. `failures`:
-    share of rollouts that fail. `expert_pairs`: share of rollouts that are paired with an expert; None: `failures`.
-    It is less where tasks have no expert, or where one earns no more than a rollout. `turn_seconds`: wall time of one
+    share of rollouts that fail. `expert_pair_share`: of rollouts that are paired with an expert; None: `failures`. It
+    is less where tasks have no expert, or where one earns no more than a rollout. `turn_seconds`: wall time of one
     step of the environment while other episodes run beside it. `untrained`: means of an untrained policy's episodes,
     for evaluations only; None: the same as above.
     """
@@ -79,7 +79,7 @@ class Expected(ExpectedEpisodes):
     explore: Positive
     evaluate: Positive
     failures: UnitInterval
-    expert_pairs: UnitInterval | None = None
+    expert_pair_share: UnitInterval | None = None
     turn_seconds: Rate
     untrained: ExpectedEpisodes | None = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from coevolve.types import Provenance, Record, TrainReport, Trajectory
 #: Headings of columns that are not their fields' names.
 _HEADS = {"env": "environment", "kind": "pair kind", "other_kind": "other pair kind", "gpu_hours": "GPU-hours"}
 OUTCOMES = ("success", "hard_negative", "failure")
-NOTHING_MEASURED = Mechanism()
 #: Number of bins of the rewards of failures.
 BINS = 10
 
@@ -79,8 +79,8 @@ class Drift(AgentRecord):
     rejected_last: float
 
 
-class GoldDrift(AgentRecord):
-    """Log pi(e | u) in nats of the experts before and after one training, means of a trajectory and of a token.
+class TrajectoryDrift(AgentRecord):
+    """Log pi(e | u) in nats of a sample before and after one training, means of a trajectory and of a token.
 
     `before` is None where the training's reference policy is not the one that it started from.
     """
@@ -224,19 +224,19 @@ def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
         raise UserError(f"{problem}; an older version of the kit made it, rerun its stage.") from None
 
 
-def gold_drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[GoldDrift]:
-    """The experts' log-probs before and after a finished job; without experts, or another job, there are none."""
-    gold = training.notes.gold if isinstance(training.notes, TrainReport) else None
-    if gold is None:
+def trajectory_drift_of(training: Provenance, branch: Mapping[str, Any], sample: str) -> list[TrajectoryDrift]:
+    """The log-probs of the sample `gold` or `explored` of a finished job's `TrainReport`; other jobs have none."""
+    measured = getattr(training.notes, sample) if isinstance(training.notes, TrainReport) else None
+    if measured is None:
         return []
     return [
-        GoldDrift(
+        TrajectoryDrift(
             **_training_names(training, branch),
-            trajectories=gold.trajectories,
-            before=gold.before,
-            after=gold.after,
-            token_before=None if gold.before is None else gold.before / gold.action_tokens,
-            token_after=gold.after / gold.action_tokens,
+            trajectories=measured.trajectories,
+            before=measured.before,
+            after=measured.after,
+            token_before=None if measured.before is None else measured.before / measured.action_tokens,
+            token_after=measured.after / measured.action_tokens,
         )
     ]
 
@@ -269,26 +269,31 @@ def compute(method: str, jobs: Sequence[JobUsage]) -> Compute:
     )
 
 
-def write(
-    shares: Sequence[Shares],
-    diverse: Sequence[Diversity],
-    rewards: Sequence[FailureRewards],
-    drifts: Sequence[Drift],
-    gold: Sequence[GoldDrift],
-    computed: Sequence[Compute],
-    measured: Mechanism,
-    labels: ReportLabels,
-    out: Path,
-) -> None:
+@dataclass(frozen=True)
+class Analysis:
+    """All that is measured of a suite, in the order of the tables."""
+
+    shares: Sequence[Shares] = ()
+    diversity: Sequence[Diversity] = ()
+    failure_rewards: Sequence[FailureRewards] = ()
+    drift: Sequence[Drift] = ()
+    gold: Sequence[TrajectoryDrift] = ()
+    explored: Sequence[TrajectoryDrift] = ()
+    mechanism: Mechanism = field(default_factory=Mechanism)
+    compute: Sequence[Compute] = ()
+
+    @property
+    def records(self) -> dict[str, Sequence[Record]]:
+        """The records by their names in `analysis.json`."""
+        named = {**vars(self), **self.mechanism.records}
+        return {name: rows for name, rows in named.items() if name != "mechanism"}
+
+
+def write(measured: Analysis, labels: ReportLabels, out: Path) -> None:
     """Write `analysis.json` and `analysis.md`; the histograms of rewards are in the first alone."""
-    records: dict[str, Sequence[Record]]
-    records = {
-        "shares": shares, "diversity": diverse, "failure_rewards": rewards, "drift": drifts, "gold": gold,
-        **measured.records, "compute": computed,
-    }  # fmt: skip
-    plain = {name: [record.model_dump(mode="json") for record in rows] for name, rows in records.items()}
+    plain = {name: [record.model_dump(mode="json") for record in rows] for name, rows in measured.records.items()}
     files.write_json(out / "analysis.json", plain)
-    files.write_bytes(out / "analysis.md", markdown(shares, diverse, drifts, gold, computed, labels, measured).encode())
+    files.write_bytes(out / "analysis.md", markdown(measured, labels).encode())
 
 
 def read_failure_rewards(path: Path) -> list[FailureRewards]:
@@ -302,23 +307,15 @@ class _Histograms(BaseModel):
     failure_rewards: tuple[FailureRewards, ...]
 
 
-def markdown(
-    outcomes: Sequence[Shares],
-    diverse: Sequence[Diversity],
-    drifts: Sequence[Drift],
-    gold: Sequence[GoldDrift],
-    computed: Sequence[Compute],
-    labels: ReportLabels,
-    measured: Mechanism = NOTHING_MEASURED,
-) -> str:
+def markdown(measured: Analysis, labels: ReportLabels) -> str:
     """All of it as tables; their numbers are means over the files (one agent, iteration and seed) of a line."""
     agent = ("method", "env", "agent", "iteration")
-    first = [each for each in outcomes if each.threshold == outcomes[0].threshold]
+    first = [each for each in measured.shares if each.threshold == measured.shares[0].threshold]
     parts: dict[str, tuple[str, Sequence[Record], Sequence[str]]] = {
         "How explorations ended": (
             "Shares of a method's episodes, by the reward from which a failure counts as a hard negative; `between`: a "
             "reward strictly between 0 and 1, of which a binary reward has none.",
-            outcomes,
+            measured.shares,
             ("method", "env", "threshold"),
         ),
         "How explorations ended, by agent and iteration": ("", first, (*agent, "threshold")),
@@ -327,25 +324,30 @@ def markdown(
             "`repeated`: actions equal to the one before. `invalid`: turns without an action or with one that was not "
             "taken. `first entropy`: of first actions, bits. `distance`: edits between the actions and the expert's, "
             "over the longer of the two.",
-            diverse,
+            measured.diversity,
             agent,
         ),
         "Log-probability of chosen and rejected sides": (
             "log pi(e | u) in nats, means over the pairs of the first and of the last epoch (of less than two epochs: "
             "of the first and of the last half).",
-            drifts,
+            measured.drift,
             (*agent, "kind"),
         ),
         "Gold log-probability": (
             "log pi(e | u) in nats of experts, under the policy before and after the training: means of a trajectory "
             "and of an action token, over a sample of the training's experts.",
-            gold,
+            measured.gold,
             agent,
         ),
-        **{table.title: (table.text, table.records, table.by) for table in mechanism.tables(measured)},
+        "Log-probability of explored episodes": (
+            "The same of the target's own episodes that experts were preferred to.",
+            measured.explored,
+            agent,
+        ),
+        **{table.title: (table.text, table.records, table.by) for table in mechanism.tables(measured.mechanism)},
         "What each method takes from nothing": (
             "All jobs that its evaluations rest on, shared ones included; hours of jobs that ran side by side add up.",
-            computed,
+            measured.compute,
             ("method",),
         ),
     }

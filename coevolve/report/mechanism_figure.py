@@ -1,17 +1,17 @@
-"""The figure of the mechanism: hard negatives, gradients by pair kind, and log-probs over the trainings."""
+"""The figure of the mechanism: hard negatives, gradients by pair kind, and log-probs before and after trainings."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel
 
 from coevolve.report import drawing
-from coevolve.report.analysis import Drift, GoldDrift
+from coevolve.report.analysis import TrajectoryDrift
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
 from coevolve.report.mechanism import GradientShare, HardNegatives
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 R = TypeVar("R", bound=AgentRecord)
-_TITLES = ("hard negatives", "share of gradient", "log-prob of experts", "log-prob of own episodes")
-#: The agent's own episodes: the rejected sides of these pairs.
-_KIND = PairKind.EXPERT_TARGET.value
+#: Greys of the pair kinds: colours are those of methods.
+_KIND_COLOURS = {kind: f"{0.2 + 0.65 * number / (len(PairKind) - 1):.2f}" for number, kind in enumerate(PairKind)}
 
 
 class FigureData(BaseModel):
@@ -32,52 +31,50 @@ class FigureData(BaseModel):
 
     hard_negatives: tuple[HardNegatives, ...] = ()
     gradients: tuple[GradientShare, ...] = ()
-    gold: tuple[GoldDrift, ...] = ()
-    drift: tuple[Drift, ...] = ()
+    gold: tuple[TrajectoryDrift, ...] = ()
+    explored: tuple[TrajectoryDrift, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> FigureData:
         """The values in `analysis.json`."""
         return cls.model_validate_json(path.read_bytes())
 
-    @property
-    def target_gradients(self) -> list[GradientShare]:
-        """Those of the target's trainings at the policy that they start from."""
-        return [row for row in self.gradients if (row.agent, row.policy) == ("target", "start")]
-
-    @property
-    def target_gold(self) -> list[GoldDrift]:
-        """Those of the target's trainings, where they are known before the training too."""
-        return [row for row in self.gold if row.agent == "target" and row.before is not None]
-
-    @property
-    def target_episodes(self) -> list[Drift]:
-        """Log-probs of the target's own episodes, rejected, in its trainings."""
-        return [row for row in self.drift if (row.agent, row.kind) == ("target", _KIND)]
+    def panels(self) -> list[tuple[str, Callable[[Axes, Any, ReportLabels], None], Sequence[AgentRecord]]]:
+        """Title, drawing function and records of each panel that has any."""
+        gradients = [row for row in self.gradients if (row.agent, row.policy) == ("target", "start")]
+        gold, explored = (
+            [row for row in rows if row.agent == "target" and row.before is not None]
+            for rows in (self.gold, self.explored)
+        )
+        panels = (
+            ("hard negatives", _draw_hard_negatives, self.hard_negatives),
+            ("share of gradient", _draw_gradients, gradients),
+            ("log-prob of experts", _draw_trainings, gold),
+            ("log-prob of explored episodes", _draw_trainings, explored),
+        )
+        return [panel for panel in panels if panel[-1]]
 
 
 def draw(data: FigureData, labels: ReportLabels) -> Figure:
-    """The figure: a row of panels per environment; numbers are means over the seeds. Panels without values say so.
+    """The figure: a row of panels per environment; numbers are means over the seeds.
 
     Hard negatives: dashed lines are the failure agent's. Gradients: shares of eq. 9 at the policy that the target's
-    trainings start from, means over iterations too. Log-probs, in nats a trajectory: a line for each of the target's
-    trainings.
+    trainings start from, means over iterations too. Log-probs in nats a trajectory, of experts and of the target's
+    episodes that experts are preferred to: a line for each of the target's trainings. Each training has a sample of
+    its own pairs, so heights of different trainings are not comparable, slopes are.
     """
-    figure = drawing.new_figure(15.0, 3.3 * len(labels.envs))
-    rows = figure.subplots(len(labels.envs), len(_TITLES), squeeze=False)
-    for panels, (env, label) in zip(rows, labels.envs.items(), strict=True):
-        _draw_hard_negatives(panels[0], _of(data.hard_negatives, env), labels)
-        _draw_gradients(panels[1], _of(data.target_gradients, env), labels)
-        _draw_trainings(panels[2], [(row, row.before or 0.0, row.after) for row in _of(data.target_gold, env)], labels)
-        rejected = [(row, row.rejected_first, row.rejected_last) for row in _of(data.target_episodes, env)]
-        _draw_trainings(panels[3], rejected, labels)
-        for axes, title in zip(panels, _TITLES, strict=True):
+    panels = data.panels()
+    figure = drawing.new_figure(3.75 * max(1, len(panels)), 3.3 * len(labels.envs))
+    rows = figure.subplots(len(labels.envs), max(1, len(panels)), squeeze=False)
+    for axes_of_row, (env, label) in zip(rows, labels.envs.items(), strict=True):
+        for axes, (title, draw_panel, records) in zip(axes_of_row, panels, strict=False):
+            draw_panel(axes, [row for row in records if row.env == env], labels)
             axes.set_title(f"{label}: {title}", fontsize="medium")
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(fontsize="x-small")
-            else:
-                axes.set_axis_off()
-                axes.text(0.5, 0.5, "not measured", ha="center")
+        if not panels:
+            axes_of_row[0].set_axis_off()
+            axes_of_row[0].text(0.5, 0.5, f"{label}: nothing was measured", ha="center")
     return figure
 
 
@@ -93,23 +90,25 @@ def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: Repo
 
 def _draw_gradients(axes: Axes, rows: Sequence[GradientShare], labels: ReportLabels) -> None:
     """A bar for each method, with a part for each pair kind."""
-    for position, method in enumerate(dict.fromkeys(row.method for row in rows)):
+    methods = list(dict.fromkeys(row.method for row in rows))
+    kinds = [kind for kind in PairKind if any(row.kind == kind for row in rows)]
+    for position, method in enumerate(methods):
         of_method = [row for row in rows if row.method == method]
         trainings, left = len({(row.seed, row.iteration) for row in of_method}), 0.0
-        for colour, kind in enumerate(PairKind):
+        for kind in kinds:
             width = sum(row.share or 0.0 for row in of_method if row.kind == kind) / trainings
-            axes.barh(position, width, left=left, color=f"C{colour}", label="" if position else kind_label(kind))
+            name = "" if position else kind_label(kind)
+            axes.barh(position, width, left=left, color=_KIND_COLOURS[kind], label=name)
             left += width
-        axes.text(0.02, position, labels.method(method), va="center", fontsize="x-small")
-    axes.set(yticks=[], xlim=(0, 1))
+    axes.set(xlim=(0, 1), yticks=range(len(methods)), yticklabels=map(labels.method, methods))
 
 
-def _draw_trainings(axes: Axes, rows: Sequence[tuple[R, float, float]], labels: ReportLabels) -> None:
+def _draw_trainings(axes: Axes, rows: Sequence[TrajectoryDrift], labels: ReportLabels) -> None:
     """A line for each training of a method, from the value before it to that after it."""
-    for method in dict.fromkeys(row.method for row, *_ in rows):
-        of_method = [each for each in rows if each[0].method == method]
-        before = _by_iteration((row, value) for row, value, _ in of_method)
-        after = _by_iteration((row, value) for row, _, value in of_method)
+    for method in dict.fromkeys(row.method for row in rows):
+        of_method = [row for row in rows if row.method == method]
+        before = _by_iteration((row, row.before or 0.0) for row in of_method)
+        after = _by_iteration((row, row.after) for row in of_method)
         for (iteration, start), (_, end) in zip(before, after, strict=True):
             name = labels.method(method) if iteration == before[0][0] else None
             axes.plot([iteration - 1, iteration], [start, end], "o-", color=f"C{labels.colour(method)}", label=name)
@@ -123,7 +122,3 @@ def _by_iteration(rows: Iterable[tuple[AgentRecord, float]]) -> list[tuple[int, 
     for row, value in rows:
         values[row.iteration].append(value)
     return [(iteration, fmean(of_iteration)) for iteration, of_iteration in sorted(values.items())]
-
-
-def _of(rows: Iterable[R], env: str) -> list[R]:
-    return [row for row in rows if row.env == env]

@@ -19,7 +19,7 @@ from coevolve.report.costs import Line
 from coevolve.report.labels import SHARED, ReportLabels, kind_label, words
 from coevolve.report.number_text import duration, readable
 from coevolve.report.pair_counts import PairCount
-from coevolve.types import DropReason, GoldLogps, PairKind
+from coevolve.types import DropReason, PairKind, TrajectoryLogps
 
 #: A curve of a training has at most so many points: means over equal numbers of steps.
 POINTS = 120
@@ -63,7 +63,7 @@ class TrainingCurve:
     agent: str
     result: str
     history: History
-    gold: GoldLogps | None = None
+    gold: TrajectoryLogps | None = None
 
 
 def learning_curves(path: Path, labels: ReportLabels) -> PageFigure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import files, jsonl
-from coevolve.types import Agent, SummaryKey, Trajectory
+from coevolve.types import Agent, GradientReport, Provenance, SummaryKey, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
@@ -25,47 +26,56 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
-    labels = ReportLabels.of(suite)
+    labels, layout = ReportLabels.of(suite), Layout(suite)
     explored = results.explorations(job, suite, suite.methods)
     experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
-    layout, drifts, computed = Layout(suite), list[analysis.Drift](), list[analysis.Compute]()
-    gold, distances = list[analysis.GoldDrift](), list[mechanism.OffPolicy]()
-    weights, measured = list[mechanism.KindWeight](), results.gradients(job, suite, suite.methods)
-    for method in suite.methods:
-        jobs = history.behind(map(layout.tail, layout.evaluations(method).values()))
-        computed.append(analysis.compute(method, [analysis.usage(each, machine) for each in jobs]))
-        for each in jobs:
-            branch = Branch.parse(each.wildcards.get("branch", ""))
-            if branch.method == method:
-                drifts += analysis.drift_of(each, vars(branch))
-                gold += analysis.gold_drift_of(each, vars(branch))
-                distances += mechanism.off_policy(each, vars(branch))
-                weights += mechanism.kind_weights(each, vars(branch), suite.recipes[method])
-    analysis.write(
-        [analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored],
-        [analysis.diversity(each, experts[each.env]) for each in explored],
-        [analysis.failure_rewards(each) for each in explored],
-        drifts,
-        gold,
-        computed,
-        mechanism.Mechanism(
+    jobs = {method: history.behind(map(layout.tail, layout.evaluations(method).values())) for method in suite.methods}
+    trained = list(_jobs_of_rows(jobs))
+    measured = analysis.Analysis(
+        shares=[analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored],
+        diversity=[analysis.diversity(each, experts[each.env]) for each in explored],
+        failure_rewards=[analysis.failure_rewards(each) for each in explored],
+        drift=[row for each, names in trained for row in analysis.drift_of(each, names)],
+        gold=[row for each, names in trained for row in analysis.trajectory_drift_of(each, names, "gold")],
+        explored=[row for each, names in trained for row in analysis.trajectory_drift_of(each, names, "explored")],
+        mechanism=mechanism.Mechanism(
             hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
-            off_policy=tuple(distances),
-            kind_weights=tuple(weights),
-            gradients=tuple(
-                row for key, each in measured.items() for row in mechanism.gradient_shares(each, _agent(key))
+            off_policy=tuple(row for each, names in trained for row in mechanism.off_policy(each, names)),
+            kind_weights=tuple(
+                row
+                for each, names in trained
+                for row in mechanism.kind_weights(each, names, suite.recipes[names["method"]])
             ),
-            gradient_angles=tuple(
-                row for key, each in measured.items() for row in mechanism.gradient_angles(each, _agent(key))
-            ),
+            **_gradients(results.gradients(job, suite, suite.methods)),
         ),
-        labels,
-        out,
+        compute=[
+            analysis.compute(method, [analysis.usage(each, machine) for each in of_method])
+            for method, of_method in jobs.items()
+        ],
     )
+    analysis.write(measured, labels, out)
     shown = mechanism_figure.FigureData.read(out / "analysis.json")
     files.write_bytes(out / "mechanism.png", drawing.png(lambda: mechanism_figure.draw(shown, labels)))
     files.write_bytes(out / "mechanism.svg", drawing.svg(lambda: mechanism_figure.draw(shown, labels)))
     return {"explorations": len(explored)}
+
+
+def _jobs_of_rows(jobs: Mapping[str, Sequence[Provenance]]) -> Iterator[tuple[Provenance, dict[str, Any]]]:
+    """The jobs that are a method's alone, with its name, the seed and the iteration."""
+    for method, of_method in jobs.items():
+        for each in of_method:
+            branch = Branch.parse(each.wildcards.get("branch", ""))
+            if branch.method == method:
+                yield each, vars(branch)
+
+
+def _gradients(reports: Mapping[SummaryKey, GradientReport]) -> dict[str, Any]:
+    """The gradients of all trainings, as fields of `Mechanism`."""
+    named = [(report, _agent(key)) for key, report in reports.items()]
+    return {
+        "gradients": tuple(row for each, names in named for row in mechanism.gradient_shares(each, names)),
+        "gradient_angles": tuple(row for each, names in named for row in mechanism.gradient_angles(each, names)),
+    }
 
 
 def _agent(key: SummaryKey) -> AgentRecord:

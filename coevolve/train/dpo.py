@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from accelerate.utils import gather_object, is_peft_model  # type: ignore[import-untyped]
 from torch import Tensor
 
+from coevolve import seeds
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig
 from coevolve.config.suite import per_iteration
@@ -24,10 +24,10 @@ from coevolve.train.dataset import TokenizedPair, fit_pairs, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import kind_means, report
-from coevolve.types import GoldLogps, PairKind, ReferenceLevels, TrainReport
+from coevolve.types import PairKind, ReferenceLevels, TrainReport, TrajectoryLogps
 
-#: At most so many experts are scored after a training: a sample, because each costs a forward pass.
-GOLD_TRAJECTORIES = 16
+#: At most so many experts, and so many episodes, are scored after a training: a sample, as each costs a forward pass.
+SCORED_TRAJECTORIES = 16
 
 
 class PreferenceTrainer(trainer.MaskedTrainer):
@@ -94,25 +94,28 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         self._metrics.clear()
         super().log(logs, start_time)
 
-    def gold_logps(self, pairs: Sequence[TokenizedPair], *, starts_as_reference: bool) -> GoldLogps | None:
-        """Log-probs of the experts in the pairs before and after the training; None without experts.
+    def before_and_after(
+        self, trajectories: Mapping[TokenizedTrajectory, Tensor | None], *, starts_as_reference: bool
+    ) -> TrajectoryLogps | None:
+        """Log-probs of a sample of trajectories before and after the training; None without any.
 
-        `before` are the reference log-probs of the pairs, if the training `starts_as_reference`. Every rank computes
-        all values, because all take part in a forward pass of a sharded model.
+        `trajectories` have their reference log-probs, which are those before the training if it `starts_as_reference`.
+        Trainings with the same trajectories take the same sample. Every rank computes all values, because all take part
+        in a forward pass of a sharded model.
         """
-        gold = list({pair.chosen: pair for pair in pairs if pair.gold}.values())
-        if not gold:
+        sample = sorted(trajectories, key=lambda each: seeds.derive(0, *each.input_ids))[:SCORED_TRAJECTORIES]
+        if not sample:
             return None
-        gold = gold[:: math.ceil(len(gold) / GOLD_TRAJECTORIES)]
         self.model.eval()  # no dropout
-        masks = [torch.tensor(pair.chosen.action_mask[1:]) for pair in gold]
-        references = [pair.reference_logps for pair in gold if starts_as_reference and pair.reference_logps]
-        before = [float((logps[0] * mask).sum()) for logps, mask in zip(references, masks, strict=False)]
-        return GoldLogps(
-            trajectories=len(gold),
+        masks = [torch.tensor(trajectory.action_mask[1:]) for trajectory in sample]
+        known = [trajectories[trajectory] for trajectory in sample] if starts_as_reference else []
+        pairs = zip(known, masks, strict=False)
+        before = [float((logps * mask).sum()) for logps, mask in pairs if logps is not None]
+        return TrajectoryLogps(
+            trajectories=len(sample),
             action_tokens=fmean(float(mask.sum()) for mask in masks),
             before=fmean(before) if before else None,
-            after=fmean(self._trajectory_logp(pair.chosen) for pair in gold),
+            after=fmean(map(self._trajectory_logp, sample)),
         )
 
     def _trajectory_logp(self, trajectory: TokenizedTrajectory) -> float:
@@ -187,11 +190,32 @@ def run_dpo(
         dtype=run.dtype,
     )
     history = trainer.train(preference, run.work)
-    gold = preference.gold_logps(fitted.examples, starts_as_reference=starts_as_reference)
+    gold, explored = (
+        preference.before_and_after(sides, starts_as_reference=starts_as_reference)
+        for sides in (experts_of(fitted.examples), explored_by_target(fitted.examples))
+    )
     policy_io.write(preference, run, before, f"dpo{iteration}")
-    seconds = time.monotonic() - started
-    levels = reference_levels(fitted.examples)
-    return report(fitted, order, config.batch_size, history, gold=gold, reference=levels, seconds=seconds)
+    return report(
+        fitted,
+        order,
+        config.batch_size,
+        history,
+        gold=gold,
+        explored=explored,
+        reference=reference_levels(fitted.examples),
+        seconds=time.monotonic() - started,
+    )
+
+
+def experts_of(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tensor | None]:
+    """The experts in the pairs with their reference log-probs, where the pairs have them."""
+    return {pair.chosen: pair.reference_logps and pair.reference_logps[0] for pair in pairs if pair.gold}
+
+
+def explored_by_target(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tensor | None]:
+    """The target's episodes that experts are preferred to, with their reference log-probs."""
+    rejected = [pair for pair in pairs if pair.kind is PairKind.EXPERT_TARGET]
+    return {pair.rejected: pair.reference_logps and pair.reference_logps[1] for pair in rejected}
 
 
 def reference_levels(pairs: Sequence[TokenizedPair]) -> dict[PairKind, ReferenceLevels]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coevolve.train.dataset import EMPTY_SLOT, TrainingSet
-from coevolve.types import GoldLogps, PairKind, ReferenceLevels, TrainReport
+from coevolve.types import PairKind, ReferenceLevels, TrainReport, TrajectoryLogps
 
 #: Means over the pairs of one kind that a step reports, under `<kind>/<name>`.
 KIND_METRICS = ("loss", "logps/chosen", "logps/rejected", "rewards/margins", "rewards/accuracies")
@@ -26,7 +26,8 @@ def report(
     history: Sequence[dict[str, float]],
     *,
     seconds: float,
-    gold: GoldLogps | None = None,
+    gold: TrajectoryLogps | None = None,
+    explored: TrajectoryLogps | None = None,
     reference: Mapping[PairKind, ReferenceLevels] | None = None,
     note: str = "",
 ) -> TrainReport:
@@ -44,6 +45,7 @@ def report(
         history=tuple(history),
         kinds=last_metrics(history[-epoch:]),
         gold=gold,
+        explored=explored,
         reference=dict(reference or {}),
         note=note,
         seconds=seconds,

@@ -183,10 +183,10 @@ def _pairs(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expecte
     """The number of an agent's pairs of one iteration, by kind."""
     agent = agent_name(wildcards.get("agent", "target"))
     tasks, k = _explored_tasks(suite, branch, expected), suite.rollout.k
-    with_expert = expected.failures if expected.expert_pairs is None else expected.expert_pairs
+    share = expected.failures if expected.expert_pair_share is None else expected.expert_pair_share
     pairs = {PairKind.FAILURE_FAILURE: k**2 * expected.failures**2 / 2}  # choice: half of two failures earn the same
     kinds = suite.recipes[branch.method].agents[agent].trains_on
-    return {kind: tasks * pairs.get(kind, k * with_expert) for kind in kinds}
+    return {kind: tasks * pairs.get(kind, k * share) for kind in kinds}
 
 
 def _pair_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:

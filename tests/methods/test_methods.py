@@ -101,7 +101,7 @@ def test_the_rows_that_tell_explanations_apart_differ_in_one_setting(row, than, 
 
 
 def test_eto_with_eq_9_has_the_weights_of_coevolves_expert_pairs_and_no_failure_agent():
-    coevolve, agents = RECIPES["coevolve"].agents["target"].trains_on, RECIPES["eto_nll"].agents
+    coevolve, agents = RECIPES["coevolve"].agents["target"].trains_on, RECIPES["eto_eq9"].agents
     assert agents.keys() == RECIPES["eto"].agents.keys() == {"target"}
     assert agents["target"].trains_on == {PairKind.EXPERT_TARGET: coevolve[PairKind.EXPERT_TARGET]}
 

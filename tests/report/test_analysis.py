@@ -151,7 +151,7 @@ def test_compute_adds_up():
 
 def test_printed_numbers_are_means_over_seeds():
     found = [analysis.shares(explored("eto", {"a": r, "b": 0.0}, seed=s), 0.6) for s, r in enumerate((1.0, 0.0))]
-    text = analysis.markdown(found, [], [], [], [], LABELS)
+    text = analysis.markdown(analysis.Analysis(shares=found), LABELS)
     assert "| ETO | ScienceWorld | 0.6 | 2 | 0.25 |" in " ".join(text.split()) and "None." in text
     assert "sciworld" not in text
 
@@ -355,5 +355,5 @@ def test_no_printed_number_has_an_exponent():
     row = analysis.Compute(
         method="eto", jobs=3, hours=0.083333, gpu_hours=1.0, trained_tokens=24380, sampled_tokens=1234567
     )
-    text = analysis.markdown([], [], [], [], [row], LABELS)
+    text = analysis.markdown(analysis.Analysis(compute=[row]), LABELS)
     assert "24,380" in text and "1,234,567" in text and "| 0.0833 |" in " ".join(text.split()) and "e+" not in text

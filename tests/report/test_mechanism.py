@@ -149,28 +149,31 @@ def test_tables_and_charts_show_them(made, measured, tmp_path):
     assert json.loads((made / PRODUCT / "analysis.json").read_text())["compute"]
 
 
-def test_the_figure_draws_them(made, measured, tmp_path):
+def test_the_figure_draws_them(made, measured):
     labels = ReportLabels({"untrained": "Untrained", "eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
     data = mechanism_figure.FigureData.read(made / PRODUCT / "analysis.json")
-    hard, gradients, experts, played = mechanism_figure.draw(data, labels).axes
-    assert [axes.get_title() for axes in (hard, played)] == [
-        "WebShop: hard negatives",
-        "WebShop: log-prob of own episodes",
-    ]
+    hard, gradients, experts, episodes = mechanism_figure.draw(data, labels).axes
+    assert [axes.get_title() for axes in (hard, experts)] == ["WebShop: hard negatives", "WebShop: log-prob of experts"]
     drawn = {(line.get_color(), line.get_linestyle()): list(line.get_ydata()) for line in hard.lines}
     for method, agent, style in (("eto", "target", "-"), ("coevolve", "target", "-"), ("coevolve", "failure", "--")):
         rows = [row for row in measured.hard_negatives if (row.method, row.agent) == (method, agent)]
         assert drawn[f"C{labels.colour(method)}", style] == [row.of_episodes for row in rows], "one seed"
-    shares = [row for row in data.target_gradients if row.method == "coevolve"]
+    shares = [r for r in measured.gradients if (r.method, r.agent, r.policy) == ("coevolve", "target", "start")]
     widths = [bar.get_width() for bar in gradients.patches if bar.get_y() > 0.5]  # the second bar
     assert [width for width in widths if width] == [row.share for row in sorted(shares, key=_order)]
-    assert len(data.target_gold) == len(experts.lines) and len(data.target_episodes) == len(played.lines) > 0
-    (eto,) = (row for row in data.target_gold if row.method == "eto")
-    assert [eto.before, eto.after] in [list(line.get_ydata()) for line in experts.lines]
-    (eto,) = (row for row in data.target_episodes if row.method == "eto")
-    assert [eto.rejected_first, eto.rejected_last] in [list(line.get_ydata()) for line in played.lines]
-    nothing = mechanism_figure.draw(mechanism_figure.FigureData(), labels).axes
-    assert [axes.texts[0].get_text() for axes in nothing] == ["not measured"] * 4
+    for axes, rows in ((experts, data.gold), (episodes, data.explored)):
+        ends = [list(line.get_ydata()) for line in axes.lines]
+        assert ends == [[row.before, row.after] for row in rows if row.agent == "target"] and len(ends) == 2
+
+
+def test_the_figure_leaves_out_what_was_not_measured(made):
+    labels, data = ReportLabels({"eto": "ETO"}, {"webshop": "WebShop"}), mechanism_figure.FigureData()
+    assert [each.get_text() for axes in mechanism_figure.draw(data, labels).axes for each in axes.texts] == [
+        "WebShop: nothing was measured"
+    ]
+    full = mechanism_figure.FigureData.read(made / PRODUCT / "analysis.json")
+    older = mechanism_figure.draw(full.model_copy(update={"explored": (), "gradients": ()}), labels)
+    assert [axes.get_title() for axes in older.axes] == ["WebShop: hard negatives", "WebShop: log-prob of experts"]
 
 
 def _order(row):

@@ -17,7 +17,7 @@ from coevolve.policies import loading
 from coevolve.stages import reference as stage
 from coevolve.stages import train
 from coevolve.storage import jsonl
-from coevolve.train import policy_io, reference_logps
+from coevolve.train import dpo, policy_io, reference_logps
 from coevolve.types import Message, PairKind, PairWeights, PreferencePair, StopReason, Trajectory, Turn
 from coevolve.workflow.training import tokenize
 
@@ -145,24 +145,42 @@ def test_training_is_that_with_the_reference_on_the_fly(base, quirks, tmp_path, 
     assert on_the_fly.gold.before is None and on_the_fly.gold.after == pytest.approx(before.gold.after, rel=1e-6)
 
 
-def test_gold_log_probs_are_those_of_the_experts_before_and_after(base, quirks, tmp_path):
+def test_log_probs_before_and_after_are_those_of_experts_and_explored_episodes(base, quirks, tmp_path):
     start = base / "policy/policy.json"
     report = trained(
-        tmp_path, quirks, base, "gold", pairs=paired(base), scores=scored(tmp_path, quirks, start, **sources(base))
+        tmp_path, quirks, base, "both", pairs=paired(base), scores=scored(tmp_path, quirks, start, **sources(base))
     )
-    renderer = Renderer(loading.load_tokenizer(start.parent))
-    experts = tokenize(jsonl.read(base / "experts.jsonl", Trajectory), renderer)
-    masks = [torch.tensor(expert.action_mask[1:], dtype=torch.bool) for expert in experts]
+    for measured, sides in ((report.gold, rendered(base, "chosen")), (report.explored, rendered(base, "rejected"))):
+        masks = [torch.tensor(side.action_mask[1:], dtype=torch.bool) for side in sides]
+        ends = []
+        for folder in (start.parent, tmp_path / "both"):
+            rows = reference_logps.score(policy_io.load(folder), [side.input_ids for side in sides], lambda *_: None)
+            ends.append(sum(float(row[mask].sum()) for row, mask in zip(rows, masks, strict=True)) / len(sides))
+        assert measured.trajectories == len(sides) == 3
+        assert measured.action_tokens == pytest.approx(sum(int(mask.sum()) for mask in masks) / 3)
+        assert [measured.before, measured.after] == pytest.approx(ends, rel=1e-6)
+    assert report.gold.after > report.gold.before + 0.01 and report.explored.after < report.explored.before - 0.01
 
-    def gold_logps(folder):
-        logps = reference_logps.score(policy_io.load(folder), [expert.input_ids for expert in experts], lambda *_: None)
-        return sum(float(row[mask].sum()) for row, mask in zip(logps, masks, strict=True)) / len(experts)
 
-    assert report.gold.trajectories == len(experts) == 3
-    assert report.gold.action_tokens == pytest.approx(sum(int(mask.sum()) for mask in masks) / 3)
-    assert report.gold.before == pytest.approx(gold_logps(start.parent), rel=1e-6)
-    assert report.gold.after == pytest.approx(gold_logps(tmp_path / "gold"), rel=1e-6)
-    assert abs(report.gold.after - report.gold.before) > 0.01
+def rendered(base, side):
+    """A side of the pairs as token ids."""
+    renderer = Renderer(loading.load_tokenizer(base / "policy"))
+    pairs = jsonl.read(base / "pairs.jsonl", PreferencePair)
+    return [renderer.render(pair.prompt, getattr(pair, side), getattr(pair, f"{side}_token_ids")) for pair in pairs]
+
+
+def test_trainings_with_the_same_trajectories_measure_the_same_sample(base, quirks, tmp_path, monkeypatch):
+    """Whatever their order, and whatever other pairs there are."""
+    monkeypatch.setattr(dpo, "SCORED_TRAJECTORIES", 1)
+    scores = scored(tmp_path, quirks, base / "policy/policy.json", **sources(base))
+    pairs = jsonl.read(paired(base), PreferencePair)
+    befores = set()
+    for name, order in (("forwards", pairs), ("backwards", pairs[::-1])):
+        jsonl.write(tmp_path / f"{name}.jsonl", order)
+        report = trained(tmp_path, quirks, base, name, pairs=tmp_path / f"{name}.jsonl", scores=scores)
+        assert report.gold.trajectories == report.explored.trajectories == 1
+        befores.add((report.gold.before, report.explored.before))
+    assert len(befores) == 1
 
 
 def test_levels_of_the_reference_are_means_over_the_action_tokens_of_the_pairs_sides(base, quirks, tmp_path):
@@ -171,15 +189,11 @@ def test_levels_of_the_reference_are_means_over_the_action_tokens_of_the_pairs_s
     report = trained(
         tmp_path, quirks, base, "levels", pairs=paired(base), scores=scored(tmp_path, quirks, other, **sources(base))
     )
-    renderer, model = Renderer(loading.load_tokenizer(other.parent)), policy_io.load(other.parent)
-    pairs = jsonl.read(base / "pairs.jsonl", PreferencePair)
-    rendered = {
-        "chosen": [renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids) for pair in pairs],
-        "rejected": [renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids) for pair in pairs],
-    }
+    model = policy_io.load(other.parent)
     ((kind, levels),) = report.reference.items()
     assert (kind, levels.pairs) == (PairKind.EXPERT_TARGET, 3)
-    for side, sequences in rendered.items():
+    for side in ("chosen", "rejected"):
+        sequences = rendered(base, side)
         rows = reference_logps.score(model, [sequence.input_ids for sequence in sequences], lambda *_: None)
         masks = [torch.tensor(sequence.action_mask[1:], dtype=torch.bool) for sequence in sequences]
         actions = torch.cat([row[mask] for row, mask in zip(rows, masks, strict=True)])

@@ -141,7 +141,7 @@ def test_expert_pairs_are_expected_of_their_own_share_of_rollouts(root):
     place = {**WILDCARDS, "branch": "coevolve/seed0/iter1"}
     layouts = [
         Layout(load_suite(root / "configs/paper.yaml", settings))
-        for settings in ([], ["envs.webshop.expected.expert_pairs=0.25"])
+        for settings in ([], ["envs.webshop.expected.expert_pair_share=0.25"])
     ]
     of_failures, of_quarter = (workloads.train(layout, place).train for layout in layouts)
     suite = layouts[0].suite
