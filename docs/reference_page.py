@@ -32,10 +32,35 @@ def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
     folders = ("real", "micro", "methods", "bfcl", "agent_data")
     return {folder: _table(_differences(folder)) for folder in folders} | {
+        "overview": _table(_overview(folders[:-1])),
         "real_iterations": _table(_iterations("real")),
         "lambda": _table(_cells("lambda")),
         "real_tuning": _table(_trials("real_tuning")),
     }
+
+
+def _overview(folders: Sequence[str]) -> Iterator[list[str]]:
+    """A row for each suite and environment: its size, its checks of the regime, and the methods' differences."""
+    shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"))
+    yield [
+        "results",
+        "model",
+        "environment",
+        "tasks",
+        "seeds",
+        "checks",
+        *("ETO - SFT", "Co-evolving - SFT", "Co-evolving - ETO"),
+    ]
+    for folder in folders:
+        entries, (table, *_) = _read(folder, "differences.json"), _read(folder, "table1.json")
+        sections = _read(folder, "provenance.json")["config"]["envs"]
+        for env in dict.fromkeys(entry["env"] for entry in entries):
+            found = {(each["better"], each["than"]): each["estimate"] for each in entries if each["env"] == env}
+            checks = [check["passed"] for check in _read(folder, "regime.json") if check["env"] == env]
+            size = [str(found[shown[-1]][key]) for key in ("n_tasks", "n_seeds")]
+            passed = f"{checks.count(True)} of {len(checks)}"
+            row = [f"`{folder}/`", table["model"].split(" (")[0], sections[env]["label"], *size, passed]
+            yield [*row, *(_points(found[pair]) for pair in shown)]
 
 
 def _differences(folder: str) -> Iterator[list[str]]:
@@ -44,14 +69,16 @@ def _differences(folder: str) -> Iterator[list[str]]:
     entries = _read(folder, "differences.json")
     envs = list(dict.fromkeys(entry["env"] for entry in entries))
     sections = _read(folder, "provenance.json")["config"]["envs"]
-    yield ["environment"] * (len(envs) > 1) + ["difference", "points, 95 % interval", "tasks", "by seed"]
+    several = max(entry["estimate"]["n_seeds"] for entry in entries) > 1
+    head = ["environment"] * (len(envs) > 1) + ["difference", "points, 95 % interval", "tasks"]
+    yield head + ["by seed"] * several
     for env in envs:
         found = {(entry["better"], entry["than"]): entry["estimate"] for entry in entries if entry["env"] == env}
         for better, than in (*((method, "sft") for method in METHODS), *COMPARISONS):
             if estimate := found.get((better, than)):
                 seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
                 name = f"{labels[better]} - {labels[than]}"
-                row = [name, _points(estimate), str(estimate["n_tasks"]), seeds]
+                row = [name, _points(estimate), str(estimate["n_tasks"])] + [seeds] * several
                 yield [sections[env]["label"]] * (len(envs) > 1) + row
 
 
