@@ -55,12 +55,13 @@ def _overview(folders: Sequence[str]) -> Iterator[list[str]]:
         entries, (table, *_) = _read(folder, "differences.json"), _read(folder, "table1.json")
         sections = _read(folder, "provenance.json")["config"]["envs"]
         for env in dict.fromkeys(entry["env"] for entry in entries):
-            found = {(each["better"], each["than"]): each["estimate"] for each in entries if each["env"] == env}
+            estimates = {(each["better"], each["than"]): each["estimate"] for each in entries if each["env"] == env}
             checks = [check["passed"] for check in _read(folder, "regime.json") if check["env"] == env]
-            size = [str(found[shown[-1]][key]) for key in ("n_tasks", "n_seeds")]
+            checks = [passed for passed in checks if passed is not None]  # None: not measured
+            size = [str(estimates[shown[-1]][key]) for key in ("n_tasks", "n_seeds")]
             passed = f"{checks.count(True)} of {len(checks)}"
             row = [f"`{folder}/`", table["model"].split(" (")[0], sections[env]["label"], *size, passed]
-            yield [*row, *(_points(found[pair]) for pair in shown)]
+            yield [*row, *(_points(estimates[pair]) for pair in shown)]
 
 
 def _differences(folder: str) -> Iterator[list[str]]:
@@ -73,9 +74,9 @@ def _differences(folder: str) -> Iterator[list[str]]:
     head = ["environment"] * (len(envs) > 1) + ["difference", "points, 95 % interval", "tasks"]
     yield head + ["by seed"] * several
     for env in envs:
-        found = {(entry["better"], entry["than"]): entry["estimate"] for entry in entries if entry["env"] == env}
+        estimates = {(entry["better"], entry["than"]): entry["estimate"] for entry in entries if entry["env"] == env}
         for better, than in (*((method, "sft") for method in METHODS), *COMPARISONS):
-            if estimate := found.get((better, than)):
+            if estimate := estimates.get((better, than)):
                 seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
                 name = f"{labels[better]} - {labels[than]}"
                 row = [name, _points(estimate), str(estimate["n_tasks"])] + [seeds] * several
@@ -85,14 +86,14 @@ def _differences(folder: str) -> Iterator[list[str]]:
 def _iterations(folder: str) -> Iterator[list[str]]:
     """Mean reward x 100 by environment and split, method and iteration."""
     data = _read(folder, "figure3.json")
-    found = {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in data["points"]}
-    numbers = range(1, 1 + max(iteration for *_, iteration in found))
+    rewards = {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in data["points"]}
+    numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
     sections = _read(folder, "provenance.json")["config"]["envs"]
     yield ["environment", data["labels"]["sft"], *(f"{data['labels'][m]}, {n}" for m in CURVES for n in numbers)]
-    for env, split in dict.fromkeys(place[:2] for place in found):
+    for env, split in dict.fromkeys(key[:2] for key in rewards):
         name = sections[env]["label"] if split == "test" else f"{sections[env]['label']} {split}"
-        values = (found[env, split, method, number] for method in CURVES for number in numbers)
-        yield [name, f"{found[env, split, 'sft', 0]:.1f}", *(f"{value:.1f}" for value in values)]
+        values = (rewards[env, split, method, number] for method in CURVES for number in numbers)
+        yield [name, f"{rewards[env, split, 'sft', 0]:.1f}", *(f"{value:.1f}" for value in values)]
 
 
 def _cells(folder: str) -> Iterator[list[str]]:
@@ -100,9 +101,9 @@ def _cells(folder: str) -> Iterator[list[str]]:
     table, *_ = _read(folder, "table.json")
     columns = list(dict.fromkeys(cell["column"] for cell in table["cells"]))
     yield ["", *(column.split("_")[-1] for column in columns)]
-    found = {(cell["row"], cell["column"]): cell["estimate"] for cell in table["cells"]}
+    estimates = {(cell["row"], cell["column"]): cell["estimate"] for cell in table["cells"]}
     for row, label in table["rows"].items():
-        shown = [found[row, column] for column in columns]
+        shown = [estimates[row, column] for column in columns]
         yield [label, *(f"{each['mean']:.1f} [{each['low']:.1f}, {each['high']:.1f}]" for each in shown)]
 
 

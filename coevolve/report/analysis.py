@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 from tabulate import tabulate
@@ -224,7 +224,9 @@ def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
         raise UserError(f"{problem}; an older version of the kit made it, rerun its stage.") from None
 
 
-def trajectory_drift_of(training: Provenance, branch: Mapping[str, Any], sample: str) -> list[TrajectoryDrift]:
+def trajectory_drift_of(
+    training: Provenance, branch: Mapping[str, Any], sample: Literal["gold", "explored"]
+) -> list[TrajectoryDrift]:
     """The log-probs of the sample `gold` or `explored` of a finished job's `TrainReport`; other jobs have none."""
     measured = getattr(training.notes, sample) if isinstance(training.notes, TrainReport) else None
     if measured is None:

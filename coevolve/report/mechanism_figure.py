@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-R = TypeVar("R", bound=AgentRecord)
 #: Greys of the pair kinds: colours are those of methods.
 _KIND_COLOURS = {kind: f"{0.2 + 0.65 * number / (len(PairKind) - 1):.2f}" for number, kind in enumerate(PairKind)}
 
@@ -61,21 +60,28 @@ def draw(data: FigureData, labels: ReportLabels) -> Figure:
     Hard negatives: dashed lines are the failure agent's. Gradients: shares of eq. 9 at the policy that the target's
     trainings start from, means over iterations too. Log-probs in nats a trajectory, of experts and of the target's
     episodes that experts are preferred to: a line for each of the target's trainings. Each training has a sample of
-    its own pairs, so heights of different trainings are not comparable, slopes are.
+    its own pairs, so compare the directions of lines, not their heights.
     """
     panels = data.panels()
     figure = drawing.new_figure(3.75 * max(1, len(panels)), 3.3 * len(labels.envs))
     rows = figure.subplots(len(labels.envs), max(1, len(panels)), squeeze=False)
     for axes_of_row, (env, label) in zip(rows, labels.envs.items(), strict=True):
         for axes, (title, draw_panel, records) in zip(axes_of_row, panels, strict=False):
-            draw_panel(axes, [row for row in records if row.env == env], labels)
             axes.set_title(f"{label}: {title}", fontsize="medium")
-            if axes.get_legend_handles_labels()[0]:
+            if of_env := [row for row in records if row.env == env]:
+                draw_panel(axes, of_env, labels)
                 axes.legend(fontsize="x-small")
+            else:
+                _write(axes, "not measured")
         if not panels:
-            axes_of_row[0].set_axis_off()
-            axes_of_row[0].text(0.5, 0.5, f"{label}: nothing was measured", ha="center")
+            _write(axes_of_row[0], f"{label}: nothing was measured")
     return figure
+
+
+def _write(axes: Axes, text: str) -> None:
+    """A panel that has a text only."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, ha="center")
 
 
 def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: ReportLabels) -> None:

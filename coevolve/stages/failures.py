@@ -30,20 +30,20 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     explored = results.explorations(job, suite, suite.methods)
     experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
     jobs = {method: history.behind(map(layout.tail, layout.evaluations(method).values())) for method in suite.methods}
-    trained = list(_jobs_of_rows(jobs))
+    branch_jobs = list(_jobs_of_branches(jobs))
     measured = analysis.Analysis(
         shares=[analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored],
         diversity=[analysis.diversity(each, experts[each.env]) for each in explored],
         failure_rewards=[analysis.failure_rewards(each) for each in explored],
-        drift=[row for each, names in trained for row in analysis.drift_of(each, names)],
-        gold=[row for each, names in trained for row in analysis.trajectory_drift_of(each, names, "gold")],
-        explored=[row for each, names in trained for row in analysis.trajectory_drift_of(each, names, "explored")],
+        drift=[row for each, names in branch_jobs for row in analysis.drift_of(each, names)],
+        gold=[row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "gold")],
+        explored=[row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "explored")],
         mechanism=mechanism.Mechanism(
             hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
-            off_policy=tuple(row for each, names in trained for row in mechanism.off_policy(each, names)),
+            off_policy=tuple(row for each, names in branch_jobs for row in mechanism.off_policy(each, names)),
             kind_weights=tuple(
                 row
-                for each, names in trained
+                for each, names in branch_jobs
                 for row in mechanism.kind_weights(each, names, suite.recipes[names["method"]])
             ),
             **_gradients(results.gradients(job, suite, suite.methods)),
@@ -60,7 +60,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     return {"explorations": len(explored)}
 
 
-def _jobs_of_rows(jobs: Mapping[str, Sequence[Provenance]]) -> Iterator[tuple[Provenance, dict[str, Any]]]:
+def _jobs_of_branches(jobs: Mapping[str, Sequence[Provenance]]) -> Iterator[tuple[Provenance, dict[str, Any]]]:
     """The jobs that are a method's alone, with its name, the seed and the iteration."""
     for method, of_method in jobs.items():
         for each in of_method:

@@ -109,8 +109,8 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         self.model.eval()  # no dropout
         masks = [torch.tensor(trajectory.action_mask[1:]) for trajectory in sample]
         known = [trajectories[trajectory] for trajectory in sample] if starts_as_reference else []
-        pairs = zip(known, masks, strict=False)
-        before = [float((logps * mask).sum()) for logps, mask in pairs if logps is not None]
+        masked = [logps * mask for logps, mask in zip(known, masks, strict=False) if logps is not None]
+        before = [float(logps.sum()) for logps in masked]
         return TrajectoryLogps(
             trajectories=len(sample),
             action_tokens=fmean(float(mask.sum()) for mask in masks),

@@ -149,6 +149,18 @@ def test_tables_and_charts_show_them(made, measured, tmp_path):
     assert json.loads((made / PRODUCT / "analysis.json").read_text())["compute"]
 
 
+@pytest.mark.parametrize("sample", ["gold", "explored"])
+def test_log_probs_before_and_after_are_those_that_the_trainings_noted(made, plan, sample):
+    rows = [
+        row for row in json.loads((made / PRODUCT / "analysis.json").read_text())[sample] if row["agent"] == "target"
+    ]
+    assert {row["method"] for row in rows} == {"eto", "coevolve"}
+    for row in rows:
+        policy = plan.policy("tiny", row["env"], row["method"], row["seed"], row["iteration"], row["agent"])
+        noted = getattr(provenance.read((made / policy).with_name("provenance.json")).notes, sample)
+        assert (row["before"], row["after"]) == (noted.before, noted.after) and noted.before is not None
+
+
 def test_the_figure_draws_them(made, measured):
     labels = ReportLabels({"untrained": "Untrained", "eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
     data = mechanism_figure.FigureData.read(made / PRODUCT / "analysis.json")
@@ -172,8 +184,11 @@ def test_the_figure_leaves_out_what_was_not_measured(made):
         "WebShop: nothing was measured"
     ]
     full = mechanism_figure.FigureData.read(made / PRODUCT / "analysis.json")
-    older = mechanism_figure.draw(full.model_copy(update={"explored": (), "gradients": ()}), labels)
-    assert [axes.get_title() for axes in older.axes] == ["WebShop: hard negatives", "WebShop: log-prob of experts"]
+    older = full.model_copy(update={"explored": (), "gradients": ()})
+    two = ReportLabels({"eto": "ETO"}, {"webshop": "WebShop", "sciworld": "ScienceWorld"})
+    titles = ["WebShop: hard negatives", "WebShop: log-prob of experts"]
+    assert [axes.get_title() for axes in mechanism_figure.draw(older, labels).axes] == titles
+    assert [axes.texts[0].get_text() for axes in mechanism_figure.draw(older, two).axes[2:]] == ["not measured"] * 2
 
 
 def _order(row):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from stages import corridor
 
-from coevolve.chat.chat_template import Renderer
+from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.sections import AgentRecipe, PairingConfig
 from coevolve.config.suite import load_suite
 from coevolve.methods import pairing
@@ -18,6 +18,7 @@ from coevolve.stages import reference as stage
 from coevolve.stages import train
 from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps
+from coevolve.train.dataset import TokenizedPair
 from coevolve.types import Message, PairKind, PairWeights, PreferencePair, StopReason, Trajectory, Turn
 from coevolve.workflow.training import tokenize
 
@@ -162,6 +163,17 @@ def test_log_probs_before_and_after_are_those_of_experts_and_explored_episodes(b
     assert report.gold.after > report.gold.before + 0.01 and report.explored.after < report.explored.before - 0.01
 
 
+def test_the_failure_agents_episodes_are_not_among_the_explored(base):
+    """Nor are the chosen sides of failure pairs among the experts."""
+    expert, target, failure = (TokenizedTrajectory((number, 7, 8), (0, 1, 1)) for number in range(3))
+    pairs = [
+        TokenizedPair(PairKind.EXPERT_TARGET, expert, target, 0.5, 0.5, gold=True),
+        TokenizedPair(PairKind.EXPERT_FAILURE, expert, failure, 0.5, 0.5, gold=True),
+        TokenizedPair(PairKind.FAILURE_FAILURE, target, failure, 1.0, 0.0),
+    ]
+    assert dpo.experts_of(pairs) == {expert: None} and dpo.explored_by_target(pairs) == {target: None}
+
+
 def rendered(base, side):
     """A side of the pairs as token ids."""
     renderer = Renderer(loading.load_tokenizer(base / "policy"))
@@ -170,7 +182,7 @@ def rendered(base, side):
 
 
 def test_trainings_with_the_same_trajectories_measure_the_same_sample(base, quirks, tmp_path, monkeypatch):
-    """Whatever their order, and whatever other pairs there are."""
+    """Whatever the order of their pairs."""
     monkeypatch.setattr(dpo, "SCORED_TRAJECTORIES", 1)
     scores = scored(tmp_path, quirks, base / "policy/policy.json", **sources(base))
     pairs = jsonl.read(paired(base), PreferencePair)
