@@ -14,15 +14,17 @@ from docs import front_page
 PAGE = front_page.REFERENCE / "README.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
-    "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "ipr", "coevolve",
+    "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
+    "lambda_0", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
-#: Methods whose iterations are shown.
-CURVES = ("eto", "coevolve")
 #: Comparisons of two methods, beside those with SFT.
 COMPARISONS = (
     ("eto_again", "eto"),
+    ("eto_eq9", "eto"),
     ("coevolve", "eto"),
+    ("coevolve", "eto_eq9"),
+    ("coevolve", "lambda_0"),
     ("agent_data", "agent_data_random"),
     ("agent_data", "agent_data_static"),
 )
@@ -30,10 +32,11 @@ COMPARISONS = (
 
 def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
-    folders = ("real", "micro", "methods", "bfcl", "agent_data")
+    folders = ("real", "real_sql", "micro", "methods", "bfcl", "agent_data")
     return {folder: _table(_differences(folder)) for folder in folders} | {
-        "overview": _table(_overview(folders[:-1])),
-        "real_iterations": _table(_iterations("real")),
+        "overview": _table(_overview([folder for folder in folders if folder not in ("real_sql", "agent_data")])),
+        "real_iterations": _table(_iterations("real", ("eto", "coevolve"))),
+        "real_sql_iterations": _table(_iterations("real_sql", ("eto", "eto_eq9", "lambda_0", "coevolve"))),
         "lambda": _table(_cells("lambda")),
         "real_tuning": _table(_trials("real_tuning")),
     }
@@ -83,16 +86,16 @@ def _differences(folder: str) -> Iterator[list[str]]:
                 yield [sections[env]["label"]] * (len(envs) > 1) + row
 
 
-def _iterations(folder: str) -> Iterator[list[str]]:
+def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
     """Mean reward x 100 by environment and split, method and iteration."""
     data = _read(folder, "figure3.json")
     rewards = {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in data["points"]}
     numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
     sections = _read(folder, "provenance.json")["config"]["envs"]
-    yield ["environment", data["labels"]["sft"], *(f"{data['labels'][m]}, {n}" for m in CURVES for n in numbers)]
+    yield ["environment", data["labels"]["sft"], *(f"{data['labels'][m]}, {n}" for m in methods for n in numbers)]
     for env, split in dict.fromkeys(key[:2] for key in rewards):
         name = sections[env]["label"] if split == "test" else f"{sections[env]['label']} {split}"
-        values = (rewards[env, split, method, number] for method in CURVES for number in numbers)
+        values = (rewards[env, split, method, number] for method in methods for number in numbers)
         yield [name, f"{rewards[env, split, 'sft', 0]:.1f}", *(f"{value:.1f}" for value in values)]
 
 
