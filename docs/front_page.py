@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,12 @@ def _results(reference: str) -> str:
     """Mean reward with its interval from a committed Table 1."""
     reward, _ = json.loads((REFERENCE / reference / "table1.json").read_text())
     labels, rewards, _ = table1(reference)
-    lines = [["", *(reward["columns"][column] for column in COLUMNS)], ["---"] * (1 + len(COLUMNS))]
+    rows = []
     for method in METHODS:
         estimates = [rewards[method, column] for column in COLUMNS]
         shown = [f"{each['mean']:.1f} [{each['low']:.1f}, {each['high']:.1f}]" for each in estimates]
-        lines.append([labels[method], *shown])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rows.append([labels[method], *shown])
+    return table(["", *(reward["columns"][column] for column in COLUMNS)], rows)
 
 
 def table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
@@ -96,10 +96,20 @@ def differences(reference: str = "micro") -> str:
     for entry in json.loads((REFERENCE / reference / "differences.json").read_text()):
         if not {entry["better"], entry["than"]} <= set(TRAINED):
             continue
-        mean, low, high = (100 * entry["estimate"][key] for key in ("mean", "low", "high"))
         name, other = labels[entry["better"]], labels[entry["than"]]
-        sentences.append(f"{name} minus {other}: {mean:+.1f} [{low:.1f}, {high:.1f}]")
+        sentences.append(f"{name} minus {other}: {points(entry['estimate'])}")
     return f"{'; '.join(sentences)}."
+
+
+def points(estimate: Mapping[str, float]) -> str:
+    """A difference of rewards in points, with its interval."""
+    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
+    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def _evidence() -> str:

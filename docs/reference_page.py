@@ -64,7 +64,7 @@ def _overview(folders: Sequence[str]) -> Iterator[list[str]]:
             size = [str(estimates[shown[-1]][key]) for key in ("n_tasks", "n_seeds")]
             passed = f"{checks.count(True)} of {len(checks)}"
             row = [f"`{folder}/`", table["model"].split(" (")[0], sections[env]["label"], *size, passed]
-            yield [*row, *(_points(estimates[pair]) for pair in shown)]
+            yield [*row, *(front_page.points(estimates[pair]) for pair in shown)]
 
 
 def _differences(folder: str) -> Iterator[list[str]]:
@@ -82,7 +82,7 @@ def _differences(folder: str) -> Iterator[list[str]]:
             if estimate := estimates.get((better, than)):
                 seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
                 name = f"{labels[better]} - {labels[than]}"
-                row = [name, _points(estimate), str(estimate["n_tasks"])] + [seeds] * several
+                row = [name, front_page.points(estimate), str(estimate["n_tasks"])] + [seeds] * several
                 yield [sections[env]["label"]] * (len(envs) > 1) + row
 
 
@@ -119,17 +119,17 @@ def _trials(folder: str) -> Iterator[list[str]]:
     yield ["trial", "minus SFT, points", "log-prob of experts before", "after"]
     for entry in _read(folder, "differences.json"):
         if entry["than"] == "sft" and (row := gold.get(entry["better"])):
-            yield [labels[entry["better"]], _points(entry["estimate"]), f"{row['before']:.1f}", f"{row['after']:.1f}"]
-
-
-def _points(estimate: dict[str, Any]) -> str:
-    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
-    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+            yield [
+                labels[entry["better"]],
+                front_page.points(entry["estimate"]),
+                f"{row['before']:.1f}",
+                f"{row['after']:.1f}",
+            ]
 
 
 def _table(rows: Iterator[Sequence[str]]) -> str:
     head, *body = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+    return front_page.table(head, body)
 
 
 def _read(folder: str, name: str) -> Any:

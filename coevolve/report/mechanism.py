@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel
 
@@ -100,7 +100,7 @@ class Mechanism(BaseModel):
     gradient_angles: tuple[GradientAngle, ...] = ()
 
     @classmethod
-    def read(cls, path: Path) -> Mechanism:
+    def read(cls, path: Path) -> Self:
         """The values in `analysis.json`."""
         return cls.model_validate_json(path.read_bytes())
 

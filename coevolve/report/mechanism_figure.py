@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel
 
 from coevolve.report import drawing
 from coevolve.report.analysis import TrajectoryDrift
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
-from coevolve.report.mechanism import GradientShare, HardNegatives
+from coevolve.report.mechanism import GradientShare, HardNegatives, Mechanism
 from coevolve.types import PairKind
 
 if TYPE_CHECKING:
@@ -25,18 +22,11 @@ if TYPE_CHECKING:
 _KIND_COLOURS = {kind: f"{0.2 + 0.65 * number / (len(PairKind) - 1):.2f}" for number, kind in enumerate(PairKind)}
 
 
-class FigureData(BaseModel):
+class FigureData(Mechanism):
     """The parts of `analysis.json` that the figure shows; older files lack some."""
 
-    hard_negatives: tuple[HardNegatives, ...] = ()
-    gradients: tuple[GradientShare, ...] = ()
     gold: tuple[TrajectoryDrift, ...] = ()
     explored: tuple[TrajectoryDrift, ...] = ()
-
-    @classmethod
-    def read(cls, path: Path) -> FigureData:
-        """The values in `analysis.json`."""
-        return cls.model_validate_json(path.read_bytes())
 
     def panels(self) -> list[tuple[str, Callable[[Axes, Any, ReportLabels], None], Sequence[AgentRecord]]]:
         """Title, drawing function and records of each panel that has any."""
