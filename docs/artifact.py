@@ -227,8 +227,7 @@ def _judged(reference: str) -> dict[str, verdicts.Verdict]:
 
 
 def _table(heads: str, rows: Sequence[Sequence[str]]) -> str:
-    names = heads.split(", ")
-    return "\n".join(f"| {' | '.join(row)} |" for row in [names, ["---"] * len(names), *rows])
+    return front_page.table(heads.split(", "), rows)
 
 
 def main() -> None:
