@@ -1,10 +1,10 @@
 """Tokens per second of the kit's DPO and SFT against TRL's, on the same examples, weights and order.
 
 Every row trains one epoch, in a process of its own. `TRL's defaults` recomputes activations, and in DPO runs the
-reference model in every step; the kit's reference is scored once, and its seconds are divided over `--epochs`. All rows
-of DPO but the last score every token after the prompt, as TRL does: their losses must agree. The last one scores
-actions alone, as the kit's trainings do. In SFT all rows learn the action tokens of the chosen sides. `CPU ratio` is
-the ratio of CPU time, which is steadier on a busy machine.
+reference model in every step; the kit's reference is scored once, and its seconds are divided over `--epochs`. The
+kit's rows keep freed memory, as its stages do. All rows of DPO but the last score every token after the prompt, as TRL
+does: their losses must agree. The last one scores actions alone, as the kit's trainings do. In SFT all rows learn the
+action tokens of the chosen sides. `CPU ratio` is the ratio of CPU time, which is steadier on a busy machine.
 
 Without `--length` the pairs are ScienceWorld's gold trajectories, each against itself with another's end. The policy is
 a random Llama of `--shape`, or with `--model` the one in a folder in transformers' format, such as the pretrained model
@@ -44,6 +44,7 @@ from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps, sft, tiny_model
 from coevolve.train.dataset import TokenizedPair
 from coevolve.types import PairKind, Trajectory
+from coevolve.workflow.training import keep_freed_memory
 
 GOLD = Path(__file__).parents[1] / "data" / "sciworld" / "gold.jsonl"
 #: Tokens of a random Llama's tokenizer.
@@ -154,7 +155,7 @@ def parse() -> Setting:
     shape = "hidden, layers, heads, intermediate and vocabulary of a random Llama"
     parser.add_argument("--model", type=Path, help="folder of a model in transformers' format, instead of a random one")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="of the passes (default: float32 on a CPU)")
-    parser.add_argument("--quick", action="store_true", help="4 pairs in batches of 2, and fewer rows")
+    parser.add_argument("--quick", action="store_true", help="8 pairs in batches of 2, and fewer rows")
     parser.add_argument("--shape", default="384,6,6,1024,8000", help=f"{shape} (default: 17 million parameters)")
     parser.add_argument("--pairs", type=int, default=64)
     parser.add_argument("--length", type=int, help="tokens of each side, random ones (default: gold trajectories)")
@@ -165,7 +166,7 @@ def parse() -> Setting:
     parser.add_argument("--peak", type=float, help="floating-point operations per second of the device, for the MFU")
     given = vars(parser.parse_args())
     if given["quick"]:
-        given |= {"pairs": 4, "batch": 2}
+        given |= {"pairs": 8, "batch": 2}
     return Setting(**given | {"shape": tuple(int(size) for size in given["shape"].split(","))})
 
 
@@ -198,6 +199,8 @@ def table(found: Sequence[Measured], setting: Setting) -> list[list[object]]:
 def measure_row(name: str, setting: Setting) -> Measured:
     """Train one epoch as the row `name` says."""
     torch.set_num_threads(setting.threads)
+    if "TRL" not in name:
+        keep_freed_memory()
     golden = jsonl.read(GOLD, Trajectory)
     tokenizer = tokenizer_of(setting, golden)
     pairs = random_pairs(setting) if setting.length else gold_pairs(golden, tokenizer, setting.pairs)

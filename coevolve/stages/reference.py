@@ -15,7 +15,7 @@ from coevolve.train import policy_io, reference_logps
 from coevolve.types import PreferencePair, Trajectory
 from coevolve.workflow.branch import SOURCES
 from coevolve.workflow.job import Job
-from coevolve.workflow.training import limit_threads, tokenize
+from coevolve.workflow.training import prepare_process, tokenize
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     One process on one device. It loads the weights as a training does, float32 or quantised, and computes in the
     model's `training_dtype` as the trainers do, so that the loss of the first step is ln 2.
     """
-    limit_threads(job)
+    prepare_process(job)
     policy = job.policy("policy")
     renderer = Renderer(loading.load_tokenizer(policy))
     sequences = reference_logps.without_prefixes(ids[: job.model.context] for ids in _sequences(job, renderer))
