@@ -13,7 +13,6 @@ from coevolve.train.policy_io import TrainingRun
 from coevolve.types import Trajectory
 from coevolve.workflow.job import Job
 
-
 #: Parameters of the GNU C library's `mallopt` (malloc.h): when freed memory goes back, and from what size at once.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
@@ -34,8 +33,8 @@ def prepare_process(job: Job) -> None:
 def keep_freed_memory() -> None:
     """Let the process use freed memory again instead of giving it back, where the C library is GNU's.
 
-    Passes on a CPU make and free tensors of megabytes. By default each is mapped, zeroed page by page and unmapped again:
-    17 % of the CPU time of trainings of 135 million parameters, two at once.
+    Passes on a CPU make and free tensors of megabytes. By default each is mapped, zeroed page by page and unmapped
+    again: 17 % of the CPU time of trainings of 135 million parameters, two at once.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     # A version that refuses the large threshold must keep its own rules: any `mallopt` switches those off.
