@@ -453,12 +453,13 @@ class GradientReport(Record):
 
 
 class KindCount(Record):
-    """Counts of the candidates of one pair kind; `swapped` and `cut` are counted among `pairs`."""
+    """Counts of the candidates of one pair kind; `swapped`, `cut` and `other_prompt` are counted among `pairs`."""
 
     candidates: int
     pairs: int
     swapped: int
     cut: int
+    other_prompt: int = 0  # missing in older files
     drops: dict[DropReason, int]
 
     @model_validator(mode="after")

@@ -77,11 +77,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class BuiltPair:
-    """A pair; `swapped`: the expert is the rejected side. `cut`: the rejected side is truncated."""
+    """A pair; `swapped`: the expert is the rejected side. `cut`: the rejected side is truncated.
+
+    `other_prompt`: the rejected side was played under another prompt than the pair's.
+    """
 
     pair: PreferencePair
     swapped: bool
     cut: bool
+    other_prompt: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def pair(
 
     Only the first expert trajectory of a task is used. `excluded_example` is the in-context example to remove from the
     prompts. Raises `UserError` if a kind needs an agent that did not explore, if a trajectory is given under another
-    agent's name, or if the two sides of a pair have different prompts.
+    agent's name, or if the prompts of two sides differ before the task.
     """
     _check_agents(recipe, experts, rollouts)
     expert, target, failure = (
@@ -272,6 +276,7 @@ def _build(candidate: Candidate, limit: int | None, weights: PairWeights, rules:
         preference_pair(candidate.kind, chosen, rejected, weights),
         swapped=rejected.trajectory.agent == "expert",
         cut=rejected is not whole,
+        other_prompt=chosen.trajectory.prompt != rejected.trajectory.prompt,
     )
 
 
@@ -337,9 +342,13 @@ def _below(reward: float, threshold: float | None) -> bool:
 
 
 def preference_pair(kind: PairKind, chosen: PairSide, rejected: PairSide, weights: PairWeights) -> PreferencePair:
-    """The pair of two sides of one task; raises `UserError` if they have different prompts."""
+    """The pair of two sides of one task, with the chosen side's prompt, as in ETO's script.
+
+    The last message may differ, the task: WebShop's has price limits, which upstream draws in each process. Raises
+    `UserError` if a message before it does.
+    """
     task_id = chosen.trajectory.task.task_id
-    if chosen.trajectory.prompt != rejected.trajectory.prompt:
+    if chosen.trajectory.prompt[:-1] != rejected.trajectory.prompt[:-1]:
         raise UserError(
             f"task {task_id}: the prompts of the {chosen.trajectory.agent} trajectory {chosen.id} and the "
             f"{rejected.trajectory.agent} trajectory {rejected.id} differ; play both with the same prompt settings."
@@ -370,6 +379,7 @@ def _kind_count(
         pairs=len(of_kind),
         swapped=sum(outcome.swapped for outcome in of_kind),
         cut=sum(outcome.cut for outcome in of_kind),
+        other_prompt=sum(outcome.other_prompt for outcome in of_kind),
         drops=by_reason(drop.reason for drop in drops if drop.kind is kind),
     )
 

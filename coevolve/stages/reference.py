@@ -44,7 +44,18 @@ def _sequences(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
     sources = job.inputs.keys() & SOURCES.values()
     trajectories = _comparable([trajectory for name in sources for trajectory in job.records(name, Trajectory)])
     trimmed = [t.model_copy(update={"prompt": without_example(t.prompt, excluded_example)}) for t in trajectories]
-    yield from (sequence.input_ids for sequence in tokenize(trimmed, renderer))
+    yield from (sequence.input_ids for sequence in tokenize(list(_as_in_pairs(trimmed)), renderer))
+
+
+def _as_in_pairs(trajectories: Sequence[Trajectory]) -> Iterator[Trajectory]:
+    """Each trajectory under its prompt and, as a pair has its chosen side's, under those of its task's better ones."""
+    by_task = defaultdict[str, list[Trajectory]](list)
+    for trajectory in trajectories:
+        by_task[trajectory.task.task_id].append(trajectory)
+    for trajectory in trajectories:
+        better = (other for other in by_task[trajectory.task.task_id] if other.reward > trajectory.reward)
+        for prompt in dict.fromkeys([trajectory.prompt, *(other.prompt for other in better)]):
+            yield trajectory.model_copy(update={"prompt": prompt})
 
 
 def _comparable(trajectories: Sequence[Trajectory]) -> list[Trajectory]:

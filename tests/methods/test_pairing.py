@@ -303,10 +303,18 @@ def test_rollouts_under_the_wrong_agents_name_are_an_error():
         paired([TARGET], target=[episode("failure", "t", 0.5)])
 
 
-def test_sides_with_different_prompts_are_an_error():
+def test_a_pair_has_the_chosen_sides_prompt_where_the_tasks_text_differs():
     sides = {"expert": [episode("expert", "t", 1.0, "a", prompt="boil")], "target": [episode("target", "t", 0.5, "b")]}
+    result = paired([TARGET], **sides)
+    assert [message.content for message in result.pairs[0].prompt] == ["boil"]
+    assert result.kinds[TARGET].other_prompt == 1
+
+
+def test_sides_whose_prompts_differ_before_the_task_are_an_error():
+    expert, rollout = episode("expert", "t", 1.0, "a"), episode("target", "t", 0.5, "b")
+    instructed = expert.model_copy(update={"prompt": (Message(role="user", content="Act."), *expert.prompt)})
     with pytest.raises(UserError, match=r"task t: the prompts of the expert trajectory .* differ"):
-        paired([TARGET], **sides)
+        paired([TARGET], expert=[instructed], target=[rollout])
 
 
 def test_summary_is_plain_and_says_in_words_which_kind_is_empty():
@@ -315,12 +323,20 @@ def test_summary_is_plain_and_says_in_words_which_kind_is_empty():
     result = paired([TARGET, BOTH], expert=expert, target=target, failure=failure, tasks=("t", "u"))
     assert summary(result).model_dump(mode="json") == {
         "kinds": {
-            "expert_target": {"candidates": 2, "pairs": 1, "swapped": 0, "cut": 0, "drops": {"missing_rollout": 1}},
+            "expert_target": {
+                "candidates": 2,
+                "pairs": 1,
+                "swapped": 0,
+                "cut": 0,
+                "other_prompt": 0,
+                "drops": {"missing_rollout": 1},
+            },
             "failure_failure": {
                 "candidates": 2,
                 "pairs": 0,
                 "swapped": 0,
                 "cut": 0,
+                "other_prompt": 0,
                 "drops": {"identical": 1, "missing_rollout": 1},
             },
         },

@@ -162,7 +162,7 @@ def test_a_step_is_paired_where_it_is_worth_less_than_the_experts(tmp_path):
     assert reasons(result) == [DropReason.IDENTICAL, DropReason.MARGIN]
     assert [pair.prompt[-1].content for pair in result.pairs] == [demonstration.turns[t].observation for t in (1, 3)]
     assert vars(result.count) | {"drops": dict(result.count.drops)} == {
-        "candidates": 4, "pairs": 2, "swapped": 0, "cut": 0, "drops": {"identical": 1, "margin": 1},
+        "candidates": 4, "pairs": 2, "swapped": 0, "cut": 0, "other_prompt": 0, "drops": {"identical": 1, "margin": 1},
     }  # fmt: skip
 
 

@@ -125,7 +125,7 @@ def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):
         assert count.candidates == count.pairs + sum(drop.kind is kind for drop in drops)
     assert summary.kinds[PairKind.EXPERT_TARGET].candidates == 6
     assert summary.kinds[PairKind.EXPERT_STEP].model_dump() == {
-        "candidates": 12, "pairs": 5, "swapped": 0, "cut": 0, "drops": {"margin": 7},
+        "candidates": 12, "pairs": 5, "swapped": 0, "cut": 0, "other_prompt": 0, "drops": {"margin": 7},
     }  # fmt: skip
     assert [(len(p.prompt) // 2, p.task_id) for p in pairs if p.kind is PairKind.EXPERT_STEP] == [
         (4, "door0"), (1, "door1"), (4, "door1"), (2, "door2"), (4, "door2"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve.config.sections import Quirks
+from coevolve.config.sections import AgentRecipe, PairingConfig, Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
 from coevolve.envs.webshop import domain, prepared_shop
 from coevolve.envs.webshop.catalogue import Product
@@ -23,8 +23,9 @@ from coevolve.envs.webshop.reward import reward
 from coevolve.envs.webshop.session import page_of
 from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.errors import UserError
+from coevolve.methods.pairing import pair
 from coevolve.storage import files, jsonl
-from coevolve.types import DropReason, Task
+from coevolve.types import DropReason, PairKind, PairWeights, Task
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +290,25 @@ def test_each_job_draws_its_own_limits_under_paper_only(fixed: Setup, paper: Set
     assert limits(paper) != limits(another_job(paper))
     # All processes of a job have the same.
     assert limits(paper) == limits(pickle.loads(pickle.dumps(paper)))
+
+
+def test_rollouts_of_two_jobs_are_paired_under_the_chosen_sides_limits(fixed: Setup, paper: Setup) -> None:
+    """Each job tells the same task with other price limits under protocol `paper`."""
+    tasks, weights = [task(number) for number in range(20)], {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
+    recipe = AgentRecipe(base="target", explores=True, trains_on=weights)
+    rules = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)
+    for setup, differ in ((fixed, False), (paper, True)):
+        other = Setup(setup.config, setup.key, setup.protocol, setup.quirks, setup.prepared)
+        experts, others = (domain.experts(each, tasks).trajectories for each in (setup, other))
+        rollouts = [
+            each.model_copy(update={"agent": "target", "reward": 0.0, "turns": each.turns[:1]}) for each in others
+        ]
+        made = pair(recipe, rules, tasks, experts, {"target": rollouts})
+        assert len(made.pairs) == len(
+            {each.task.task_id for each in experts} & {each.task.task_id for each in rollouts}
+        )
+        assert {each.prompt for each in made.pairs} <= {each.prompt for each in experts}
+        assert (made.kinds[PairKind.EXPERT_TARGET].other_prompt > 0) == differ
 
 
 def test_identities_name_what_rewards_depend_on(fixed: Setup, paper: Setup) -> None:
