@@ -77,9 +77,9 @@ def fetch(
     attempt continues them; no download takes longer than `total_seconds`. Raises `UserError` with what was tried and
     what to do.
     """
-    mirrored = mirror / mirror_path(hub, revision) if mirror else None
+    mirrored = _mirrored(mirror, hub, revision) if mirror else None
     try:
-        if mirrored and mirrored.is_dir():
+        if mirrored:
             source, names = mirrored, _mirrored_files(mirrored, hub, revision)
             _require_inside(mirrored, names)
         else:
@@ -148,6 +148,15 @@ def policy_files(folder: Path) -> list[str]:
 
 def _select(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if any(fnmatch(name, pattern) for pattern in DOWNLOADED) and "/" not in name)
+
+
+def _mirrored(mirror: Path, hub: str, revision: str) -> Path | None:
+    """The model's folder in a mirror: where it is put by hand, or one with its manifest, as in `data/mirror`."""
+    by_hand = mirror / mirror_path(hub, revision)
+    if by_hand.is_dir():
+        return by_hand
+    manifests = {path.parent: read(path) for path in sorted(mirror.glob(f"models/*/{MANIFEST}"))}
+    return next((folder for folder, made in manifests.items() if (made.hub, made.revision) == (hub, revision)), None)
 
 
 def _mirrored_files(folder: Path, hub: str, revision: str) -> list[str]:

@@ -184,6 +184,18 @@ def test_a_mirror_comes_before_the_hub(server: Hub, tiny: Path, tmp_path: Path) 
     assert "pytorch_model.bin" not in {file.name for file in manifest.files}
 
 
+def test_a_copy_of_data_mirror_is_a_mirror(server: Hub, tmp_path: Path) -> None:
+    """There a model lies under its name in the suite, with the manifest of the stage `snapshot`."""
+    first = fetch(tmp_path)
+    (tmp_path / "copy/models").mkdir(parents=True)
+    (tmp_path / "out").rename(tmp_path / "copy/models/llama")
+    server.requests.clear()
+    assert fetch(tmp_path, tmp_path / "copy") == first
+    assert server.requests == []
+    with pytest.raises(UserError, match="no such commit"):
+        fetch(tmp_path, tmp_path / "copy", revision="f" * 40)
+
+
 def test_a_mirror_with_a_changed_file_is_refused(server: Hub, tiny: Path, tmp_path: Path) -> None:
     fetch(tmp_path)
     folder = tmp_path / "mirror" / MIRRORED

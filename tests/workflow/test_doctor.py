@@ -15,8 +15,10 @@ from checkout import copy_of, environment
 from coevolve.assets import images
 from coevolve.assets.checks import Check
 from coevolve.config.machine import Machine
+from coevolve.config.suite import load_suite
 from coevolve.envs.sciworld import doctor as sciworld
 from coevolve.envs.sciworld import replay
+from coevolve.envs.webshop import doctor as webshop
 from coevolve.errors import UserError
 from coevolve.storage import files
 from coevolve.workflow import doctor, required_files, slurm
@@ -220,6 +222,14 @@ def test_a_simulator_that_answers_otherwise(repo: Path, tmp_path: Path, monkeypa
     check = sciworld.check(None)
     assert (check.name, check.status) == ("ScienceWorld", "wrong")
     assert "1 of 1 recorded episodes differ" in check.text
+
+
+def test_a_tagger_that_is_not_installed(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "spacy", None)  # what an import finds where it is not installed
+    paper = load_suite("paper").envs["webshop"]
+    assert (found := webshop.check(paper)).status == "wrong" and "install both, or use `approximate`" in found.text
+    small = load_suite("smoke").envs["webshop"]
+    assert webshop.check(small).status == "ok"
 
 
 def test_a_profile_brings_its_suite_and_machine(repo: Path) -> None:
