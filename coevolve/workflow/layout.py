@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from coevolve.config.machine import Shards
-from coevolve.config.sections import POOL_LEARNING, Recipe
+from coevolve.config.sections import PAIR_LEARNING, POOL_LEARNING, Recipe
 from coevolve.config.suite import Suite
 from coevolve.types import EvaluationKey, ExplorationKey, SummaryKey
 from coevolve.workflow.branch import AgentName, Branch
@@ -98,8 +98,8 @@ class Layout:
     def trains(self, method: str, agent: AgentName) -> bool:
         """Whether an agent is trained in each iteration; methods that learn without pairs train the target only."""
         recipe = self.recipe(method)
-        learns_alone = recipe.learns in ("selected", "ppo", "grpo", "task_pool") and agent == "target"
-        return learns_alone or bool(recipe.agents[agent].trains_on)
+        from_pairs = recipe.learns in (*PAIR_LEARNING, "steps")
+        return (agent == "target" and not from_pairs) or bool(recipe.agents[agent].trains_on)
 
     def task_pool(self, model: str, env: str, method: str, seed: int, iteration: int) -> str:
         """The tasks that a method trains on in `iteration`; without exploration those of the first iteration."""
