@@ -92,7 +92,7 @@ lint: setup ## what needs no run: ruff, formatting, types, import layers, links 
 lock: setup ## write requirements.lock from the environment
 	$(VENV)/bin/python -m pip freeze --all --exclude-editable | grep -Ev "^(pip==|bfcl[-_]eval)" | sed 's/+cpu$$//' > requirements.lock
 
-clean: ## remove results, keep the committed reference
+clean: ## remove the results of the smoke and micro suites, and .snakemake; other suites' results stay
 	rm -rf results/smoke results/smoke_real results/smoke_methods results/micro results/micro_methods results/smoke_agent_data .snakemake
 
 gold: setup ## make the committed gold trajectories again and compare them, bit for bit (minutes)

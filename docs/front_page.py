@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,9 +29,10 @@ COMMANDS = (
         "Debian, 2 cores, 8 GB, no GPU",
     ),
     ("make test", "the tests, except the slow ones", "the same"),
+    ("make real", "SFT, ETO, co-evolving with a pretrained model", "the same"),
     ("make micro", "five seeds and three iterations on ScienceWorld", "the same"),
     ("snakemake --profile one-gpu", "ScienceWorld with Qwen3-0.6B, one seed", "one GPU of 24 GB"),
-    ("snakemake --profile slurm", "the paper with Llama-2-7B-Chat", "nodes of 8 H100"),
+    ("snakemake --profile slurm", "SFT, ETO, co-evolving with Llama-2-7B-Chat, one seed", "nodes of 8 H100"),
 )
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
@@ -66,8 +68,16 @@ def _times() -> str:
         minutes = "not measured" if command.startswith("make ") else "**not run here**"
         if entry := times.get(command.removeprefix("make ")):
             minutes = f"{entry['wall_minutes']:g} ({entry['cpu_minutes']:g} of CPU)"
+        elif command == "make real":
+            minutes = f"{sum(job['cpu_seconds'] for job in jobs('real')) / 60:.0f} of CPU"
         lines.append(f"| `{command}` | {content} | {where} | {minutes} |")
     return "\n".join(lines)
+
+
+def jobs(reference: str) -> list[dict[str, Any]]:
+    """The provenance of the jobs of a committed result."""
+    packed = (REFERENCE / reference / "jobs.jsonl.xz").read_bytes()
+    return [json.loads(line) for line in lzma.decompress(packed).splitlines()]
 
 
 def _results(reference: str) -> str:
@@ -92,12 +102,16 @@ def table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
 def differences(reference: str = "micro") -> str:
     """Differences between the trained methods of the README in a committed result, in points with their intervals."""
     labels, _, _ = table1(reference)
+    entries = json.loads((REFERENCE / reference / "differences.json").read_text())
+    sections = json.loads((REFERENCE / reference / "provenance.json").read_text())["config"]["envs"]
+    several = len({entry["env"] for entry in entries}) > 1
     sentences = []
-    for entry in json.loads((REFERENCE / reference / "differences.json").read_text()):
+    for entry in entries:
         if not {entry["better"], entry["than"]} <= set(TRAINED):
             continue
+        where = f"{sections[entry['env']]['label']}, " if several else ""
         name, other = labels[entry["better"]], labels[entry["than"]]
-        sentences.append(f"{name} minus {other}: {points(entry['estimate'])}")
+        sentences.append(f"{where}{name} minus {other}: {points(entry['estimate'])}")
     return f"{'; '.join(sentences)}."
 
 

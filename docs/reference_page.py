@@ -39,6 +39,7 @@ def blocks() -> dict[str, str]:
         "real_sql_iterations": _table(_iterations("real_sql", ("eto", "eto_eq9", "lambda_0", "coevolve"))),
         "lambda": _table(_cells("lambda")),
         "real_tuning": _table(_trials("real_tuning")),
+        "made": _table(_made()),
     }
 
 
@@ -125,6 +126,18 @@ def _trials(folder: str) -> Iterator[list[str]]:
                 f"{row['before']:.1f}",
                 f"{row['after']:.1f}",
             ]
+
+
+def _made() -> Iterator[list[str]]:
+    """Commits, number and time of the jobs of each result."""
+    yield ["results", "jobs", "commit of the jobs", "commit of the table", "hours of the jobs", "CPU-hours"]
+    for folder in sorted(path.parent.name for path in front_page.REFERENCE.glob("*/jobs.jsonl.xz")):
+        jobs = front_page.jobs(folder)
+        commits = ", ".join(dict.fromkeys(job["commit"][:7] for job in jobs))
+        measured = all(job.get("cpu_seconds") is not None for job in jobs)
+        cpu = f"{sum(job['cpu_seconds'] for job in jobs) / 3600:.1f}" if measured else "not measured"
+        hours = f"{sum(job['seconds'] for job in jobs) / 3600:.1f}"
+        yield [f"`{folder}/`", str(len(jobs)), commits, _read(folder, "provenance.json")["commit"][:7], hours, cpu]
 
 
 def _table(rows: Iterator[Sequence[str]]) -> str:

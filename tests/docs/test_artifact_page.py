@@ -4,14 +4,17 @@ import functools
 import itertools
 import re
 import shlex
+from typing import get_args
 
 import pytest
 import yaml
 
 from coevolve import cli
+from coevolve.config.sections import MethodSection
 from coevolve.config.suite import as_overrides, load_suite
 from coevolve.report import claims
 from coevolve.workflow.plan import Plan
+from coevolve.workflow.stage_table import load_machine
 from coevolve.workflow.targets import targets
 from docs import artifact  # the repository is on the path (pyproject.toml)
 
@@ -27,7 +30,8 @@ def test_the_page_is_what_the_script_writes(root):
     assert artifact.fill(text) == text, "run `python -m docs.artifact`"
     listed = re.findall(r"^\| `(\w+)` \|.*\| (R\d+) \|", text, re.MULTILINE)
     assert [name for name, _ in listed] == list(artifact._claims(claims.load(root / "configs/claims.yaml")))
-    runs = re.findall(r"^\| (R\d+) \|.* \| ([\d.,]+ (?:h|min)) \| [\d.,]+ \| ([\d.,]+ [kMG]B) \|$", text, re.MULTILINE)
+    sizes = r"([\d.,]+ (?:h|min)) \| [\d.,]+ \| ([\d.,]+ [kMG]B)"
+    runs = re.findall(rf"^\| (R\d+)\b[^|]* \|.* \| {sizes} \|$", text, re.MULTILINE)
     assert {run for _, run in listed} == {run for run, _, _ in runs}
 
 
@@ -40,6 +44,14 @@ def test_a_claim_that_is_added_is_missing_on_the_page(root, tmp_path):
     (line,) = [line for line in after.splitlines() if "`made_up`" in line]
     assert line.startswith("| `made_up` | PPO \\| RFT (Table 1) | -0.1 to 5.9 points | R")
     assert line.endswith("| not judged |")
+
+
+def test_the_runs_of_ppo_which_needs_lora_are_marked(root):
+    rows = re.findall(r"^\| (R\d+.*?) \| `snakemake (.*?)`<br>", (root / "docs/artifact.md").read_text(), re.MULTILINE)
+    marked = [goals for name, goals in rows if name.endswith(", **not runnable as written**")]
+    assert marked == [goals for _, goals in rows if "method_ppo" in goals] != []
+    ppo = load_machine("h100").job_resources("ppo")
+    assert (ppo.gpus, ppo.processes) == (1, 1) and "models" not in get_args(MethodSection)
 
 
 def test_every_path_that_the_page_names_exists(root):
@@ -58,7 +70,7 @@ def parsed(command):
 
 def test_the_commands_of_the_runs_name_what_exists(root, tmp_path, monkeypatch, capsys):
     text = (root / "docs/artifact.md").read_text()
-    rows = re.findall(r"^\| R\d+ \| `(snakemake [^`]+)`<br>`coevolve ([^`]+)` \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| R\d+\b[^|]* \| `(snakemake [^`]+)`<br>`coevolve ([^`]+)` \|", text, re.MULTILINE)
     names = functools.cache(lambda suite, settings: {t.name for t in targets(Plan(load_suite(suite, settings)))})
     assert len(rows) > 10
     for command, judge in rows:
