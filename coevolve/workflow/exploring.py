@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from coevolve import seeds
 from coevolve.config.sections import EndpointConfig
 from coevolve.config.task_evolution import TaskEvolutionConfig
-from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, synthesis
+from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, observed_actions, synthesis
 from coevolve.envs.workers import environments
 from coevolve.methods.task_evolution import prompts
 from coevolve.methods.task_evolution.exploration import ExplorationStart
@@ -175,9 +175,9 @@ class TaskExploration:
         return self._synthesis.write(setup, start.start, action)
 
     def _reply(self, fragment: Fragment) -> str:
-        prompt = prompts.abstraction_prompt(self.actions(fragment), fragment.turns)
+        observed = observed_actions(self._synthesis, fragment.turns)[: self._config.actions]
         seed = seeds.derive(self._job.seed, "draft", fragment.name)
-        conversation = Conversation(f"{fragment.name}#draft", seed, prompt, ())
+        conversation = Conversation(f"{fragment.name}#draft", seed, prompts.abstraction_prompt(observed), ())
         limit = self._job.suite.rollout.max_new_tokens
         sampling = Sampling(temperature=self._job.temperature, max_new_tokens=limit)
         (completion,) = self._player.complete([conversation], sampling)

@@ -395,7 +395,7 @@ def test_an_exploration_prompt_has_the_signals_context():
 def test_braces_in_a_task_are_text(hostile):
     odd = signal().model_copy(update={"task": task("t1").model_copy(update={"data": {"request": hostile}})})
     assert hostile in prompts.exploration_prompt(odd, 3)
-    (message,) = prompts.abstraction_prompt([hostile], [])
+    (message,) = prompts.abstraction_prompt([(hostile, "")])
     assert hostile in message.content
 
 
