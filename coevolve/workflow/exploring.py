@@ -83,8 +83,8 @@ class TaskExploration:
             yield fragment, episode.stop
 
     def actions(self, fragment: Fragment) -> tuple[str, ...]:
-        """The executed actions of a fragment, up to the configured number."""
-        return tuple(self._synthesis.executed(fragment.turns))[: self._config.actions]
+        """The executed actions of a fragment."""
+        return tuple(self._synthesis.executed(fragment.turns))
 
     def is_new(self, fragment: Fragment) -> bool:
         """Whether the fragment has an executed action that is not repeated."""
@@ -153,7 +153,7 @@ class TaskExploration:
     def _ended(self, conversation: Conversation) -> bool:
         start = self._starts[conversation.key.rpartition("#")[0]]
         done = len(self._synthesis.executed(conversation.turns)) >= start.actions
-        return done or len(conversation.turns) >= self._config.turns
+        return done or len(conversation.turns) >= self._config.turns + start.extra
 
     def _load_player(self) -> Policy:
         if self._config.explorer == "scripted":
@@ -175,7 +175,7 @@ class TaskExploration:
         return self._synthesis.write(setup, start.start, action)
 
     def _reply(self, fragment: Fragment) -> str:
-        observed = observed_actions(self._synthesis, fragment.turns)[: self._config.actions]
+        observed = observed_actions(self._synthesis, fragment.turns)
         seed = seeds.derive(self._job.seed, "draft", fragment.name)
         conversation = Conversation(f"{fragment.name}#draft", seed, prompts.abstraction_prompt(observed), ())
         limit = self._job.suite.rollout.max_new_tokens
