@@ -500,8 +500,20 @@ class PairingSummary(Record):
     sampled_tokens: int | None = Field(default=None, exclude_if=is_none)
 
 
+class ExplorationNotes(Record):
+    """What the stage `explore_tasks` notes: the content of its `counts.json`, and what the explorer sampled.
+
+    `sampled_tokens`: of the turns after the repeated ones, and of the drafts of tasks. `spent` is the cost of an
+    endpoint's answers, omitted where none explored.
+    """
+
+    counts: dict[str, Any]
+    sampled_tokens: int
+    spent: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
+
+
 #: What a stage notes of its run: a record where a report reads it, else JSON data.
-Notes = EpisodeNotes | TrainReport | PairingSummary | dict[str, Any]
+Notes = EpisodeNotes | TrainReport | PairingSummary | ExplorationNotes | dict[str, Any]
 
 
 class Provenance(Record):
