@@ -368,11 +368,11 @@ class TrainReport(Record):
 
     `tokens` and `trained_tokens` count the tokens of all epochs without padding. `history` has the metrics of each
     step: `step`, `loss` (of the global batch, before the step), `grad_norm` (before clipping), `learning_rate`, and for
-    pairs those of `coevolve.train.train_report`, which `kinds` averages over the last epoch. `note` describes what is
-    unusual. `seconds` is wall time since the start or the last resumption. `gold` (of the pairs' experts), `explored`
-    (of the target's episodes that experts are preferred to), `reference` (of pairs whose reference log-probs were
-    computed before), `sampled_tokens` (of online training) and `launch` (of several processes) are omitted where there
-    are none.
+    pairs those of `coevolve.train.train_report`, which `kinds` averages over the last steps, as many as an epoch has.
+    `note` describes what is unusual. `seconds` is wall time since the start or the last resumption. `gold` (of the
+    pairs' experts), `explored` (of the target's episodes that experts are preferred to), `reference` (of pairs whose
+    reference log-probs were computed before), `sampled_tokens` (of online training) and `launch` (of several processes)
+    are omitted where there are none.
     """
 
     rows: int
@@ -501,8 +501,20 @@ class PairingSummary(Record):
     sampled_tokens: int | None = Field(default=None, exclude_if=is_none)
 
 
+class ExplorationNotes(Record):
+    """What the stage `explore_tasks` notes: the content of its `counts.json`, and what the explorer sampled.
+
+    `sampled_tokens`: of the turns after the repeated ones, and of the drafts of tasks. `spent` is the cost of an
+    endpoint's answers, omitted where none explored.
+    """
+
+    counts: dict[str, Any]
+    sampled_tokens: int
+    spent: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
+
+
 #: What a stage notes of its run: a record where a report reads it, else JSON data.
-Notes = EpisodeNotes | TrainReport | PairingSummary | dict[str, Any]
+Notes = EpisodeNotes | TrainReport | PairingSummary | ExplorationNotes | dict[str, Any]
 
 
 class Provenance(Record):

@@ -297,7 +297,8 @@ def _check_roles(messages: Sequence[Message], first: str) -> None:
     second = "user" if first == "assistant" else "assistant"
     roles = [message.role for message in messages]
     if roles[::2] != [first] * len(roles[::2]) or roles[1::2] != [second] * len(roles[1::2]) or len(roles) % 2 == 0:
-        raise UserError(f"messages must alternate, beginning and ending with {first}; these are {', '.join(roles)}.")
+        problem = f"the roles of messages are {', '.join(roles) or 'none'}"
+        raise UserError(f"{problem}; let them alternate, beginning and ending with {first}.")
 
 
 def _name(tokenizer: Any) -> str:

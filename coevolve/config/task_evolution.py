@@ -25,10 +25,11 @@ class TaskEvolutionConfig(Strict):
     on. `window` is W, the number of last scores of a task; `rare` is theta, in per cent.
 
     The `explorer` is rule-based, the agent itself, or the model of `endpoint`. Its fragments have at most `turns` turns
-    and `actions` executed actions. `abstraction`: the instruction of a task is written by rules, or by the explorer.
-    `validation`: reference solutions are executed twice. `similarity`: the word Jaccard index of two instructions from
-    which on the second is dropped (None: only equal solutions are). `replay`: the share of a round's visits that go to
-    tasks of earlier rounds (None: all tasks of the pool are visited equally often).
+    and `actions` executed actions, without those that lead to a rare action. `abstraction`: the instruction of a task
+    is written by rules, or by the explorer. `validation`: reference solutions are executed twice. `similarity`: the
+    word Jaccard index of two instructions from which on the second is dropped (None: only equal solutions are).
+    `replay`: the share of a round's visits that go to tasks of earlier rounds (None: all tasks of the pool are visited
+    equally often).
     """
 
     steps: Positive

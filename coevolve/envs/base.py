@@ -9,7 +9,7 @@ from typing import Any
 from typing import Protocol as Interface
 
 from coevolve.config.sections import Quirks
-from coevolve.types import Drop, Protocol, Scalar, Task
+from coevolve.types import Drop, Protocol, Task
 
 #: The observation after the end of an episode, and the one for a text that holds no action.
 OVER = "The episode is over."
@@ -32,7 +32,6 @@ class StepResult:
     reward: float
     score: float
     done: bool
-    info: dict[str, Scalar] = field(default_factory=dict)
 
 
 def truncate(text: str, limit: int | None) -> str:

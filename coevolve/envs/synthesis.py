@@ -6,6 +6,7 @@ begins in the state of a training task. A *fragment* is a part of an episode of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -49,7 +50,10 @@ class TaskSynthesis(Protocol):
         ...
 
     def executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
-        """The actions of `turns` that the environment executed, without those that end a task."""
+        """The actions of `turns` that the environment executed, without those that end a task; at most one of a turn.
+
+        The actions of the first turns are the first actions.
+        """
         ...
 
     def pattern(self, action: str) -> str:
@@ -82,6 +86,14 @@ def synthesis(config: EnvConfig) -> TaskSynthesis:
             "see docs/add_an_environment.md, or take another method."
         )
     return cast(TaskSynthesis, module)
+
+
+def observed_actions(tasks: TaskSynthesis, turns: Sequence[Turn]) -> list[tuple[str, str]]:
+    """The executed actions of `turns`, each with the observation of its own turn."""
+    counts = [len(tasks.executed(turns[:number])) for number in range(len(turns) + 1)]
+    increases = zip(turns, itertools.pairwise(counts), strict=True)
+    observations = [turn.observation for turn, (before, after) in increases if after > before]
+    return list(zip(tasks.executed(turns), observations, strict=True))
 
 
 def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup) -> Trajectory:

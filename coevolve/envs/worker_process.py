@@ -2,7 +2,8 @@
 
 `python -m coevolve.envs.worker_process DESCRIPTOR` reads the function that opens the environments and their number;
 then requests (number, environment, name, arguments), with arguments None for an attribute; then None. For each request
-it writes the request's number, its error or None, and its result. It ends when the other process ends.
+it writes the request's number, its error or None, and its result. If the environments fail to open with an `EnvError`,
+it writes this error with the number None and ends. It also ends when the other process ends.
 """
 
 from __future__ import annotations
@@ -56,13 +57,24 @@ def main(link: Connection) -> None:
     """
     opened, n = link.recv()
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(n + 1) as threads:
-        handler = RequestHandler(link, threads.submit(stack.enter_context, opened(n)))
+        handler = RequestHandler(link, threads.submit(_open, stack, opened, n, link))
         try:
             for number, *request in iter(link.recv, None):
                 answer = threads.submit(handler.answer, number, *request)
                 answer.add_done_callback(functools.partial(handler.send, number))
         except (EOFError, OSError):
             os._exit(1)
+
+
+def _open(stack: contextlib.ExitStack, opened: Pool, n: int, link: Connection) -> Sequence[Env]:
+    """The environments, open until `stack` ends; writes an `EnvError` of opening them, and then ends this process."""
+    try:
+        return stack.enter_context(opened(n))
+    except EnvError as error:
+        # No request is answered yet, so the other process reads this first.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            link.send((None, _picklable(error), None))
+        os._exit(1)
 
 
 def _picklable(error: BaseException) -> Exception:

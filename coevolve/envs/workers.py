@@ -52,9 +52,9 @@ def _same_code(opened: worker_process.Pool, module: str, code: str, n: int) -> A
 def pool(opened: worker_process.Pool, n: int, processes: int) -> Iterator[Sequence[Env]]:
     """`n` environments that the picklable `opened` opens, divided among `processes` (0: all in this process).
 
-    The worker processes end with the block, and whenever this process ends. If one ends early, its running episodes
-    raise `EnvError`, and the next `start` uses a new worker process. `UserError` and `EnvError` are passed on; any
-    other error is raised as a `RuntimeError` with its traceback.
+    The worker processes end with the block, and whenever this process ends. If one ends early, or cannot open its
+    environments, its running episodes raise `EnvError`, and the next `start` uses a new worker process. `UserError` and
+    `EnvError` are passed on; any other error is raised as a `RuntimeError` with its traceback.
     """
     if not processes:
         with opened(n) as envs:
@@ -127,7 +127,7 @@ class WorkerProcess:
 
     def __init__(self, opened: worker_process.Pool, n: int) -> None:
         greeting = pickle.dumps((opened, n))
-        self.ended = False
+        self.ended, self._opening_error = False, ""
         self._waiting: dict[int, Future[Any]] = {}
         self._numbers, self._sending = itertools.count(), threading.Lock()
         self._link, remote_end = multiprocessing.Pipe()
@@ -177,6 +177,9 @@ class WorkerProcess:
         with contextlib.suppress(EOFError, OSError):  # an incomplete message is an OSError
             while True:
                 number, error, result = self._link.recv()
+                if number is None:
+                    self._opening_error = str(error)
+                    break
                 waiting = self._waiting.pop(number)
                 waiting.set_exception(error) if error else waiting.set_result(result)
         with self._sending:
@@ -185,4 +188,5 @@ class WorkerProcess:
             waiting.set_exception(self._loss())
 
     def _loss(self) -> EnvError:
-        return EnvError(f"process {self._process.pid}, in which this environment lived, has ended")
+        ended = f"process {self._process.pid}, in which this environment lived, has ended"
+        return EnvError(self._opening_error or ended)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from coevolve import seeds
 from coevolve.methods.task_evolution import exploration
@@ -19,26 +18,27 @@ from coevolve.methods.task_evolution.records import (
     task_counts,
 )
 from coevolve.storage import files, jsonl
-from coevolve.types import StopReason, Task
+from coevolve.types import ExplorationNotes, StopReason, Task
 from coevolve.workflow.exploring import TaskExploration
 from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
+def run(job: Job, out: Path) -> ExplorationNotes:
     """Write `fragments.jsonl`, `candidates.jsonl`, `drops.jsonl` and `counts.json`; no fragment is lost."""
     explored = TaskExploration(job, _starts(job))
     outcomes = list(_outcomes(job, explored))
     candidates = [outcome for _, outcome in outcomes if isinstance(outcome, PoolTask)]
     drops = [outcome for _, outcome in outcomes if isinstance(outcome, FragmentDrop)]
-    jsonl.write(out / "fragments.jsonl", [fragment for fragment, _ in outcomes])
+    fragments = [fragment for fragment, _ in outcomes]
+    jsonl.write(out / "fragments.jsonl", fragments)
     jsonl.write(out / "candidates.jsonl", candidates)
     jsonl.write(out / "drops.jsonl", drops)
     counts = task_counts(job.branch.iteration, candidates, drops).model_dump(mode="json")
     files.write_json(out / "counts.json", counts)
     log.info("%d fragments, %d candidates", len(outcomes), len(candidates))
-    return counts
+    return explored.notes(fragments, counts)
 
 
 def _starts(job: Job) -> dict[str, ExplorationStart]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from coevolve.config.sections import DpoConfig
@@ -25,13 +26,18 @@ def run(job: Job, out: Path) -> TrainReport:
 
 
 def _compute_matched(job: Job) -> DpoConfig:
-    """The suite's settings; a compute-matched control trains for the epochs that give the other method's pair count."""
-    config = job.suite.dpo
-    if "steps_like" not in job.inputs:
-        return config
-    pairs, other_pairs = (
-        sum(path.read_bytes().count(b"\n") for path in job.inputs[name]) for name in ("pairs", "steps_like")
-    )
-    if not pairs or not other_pairs:
+    """The suite's settings; a compute-matched control trains for the epochs that give the other method's steps.
+
+    These are the steps of all files `steps_like`, each trained on alone.
+    """
+    config, others = job.suite.dpo, job.inputs.get("steps_like", [])
+    other_steps = sum(math.ceil(config.epochs * _epoch_steps(path, config)) for path in others)
+    if not other_steps or not (steps := _epoch_steps(job.file("pairs"), config)):
         return config  # nothing to match
-    return config.model_copy(update={"epochs": config.epochs * other_pairs / pairs})
+    # Rounded down: the steps of the epochs are rounded up.
+    return config.model_copy(update={"epochs": math.nextafter(other_steps / steps, 0.0)})
+
+
+def _epoch_steps(pairs: Path, config: DpoConfig) -> int:
+    """The steps of one epoch over a file of pairs."""
+    return math.ceil(pairs.read_bytes().count(b"\n") / config.batch_size)

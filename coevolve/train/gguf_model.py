@@ -48,7 +48,9 @@ def load_tokenizer(source: Path) -> Any:
         raise UserError(f"{source}: not a GGUF file with a byte-level tokenizer ({error}); fetch it again.") from None
     rule = field.contents()
     if rule not in PRE_TOKENIZERS:
-        raise UserError(f"{source}: its tokenizer splits text by the rule `{rule}`, which is not known here.")
+        known = ", ".join(f"`{name}`" for name in PRE_TOKENIZERS)
+        problem = f"its tokenizer splits text by the rule `{rule}`, and only {known} is known here"
+        raise UserError(f"{source}: {problem}; name the model's original checkpoint (`hub`) in place of `gguf`.")
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     backend = tokenizer.backend_tokenizer
     backend.pre_tokenizer = pre_tokenizers.Sequence([*PRE_TOKENIZERS[rule], backend.pre_tokenizer])

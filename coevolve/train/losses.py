@@ -162,8 +162,8 @@ def pair_losses(
 ) -> PairLosses:
     """Eq. 9 for each pair; with weights (1, 0) it is eq. 7, or the `objective` in its place. `lambda_*`: [P].
 
-    `nll` "mean" divides -log pi(e_chosen | u) by its number of action tokens, so that it does not drown the preference
-    term; "sum" is eq. 9 to the letter.
+    `nll` "sum", the default, is eq. 9 to the letter; "mean", an ablation, divides -log pi(e_chosen | u) by its number
+    of action tokens.
     """
     log_chosen = trajectory_logps(chosen.policy, chosen.action_mask)  # log pi_theta(e_chosen | u)
     log_rejected = trajectory_logps(rejected.policy, rejected.action_mask)  # log pi_theta(e_rejected | u)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ from coevolve.storage import jsonl, policy_dir
 from coevolve.train import policy_io
 from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, TrainReport, Trajectory
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Explorer:
         """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition."""
         setup = self._setup
         ref = PolicyRef(name=f"{self._before.name}@{step}", sha256=_digest(model), base=self._before.base)
-        journal = jsonl.Journal(self._journal(step), Trajectory)
+        journal = self._opened_journal(step, ref)
         with evaluating(model), contextlib.closing(journal):
             policy = TransformersPolicy(
                 causal_lm(model),
@@ -149,6 +152,20 @@ class Explorer:
 
     def _journal(self, step: int) -> Path:
         return self._run.work / f"episodes-{step}.jsonl"
+
+    def _opened_journal(self, step: int, ref: PolicyRef) -> jsonl.Journal[Trajectory]:
+        """The journal of a step; without its episodes if they are of other weights than those of `ref`.
+
+        A resumed training repeats the steps since its last checkpoint, which on a GPU can end in other bits.
+        """
+        journal = jsonl.Journal(path := self._journal(step), Trajectory)
+        stale = sum(episode.policy is not None and episode.policy.sha256 != ref.sha256 for episode in journal.records)
+        if not stale:
+            return journal
+        log.warning("step %d: %d episodes of other weights, from before the resumption, are discarded.", step, stale)
+        journal.close()
+        path.unlink()
+        return jsonl.Journal(path, Trajectory)
 
     def _episodes(self, step: int) -> list[Trajectory]:
         """The episodes of a step, sorted by task and sample; its journal has them in the order of completion."""

@@ -185,7 +185,7 @@ class PpoTrainer:
         policy, value, clipped = sums.tolist()
         loss = policy + config.value_weight * value
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise UserError(f"PPO: loss {loss}, gradient norm {norm}; lower `learning_rate`.")
+            raise UserError(f"PPO: loss {loss}, gradient norm {norm}; lower `ppo.learning_rate`.")
         self._optimizer.step()
         return {
             "loss": loss,

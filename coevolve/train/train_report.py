@@ -31,7 +31,10 @@ def report(
     reference: Mapping[PairKind, ReferenceLevels] | None = None,
     note: str = "",
 ) -> TrainReport:
-    """The report of a training that visited the examples in `order`, `batch_size` slots a step."""
+    """The report of a training that visited the examples in `order`, `batch_size` slots a step.
+
+    Its `kinds` are means over the last steps, as many as an epoch has; after a part of an epoch they are of two epochs.
+    """
     epoch = math.ceil(len(fitted.examples) / batch_size)
     tokens = sum(len(fitted.examples[slot]) for slot in order if slot != EMPTY_SLOT)
     return TrainReport(

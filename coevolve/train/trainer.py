@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
 #: Above this many parameters the backward pass recomputes activations: slower, less memory, the same numbers.
 RECOMPUTE_ABOVE = 1_000_000_000
+#: The config sections of the trainings that this module runs.
+SECTIONS = "the training's section (`sft`, `dpo`, `grpo`, or the model's `pretrain`)"
 #: Progress lines per training.
 PROGRESS_LINES = 20
 #: A file in a checkpoint of several processes, written when each has saved its part.
@@ -184,7 +186,7 @@ class TrainingProgress(TrainerCallback):  # type: ignore[misc]
         if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
             raise UserError(
                 f"step {step} of {last}: loss {logs['loss']}, gradient norm {logs.get('grad_norm')};"
-                " lower `learning_rate` or look at the training examples."
+                f" lower `learning_rate` of {SECTIONS}, or look at the training examples."
             )
         if state.is_world_process_zero:
             with Path(args.output_dir, METRICS).open("a") as file:
@@ -221,7 +223,8 @@ def training_settings(
     micro = min(config.micro_batch, config.batch_size)
     if config.batch_size % (micro * ranks):
         product = f"`micro_batch` {micro} times {ranks} devices"
-        raise UserError(f"`batch_size` {config.batch_size} is not a multiple of {product}; change one of the two.")
+        problem = f"`batch_size` {config.batch_size} is not a multiple of {product}"
+        raise UserError(f"{problem}; change one of the two in {SECTIONS}.")
     steps = slots // config.batch_size
     cuda, mixed = torch.cuda.is_available(), loading.compute_dtype(dtype) == torch.bfloat16
     return {

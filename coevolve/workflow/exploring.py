@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from coevolve import seeds
 from coevolve.config.sections import EndpointConfig
 from coevolve.config.task_evolution import TaskEvolutionConfig
-from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, synthesis
+from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, observed_actions, synthesis
 from coevolve.envs.workers import environments
 from coevolve.methods.task_evolution import prompts
 from coevolve.methods.task_evolution.exploration import ExplorationStart
@@ -19,7 +20,7 @@ from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
-from coevolve.types import PolicyRef, Record, Sampling, StopReason, Task, Trajectory, Turn
+from coevolve.types import ExplorationNotes, PolicyRef, Record, Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.workflow import playing
 from coevolve.workflow.job import Job
 
@@ -28,10 +29,11 @@ UNKNOWN_CONTEXT = 2**31
 
 
 class DraftReply(Record):
-    """A model's reply to the prompt for the task of a fragment (its digest)."""
+    """A model's reply to the prompt for the task of a fragment (its digest), and the number of its sampled tokens."""
 
     fragment: str
     text: str
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class TaskExploration:
         self._job, self._starts = job, starts
         self._config: TaskEvolutionConfig = job.suite.task_evolution
         self._synthesis: TaskSynthesis = synthesis(job.env)
-        self._player = self._load_player()
+        self._player, self._draft_tokens = self._load_player(), 0
 
     def fragments(self) -> Iterator[tuple[Fragment, StopReason]]:
         """The fragment of every start, in their order, with the reason why its episode ended."""
@@ -83,8 +85,8 @@ class TaskExploration:
             yield fragment, episode.stop
 
     def actions(self, fragment: Fragment) -> tuple[str, ...]:
-        """The executed actions of a fragment, up to the configured number."""
-        return tuple(self._synthesis.executed(fragment.turns))[: self._config.actions]
+        """The executed actions of a fragment."""
+        return tuple(self._synthesis.executed(fragment.turns))
 
     def is_new(self, fragment: Fragment) -> bool:
         """Whether the fragment has an executed action that is not repeated."""
@@ -98,12 +100,22 @@ class TaskExploration:
         """The drafts that the explorer's model writes; replies that a killed run received are read back."""
         journal = jsonl.Journal(self._job.work / "drafts.jsonl", DraftReply)
         with contextlib.closing(journal):
-            replies = {reply.fragment: reply.text for reply in journal.records}
+            replies = {reply.fragment: reply for reply in journal.records}
             for fragment in fragments:
                 if fragment.digest() not in replies:
-                    replies[fragment.digest()] = self._reply(fragment)
-                    journal.append(DraftReply(fragment=fragment.digest(), text=replies[fragment.digest()]))
-        return [prompts.read_draft(replies[fragment.digest()], self.actions(fragment)) for fragment in fragments]
+                    replies[fragment.digest()] = reply = self._reply(fragment)
+                    journal.append(reply)
+        self._draft_tokens = sum(reply.tokens for reply in replies.values())
+        return [prompts.read_draft(replies[fragment.digest()].text, self.actions(fragment)) for fragment in fragments]
+
+    def notes(self, fragments: Sequence[Fragment], counts: dict[str, Any]) -> ExplorationNotes:
+        """The `counts`, with what was sampled for the fragments and their drafts."""
+        sampled = (turn for fragment in fragments for turn in fragment.turns[fragment.repeated :])
+        return ExplorationNotes(
+            counts=counts,
+            sampled_tokens=sum(len(turn.token_ids) for turn in sampled) + self._draft_tokens,
+            spent=playing.spending(self._job, self._config.endpoint or self._job.model.endpoint),
+        )
 
     def goal_task(self, fragment: Fragment, name: str, draft: TaskDraft) -> Task | None:
         """The task of a draft; None if its solution reaches nothing that a task could ask for."""
@@ -153,7 +165,7 @@ class TaskExploration:
     def _ended(self, conversation: Conversation) -> bool:
         start = self._starts[conversation.key.rpartition("#")[0]]
         done = len(self._synthesis.executed(conversation.turns)) >= start.actions
-        return done or len(conversation.turns) >= self._config.turns
+        return done or len(conversation.turns) >= self._config.turns + start.extra
 
     def _load_player(self) -> Policy:
         if self._config.explorer == "scripted":
@@ -174,12 +186,12 @@ class TaskExploration:
         action = self._synthesis.propose(setup, start.start, conversation.turns, favoured, rng)
         return self._synthesis.write(setup, start.start, action)
 
-    def _reply(self, fragment: Fragment) -> str:
-        prompt = prompts.abstraction_prompt(self.actions(fragment), fragment.turns)
+    def _reply(self, fragment: Fragment) -> DraftReply:
+        observed = observed_actions(self._synthesis, fragment.turns)
         seed = seeds.derive(self._job.seed, "draft", fragment.name)
-        conversation = Conversation(f"{fragment.name}#draft", seed, prompt, ())
+        conversation = Conversation(f"{fragment.name}#draft", seed, prompts.abstraction_prompt(observed), ())
         limit = self._job.suite.rollout.max_new_tokens
         sampling = Sampling(temperature=self._job.temperature, max_new_tokens=limit)
         (completion,) = self._player.complete([conversation], sampling)
         self._player.forget(conversation.key)
-        return completion.text
+        return DraftReply(fragment=fragment.digest(), text=completion.text, tokens=len(completion.token_ids))

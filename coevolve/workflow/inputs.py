@@ -400,8 +400,6 @@ def _steps_like(layout: Layout, model: str, env: str, branch: Branch, agent: Age
     other = layout.recipe(branch.method).steps_like
     if other is None or agent == "failure":
         return {}
-    last = branch.iteration == layout.iterations(env, other)  # after which the failure agent is not trained
-    agents = [name for name in layout.recipe(other).agents if layout.trains(other, name)]
-    agents = [name for name in agents if name == "target" or not last]
+    agents = layout.matched_agents(env, branch)
     where = layout.branch(other, branch.seed, branch.iteration)
     return {"steps_like": [layout.result(model, env, where, f"pairs/{name}/pairs.jsonl") for name in agents]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +49,12 @@ class Job:
         """The job's environment."""
         return self.suite.envs[self.wildcards["env"]]
 
-    @property
+    @functools.cached_property
     def setup(self) -> Setup:
-        """What the environment's package needs: its config section, the protocol and the prepared folder."""
+        """What the environment's package needs: its config section, the protocol and the prepared folder.
+
+        One object of a job, because its `chance` is drawn.
+        """
         prepared = self.file("prepared").parent if "prepared" in self.inputs else None
         return Setup(self.env, f"envs.{self.wildcards['env']}", self.suite.protocol, self.suite.quirks, prepared)
 

@@ -101,6 +101,18 @@ class Layout:
         from_pairs = recipe.learns in (*PAIR_LEARNING, "steps")
         return (agent == "target" and not from_pairs) or bool(recipe.agents[agent].trains_on)
 
+    def matched_agents(self, env: str, branch: Branch) -> list[AgentName]:
+        """The agents of the method `steps_like` that are trained in the branch's iteration; none without such a method.
+
+        After the last iteration's rollout the failure agent is not trained.
+        """
+        other = self.recipe(branch.method).steps_like
+        if other is None:
+            return []
+        trained = [name for name in self.recipe(other).agents if self.trains(other, name)]
+        last = branch.iteration == self.iterations(env, other)
+        return [name for name in trained if name == "target" or not last]
+
     def task_pool(self, model: str, env: str, method: str, seed: int, iteration: int) -> str:
         """The tasks that a method trains on in `iteration`; without exploration those of the first iteration."""
         grows = self.suite.for_method(method).task_evolution.exploration != "none"

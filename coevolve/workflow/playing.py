@@ -147,14 +147,14 @@ def counts(job: Job, episodes: Sequence[Trajectory], left_out: int | None = None
         retried=sum(episode.attempts > 1 for episode in episodes),
         tokens=tokens,
         sampled_tokens=0 if "parts" in job.inputs else tokens,
-        spent=_spending(job),
+        spent=spending(job, job.model.endpoint),
         left_out=left_out,
     )
 
 
-def _spending(job: Job) -> dict[str, Any] | None:
-    """The cost of an endpoint's answers; None if no endpoint played."""
-    endpoint, path = job.model.endpoint, job.work / USAGE
+def spending(job: Job, endpoint: EndpointConfig | None) -> dict[str, Any] | None:
+    """The cost of the endpoint's answers to this job; None if no endpoint played."""
+    path = job.work / USAGE
     if endpoint is None or not path.exists():
         return None
     return openai.spending(jsonl.read(path, Usage), endpoint.price_in, endpoint.price_out)

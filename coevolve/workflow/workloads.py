@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from coevolve.config.environments import Expected, ExpectedEpisodes
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
@@ -61,11 +63,14 @@ def reference(layout: Layout, wildcards: Wildcards) -> Workload:
 
 
 def train(layout: Layout, wildcards: Wildcards) -> Workload:
-    """All epochs over the pairs, with the reference policy's forward passes where none were computed before."""
-    suite, branch, expected = _setting(layout, wildcards)
+    """All epochs over the pairs, with the reference policy's forward passes where none were computed before.
+
+    A compute-matched control takes as many steps, and so about as many pairs, as the agents that it is matched to.
+    """
+    suite, *_ = _setting(layout, wildcards)
     on_the_fly = not (suite.dpo.objective.reference_free or suite.dpo.precompute_reference)
     passes = suite.dpo.epochs * (1 + (FORWARD / TRAIN if on_the_fly else 0))
-    return _training(_pair_tokens(suite, branch, wildcards, expected) * passes)
+    return _training(_trained_tokens(layout, wildcards) * passes)
 
 
 def gradients(layout: Layout, wildcards: Wildcards) -> Workload:
@@ -192,6 +197,17 @@ def _pairs(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expecte
 def _pair_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:
     """Tokens on both sides of an agent's pairs of one iteration."""
     return sum(_pairs(suite, branch, wildcards, expected).values()) * 2 * expected.tokens
+
+
+def _trained_tokens(layout: Layout, wildcards: Wildcards) -> float:
+    """Tokens on both sides of the pairs of one epoch; of a compute-matched control, those of the other method."""
+    suite, branch, expected = _setting(layout, wildcards)
+    other = layout.recipe(branch.method).steps_like
+    if other is None or agent_name(wildcards.get("agent", "target")) == "failure":
+        return _pair_tokens(suite, branch, wildcards, expected)
+    suite, where = layout.suite.for_method(other), replace(branch, method=other)
+    agents = layout.matched_agents(wildcards["env"], branch)
+    return sum(_pair_tokens(suite, where, {**wildcards, "agent": name}, expected) for name in agents)
 
 
 def _scored_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:

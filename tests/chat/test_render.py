@@ -199,7 +199,7 @@ def test_a_template_without_system_messages_still_serves_conversations_without_o
 
 @pytest.mark.parametrize("roles", [["assistant"], ["user", "user", "user"], ["user", "assistant"], [], ["system"]])
 def test_a_prompt_that_does_not_alternate_is_refused(roles):
-    with pytest.raises(UserError, match="alternate"):
+    with pytest.raises(UserError, match="let them alternate, beginning and ending with user"):
         RENDERERS["tiny"].prompt_ids([Message(role=role, content="x") for role in roles])
 
 

@@ -12,8 +12,10 @@ from coevolve.config.sections import Quirks
 from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain
-from coevolve.envs.synthesis import TaskDraft, execute_solution, synthesis
+from coevolve.envs.synthesis import TaskDraft, execute_solution, observed_actions, synthesis
+from coevolve.envs.webshop import synthesis as shop
 from coevolve.errors import UserError
+from coevolve.methods.task_evolution import prompts
 from coevolve.methods.task_evolution.pool import judge, observations
 from coevolve.methods.task_evolution.records import FragmentDropReason, Validation
 from coevolve.types import Turn
@@ -92,6 +94,34 @@ def test_reference_solutions_earn_one_from_a_fresh_reset_twice(setup, made):
         again = {task.task_id: runs(setup, second, task, 1)[0] for _, _, _, task in reversed(made)}
         once = {task.task_id: runs(setup, first, task, 1)[0] for _, _, _, task in made}
     assert {name: run.turns for name, run in again.items()} == {name: run.turns for name, run in once.items()}
+
+
+def test_every_executed_action_has_the_observation_of_its_own_turn():
+    """Of a shop, which executes actions in lower case; the product is visited twice."""
+    results, item = "Back to Search [SEP] Page 1 (Total results: 1) [SEP] B000000001", "Back to Search [SEP] < Prev"
+    shown = [
+        ("search[Red Shoes]", f"{results} [SEP] first search"),
+        ("click[B000000001]", f"{item} [SEP] first visit"),
+        ("click[< Prev]", f"{results} [SEP] back again"),
+        ("click[B000000001]", f"{item} [SEP] second visit"),
+        ("click[nothing on this page]", item),
+        (None, item),
+        ("search[Red Shoes]", f"{results} [SEP] second search"),
+    ]
+    turns = [Turn(text=action or "", action=action, observation=text) for action, text in shown]
+    observed = observed_actions(shop, turns)
+    visit = "click[b000000001]"
+    assert [action for action, _ in observed] == [
+        "search[red shoes]",
+        visit,
+        "click[< prev]",
+        visit,
+        "search[red shoes]",
+    ]
+    assert [text for _, text in observed] == [shown[index][1] for index in (0, 1, 2, 3, 6)]
+    (message,) = prompts.abstraction_prompt(observed)
+    assert f"{visit}\n-> {item} [SEP] first visit\n" in message.content
+    assert f"{visit}\n-> {item} [SEP] second visit\nsearch[red shoes]\n-> {results}" in message.content
 
 
 def test_the_task_shows_its_instruction_and_keeps_the_split_of_its_start(setup, made):

@@ -191,6 +191,18 @@ def test_episodes_outlive_processes_that_are_killed(tmp_path):
     assert max(t.attempts for t in survived) > 1
 
 
+def test_a_new_process_that_fails_to_open_is_replaced_by_the_next_start(tmp_path):
+    with pool(partial(keydoor.collapsing, log=tmp_path / "log"), 2, 1) as (env, other):
+        with pytest.raises(EnvError, match="has ended"):
+            env.step("jump")
+        for _ in range(2):
+            with pytest.raises(EnvError, match="the corridor collapsed"):
+                env.start(task(0))
+        assert place(env)[0] == place(other)[0]
+        assert env.step("take key").reward == 0.5
+    assert (tmp_path / "log").read_text() == "opening\n" * 4
+
+
 def test_an_episode_whose_process_always_ends_is_counted(tmp_path):
     with pool(keydoor.trapdoors, 1, 1) as envs:
         (episode,) = play(tmp_path / "e.jsonl", envs, tasks(1), lambda _: write_action("jump"), retries=1)

@@ -239,8 +239,14 @@ def test_a_fragment_repeats_the_beginning_and_leaves_room_for_something_new(most
     starts = exploration.guided([signal()], 60, most, rng)
     assert {start.repeated for start in starts} == {("a()", "b()", "c()")[:n] for n in range(min(3, most - 1) + 1)}
     assert all(len(start.repeated) < start.actions <= most for start in starts)
-    rare = {start.repeated for start in exploration.guided([signal("rare")], 9, most, rng)}
-    assert rare == {("a()", "b()", "c()")[3 - min(3, most - 1) :]}
+    assert {start.extra for start in starts} == {0}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_a_fragment_of_a_rare_action_repeats_all_that_led_to_it(most):
+    starts = exploration.guided([signal("rare")], 60, most, np.random.default_rng(0))
+    assert {(start.repeated, start.extra) for start in starts} == {(("a()", "b()", "c()"), 3)}
+    assert {start.actions for start in starts} == {3 + further for further in range(1, most + 1)}
 
 
 def test_unguided_starts_cover_the_tasks_evenly():
@@ -395,7 +401,7 @@ def test_an_exploration_prompt_has_the_signals_context():
 def test_braces_in_a_task_are_text(hostile):
     odd = signal().model_copy(update={"task": task("t1").model_copy(update={"data": {"request": hostile}})})
     assert hostile in prompts.exploration_prompt(odd, 3)
-    (message,) = prompts.abstraction_prompt([hostile], [])
+    (message,) = prompts.abstraction_prompt([(hostile, "")])
     assert hostile in message.content
 
 

@@ -125,6 +125,17 @@ def walled_up(n):
     yield
 
 
+@contextlib.contextmanager
+def collapsing(n, log):
+    """`n` environments; the second and the third time they fail to open. `log` has a line for each time."""
+    with log.open("a") as file:
+        file.write("opening\n")
+    if len(log.read_text().splitlines()) in (2, 3):
+        raise EnvError("the corridor collapsed")
+    with trapdoors(n) as envs:
+        yield envs
+
+
 class HalfSaid(KeyDoor):
     """Its process is killed while it answers."""
 

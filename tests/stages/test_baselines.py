@@ -115,6 +115,12 @@ def refined(files, quirks, tmp_path_factory):
     return stepped(files, quirks, out), out
 
 
+def test_both_players_of_a_job_play_in_worlds_of_one_chance(files, quirks, tmp_path):
+    """Under protocol `paper` a shop's prices are drawn with it."""
+    first, other = (corridor.job("steps", tmp_path, corridor.suite(quirks)) for _ in range(2))
+    assert first.setup.chance == first.setup.chance != other.setup.chance
+
+
 def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):
     """A policy from nothing never acts: a step is worth what the expert had by then."""
     summary, out = refined

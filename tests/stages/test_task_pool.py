@@ -15,6 +15,7 @@ from small_run import make
 
 from coevolve import cli
 from coevolve.chat.prompts import write_action
+from coevolve.config.machine import read_machine
 from coevolve.config.suite import load_suite
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import tasks as bfcl_tasks
@@ -22,9 +23,11 @@ from coevolve.envs.registry import domain
 from coevolve.envs.synthesis import execute_solution, synthesis
 from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, PoolTask, TaskCounts, TaskSignal
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.report import why_task
+from coevolve.report import analysis, why_task
 from coevolve.storage import files, jsonl, provenance
-from coevolve.types import PairingSummary, PreferencePair, Trajectory
+from coevolve.types import ExplorationNotes, PairingSummary, PreferencePair, Trajectory, Turn
+from coevolve.workflow.exploring import TaskExploration
+from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
@@ -167,7 +170,8 @@ def test_signals_guide_exploration_and_are_kept_as_provenance(first, second, mad
         assert fragment.start == fragment.signal.task
         assert [turn.action for turn in fragment.turns[: fragment.repeated]] == list(fragment.signal.actions)[
             : fragment.repeated
-        ] or fragment.signal.kind == "rare"
+        ]
+        assert fragment.signal.kind != "rare" or fragment.repeated == len(fragment.signal.actions) > 1
     assert sum(count.kept for count in counts(second / "tasks/counts.json").by_signal.values()) == len(new)
 
 
@@ -346,6 +350,31 @@ def test_the_agent_explores(home, plan, first):
     assert len(fragments) == 6 and all(len(fragment.turns) <= 4 for fragment in fragments)
     assert {fragment.explorer.name for fragment in fragments} == {"tiny+pretrain+sft"}
     assert counts(folder / "tasks/counts.json").pool == 0
+    made = provenance.read(folder / "explored/provenance.json")
+    sampled = sum(len(turn.token_ids) for fragment in fragments for turn in fragment.turns)
+    assert analysis.usage(made, read_machine(home / "configs/machines/cpu.yaml")).sampled == sampled > 0
+
+
+def test_the_tokens_of_drafts_and_of_further_turns_are_sampled_tokens(home, plan, first, tmp_path):
+    """Drafts of the fragments of another explorer; a second run reads them back."""
+    target = "results/pools/tiny/bfcl/agent_data_policy/seed0/iter1/explored/candidates.jsonl"
+    other = Plan(load_suite("pools", ["methods=[agent_data_policy]"]))
+    stage, wildcards = other.maker(target)
+    inputs = {name: [Path(path)] for name, path in other.inputs(stage, wildcards).items() if isinstance(path, str)}
+    job = Job(stage, other.restricted(stage, wildcards), inputs, wildcards, tmp_path, threads=1)
+    turn = Turn(text="", action="get_watchlist()", observation="[]", token_ids=(1, 2, 3))
+    fragments = [
+        fragment.model_copy(update={"turns": (turn, turn), "repeated": 1})
+        for fragment in records(first / "explored/fragments.jsonl", Fragment)[:2]
+    ]
+    noted = []
+    for _ in range(2):
+        explored = TaskExploration(job, {})
+        explored.written_drafts(fragments)
+        noted.append(explored.notes(fragments, {}))
+    drafts = [json.loads(line)["tokens"] for line in (tmp_path / "drafts.jsonl").read_text().splitlines()]
+    assert len(drafts) == 2 and min(drafts) > 0
+    assert noted == [ExplorationNotes(counts={}, sampled_tokens=3 + 3 + sum(drafts))] * 2
 
 
 TASK = """Task: What is on my <b>watchlist\x1b[2J</b>?
@@ -388,6 +417,9 @@ def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, fir
     assert {each.reason.value for each in records(folder / "tasks/drops.jsonl", FragmentDrop)} == {"duplicate"}
     assert sum("Explore this environment" in text for text in asked) >= 3
     assert sum("Write the task" in text and "get_watchlist()" in text for text in asked) == 3
+    notes = provenance.read(folder / "explored/provenance.json").notes
+    assert notes.spent["answers"] == len(asked) and notes.spent["prompt_tokens"] > 0 and notes.sampled_tokens == 0
+    assert notes.counts == json.loads((folder / "explored/counts.json").read_text())
     with pytest.raises(SystemExit):
         cli.main(["why", "--suite", "configs/agent_data_endpoint.yaml", task.task.task_id, "agent_data_endpoint"])
     shown = capsys.readouterr().out

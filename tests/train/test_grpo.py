@@ -132,6 +132,24 @@ def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):
     assert sum(given["env_mask"][-1]) == 0 and len(given["completion_ids"][-1]) > 0
 
 
+def test_episodes_of_other_weights_are_played_again(half, tmp_path, caplog):
+    """As after a resumption on a GPU, whose repeated steps end in weights with other bits."""
+    run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
+    explorer, model = online.Explorer(world(), run), loading.load_model(half)
+    first = explorer.play(model, 0, TASKS)
+    written = (tmp_path / "episodes-0.jsonl").read_bytes()
+    assert explorer.play(model, 0, TASKS) == first
+    assert (tmp_path / "episodes-0.jsonl").read_bytes() == written and not caplog.messages
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] += 1e-3
+    again = explorer.play(model, 0, TASKS)
+    shas = {episode.policy.sha256 for episode in again}
+    assert len(shas) == 1 and not shas & {episode.policy.sha256 for episode in first}
+    kept = jsonl.read(tmp_path / "episodes-0.jsonl", Trajectory)
+    assert len(kept) == len(again) == len(first) and {episode.policy.sha256 for episode in kept} == shas
+    assert caplog.messages == ["step 0: 2 episodes of other weights, from before the resumption, are discarded."]
+
+
 @pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
 def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, lora):
     whole, straight = train(half, tmp_path, "whole", lora=lora)

@@ -313,7 +313,7 @@ def test_every_task_is_visited_before_any_is_visited_again():
 
 
 def test_a_loss_that_is_no_number_ends_the_training(half, tmp_path):
-    with pytest.raises(UserError, match="lower `learning_rate`"):
+    with pytest.raises(UserError, match=r"lower `ppo\.learning_rate`"):
         train(half, tmp_path, "nan", CONFIG.model_copy(update={"learning_rate": 1e30}))
     assert not (tmp_path / "nan").exists()
 

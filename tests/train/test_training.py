@@ -176,7 +176,7 @@ def test_a_directory_without_weights(tmp_path, llama):
 
 
 def test_a_batch_that_micro_batches_do_not_divide(tmp_path, llama):
-    with pytest.raises(UserError, match="`batch_size` 4 is not a multiple of `micro_batch` 3"):
+    with pytest.raises(UserError, match=r"`batch_size` 4 is not a multiple of `micro_batch` 3.*; .*`sft`, `dpo`"):
         run_sft(tmp_path, llama, config=SFT.model_copy(update={"micro_batch": 3}))
 
 
@@ -210,7 +210,7 @@ def test_narrow_weights_are_refused(tmp_path, llama):
 
 
 def test_a_loss_that_is_no_number_ends_the_training(tmp_path, llama):
-    with pytest.raises(UserError, match=r"step \d of 60: loss .*nan.*; lower `learning_rate`"):
+    with pytest.raises(UserError, match=r"step \d of 60: loss .*nan.*; lower `learning_rate` of .*`sft`, `dpo`"):
         run_sft(tmp_path, llama, config=SFT.model_copy(update={"learning_rate": 1e30, "epochs": 20.0, "save_steps": 1}))
     assert not (tmp_path / "sft").exists()
 

@@ -7,6 +7,8 @@ import yaml
 
 from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
+from coevolve.stages import train
+from coevolve.train.dataset import slot_order
 from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.targets import targets
@@ -70,6 +72,30 @@ def test_the_compute_matched_control_plays_and_learns_as_much_as_both_agents(pla
     assert plan.restricted("rollout", wildcards).rollout.k == 2 * plan.suite.rollout.k
     last = plan.inputs("train", {**wildcards, "branch": "eto_matched/seed0/iter3"})["steps_like"]
     assert [path.split("/")[-2] for path in last] == ["target"], "the failure agent is not trained any more"
+
+
+@pytest.mark.parametrize(
+    ("batch", "epochs", "target", "failure", "own", "steps"),
+    [
+        (16, 3.0, 109, 31, 17, 3 * 7 + 3 * 2),
+        (16, 0.5, 109, 31, 17, 4 + 1),  # half an epoch is rounded up
+        (1, 1.0, 20, 9, 7, 29),  # 29 / 7 * 7 > 29 in floating point
+        (16, 3.0, 0, 31, 17, 6),
+        (16, 3.0, 0, 0, 17, 6),  # nothing to match: its own three epochs
+    ],
+)
+def test_a_compute_matched_control_takes_the_steps_of_both_agents(
+    plan, tmp_path, batch, epochs, target, failure, own, steps
+):
+    paths = [tmp_path / name for name in ("target", "failure", "own")]
+    for path, pairs in zip(paths, (target, failure, own), strict=True):
+        path.write_text("{}\n" * pairs)
+    wildcards = {"model": MODEL, "env": ENV, "branch": "eto_matched/seed0/iter2", "agent": "target"}
+    suite = plan.restricted("train", wildcards)
+    suite = suite.model_copy(update={"dpo": suite.dpo.model_copy(update={"batch_size": batch, "epochs": epochs})})
+    job = Job("train", suite, {"pairs": paths[2:], "steps_like": paths[:2]}, wildcards, tmp_path, 1)
+    order = slot_order(own, batch, train._compute_matched(job).epochs, seed=0)
+    assert len(order) == steps * batch
 
 
 def test_the_noise_floor_shares_the_base_and_nothing_it_trains(plan):

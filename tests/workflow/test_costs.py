@@ -77,6 +77,18 @@ def test_more_pair_kinds_cost_more_training(plan, machine):
     assert coevolve.seconds > 1.5 * eto.seconds
 
 
+def test_a_compute_matched_control_trains_on_as_much_as_the_agents_that_it_is_matched_to(plan):
+    layout = Layout(plan.suite)
+
+    def trained(method, iteration, agent="target"):
+        branch = f"{method}/seed0/iter{iteration}"
+        return workloads.train(layout, {**WILDCARDS, "branch": branch, "agent": agent}).train
+
+    target, failure = trained("coevolve", 2), trained("coevolve", 2, "failure")
+    assert trained("eto_matched", 2) == pytest.approx(target + failure) and failure > 0
+    assert trained("eto_matched", 3) == pytest.approx(target), "the failure agent is not trained any more"
+
+
 def test_gradients_cost_one_forward_and_two_backward_passes_over_the_measured_pairs_at_two_policies(root, machine):
     plan = Plan(load_suite(root / "configs/paper.yaml", ["gradients.pairs=32"]))
     names = {**WILDCARDS, "branch": "coevolve/seed0/iter1"}

@@ -16,13 +16,14 @@ class ExplorationStart:
     """The task in whose initial state a fragment begins, and the signal that led there, if any.
 
     `repeated` are the signal's actions that are repeated first. `actions`: the number of executed actions, with these,
-    after which exploration ends.
+    after which exploration ends. `extra`: how many of the repeated actions the limits of a fragment do not count.
     """
 
     start: Task
     signal: TaskSignal | None
     repeated: tuple[str, ...]
     actions: int
+    extra: int = 0
 
 
 def unguided(tasks: Sequence[Task], count: int, most: int, rng: np.random.Generator) -> list[ExplorationStart]:
@@ -36,8 +37,8 @@ def unguided(tasks: Sequence[Task], count: int, most: int, rng: np.random.Genera
 def guided(signals: Sequence[TaskSignal], count: int, most: int, rng: np.random.Generator) -> list[ExplorationStart]:
     """`count` starts at the tasks of the signals, in the order of random permutations; none without a signal.
 
-    A fragment repeats the signal's first actions, their number drawn (a rare action is always repeated), and ends after
-    at most `most` executed actions.
+    A fragment repeats the signal's first actions, their number drawn, and ends after at most `most` executed actions.
+    Of a rare action's signal it repeats all, up to the rare one, and ends after at most `most` further ones.
     """
     order: list[int] = []
     while signals and len(order) < count:
@@ -46,8 +47,7 @@ def guided(signals: Sequence[TaskSignal], count: int, most: int, rng: np.random.
 
 
 def _guided(signal: TaskSignal, most: int, rng: np.random.Generator) -> ExplorationStart:
-    if signal.kind == "rare":
-        repeated = signal.actions[-most + 1 :] if most > 1 else ()
-    else:
-        repeated = signal.actions[: int(rng.integers(0, min(len(signal.actions), most - 1) + 1))]
-    return ExplorationStart(signal.task, signal, repeated, int(rng.integers(len(repeated) + 1, most + 1)))
+    extra = len(signal.actions) if signal.kind == "rare" else 0
+    repeated = extra or int(rng.integers(0, min(len(signal.actions), most - 1) + 1))
+    actions = int(rng.integers(repeated + 1, extra + most + 1))
+    return ExplorationStart(signal.task, signal, signal.actions[:repeated], actions, extra)

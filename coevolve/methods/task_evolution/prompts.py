@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from coevolve.chat.prompts import prompt_messages
 from coevolve.envs.synthesis import TaskDraft
 from coevolve.methods.task_evolution.records import TaskSignal
-from coevolve.types import Message, Turn
+from coevolve.types import Message
 
 EXPLORE = """\
 Explore this environment: there is no request to fulfil. Try {actions} actions that depend on each other and that a \
@@ -46,10 +46,9 @@ def exploration_prompt(signal: TaskSignal | None, actions: int) -> str:
     return EXPLORE.format(actions=actions, context=context)
 
 
-def abstraction_prompt(actions: Sequence[str], turns: Sequence[Turn]) -> tuple[Message, ...]:
-    """The conversation that asks for a task; `turns` have the observations of the executed `actions`."""
-    observed = {turn.action: turn.observation for turn in turns}
-    lines = (f"{action}\n-> {observed.get(action, '')[:LONGEST_OBSERVATION]}" for action in actions)
+def abstraction_prompt(actions: Sequence[tuple[str, str]]) -> tuple[Message, ...]:
+    """The conversation that asks for a task for the executed `actions`, each with its observation."""
+    lines = (f"{action}\n-> {observation[:LONGEST_OBSERVATION]}" for action, observation in actions)
     return prompt_messages(ABSTRACT.replace("{actions}", "\n".join(lines)))
 
 
