@@ -54,8 +54,11 @@ class MeanDifference:
 
     def sentence(self) -> str:
         """The difference, its interval and p-value, and the smallest difference that could be seen, in points."""
-        if not self.error:
+        if not self.error and not self.value:
             return f"{LABELS[self.quantity]}: no task differs; this shows nothing about other tasks."
+        if not self.error:
+            how = "all tasks differ equally, so no error can be estimated"
+            return f"{LABELS[self.quantity]}: {100 * self.value:+.1f} points; {how}."
         low, high = self.interval()
         how = "paired by task" if self.paired else "not paired"
         bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""

@@ -95,6 +95,13 @@ def test_equal_outcomes_are_no_proof_of_equality():
     assert "no task differs" in success.sentence()
 
 
+def test_an_equal_difference_of_all_tasks_is_printed_without_an_error():
+    reward, success = comparison.differences(split([0.25] * 5), split([0.75] * 5))
+    text = "average reward: +50.0 points; all tasks differ equally, so no error can be estimated."
+    assert reward.sentence() == text
+    assert "no task differs" in success.sentence()
+
+
 def test_an_evaluation_without_a_record_is_one_sentence(root, tmp_path):
     shutil.copy(root / "results/reference/micro/provenance.json", tmp_path)
     for name in ("records.jsonl", "episodes.jsonl"):
