@@ -298,7 +298,7 @@ def _verify(options: argparse.Namespace) -> int:
     for verdict in judged:
         _show(verdicts.line(verdict))
     _show(verdicts.summary(judged, verdicts.AS_IF * options.as_if))
-    tables = list(success_table.texts(paper.success_tables, measured.measurements))
+    tables = list(success_table.texts(paper.success_tables, measured.measurements, layout.suite.report))
     _show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)
