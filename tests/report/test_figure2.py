@@ -85,6 +85,18 @@ def test_panels_hold_bars_differences_and_what_is_to_be_said(labels, report):
     assert "eto/0/2/target" in figure.sources
 
 
+def test_another_methods_tasks_count_nothing(labels, report):
+    """A pool of tasks that grows is explored by its own method only."""
+    other = explored("agent_data", dict.fromkeys("uvwxyz", 0.0))
+    panels = [data(found, labels, "", report, 0).panels for found in (explorations(), [*explorations(), other])]
+    assert panels[0] == panels[1]
+
+
+def test_a_difference_counts_its_own_values(labels, report):
+    (panel,) = data(explorations((0, 1)), labels, "", report, 0).panels
+    assert {name: each.n for name, each in panel.differences.items()} == {"number": 8, "shared_reward": 6}
+
+
 def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report):
     figure = data(explorations(), labels, "", report, 0)
     again = FailureFigure.from_json(figure.to_json())
