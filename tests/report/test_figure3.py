@@ -1,12 +1,18 @@
 import io
+from pathlib import Path
 
 import matplotlib.image
 import pytest
 
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
 from coevolve.report import drawing
 from coevolve.report.figure3 import Curves, curves, draw
 from coevolve.report.labels import ReportLabels
+from coevolve.stages import figure3 as stage
+from coevolve.storage import jsonl
+from coevolve.workflow.job import Job
+from coevolve.workflow.plan import Plan
 
 LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 
@@ -67,6 +73,44 @@ def test_every_curve_starts_at_sft(measured, labels, report):
         assert {label: len(ys) for label, ys in heights.items()} == {"SFT": 1, "ETO": 2, "Co-evolving": 3}
         assert [ys[0] for ys in heights.values()] == pytest.approx([15.0, 15.0, 15.0])
         assert heights["Co-evolving"] == sorted(heights["Co-evolving"])
+
+
+def test_a_curve_with_an_iteration_0_of_its_own_does_not_start_at_sft(measured, measure, labels, report):
+    own = [
+        measure("odd", "sciworld", split, {"a": [value]}, iteration=iteration)
+        for split in ("seen", "unseen")
+        for iteration, value in enumerate((0.1, 0.3))
+    ]
+    figure = curves([*measured, *own], labels, report, 0)
+    assert "iteration 0 is SFT; iteration 0 of 50 % odd_method & more is the model before training" in figure.caption
+    for axes in draw(figure, LABELS).axes:
+        heights = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+        assert heights["50 % odd_method & more"] == pytest.approx([10.0, 30.0])
+        assert len(heights["ETO"]) == 2
+
+
+def test_a_method_that_starts_untrained_begins_with_its_own_evaluation(root, tmp_path, measure):
+    overrides = ["methods=[untrained, agent_data]", "iterations={bfcl: 1}", "seeds=[0]", "envs.bfcl.splits=[test]"]
+    plan = Plan(load_suite(root / "configs/agent_data.yaml", overrides), root=tmp_path.as_posix())
+    paths = sorted({path for method in plan.suite.methods for path in plan.evaluations(method).values()})
+    for path in paths:
+        reward = 0.5 if "iter1" in path else 0.25
+        jsonl.write(Path(path), measure("it", "bfcl", "test", {"a": [reward]}).records)
+    inputs = {"records": list(map(Path, paths))}
+    job = Job("figure3", plan.restricted("figure3", {}), inputs, {}, tmp_path / "work", threads=1)
+    (tmp_path / "out").mkdir()
+    stage.run(job, tmp_path / "out")
+    drawn = Curves.from_json((tmp_path / "out/figure3.json").read_bytes())
+    points = [(p.method, p.iteration, p.estimate.mean) for p in drawn.points]
+    assert points == [("agent_data", 0, 0.25), ("agent_data", 1, 0.5)]
+    assert "iteration 0 of" in drawn.caption and "is the model before training" in drawn.caption
+
+
+def test_the_caption_names_what_the_points_have(measured, labels, report):
+    without = [m for m in measured if m.method != "sft"]
+    assert "iteration 0, SFT, is not shown" in curves(without, labels, report, 0).caption
+    alone = [m for m in measured if m.method == "sft"]
+    assert "no method here has iterations" in curves(alone, labels, report, 0).caption
 
 
 def test_mixed_and_repeated_measurements_are_errors(measured, measure, labels, report):
