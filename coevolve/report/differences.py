@@ -28,7 +28,7 @@ class Difference(Record):
     estimate: Estimate
 
 
-def paired(final: Sequence[Measurement], report: ReportConfig, seed: int) -> list[Difference]:
+def paired(final: Sequence[Measurement], report: ReportConfig) -> list[Difference]:
     """Differences of every two methods, the later row minus the earlier one, paired by task and seed.
 
     A row of one policy is compared with every seed of the other row. Raises `UserError` if two rows share no task.
@@ -37,14 +37,14 @@ def paired(final: Sequence[Measurement], report: ReportConfig, seed: int) -> lis
     for measurement in final:
         rows.setdefault(measurement.env, {}).setdefault(measurement.method, []).append(measurement)
     return [
-        _difference(env, methods, later, earlier, report, seed)
+        _difference(env, methods, later, earlier, report)
         for env, methods in rows.items()
         for earlier, later in combinations(methods, 2)
     ]
 
 
 def _difference(
-    env: str, methods: Mapping[str, Sequence[Measurement]], later: str, earlier: str, report: ReportConfig, seed: int
+    env: str, methods: Mapping[str, Sequence[Measurement]], later: str, earlier: str, report: ReportConfig
 ) -> Difference:
     try:
         estimate = stats.difference(
@@ -52,7 +52,7 @@ def _difference(
             _over_seeds(methods[earlier], methods[later]),
             resamples=report.bootstrap,
             confidence=report.confidence,
-            rng=seeds.generator(seed, "differences", env, later, earlier),
+            rng=seeds.generator(0, "differences", env, later, earlier),
         )
     except UserError as error:
         raise UserError(f"`{later}` minus `{earlier}` on {env}: {error}") from None

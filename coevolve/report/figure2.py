@@ -123,7 +123,7 @@ def _paired(
 
 
 def data(
-    explorations: Sequence[Exploration], labels: Mapping[str, str], notes: str, report: ReportConfig, seed: int
+    explorations: Sequence[Exploration], labels: Mapping[str, str], notes: str, report: ReportConfig
 ) -> FailureFigure:
     """The figure's panels, for the environments that both methods explored (perhaps none); `notes` end the caption."""
     envs = [
@@ -135,7 +135,7 @@ def data(
     return FailureFigure(
         caption=f"{_caption(report) if envs else NOT_RUN} {notes}",
         labels={method: labels.get(method, method) for method in METHODS},
-        panels=tuple(_panel(explorations, env, report, seed) for env in envs),
+        panels=tuple(_panel(explorations, env, report) for env in envs),
         sources=tuple(dict.fromkeys(each.source for each in used)),
     )
 
@@ -177,7 +177,7 @@ def _spread(
     return stats.spread([stats.matrix(cells, names, numbers)], resamples=resamples, rng=rng)
 
 
-def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig, seed: int) -> Panel:
+def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig) -> Panel:
     base, ours = METHODS
     shared = mean_failure(explorations, base, env, base).keys() & mean_failure(explorations, ours, env, base).keys()
     sides: list[tuple[str, Agent | None]] = [(base, None), (ours, None), (ours, "failure")]
@@ -186,13 +186,13 @@ def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig, 
         for method, agent in sides:
             values = MEASURES[quantity](explorations, method, env, base, agent)
             kept = values if quantity == "number" else {key: values[key] for key in values.keys() & shared}
-            rng = seeds_of.generator(seed, "figure2", env, quantity, method, str(agent))
+            rng = seeds_of.generator(0, "figure2", env, quantity, method, str(agent))
             if kept:
                 spread = _spread(kept, quantity, env, report.bootstrap, rng)
                 estimate = stats.as_estimate(spread, len(kept), report.confidence)
                 bars.append(Bar(quantity=quantity, method=method, agent=agent, estimate=estimate))
         if paired := _paired(explorations, quantity, env, ours, base):
-            rng = seeds_of.generator(seed, "figure2", env, quantity)
+            rng = seeds_of.generator(0, "figure2", env, quantity)
             spread = _spread(paired, quantity, env, report.bootstrap, rng)
             differences[quantity] = stats.as_estimate(spread, len(paired), report.confidence)
     failed = failed_by_sft(explorations, base, env)

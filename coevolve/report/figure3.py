@@ -44,7 +44,7 @@ class Curves(Record):
     points: tuple[Point, ...]
 
 
-def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], report: ReportConfig, seed: int) -> Curves:
+def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], report: ReportConfig) -> Curves:
     """Points with their intervals; `labels` name all methods.
 
     SFT's measurement is iteration 0 of every method that has none of its own.
@@ -53,7 +53,7 @@ def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], repor
     """
     setting = common_setting(measurements)
     ordered = sorted(measurements, key=lambda m: (m.env, m.split, list(labels).index(m.method), m.iteration))
-    points = [_point(measurement, report, seed) for measurement in ordered]
+    points = [_point(measurement, report) for measurement in ordered]
     _check_unique(points)
     return Curves(
         caption=f"Average reward per iteration with its {100 * report.confidence:g} % interval over "
@@ -85,12 +85,12 @@ def draw(data: Curves, labels: ReportLabels) -> Figure:
     return figure
 
 
-def _point(m: Measurement, report: ReportConfig, seed: int) -> Point:
+def _point(m: Measurement, report: ReportConfig) -> Point:
     estimate = stats.estimate(
         m.records,
         resamples=report.bootstrap,
         confidence=report.confidence,
-        rng=seeds.generator(seed, "figure3", m.method, m.env, m.split, m.iteration),
+        rng=seeds.generator(0, "figure3", m.method, m.env, m.split, m.iteration),
     )
     return Point(method=m.method, env=m.env, split=m.split, iteration=m.iteration, estimate=estimate, sources=m.sources)
 

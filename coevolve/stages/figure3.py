@@ -22,7 +22,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     measured = results.measurements(job, suite, suite.methods)
     trained = {each.method for each in measured if each.iteration}
     drawn = [each for each in measured if each.iteration or _begins_a_curve(each, suite, trained)] or final(measured)
-    curves = figure3.curves(drawn, labels, suite.report, 0)
+    curves = figure3.curves(drawn, labels, suite.report)
     shown = ReportLabels.of(suite)
     files.write_json(out / "figure3.json", curves.model_dump(mode="json"))
     files.write_bytes(out / "figure3.png", drawing.png(lambda: figure3.draw(curves, shown)))

@@ -40,7 +40,7 @@ def test_differences_are_paired_by_task_over_all_splits(root):
         measurement("coevolve", "seen", [0.5, 1.0]),
         measurement("coevolve", "unseen", [0.75]),
     ]
-    (found,) = differences.paired(final, report, seed=0)
+    (found,) = differences.paired(final, report)
     assert (found.better, found.than) == ("coevolve", "eto")
     # Every task differs by 0.5, so the interval has no width however far the rewards lie apart.
     assert (found.estimate.mean, found.estimate.low, found.estimate.high) == pytest.approx((0.5, 0.5, 0.5))
@@ -62,7 +62,7 @@ def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, see
     for (_, of_env, _, _), path in paths["untrained"].items():
         jsonl.write(path, evaluated(split, [0.1, 0.2]) if of_env == env else [])  # the untrained policy has no seed
     final = [m for m in read(suite, paths) if m.records]
-    (found,) = differences.paired(final, suite.report, seed=0)
+    (found,) = differences.paired(final, suite.report)
     assert found.estimate.seed_means == pytest.approx({seed: 0.35 + seed / 40 for seed in seeds})
     assert found.estimate.n_seeds == len(seeds)
 
@@ -71,4 +71,4 @@ def test_rows_without_a_common_task_are_named(root):
     report = load_suite(root / "configs/smoke.yaml").report
     final = [measurement("eto", "seen", [0.0]), measurement("coevolve", "unseen", [0.25])]
     with pytest.raises(UserError, match=r"`coevolve` minus `eto` on sciworld: .*share no evaluated task"):
-        differences.paired(final, report, seed=0)
+        differences.paired(final, report)
