@@ -66,7 +66,7 @@ def _over_seeds(row: Sequence[Measurement], other: Sequence[Measurement]) -> lis
         record.model_copy(update={"seed": seed})
         for measurement in row
         for record in measurement.records
-        for seed in (others if measurement.one_policy else [record.seed])
+        for seed in (others if measurement.single_policy else [record.seed])
     ]
 
 

@@ -100,9 +100,9 @@ def _beginning(points: Sequence[Point], labels: Mapping[str, str]) -> str:
     trained, measured = {p.method for p in points if p.iteration}, {p.method for p in points if not p.iteration}
     if not trained:
         return "no method here has iterations"
-    own = [label for method, label in labels.items() if method in trained & measured]
+    apart = [label for method, label in labels.items() if method in trained & measured]
     texts = ["iteration 0 is SFT"] if START in measured else []
-    texts += [f"iteration 0 of {', '.join(own)} is the model before training"] if own else []
+    texts += [f"iteration 0 of {', '.join(apart)} is the model before training"] if apart else []
     return "; ".join(texts) or "iteration 0, SFT, is not shown"
 
 

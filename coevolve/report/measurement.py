@@ -16,7 +16,7 @@ from coevolve.types import EvalRecord, EvaluationKey, Protocol
 class Measurement:
     """All seeds' records of one method on one split after one iteration (0: SFT); `sources` name their files.
 
-    `note` is a remark on these results. `one_policy`: one policy stands for all seeds of the suite, and its records
+    `note` is a remark on these results. `single_policy`: one policy stands for all seeds of the suite, and its records
     carry a seed of their own, as those of the untrained model do.
     """
 
@@ -30,7 +30,7 @@ class Measurement:
     records: tuple[EvalRecord, ...]
     sources: tuple[str, ...] = ()
     note: str = ""
-    one_policy: bool = False
+    single_policy: bool = False
 
 
 def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> Iterator[Measurement]:
@@ -57,7 +57,7 @@ def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> I
                     records=tuple(record for record in episodes if record.split == split),
                     sources=tuple(path.as_posix() for path in paths),
                     note=suite.envs[env].note,
-                    one_policy=len(paths) == 1 and seeds != {record.seed for record in episodes},
+                    single_policy=len(paths) == 1 and seeds != {record.seed for record in episodes},
                 )
 
 

@@ -97,7 +97,7 @@ def _ours(row: SuccessRow, spec: SuccessColumn, measured: Sequence[Measurement],
 
 
 def _rate(measured: Measurement, report: ReportConfig) -> str:
-    found = stats.estimate(
+    estimate = stats.estimate(
         measured.records,
         resamples=report.bootstrap,
         confidence=report.confidence,
@@ -105,9 +105,9 @@ def _rate(measured: Measurement, report: ReportConfig) -> str:
         quantity=stats.success,
     )
     successes = sum(record.success for record in measured.records)
-    several = "s" * (found.n_seeds > 1)
-    run = f"{successes} of {found.n}, {found.n_seeds} seed{several}, {measured.model}, {measured.suite}"
-    rate = f"{100 * found.mean:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}] ({run})"
+    several = "s" * (estimate.n_seeds > 1)
+    run = f"{successes} of {estimate.n}, {estimate.n_seeds} seed{several}, {measured.model}, {measured.suite}"
+    rate = f"{100 * estimate.mean:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}] ({run})"
     return rate + (f" {measured.note}" if measured.note else "")
 
 
