@@ -42,17 +42,15 @@ def main() -> None:
     def judged() -> None:
         results = claim_tests.Results(tuple(measured), ())
         draws = resamples(suite.report.bootstrap, paper)
-        verdicts.judge(
-            claim_tests.prepare(paper, results, resamples=draws, seed=0, as_if=False), suite.report.confidence
-        )
+        verdicts.judge(claim_tests.prepare(paper, results, resamples=draws, as_if=False), suite.report.confidence)
 
     parts: dict[str, Callable[[], Any]] = {
         "read": lambda: reread([record for m in measured for record in m.records]),
         "tables": lambda: [
-            make(measured, paper, labels, suite.report, 0) for make in (table1.reward_table, table1.success_table)
+            make(measured, paper, labels, suite.report) for make in (table1.reward_table, table1.success_table)
         ],
-        "figure 3": lambda: figure3.curves(measured, labels, suite.report, 0),
-        "differences": lambda: differences.paired(measured, suite.report, 0),
+        "figure 3": lambda: figure3.curves(measured, labels, suite.report),
+        "differences": lambda: differences.paired(measured, suite.report),
         "verdicts": judged,
     }
     seconds = {name: timed(part) for name, part in parts.items()}

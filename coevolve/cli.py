@@ -223,7 +223,10 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 def _export(options: argparse.Namespace) -> int:
     from coevolve.report import claims
     from coevolve.workflow import export
+    from coevolve.workflow.layout import UNDIVIDED
     from coevolve.workflow.plan import Plan
+    from coevolve.workflow.run_record import RunRecord
+    from coevolve.workflow.stage_table import load_machine
 
     paper = claims.load(shipped_file(CLAIMS))
     if options.suite is None:
@@ -233,11 +236,13 @@ def _export(options: argparse.Namespace) -> int:
         _show(options.out / export.PAGE)
         return 0
     suite = _suite(options)
+    record = RunRecord.read(Plan(suite).home)
+    shards = load_machine(record.machine).shards if record else UNDIVIDED
     if options.ablation and options.ablation not in suite.ablations:
         hint = suggestion(options.ablation, suite.ablations) or "."
         raise UserError(f"--ablation: the suite has no ablation `{options.ablation}`{hint}")
     out = options.out or REFERENCE / (f"{suite.suite}_{options.ablation}" if options.ablation else suite.suite)
-    names = export.export(Plan(suite), out, paper, options.ablation)
+    names = export.export(Plan(suite, shards=shards), out, paper, options.ablation)
     _show(f"{len(names)} files: {out / export.PAGE}")
     return 0
 
@@ -298,7 +303,7 @@ def _verify(options: argparse.Namespace) -> int:
     for verdict in judged:
         _show(verdicts.line(verdict))
     _show(verdicts.summary(judged, verdicts.AS_IF * options.as_if))
-    tables = list(success_table.texts(paper.success_tables, measured.measurements))
+    tables = list(success_table.texts(paper.success_tables, measured.measurements, layout.suite.report))
     _show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)

@@ -44,7 +44,7 @@ class Shards(Strict):
 
 
 class CostConstants(Strict):
-    """The constants of `coevolve plan`'s cost model (`coevolve.workflow.costs`).
+    """The constants of `coevolve plan`'s cost model (`coevolve.report.costs`).
 
     `flops`: peak operations per second of one GPU, or of one process on a machine without GPUs. `training`, `reading`
     and `writing`: factors on `flops` of training, prefill and decode, fitted or chosen; above 1 where large matrices

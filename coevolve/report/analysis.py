@@ -215,7 +215,7 @@ def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
     """Drift of every pair kind in a finished job, a branch's preference training; other jobs have none."""
     if "dpo" not in training.config:
         return []
-    names = _training_names(training, branch)
+    names = mechanism.training_names(training, branch)
     try:
         history = training.notes.history if isinstance(training.notes, TrainReport) else ()
         return drift(names, history, training.config["dpo"]["epochs"])
@@ -233,7 +233,7 @@ def trajectory_drift_of(
         return []
     return [
         TrajectoryDrift(
-            **_training_names(training, branch),
+            **mechanism.training_names(training, branch),
             trajectories=measured.trajectories,
             before=measured.before,
             after=measured.after,
@@ -241,10 +241,6 @@ def trajectory_drift_of(
             token_after=measured.after / measured.action_tokens,
         )
     ]
-
-
-def _training_names(training: Provenance, branch: Mapping[str, Any]) -> dict[str, Any]:
-    return {"env": training.wildcards["env"], "agent": training.wildcards["agent"], **branch}
 
 
 def usage(job: Provenance, machine: Machine) -> JobUsage:

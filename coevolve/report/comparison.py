@@ -54,8 +54,11 @@ class MeanDifference:
 
     def sentence(self) -> str:
         """The difference, its interval and p-value, and the smallest difference that could be seen, in points."""
-        if not self.error:
+        if not self.error and not self.value:
             return f"{LABELS[self.quantity]}: no task differs; this shows nothing about other tasks."
+        if not self.error:
+            how = "all tasks differ equally, so no error can be estimated"
+            return f"{LABELS[self.quantity]}: {100 * self.value:+.1f} points; {how}."
         low, high = self.interval()
         how = "paired by task" if self.paired else "not paired"
         bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""
@@ -112,7 +115,9 @@ def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
         successes = [float(y.success) - float(x.success) for x, y in paired]
         by_quantity: dict[Quantity, list[float]] = {"mean_reward": rewards, "success_rate": successes}
         for quantity, values in by_quantity.items():
-            error = stdev(values) / math.sqrt(len(values)) * _student(len(values))
+            # What widens a normal interval to Student's.
+            wider = stats.student_quantile(0.975, len(values) - 1) / NormalDist().inv_cdf(0.975)
+            error = stdev(values) / math.sqrt(len(values)) * wider
             yield MeanDifference(quantity, fmean(values), error, paired=True)
         return
     if a.mean_reward is not None and b.mean_reward is not None:
@@ -166,10 +171,3 @@ def _error(split: SplitResult) -> float:
     mean = min(1.0, max(0.0, split.mean_reward or 0.0))
     deviation = split.reward_deviation
     return (math.sqrt(mean * (1 - mean)) if deviation is None else deviation) / math.sqrt(split.tasks)
-
-
-def _student(n: int) -> float:
-    """What widens a normal interval to Student's for n values."""
-    if n < 4:
-        return 12.706 / 1.96 if n == 2 else 4.303 / 1.96
-    return stats.student_quantile(0.975, n - 1) / NormalDist().inv_cdf(0.975)

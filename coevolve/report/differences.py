@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
+from coevolve.errors import UserError
 from coevolve.report import stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
@@ -27,26 +28,45 @@ class Difference(Record):
     estimate: Estimate
 
 
-def paired(final: Sequence[Measurement], report: ReportConfig, seed: int) -> list[Difference]:
-    """Differences of every two methods, the later row minus the earlier one, paired by task and seed."""
-    records: dict[str, dict[str, list[EvalRecord]]] = {}
+def paired(final: Sequence[Measurement], report: ReportConfig) -> list[Difference]:
+    """Differences of every two methods, the later row minus the earlier one, paired by task and seed.
+
+    A row of one policy is compared with every seed of the other row. Raises `UserError` if two rows share no task.
+    """
+    rows: dict[str, dict[str, list[Measurement]]] = {}
     for measurement in final:
-        records.setdefault(measurement.env, {}).setdefault(measurement.method, []).extend(measurement.records)
+        rows.setdefault(measurement.env, {}).setdefault(measurement.method, []).append(measurement)
     return [
-        Difference(
-            env=env,
-            better=later,
-            than=earlier,
-            estimate=stats.difference(
-                methods[later],
-                methods[earlier],
-                resamples=report.bootstrap,
-                confidence=report.confidence,
-                rng=seeds.generator(seed, "differences", env, later, earlier),
-            ),
-        )
-        for env, methods in records.items()
+        _difference(env, methods, later, earlier, report)
+        for env, methods in rows.items()
         for earlier, later in combinations(methods, 2)
+    ]
+
+
+def _difference(
+    env: str, methods: Mapping[str, Sequence[Measurement]], later: str, earlier: str, report: ReportConfig
+) -> Difference:
+    try:
+        estimate = stats.difference(
+            _over_seeds(methods[later], methods[earlier]),
+            _over_seeds(methods[earlier], methods[later]),
+            resamples=report.bootstrap,
+            confidence=report.confidence,
+            rng=seeds.generator(0, "differences", env, later, earlier),
+        )
+    except UserError as error:
+        raise UserError(f"`{later}` minus `{earlier}` on {env}: {error}") from None
+    return Difference(env=env, better=later, than=earlier, estimate=estimate)
+
+
+def _over_seeds(row: Sequence[Measurement], other: Sequence[Measurement]) -> list[EvalRecord]:
+    """The records of a row; those of one policy are repeated for every seed of the other row."""
+    others = sorted({record.seed for measurement in other for record in measurement.records})
+    return [
+        record.model_copy(update={"seed": seed})
+        for measurement in row
+        for record in measurement.records
+        for seed in (others if measurement.single_policy else [record.seed])
     ]
 
 

@@ -18,7 +18,7 @@ from coevolve import seeds as seeds_of
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import drawing, stats
-from coevolve.report.exploration import Exploration, of, seeds, tasks
+from coevolve.report.exploration import Exploration, of, seeds
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import readable
 from coevolve.types import Agent, Estimate, Record
@@ -111,14 +111,19 @@ def difference(
 
     Raises `UserError` if they have no instruction in common.
     """
+    return _spread(_paired(explorations, quantity, env, better, than), quantity, env, resamples, rng)
+
+
+def _paired(
+    explorations: Sequence[Exploration], quantity: str, env: str, better: str, than: str
+) -> dict[tuple[str, int], float]:
+    """A quantity of `better` minus that of `than` by the (task, seed) that both have."""
     sides = [MEASURES[quantity](explorations, method, env, than, None) for method in (better, than)]
-    shared = sides[0].keys() & sides[1].keys()
-    values = {key: sides[0][key] - sides[1][key] for key in shared}
-    return _spread(explorations, values, quantity, env, resamples, rng)
+    return {key: sides[0][key] - sides[1][key] for key in sides[0].keys() & sides[1].keys()}
 
 
 def data(
-    explorations: Sequence[Exploration], labels: Mapping[str, str], notes: str, report: ReportConfig, seed: int
+    explorations: Sequence[Exploration], labels: Mapping[str, str], notes: str, report: ReportConfig
 ) -> FailureFigure:
     """The figure's panels, for the environments that both methods explored (perhaps none); `notes` end the caption."""
     envs = [
@@ -130,7 +135,7 @@ def data(
     return FailureFigure(
         caption=f"{_caption(report) if envs else NOT_RUN} {notes}",
         labels={method: labels.get(method, method) for method in METHODS},
-        panels=tuple(_panel(explorations, env, report, seed) for env in envs),
+        panels=tuple(_panel(explorations, env, report) for env in envs),
         sources=tuple(dict.fromkeys(each.source for each in used)),
     )
 
@@ -161,24 +166,18 @@ def _caption(report: ReportConfig) -> str:
 
 
 def _spread(
-    explorations: Sequence[Exploration],
-    values: Mapping[tuple[str, int], float],
-    quantity: str,
-    env: str,
-    resamples: int,
-    rng: np.random.Generator,
+    values: Mapping[tuple[str, int], float], quantity: str, env: str, resamples: int, rng: np.random.Generator
 ) -> stats.Spread:
-    """Numbers are summed over tasks, rewards averaged over tasks and multiplied by 100."""
-    of_env = [each for each in explorations if each.env == env]
-    names = tasks(of_env)
+    """Numbers are summed over the tasks that have one, rewards averaged over tasks and multiplied by 100."""
+    if not values:
+        raise UserError(f"Figure 2, {env}: the methods share no failure.")
+    names, numbers = sorted({task for task, _ in values}), sorted({seed for _, seed in values})
     scale = len(names) if quantity == "number" else 100.0
     cells = [(task, seed, scale * value) for (task, seed), value in sorted(values.items())]
-    if not cells:
-        raise UserError(f"Figure 2, {env}: the methods share no failure.")
-    return stats.spread([stats.matrix(cells, names, seeds(of_env))], resamples=resamples, rng=rng)
+    return stats.spread([stats.matrix(cells, names, numbers)], resamples=resamples, rng=rng)
 
 
-def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig, seed: int) -> Panel:
+def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig) -> Panel:
     base, ours = METHODS
     shared = mean_failure(explorations, base, env, base).keys() & mean_failure(explorations, ours, env, base).keys()
     sides: list[tuple[str, Agent | None]] = [(base, None), (ours, None), (ours, "failure")]
@@ -187,15 +186,15 @@ def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig, 
         for method, agent in sides:
             values = MEASURES[quantity](explorations, method, env, base, agent)
             kept = values if quantity == "number" else {key: values[key] for key in values.keys() & shared}
-            rng = seeds_of.generator(seed, "figure2", env, quantity, method, str(agent))
+            rng = seeds_of.generator(0, "figure2", env, quantity, method, str(agent))
             if kept:
-                spread = _spread(explorations, kept, quantity, env, report.bootstrap, rng)
+                spread = _spread(kept, quantity, env, report.bootstrap, rng)
                 estimate = stats.as_estimate(spread, len(kept), report.confidence)
                 bars.append(Bar(quantity=quantity, method=method, agent=agent, estimate=estimate))
-        if quantity == "number" or shared:
-            rng = seeds_of.generator(seed, "figure2", env, quantity)
-            spread = difference(explorations, quantity, env, ours, base, resamples=report.bootstrap, rng=rng)
-            differences[quantity] = stats.as_estimate(spread, len(shared), report.confidence)
+        if paired := _paired(explorations, quantity, env, ours, base):
+            rng = seeds_of.generator(0, "figure2", env, quantity)
+            spread = _spread(paired, quantity, env, report.bootstrap, rng)
+            differences[quantity] = stats.as_estimate(spread, len(paired), report.confidence)
     failed = failed_by_sft(explorations, base, env)
     explored = of(explorations, base, env)
     return Panel(

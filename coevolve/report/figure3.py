@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The method every curve starts from: iteration 0 is its policy.
+#: The method whose policy is iteration 0 of every curve that has none of its own.
 START = "sft"
 
 
@@ -44,25 +44,33 @@ class Curves(Record):
     points: tuple[Point, ...]
 
 
-def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], report: ReportConfig, seed: int) -> Curves:
-    """Points with their intervals; `labels` name all methods. SFT's measurement is every method's iteration 0.
+def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], report: ReportConfig) -> Curves:
+    """Points with their intervals; `labels` name all methods.
+
+    SFT's measurement is iteration 0 of every method that has none of its own.
 
     Raises `UserError` for nothing measured, for mixed settings and for a point measured twice.
     """
     setting = common_setting(measurements)
     ordered = sorted(measurements, key=lambda m: (m.env, m.split, list(labels).index(m.method), m.iteration))
-    points = [_point(measurement, report, seed) for measurement in ordered]
+    points = [_point(measurement, report) for measurement in ordered]
     _check_unique(points)
-    begins = "iteration 0 is SFT" if any(p.method == START for p in points) else "no method here has iterations"
     return Curves(
         caption=f"Average reward per iteration with its {100 * report.confidence:g} % interval over "
         f"tasks and, where there are several, trainings; "
-        f"{begins}. The text of the paper prints no values for its Figure 3, so none are drawn. "
+        f"{_beginning(points, labels)}. The text of the paper prints no values for its Figure 3, so none are drawn. "
         f"{setting.sentence()}",
         **vars(setting),
         labels={method: label for method, label in labels.items() if any(p.method == method for p in points)},
         points=tuple(points),
     )
+
+
+def curve(points: Sequence[Point], method: str) -> list[Point]:
+    """The points of a method's curve in a panel, SFT's before them if it has no iteration 0; empty without points."""
+    of_method = [point for point in points if point.method == method]
+    shared = [point for point in points if point.method == START]
+    return [*shared, *of_method] if of_method and all(point.iteration for point in of_method) else of_method
 
 
 def draw(data: Curves, labels: ReportLabels) -> Figure:
@@ -77,14 +85,25 @@ def draw(data: Curves, labels: ReportLabels) -> Figure:
     return figure
 
 
-def _point(m: Measurement, report: ReportConfig, seed: int) -> Point:
+def _point(m: Measurement, report: ReportConfig) -> Point:
     estimate = stats.estimate(
         m.records,
         resamples=report.bootstrap,
         confidence=report.confidence,
-        rng=seeds.generator(seed, "figure3", m.method, m.env, m.split, m.iteration),
+        rng=seeds.generator(0, "figure3", m.method, m.env, m.split, m.iteration),
     )
     return Point(method=m.method, env=m.env, split=m.split, iteration=m.iteration, estimate=estimate, sources=m.sources)
+
+
+def _beginning(points: Sequence[Point], labels: Mapping[str, str]) -> str:
+    """What iteration 0 is, for the caption."""
+    trained, measured = {p.method for p in points if p.iteration}, {p.method for p in points if not p.iteration}
+    if not trained:
+        return "no method here has iterations"
+    apart = [label for method, label in labels.items() if method in trained & measured]
+    texts = ["iteration 0 is SFT"] if START in measured else []
+    texts += [f"iteration 0 of {', '.join(apart)} is the model before training"] if apart else []
+    return "; ".join(texts) or "iteration 0, SFT, is not shown"
 
 
 def _check_unique(points: Sequence[Point]) -> None:
@@ -95,14 +114,12 @@ def _check_unique(points: Sequence[Point]) -> None:
 
 
 def _draw_panel(axes: Axes, points: Sequence[Point], labels: Mapping[str, str]) -> None:
-    start = [point for point in points if point.method == START]
     for colour, method in enumerate(labels):
-        of_method = [point for point in points if point.method == method]
-        curve = of_method if method == START or not of_method else [*start, *of_method]
+        drawn = curve(points, method)
         # Shifted horizontally, so that intervals do not overlap.
-        iterations = [point.iteration + 0.05 * colour for point in curve]
-        axes.plot(iterations, [100 * p.estimate.mean for p in curve], "o-", color=f"C{colour}", label=labels[method])
-        lows, highs = ([100 * getattr(p.estimate, end) for p in curve] for end in ("low", "high"))
+        iterations = [point.iteration + 0.05 * colour for point in drawn]
+        axes.plot(iterations, [100 * p.estimate.mean for p in drawn], "o-", color=f"C{colour}", label=labels[method])
+        lows, highs = ([100 * getattr(p.estimate, end) for p in drawn] for end in ("low", "high"))
         axes.vlines(iterations, lows, highs, color=f"C{colour}", alpha=0.5)
     axes.locator_params(axis="x", integer=True)
     axes.legend()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
@@ -24,11 +24,11 @@ from coevolve.report.loop import Box
 from coevolve.report.mechanism_page import mechanism_figure
 from coevolve.report.number_text import duration, readable
 from coevolve.report.page_figures import PageFigure, TrainingCurve
+from coevolve.report.page_template import TEMPLATE
 from coevolve.report.verdicts import OUTCOMES, Verdict
 from coevolve.report.why import splits, tables
 from coevolve.types import Cell, EpisodeNotes, Provenance
 
-TEMPLATE = Path(__file__).with_name("report.html")
 #: Address of the suite's view, relative to the report.
 VIEW = "../../view/index.html"
 _CHANGES = {True: " with uncommitted changes", False: "", None: " (uncommitted changes unknown)"}
@@ -153,10 +153,9 @@ def report(
     }
     figures = dict(_figures(files, trainings, run.labels, page))
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATE.parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    return environment.get_template(TEMPLATE.name).render(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(TEMPLATE).render(
         title=f"Suite {run.suite}",
         view=page.view,
         run=_run(run, jobs.values()) | {"Regime": _regime(files, run)},

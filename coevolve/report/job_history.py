@@ -53,6 +53,9 @@ class JobHistory:
     def _producers(self, job: Provenance) -> Iterator[str]:
         """Folders of the given results that a job read; a job's other inputs come from outside."""
         for path in job.inputs:
-            parts = PurePosixPath(path).parent.parts
-            tails = ("/".join(parts[start:]) for start in range(len(parts)))
-            yield from [tail for tail in tails if tail in self.jobs][:1]
+            yield from [tail for tail in tails(PurePosixPath(path).parent) if tail in self.jobs][:1]
+
+
+def tails(path: PurePosixPath) -> Iterator[str]:
+    """Every end of a path, the longest first: `a/b`, `b`."""
+    return ("/".join(path.parts[start:]) for start in range(len(path.parts)))

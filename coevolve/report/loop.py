@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import PurePosixPath
 
+from coevolve.report.job_history import tails
 from coevolve.types import PairingSummary, Provenance
 
 #: A box: a stage, and an agent where each agent has a job of its own.
@@ -87,7 +88,7 @@ def job_edges(jobs: Mapping[str, Provenance]) -> Iterator[Edge]:
     for job in jobs.values():
         end = box_of(job)
         for path in map(PurePosixPath, job.inputs):
-            maker = next((jobs[tail] for tail in _tails(path.parent) if tail in jobs), None)
+            maker = next((jobs[tail] for tail in tails(path.parent) if tail in jobs), None)
             if maker and path.name == FILES.get((box_of(maker)[0], end[0])) and _is_used(path.name, job):
                 start = box_of(maker)
                 if start in LABELS and end in LABELS:
@@ -108,10 +109,6 @@ def _is_used(name: str, job: Provenance) -> bool:
     if name != "experts.jsonl" or not isinstance(job.notes, PairingSummary):
         return True
     return any(kind.startswith("expert") for kind in job.notes.kinds)
-
-
-def _tails(folder: PurePosixPath) -> Iterator[str]:
-    return ("/".join(folder.parts[start:]) for start in range(len(folder.parts)))
 
 
 def _box(box: Box, count: str, link: str) -> str:

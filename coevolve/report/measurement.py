@@ -16,7 +16,8 @@ from coevolve.types import EvalRecord, EvaluationKey, Protocol
 class Measurement:
     """All seeds' records of one method on one split after one iteration (0: SFT); `sources` name their files.
 
-    `note` is a remark on these results.
+    `note` is a remark on these results. `single_policy`: one policy stands for all seeds of the suite, and its records
+    carry a seed of their own, as those of the untrained model do.
     """
 
     suite: str
@@ -29,6 +30,7 @@ class Measurement:
     records: tuple[EvalRecord, ...]
     sources: tuple[str, ...] = ()
     note: str = ""
+    single_policy: bool = False
 
 
 def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> Iterator[Measurement]:
@@ -39,8 +41,10 @@ def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> I
     (model,) = suite.models
     for method, files in records.items():
         for env, iteration in sorted({(env, iteration) for name, env, _, iteration in files if name == model}):
-            paths = sorted({path for key, path in files.items() if (key[0], key[1], key[3]) == (model, env, iteration)})
+            of_env = {key: path for key, path in files.items() if (key[0], key[1], key[3]) == (model, env, iteration)}
+            paths = sorted({*of_env.values()})
             episodes = [record for path in paths for record in jsonl.read(path, EvalRecord)]
+            seeds = {seed for _, _, seed, _ in of_env}
             for split in suite.envs[env].splits:
                 yield Measurement(
                     suite=suite.suite,
@@ -53,6 +57,7 @@ def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> I
                     records=tuple(record for record in episodes if record.split == split),
                     sources=tuple(path.as_posix() for path in paths),
                     note=suite.envs[env].note,
+                    single_policy=len(paths) == 1 and seeds != {record.seed for record in episodes},
                 )
 
 

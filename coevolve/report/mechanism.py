@@ -154,8 +154,17 @@ def off_policy(training: Provenance, branch: Mapping[str, Any]) -> Iterator[OffP
     sides = training.notes.reference if isinstance(training.notes, TrainReport) else {}
     for kind, of_kind in sides.items():
         yield OffPolicy(
-            **_names(training, branch), kind=kind, pairs=of_kind.pairs, chosen=of_kind.chosen, rejected=of_kind.rejected
+            **training_names(training, branch),
+            kind=kind,
+            pairs=of_kind.pairs,
+            chosen=of_kind.chosen,
+            rejected=of_kind.rejected,
         )
+
+
+def training_names(training: Provenance, branch: Mapping[str, Any]) -> dict[str, Any]:
+    """Environment and agent of a training, with the names of its branch."""
+    return {"env": training.wildcards["env"], "agent": training.wildcards["agent"], **branch}
 
 
 def kind_weights(training: Provenance, branch: Mapping[str, Any], recipe: Recipe) -> list[KindWeight]:
@@ -164,7 +173,7 @@ def kind_weights(training: Provenance, branch: Mapping[str, Any], recipe: Recipe
         return []
     if not any(name.endswith("/rewards/margins") for step in training.notes.history for name in step):
         return []
-    config, names = _Dpo.model_validate(training.config["dpo"]), AgentRecord(**_names(training, branch))
+    config, names = _Dpo.model_validate(training.config["dpo"]), AgentRecord(**training_names(training, branch))
     if config.objective.name != "dpo":
         return []
     trains_on = next(spec.trains_on for agent, spec in recipe.agents.items() if agent == names.agent)
@@ -279,7 +288,3 @@ def _weight_sum(history: Sequence[Mapping[str, float]], kind: PairKind, factor: 
 
 def _sigmoid(value: float) -> float:
     return 0.5 * (1.0 + math.tanh(value / 2.0))
-
-
-def _names(training: Provenance, branch: Mapping[str, Any]) -> dict[str, Any]:
-    return {"env": training.wildcards["env"], "agent": training.wildcards["agent"], **branch}

@@ -73,8 +73,7 @@ def learning_curves(path: Path, labels: ReportLabels) -> PageFigure:
     charts = []
     for env, split in panels:
         points = [point for point in data.points if (point.env, point.split) == (env, split)]
-        start = [point for point in points if point.method == figure3.START]
-        curves = [curve for method in labels.methods for curve in _method_curves(points, start, method, labels)]
+        curves = [curve for method in labels.methods for curve in _method_curves(points, method, labels)]
         title = labels.split(env, split)
         charts.append(PageChart(title, line_chart(title, curves, "iteration", "average reward x 100")))
     names = [(labels.method(name), labels.colour(name), "mean") for name in labels.methods if name in data.labels]
@@ -86,13 +85,10 @@ def learning_curves(path: Path, labels: ReportLabels) -> PageFigure:
     )
 
 
-def _method_curves(
-    points: Sequence[figure3.Point], start: Sequence[figure3.Point], method: str, labels: ReportLabels
-) -> Iterator[Curve]:
-    of_method = [point for point in points if point.method == method]
-    if not of_method:
+def _method_curves(points: Sequence[figure3.Point], method: str, labels: ReportLabels) -> Iterator[Curve]:
+    drawn = figure3.curve(points, method)
+    if not drawn:
         return
-    drawn = of_method if method == figure3.START else [*start, *of_method]
     colour, name = labels.colour(method), labels.method(method)
     means = [(point.iteration, 100 * point.estimate.mean) for point in drawn]
     ends = [(point.iteration, 100 * point.estimate.low, 100 * point.estimate.high) for point in drawn]

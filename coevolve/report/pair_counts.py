@@ -45,10 +45,10 @@ def methods_markdown(
     return "\n".join(["## Methods", "", *rows, "", markdown(summaries, left_out, labels)])
 
 
-def markdown(summaries: Summaries, overlap: Mapping[str, int], labels: ReportLabels) -> str:
+def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLabels) -> str:
     """A table of pairs and drops, then a sentence for each pair kind without a pair.
 
-    `overlap` counts, by environment, the training tasks left out of a suite.
+    `left_out` counts, by environment, the training tasks and experts that `data` left out.
     """
     rows = [
         [
@@ -66,9 +66,9 @@ def markdown(summaries: Summaries, overlap: Mapping[str, int], labels: ReportLab
         for kind, count in summary.kinds.items()
     ]
     head = ["method", "environment", "seed", "iteration", "agent", "pair kind", "candidates", "pairs", "dropped"]
-    left_out = [
+    sentences = [
         f"{labels.env(env)}: {count:,} training tasks or experts left out before training."
-        for env, count in overlap.items()
+        for env, count in left_out.items()
     ]
     empty = [
         f"{labels.method(method)}, {labels.env(env)}, seed {seed}, iteration {iteration}, {agent} agent: "
@@ -76,7 +76,7 @@ def markdown(summaries: Summaries, overlap: Mapping[str, int], labels: ReportLab
         for (method, _, env, seed, iteration, agent), summary in sorted(summaries.items())
         for sentence in summary.empty
     ]
-    return "\n".join(["## Pairs", "", tabulate(rows, head, tablefmt="github"), "", *left_out, *empty, ""])
+    return "\n".join(["## Pairs", "", tabulate(rows, head, tablefmt="github"), "", *sentences, *empty, ""])
 
 
 def rows(summaries: Summaries) -> list[dict[str, Any]]:

@@ -130,8 +130,12 @@ class Spread:
         return None
 
 
-def student_quantile(p: float, df: float) -> float:
-    """Quantile of Student's distribution by its expansion in 1 / df (Abramowitz and Stegun 26.7.5); for df >= 2."""
+def student_quantile(p: float, df: int) -> float:
+    """Quantile of Student's distribution; from df = 3 on by its expansion in 1 / df (Abramowitz and Stegun 26.7.5)."""
+    if df == 1:
+        return math.tan(math.pi * (p - 0.5))
+    if df == 2:
+        return (2 * p - 1) / math.sqrt(2 * p * (1 - p))
     z = NormalDist().inv_cdf(p)
     terms = (
         (z**3 + z) / 4,

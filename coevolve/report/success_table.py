@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from coevolve import seeds
+from coevolve.config.sections import ReportConfig
 from coevolve.report import measurement, stats
 from coevolve.report.claims import SuccessColumn, SuccessRow, SuccessTable
 from coevolve.report.measurement import Measurement
@@ -52,7 +54,7 @@ def sentence(table: SuccessTable) -> str:
     return f"{len(small)} of {len(tested)} differences are significant at 5 %: {names} ({span}; {how})."
 
 
-def markdown(table: SuccessTable, measured: Sequence[Measurement]) -> str:
+def markdown(table: SuccessTable, measured: Sequence[Measurement], report: ReportConfig) -> str:
     """The table: the paper's rate with Wilson's interval, the test against the row compared with, and ours."""
     tested = {(each.row, each.column): each for each in differences(table)}
     head = ["row", "column", "the paper, %", "against", "here, %"]
@@ -61,7 +63,7 @@ def markdown(table: SuccessTable, measured: Sequence[Measurement]) -> str:
         for name, row in table.rows.items()
         for column, spec in table.columns.items()
         if column in row.cells
-        for ours in [_ours(row, spec, measured)]
+        for ours in [_ours(row, spec, measured, report)]
     ]
     grid = tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
     notes = [f"* {spec.label}: {spec.unavailable}" for spec in table.columns.values() if spec.unavailable]
@@ -86,22 +88,29 @@ def _test(table: SuccessTable, difference: CellDifference | None) -> str:
     return f"{table.rows[difference.against].label}: {difference.points:+.1f}, p {readable(difference.p)}"
 
 
-def _ours(row: SuccessRow, spec: SuccessColumn, measured: Sequence[Measurement]) -> str:
+def _ours(row: SuccessRow, spec: SuccessColumn, measured: Sequence[Measurement], report: ReportConfig) -> str:
     """Our success rate with the interval over tasks and seeds, and the model it is of."""
     if spec.unavailable:
         return "not available"
-    rates = [_rate(m) for m in measurement.final(measured) if (m.method, m.env, m.split) == (row.method, *spec.where)]
-    return "; ".join(rates) or "not run"
+    of_cell = [m for m in measurement.final(measured) if (m.method, m.env, m.split) == (row.method, *spec.where)]
+    return "; ".join(_rate(m, report) for m in of_cell if m.records) or "not run"
 
 
-def _rate(measured: Measurement) -> str:
+def _rate(measured: Measurement, report: ReportConfig) -> str:
+    estimate = stats.estimate(
+        measured.records,
+        resamples=report.bootstrap,
+        confidence=report.confidence,
+        rng=seeds.generator(0, "success_table", measured.method, measured.env, measured.split),
+        quantity=stats.success,
+    )
     successes = sum(record.success for record in measured.records)
-    n, seeds = len(measured.records), len({record.seed for record in measured.records})
-    mean = 100 * sum(map(stats.success, measured.records)) / n
-    run = f"{successes} of {n}, {seeds} seed{'s' * (seeds > 1)}, {measured.model}, {measured.suite}"
-    return f"{mean:.1f} ({run})" + (f" {measured.note}" if measured.note else "")
+    several = "s" * (estimate.n_seeds > 1)
+    run = f"{successes} of {estimate.n}, {estimate.n_seeds} seed{several}, {measured.model}, {measured.suite}"
+    rate = f"{100 * estimate.mean:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}] ({run})"
+    return rate + (f" {measured.note}" if measured.note else "")
 
 
-def texts(tables: dict[str, SuccessTable], measured: Sequence[Measurement]) -> Iterator[str]:
+def texts(tables: dict[str, SuccessTable], measured: Sequence[Measurement], report: ReportConfig) -> Iterator[str]:
     """All tables."""
-    return (markdown(table, measured) for table in tables.values())
+    return (markdown(table, measured, report) for table in tables.values())

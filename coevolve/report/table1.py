@@ -25,7 +25,6 @@ def reward_table(
     claims: Claims,
     labels: Mapping[str, str],
     report: ReportConfig,
-    seed: int,
     environments: Collection[str] | None = None,
 ) -> Table:
     """Average reward x 100 of every measured method and of every row of the paper, run or not.
@@ -39,7 +38,7 @@ def reward_table(
     columns = _columns(measured, claims, environments)
     rows = _rows(measured, claims, columns, labels)
     parts = {(row, column): _parts(row, column, measured, claims) for row in rows for column in columns}
-    cells = [_cell(key, parts[key], stats.reward, claims.value(*key), setting, report, seed) for key in parts]
+    cells = [_cell(key, parts[key], stats.reward, claims.value(*key), setting, report) for key in parts]
     quantity = "average reward x 100"
     paper = f"In brackets the paper's cell ({claims.source}). " if any(cell.paper is not None for cell in cells) else ""
     remark = f"{paper}{remarks(measurements)}".rstrip()
@@ -55,10 +54,10 @@ def reward_table(
 
 
 def measured_table(
-    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig, seed: int
+    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
 ) -> Table:
     """`reward_table` without the paper's rows and columns that were not run. Raises likewise."""
-    whole = reward_table(measurements, claims, labels, report, seed)
+    whole = reward_table(measurements, claims, labels, report)
     measured = [cell for cell in whole.cells if cell.estimate is not None]
     rows, columns = {cell.row for cell in measured}, {cell.column for cell in measured}
     return whole.model_copy(
@@ -71,7 +70,7 @@ def measured_table(
 
 
 def success_table(
-    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig, seed: int
+    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
 ) -> Table:
     """Success rate in per cent of what was measured, in the same order; the paper prints none. Raises likewise."""
     setting = common_setting(measurements)
@@ -80,7 +79,7 @@ def success_table(
     columns = {column: label for column, label in _columns(measured, claims).items() if column in where}
     rows = {row: label for row, label in _rows(measured, claims, columns, labels).items() if row in run}
     parts = {(row, column): _measured(measured, row, column) for row in rows for column in columns}
-    cells = [_cell(key, parts[key], stats.success, None, setting, report, seed) for key in parts]
+    cells = [_cell(key, parts[key], stats.success, None, setting, report) for key in parts]
     counted = f"Success as protocol {setting.protocol} counts it; the paper prints none."
     remark = f"{counted} {remarks(measurements)}".rstrip()
     quantity = "success rate in per cent"
@@ -154,28 +153,25 @@ def _cell(
     paper: float | None,
     setting: Setting,
     report: ReportConfig,
-    seed: int,
 ) -> Cell:
     row, column = key
     return Cell(
         row=row,
         column=column,
-        estimate=_estimate(parts, quantity, report, seed, key) if parts else None,
+        estimate=_estimate(parts, quantity, report, key) if parts else None,
         paper=paper,
         protocol=setting.protocol,
         sources=tuple(source for part in parts for source in part.sources),
     )
 
 
-def _estimate(
-    parts: Sequence[Measurement], quantity: stats.Quantity, report: ReportConfig, seed: int, key: Key
-) -> Estimate:
+def _estimate(parts: Sequence[Measurement], quantity: stats.Quantity, report: ReportConfig, key: Key) -> Estimate:
     """The mean of the parts' means, x 100. Each cell has its own generator: a new row changes no other."""
     estimate = stats.macro_average(
         [part.records for part in parts],
         resamples=report.bootstrap,
         confidence=report.confidence,
-        rng=seeds.generator(seed, "table1", *key),
+        rng=seeds.generator(0, "table1", *key),
         quantity=quantity,
     )
     scaled = {name: 100 * getattr(estimate, name) for name in ("mean", "low", "high")}

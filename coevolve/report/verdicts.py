@@ -118,10 +118,10 @@ def verify(
     With `miniature` the orders are judged on such results apart, as `Verdict.miniature`.
     """
     draws = resamples(report.bootstrap, claims)
-    judged = judge(prepare(claims, results, resamples=draws, seed=0, as_if=as_if), report.confidence)
+    judged = judge(prepare(claims, results, resamples=draws, as_if=as_if), report.confidence)
     if not miniature:
         return judged
-    tests = prepare(claims, results, resamples=draws, seed=0, as_if=True)
+    tests = prepare(claims, results, resamples=draws, as_if=True)
     orders = {test.claim: in_miniature(test, claims, report.confidence) for test in tests if test.spreads}
     return [verdict.model_copy(update={"miniature": orders.get(verdict.claim)}) for verdict in judged]
 

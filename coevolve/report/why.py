@@ -132,16 +132,9 @@ def tables(path: Path) -> Iterator[Table]:
         raise UserError(f"{path}: not a JSON file; delete it and run the suite again.") from None
     for each in content if isinstance(content, list) else [content]:
         try:
-            yield _in_order(Table.model_validate(each))
+            yield Table.model_validate(each)
         except ValidationError:
             continue
-
-
-def _in_order(table: Table) -> Table:
-    """Rows and columns in the order of the cells: the file sorts the keys of objects."""
-    rows, columns = (dict.fromkeys(getattr(cell, name) for cell in table.cells) for name in ("row", "column"))
-    labels = {"rows": {row: table.rows[row] for row in rows}, "columns": {key: table.columns[key] for key in columns}}
-    return table.model_copy(update=labels)
 
 
 def _name(file: str, table: Table, first: Table, cell: Cell) -> str:

@@ -30,7 +30,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         last = measurement.final(list(measurement.read(suite, records)))
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
         tables += _tables(suite, last, paper, recipes)
-        compared = differences.paired(last, suite.report, 0)
+        compared = differences.paired(last, suite.report)
         labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})
         text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
         texts.append(f"Model: {model.label}.\n\n{differences.markdown(compared, labels)}\n{text}")
@@ -42,4 +42,4 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 def _tables(suite: Suite, last: list[Measurement], paper: Claims, recipes: dict[str, Recipe]) -> list[Table]:
     """Average rewards and success rates of a suite's one model, without what was not run."""
     labels = {method: recipe.label for method, recipe in recipes.items()}
-    return [make(last, paper, labels, suite.report, 0) for make in (table1.measured_table, table1.success_table)]
+    return [make(last, paper, labels, suite.report) for make in (table1.measured_table, table1.success_table)]

@@ -21,7 +21,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     setting = Setting(suite.suite, model.label, suite.protocol).sentence()
     notes = " ".join([setting, *dict.fromkeys(each.note for each in explored if each.note)])
     labels = suite.labels
-    data = figure2.data(explored, labels, notes, suite.report, 0)
+    data = figure2.data(explored, labels, notes, suite.report)
     shown = ReportLabels.of(suite)
     files.write_json(out / "figure2.json", data.model_dump(mode="json"))
     files.write_bytes(out / "figure2.png", drawing.png(lambda: figure2.draw(data, shown)))

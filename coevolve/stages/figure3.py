@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from coevolve.config.suite import Suite
 from coevolve.report import drawing, figure3
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
@@ -18,8 +20,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     suite = job.suite.with_model()
     labels = {method: suite.recipes[method].label for method in suite.methods}
     measured = results.measurements(job, suite, suite.methods)
-    drawn = [each for each in measured if _in_figure(each)] or final(measured)
-    curves = figure3.curves(drawn, labels, suite.report, 0)
+    trained = {each.method for each in measured if each.iteration}
+    drawn = [each for each in measured if each.iteration or _begins_a_curve(each, suite, trained)] or final(measured)
+    curves = figure3.curves(drawn, labels, suite.report)
     shown = ReportLabels.of(suite)
     files.write_json(out / "figure3.json", curves.model_dump(mode="json"))
     files.write_bytes(out / "figure3.png", drawing.png(lambda: figure3.draw(curves, shown)))
@@ -27,6 +30,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     return {"points": len(drawn)}
 
 
-def _in_figure(measurement: Measurement) -> bool:
-    """A curve begins with SFT, which all methods share; other methods without iterations have no curve."""
-    return measurement.iteration > 0 or measurement.method == figure3.START
+def _begins_a_curve(measurement: Measurement, suite: Suite, trained: Collection[str]) -> bool:
+    """A curve begins with SFT, which methods share, or with the base of a trained method that starts elsewhere."""
+    method = measurement.method
+    is_apart = method in trained and suite.recipes[method].agents["target"].base != "target"
+    return method == figure3.START or is_apart

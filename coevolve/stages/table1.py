@@ -16,8 +16,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     labels = {method: suite.recipes[method].label for method in suite.methods}
     last = final(results.measurements(job, suite, suite.methods))
-    rewards = table1.reward_table(last, paper, labels, suite.report, 0, suite.envs)
-    successes = table1.success_table(last, paper, labels, suite.report, 0)
+    rewards = table1.reward_table(last, paper, labels, suite.report, suite.envs)
+    successes = table1.success_table(last, paper, labels, suite.report)
     tables = [rewards, successes]
     table.write(tables, out, "table1")
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}

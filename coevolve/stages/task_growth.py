@@ -42,7 +42,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     files.write_bytes(out / "growth.png", drawing.png(lambda: task_growth.draw(rounds, labels)))
     files.write_bytes(out / "growth.svg", drawing.svg(lambda: task_growth.draw(rounds, labels)))
     paper, measured = claims.load(job.file("claims")), results.measurements(job, suite, suite.methods)
-    comparison = "\n".join(success_table.texts(paper.success_tables, measured))
+    comparison = "\n".join(success_table.texts(paper.success_tables, measured, suite.report))
     files.write_bytes(out / "comparison.md", comparison.encode())
     files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])
     return {"rounds": len(rounds)}

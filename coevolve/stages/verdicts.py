@@ -19,4 +19,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     paper = claims.load(job.file("claims"))
     evidence = Results(tuple(measured), tuple(explored))
     judged = verdicts.verify(paper, evidence, suite.report, miniature=verdicts.is_miniature(suite))
-    return verdicts.write(judged, out, tables=list(success_table.texts(paper.success_tables, measured)))
+    tables = list(success_table.texts(paper.success_tables, measured, suite.report))
+    return verdicts.write(judged, out, tables=tables)

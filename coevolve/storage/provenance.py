@@ -1,6 +1,6 @@
 """How a file was made: digest of the code, state of the repository, versions of the packages, container image.
 
-The same file says whether a result is still as its stage wrote it: `matching` compares files with their provenance.
+The same file says whether a result is still as its stage wrote it: `check` compares files with their provenance.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
         selected = Path(plan.home) / "tasks" / f"{name}.jsonl"
         jsonl.write(selected, chosen)
         inputs = {**inputs, "tasks": str(selected)}
-    if any(remade) or not _is_current(plan, out):
+    if any(remade) or not _is_current(plan, out, inputs):
         given = {key: [Path(path) for path in _paths({key: paths})] for key, paths in inputs.items()}
         execute(plan.suite, "evaluate", wildcards, given, out, threads)
     return out
@@ -156,17 +156,20 @@ def make(plan: Plan, path: str, threads: int) -> bool:
     inputs = plan.inputs(*job)
     remade = [make(plan, needed, threads) for needed in _paths(inputs)]
     out = Path(plan.folder(*job))
-    if not any(remade) and Path(path).exists() and (not plan.leaves_provenance(path) or _is_current(plan, out)):
+    is_current = not plan.leaves_provenance(path) or _is_current(plan, out, inputs)
+    if not any(remade) and Path(path).exists() and is_current:
         return False
     given = {name: [Path(file) for file in _paths({name: paths})] for name, paths in inputs.items()}
     execute(plan.suite, *job, given, out, threads)
     return True
 
 
-def _is_current(plan: Plan, out: Path) -> bool:
-    """Whether a folder holds a result of the present code and settings."""
-    path = out / provenance.NAME
-    return path.exists() and not plan.changed_since(provenance.read(path))
+def _is_current(plan: Plan, out: Path, inputs: Mapping[str, str | Sequence[str]]) -> bool:
+    """Whether a folder holds a result of the present code, settings and inputs, wherever these lie."""
+    record = provenance.of_file(out / provenance.NAME)
+    if record is None or plan.changed_since(record):
+        return False
+    return sorted(record.inputs.values()) == sorted(files.sha256(Path(path)) for path in _paths(inputs))
 
 
 def _paths(inputs: Mapping[str, str | Sequence[str]]) -> list[str]:

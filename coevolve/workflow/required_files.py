@@ -62,10 +62,8 @@ def required_files(suite: Suite) -> list[RequiredFile]:
         for name, env in suite.envs.items()
         for key, file in _files(env)
     }
-    return [
-        *files.values(),
-        *(_model(suite, name, model) for name, model in suite.models.items() if model.tiny is None),
-    ]
+    models = {name: model for name, model in suite.models.items() if model.tiny is None and model.endpoint is None}
+    return [*files.values(), *(_model(suite, name, model) for name, model in models.items())]
 
 
 def verify(suite: Suite, name: str, root: Path = Path(MIRROR), *, thorough: bool = True) -> Iterator[Check]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from coevolve.report.html import section_title
 from coevolve.report.view import SiteDocument
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import ABLATION, PAGE, STAGES
+from coevolve.workflow.stage_table import ABLATION, PAGE, STAGES, exported
 
 
 def site_documents(plan: Plan) -> Iterator[SiteDocument]:
     """The products and ablations on disk, the report first; the parts of a product that are missing are left out."""
-    stages = sorted((stage for stage in STAGES.values() if stage.product), key=lambda stage: stage is not PAGE)
+    stages = sorted(map(STAGES.__getitem__, exported(plan.suite)), key=lambda stage: stage is not PAGE)
     jobs = [(stage, section_title(stage.name), dict[str, str]()) for stage in stages]
     jobs += [(ABLATION, ablation.label or name, {"ablation": name}) for name, ablation in plan.suite.ablations.items()]
     for stage, title, wildcards in jobs:

@@ -81,6 +81,8 @@ def gpu(machine: Machine, partition: Partition) -> str:
     kinds = ", ".join(f"{kind or 'unnamed'} x {count}" for kind, count in sorted(partition.gpus.items())) or "none"
     available = partition.gpus.get(machine.gpu, 0) if machine.gpu else max(partition.gpus.values(), default=0)
     name = partition.name
+    if not available and not machine.gpu:
+        raise UserError(f"no node of `{name}` has a GPU; set `partition` to one whose nodes have GPUs.")
     if not available:
         raise UserError(f"no node of `{name}` has a `{machine.gpu}`; set `gpu` to a type that they have ({kinds}).")
     if available < required:

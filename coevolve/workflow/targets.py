@@ -8,7 +8,7 @@ from itertools import product
 
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage import Wildcards
-from coevolve.workflow.stage_table import STAGES
+from coevolve.workflow.stage_table import STAGES, exported
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,8 @@ def targets(plan: Plan) -> Iterator[Target]:
     """All named parts of a suite; a product has the name of its stage, an environment or method alone has a prefix."""
     suite = plan.suite
     methods = [method for method in suite.recipes if suite.supports(method)]
-    for stage in STAGES.values():
-        if stage.product:
-            yield Target(stage.name, stage.help, _files(plan, stage.name, {}))
+    for name in exported(suite):
+        yield Target(name, STAGES[name].help, _files(plan, name, {}))
     for env, section in suite.envs.items():
         yield Target(f"env_{env}", f"all methods on {section.label}", _evaluated(plan, suite.methods, [env]))
     for method in methods:

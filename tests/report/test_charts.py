@@ -46,7 +46,7 @@ def test_seeds_are_thin_lines_and_their_mean_is_thick(measure, report, tmp_path)
         measure("sft", "webshop", "test", {"a": [0.2, 0.4]}),
         measure("eto", "webshop", "test", {"a": [0.6, 1.0]}, iteration=1),
     ]
-    data = figure3.curves(measured, {"sft": "SFT", "eto": "ETO <1>"}, report, 0)
+    data = figure3.curves(measured, {"sft": "SFT", "eto": "ETO <1>"}, report)
     files.write_json(tmp_path / "figure3.json", data.model_dump(mode="json"))
     figure = page_figures.learning_curves(tmp_path / "figure3.json", LABELS)
     assert figure.data[0] == "figure3.json"

@@ -38,9 +38,10 @@ def result(label, of_split, **settings):
 
 def test_paired_results_have_students_interval():
     a, b = (np.clip(RNG.normal(mean, 0.3, 40), 0, 1) for mean in (0.4, 0.6))
-    reward, _ = comparison.differences(split(a), split(b))
-    expected = scipy_stats.ttest_rel(b, a).confidence_interval(0.95)
-    assert reward.paired and reward.interval() == pytest.approx((expected.low, expected.high), abs=1e-4)
+    for tasks, accuracy in ((40, 1e-4), (3, 1e-9), (2, 1e-9)):
+        reward, _ = comparison.differences(split(a[:tasks]), split(b[:tasks]))
+        expected = scipy_stats.ttest_rel(b[:tasks], a[:tasks]).confidence_interval(0.95)
+        assert reward.paired and reward.interval() == pytest.approx((expected.low, expected.high), abs=accuracy)
 
 
 def test_results_without_tasks_are_not_paired():
@@ -92,6 +93,13 @@ def test_comparability_has_three_answers():
 def test_equal_outcomes_are_no_proof_of_equality():
     reward, success = comparison.differences(split([0.0] * 5), split([0.0] * 5))
     assert "no task differs; this shows nothing about other tasks" in reward.sentence()
+    assert "no task differs" in success.sentence()
+
+
+def test_an_equal_difference_of_all_tasks_is_printed_without_an_error():
+    reward, success = comparison.differences(split([0.25] * 5), split([0.75] * 5))
+    text = "average reward: +50.0 points; all tasks differ equally, so no error can be estimated."
+    assert reward.sentence() == text
     assert "no task differs" in success.sentence()
 
 

@@ -1,18 +1,23 @@
+from pathlib import Path
+
 import pytest
 
 from coevolve.config.suite import load_suite
+from coevolve.errors import UserError
 from coevolve.report import differences
 from coevolve.report.labels import ReportLabels
-from coevolve.report.measurement import Measurement
+from coevolve.report.measurement import Measurement, read
+from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, StopReason
+from coevolve.workflow.layout import Layout
 
 
-def measurement(method, split, rewards):
-    records = tuple(
+def evaluated(split, rewards, seed=0):
+    return [
         EvalRecord(
             task_id=f"{split}{number}",
             split=split,
-            seed=0,
+            seed=seed,
             reward=reward,
             success=reward == 1.0,
             stop=StopReason.DONE,
@@ -20,8 +25,11 @@ def measurement(method, split, rewards):
             trajectory_id="x",
         )
         for number, reward in enumerate(rewards)
-    )
-    return Measurement("s", "m", "fixed", method, "sciworld", split, 1, records)
+    ]
+
+
+def measurement(method, split, rewards):
+    return Measurement("s", "m", "fixed", method, "sciworld", split, 1, tuple(evaluated(split, rewards)))
 
 
 def test_differences_are_paired_by_task_over_all_splits(root):
@@ -32,7 +40,7 @@ def test_differences_are_paired_by_task_over_all_splits(root):
         measurement("coevolve", "seen", [0.5, 1.0]),
         measurement("coevolve", "unseen", [0.75]),
     ]
-    (found,) = differences.paired(final, report, seed=0)
+    (found,) = differences.paired(final, report)
     assert (found.better, found.than) == ("coevolve", "eto")
     # Every task differs by 0.5, so the interval has no width however far the rewards lie apart.
     assert (found.estimate.mean, found.estimate.low, found.estimate.high) == pytest.approx((0.5, 0.5, 0.5))
@@ -41,3 +49,26 @@ def test_differences_are_paired_by_task_over_all_splits(root):
         [found], ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
     )
     assert "| ScienceWorld | Co-evolving - ETO | 50.0 [50.0, 50.0] | 3 |" in " ".join(table.split())
+
+
+@pytest.mark.parametrize("seeds", [[0, 1, 2], [8, 9]])
+def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, seeds):
+    suite = load_suite(root / "configs/micro.yaml", [f"seeds={seeds}", "methods=[untrained, sft]"])
+    layout, env = Layout(suite, root=tmp_path.as_posix()), next(iter(suite.envs))
+    paths = {method: {key: Path(path) for key, path in layout.evaluations(method).items()} for method in suite.methods}
+    split = suite.envs[env].splits[0]
+    for (_, of_env, seed, _), path in paths["sft"].items():
+        jsonl.write(path, evaluated(split, [0.5, 0.5 + seed / 20], seed) if of_env == env else [])
+    for (_, of_env, _, _), path in paths["untrained"].items():
+        jsonl.write(path, evaluated(split, [0.1, 0.2]) if of_env == env else [])  # the untrained policy has no seed
+    final = [m for m in read(suite, paths) if m.records]
+    (found,) = differences.paired(final, suite.report)
+    assert found.estimate.seed_means == pytest.approx({seed: 0.35 + seed / 40 for seed in seeds})
+    assert found.estimate.n_seeds == len(seeds)
+
+
+def test_rows_without_a_common_task_are_named(root):
+    report = load_suite(root / "configs/smoke.yaml").report
+    final = [measurement("eto", "seen", [0.0]), measurement("coevolve", "unseen", [0.25])]
+    with pytest.raises(UserError, match=r"`coevolve` minus `eto` on sciworld: .*share no evaluated task"):
+        differences.paired(final, report)

@@ -69,7 +69,7 @@ def test_differences_are_of_a_seeds_failures_and_of_shared_instructions():
 
 def test_panels_hold_bars_differences_and_what_is_to_be_said(labels, report):
     found = explorations((0, 1)) + explorations((0, 1), env="webshop") + [explored("eto", ETO, env="alone")]
-    figure = data(found, labels, "An invented shop.", report, 0)
+    figure = data(found, labels, "An invented shop.", report)
     assert [panel.env for panel in figure.panels] == ["sciworld", "webshop"]
     panel = figure.panels[0]
     assert panel.instructions == 3
@@ -85,8 +85,20 @@ def test_panels_hold_bars_differences_and_what_is_to_be_said(labels, report):
     assert "eto/0/2/target" in figure.sources
 
 
+def test_another_methods_tasks_count_nothing(labels, report):
+    """A pool of tasks that grows is explored by its own method only."""
+    other = explored("agent_data", dict.fromkeys("uvwxyz", 0.0))
+    panels = [data(found, labels, "", report).panels for found in (explorations(), [*explorations(), other])]
+    assert panels[0] == panels[1]
+
+
+def test_a_difference_counts_its_own_values(labels, report):
+    (panel,) = data(explorations((0, 1)), labels, "", report).panels
+    assert {name: each.n for name, each in panel.differences.items()} == {"number": 8, "shared_reward": 6}
+
+
 def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report):
-    figure = data(explorations(), labels, "", report, 0)
+    figure = data(explorations(), labels, "", report)
     again = FailureFigure.from_json(figure.to_json())
     assert again == figure and png(again) == png(figure) and svg(again) == svg(figure)
     assert b"Software" not in png(figure) and b"<dc:date>" not in svg(figure) and svg(figure).count(b"<svg") == 1
@@ -95,11 +107,11 @@ def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report
     pixels = matplotlib.image.imread(io.BytesIO(png(figure)))
     assert 0.01 < (pixels[..., :3] < 1).any(axis=-1).mean() < 0.6
     other = [*explorations()[:3], explored("coevolve", ETO, agent="failure")]
-    assert png(data(other, labels, "", report, 0)) != png(figure)
+    assert png(data(other, labels, "", report)) != png(figure)
 
 
 def test_bars_are_as_high_as_the_data(labels, report):
-    figure = data(explorations(), labels, "", report, 0)
+    figure = data(explorations(), labels, "", report)
     above, below = figure2.draw(figure, LABELS).axes
     assert above.get_title().startswith("ScienceWorld: "), "the label, not the key"
     assert [bar.get_height() for bar in above.patches] == [5.0, 5.0, 2.0]
@@ -112,14 +124,14 @@ def test_nothing_shared_has_bars_of_numbers_only(labels, report):
         explored("coevolve", {"a": 1.0}),
         explored("coevolve", {"a": 1.0}, agent="failure"),
     ]
-    panel = data(found, labels, "", report, 0).panels[0]
+    panel = data(found, labels, "", report).panels[0]
     assert {bar.quantity for bar in panel.bars} == {"number"} and panel.differences.keys() == {"number"}
     with pytest.raises(UserError, match="share no failure"):
         difference(found, "shared_reward", "sciworld", "coevolve", "eto", resamples=9, rng=np.random.default_rng(0))
 
 
 def test_nothing_to_compare_is_said(labels, report):
-    figure = data([explored("eto", ETO)], labels, "Suite micro.", report, 0)
+    figure = data([explored("eto", ETO)], labels, "Suite micro.", report)
     assert (
         figure.panels == ()
         and figure.caption == "Not run: no environment was explored by both eto and coevolve. Suite micro."

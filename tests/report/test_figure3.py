@@ -1,12 +1,18 @@
 import io
+from pathlib import Path
 
 import matplotlib.image
 import pytest
 
+from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
 from coevolve.report import drawing
 from coevolve.report.figure3 import Curves, curves, draw
 from coevolve.report.labels import ReportLabels
+from coevolve.stages import figure3 as stage
+from coevolve.storage import jsonl
+from coevolve.workflow.job import Job
+from coevolve.workflow.plan import Plan
 
 LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 
@@ -26,7 +32,7 @@ def measured(measure):
 
 
 def test_points_are_in_order_with_intervals_and_sources(measured, labels, report):
-    figure = curves(measured, labels, report, 0)
+    figure = curves(measured, labels, report)
     seen = [(p.method, p.iteration) for p in figure.points if p.split == "seen"]
     assert seen == [("sft", 0), ("eto", 1), ("coevolve", 1), ("coevolve", 2)]
     first = figure.points[0]
@@ -37,18 +43,18 @@ def test_points_are_in_order_with_intervals_and_sources(measured, labels, report
 
 
 def test_caption_says_what_the_paper_does_not_print(measured, labels, report):
-    caption = curves(measured, labels, report, 0).caption
+    caption = curves(measured, labels, report).caption
     assert "prints no values for its Figure 3" in caption
     assert "iteration 0 is SFT" in caption and "protocol fixed" in caption
 
 
 def test_data_come_back_from_json_unchanged(measured, labels, report):
-    figure = curves(measured, labels, report, 0)
+    figure = curves(measured, labels, report)
     assert Curves.from_json(figure.to_json()) == figure
 
 
 def test_equal_data_give_equal_bytes_of_an_image_with_something_on_it(measured, labels, report):
-    figure = curves(measured, labels, report, 0)
+    figure = curves(measured, labels, report)
     image = png(figure)
     assert image == png(Curves.from_json(figure.to_json()))
     assert b"Software" not in image and b"tIME" not in image
@@ -58,21 +64,59 @@ def test_equal_data_give_equal_bytes_of_an_image_with_something_on_it(measured, 
 
 
 def test_other_data_give_another_image(measured, labels, report):
-    assert png(curves(measured, labels, report, 0)) != png(curves(measured[:-1], labels, report, 0))
+    assert png(curves(measured, labels, report)) != png(curves(measured[:-1], labels, report))
 
 
 def test_every_curve_starts_at_sft(measured, labels, report):
-    for axes in draw(curves(measured, labels, report, 0), LABELS).axes:
+    for axes in draw(curves(measured, labels, report), LABELS).axes:
         heights = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
         assert {label: len(ys) for label, ys in heights.items()} == {"SFT": 1, "ETO": 2, "Co-evolving": 3}
         assert [ys[0] for ys in heights.values()] == pytest.approx([15.0, 15.0, 15.0])
         assert heights["Co-evolving"] == sorted(heights["Co-evolving"])
 
 
+def test_a_curve_with_an_iteration_0_of_its_own_does_not_start_at_sft(measured, measure, labels, report):
+    own = [
+        measure("odd", "sciworld", split, {"a": [value]}, iteration=iteration)
+        for split in ("seen", "unseen")
+        for iteration, value in enumerate((0.1, 0.3))
+    ]
+    figure = curves([*measured, *own], labels, report)
+    assert "iteration 0 is SFT; iteration 0 of 50 % odd_method & more is the model before training" in figure.caption
+    for axes in draw(figure, LABELS).axes:
+        heights = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+        assert heights["50 % odd_method & more"] == pytest.approx([10.0, 30.0])
+        assert len(heights["ETO"]) == 2
+
+
+def test_a_method_that_starts_untrained_begins_with_its_own_evaluation(root, tmp_path, measure):
+    overrides = ["methods=[untrained, agent_data]", "iterations={bfcl: 1}", "seeds=[0]", "envs.bfcl.splits=[test]"]
+    plan = Plan(load_suite(root / "configs/agent_data.yaml", overrides), root=tmp_path.as_posix())
+    paths = sorted({path for method in plan.suite.methods for path in plan.evaluations(method).values()})
+    for path in paths:
+        reward = 0.5 if "iter1" in path else 0.25
+        jsonl.write(Path(path), measure("it", "bfcl", "test", {"a": [reward]}).records)
+    inputs = {"records": list(map(Path, paths))}
+    job = Job("figure3", plan.restricted("figure3", {}), inputs, {}, tmp_path / "work", threads=1)
+    (tmp_path / "out").mkdir()
+    stage.run(job, tmp_path / "out")
+    drawn = Curves.from_json((tmp_path / "out/figure3.json").read_bytes())
+    points = [(p.method, p.iteration, p.estimate.mean) for p in drawn.points]
+    assert points == [("agent_data", 0, 0.25), ("agent_data", 1, 0.5)]
+    assert "iteration 0 of" in drawn.caption and "is the model before training" in drawn.caption
+
+
+def test_the_caption_names_what_the_points_have(measured, labels, report):
+    without = [m for m in measured if m.method != "sft"]
+    assert "iteration 0, SFT, is not shown" in curves(without, labels, report).caption
+    alone = [m for m in measured if m.method == "sft"]
+    assert "no method here has iterations" in curves(alone, labels, report).caption
+
+
 def test_mixed_and_repeated_measurements_are_errors(measured, measure, labels, report):
     with pytest.raises(UserError, match="different protocols"):
-        curves([*measured, measure("eto", "sciworld", "seen", {"a": [0.1]}, protocol="paper")], labels, report, 0)
+        curves([*measured, measure("eto", "sciworld", "seen", {"a": [0.1]}, protocol="paper")], labels, report)
     with pytest.raises(UserError, match="eto on sciworld seen, iteration 1, was given 2 times"):
-        curves([*measured, measured[3]], labels, report, 0)
+        curves([*measured, measured[3]], labels, report)
     with pytest.raises(UserError, match="nothing was measured"):
-        curves([], labels, report, 0)
+        curves([], labels, report)

@@ -42,16 +42,20 @@ def test_every_rate_is_a_whole_number_of_tasks(table):
             assert rate == pytest.approx(100 * round(rate * n / 100) / n, abs=0.01)
 
 
-def test_ours_stand_beside_it_and_appworld_is_empty_with_its_reason(table):
-    without = success_table.markdown(table, [])
+def test_ours_stand_beside_it_and_appworld_is_empty_with_its_reason(table, report):
+    without = success_table.markdown(table, [], report)
     assert without.count("| not run") == sum("bfcl" in row.cells for row in table.rows.values())
     assert without.count("| not available") == 4 and "its data bundle is not in its wheel" in without
     ours = measurement("agent_data", "bfcl", "test", {"a": [1.0, 0.5], "b": [1.0, 1.0]}, model="tiny")
-    text = success_table.markdown(table, [ours])
-    (line,) = [line for line in text.splitlines() if "75.0 (3 of 4, 2 seeds, tiny, micro)" in line]
+    text = success_table.markdown(table, [ours], report)
+    (line,) = [line for line in text.splitlines() if "(3 of 4, 2 seeds, tiny, micro)" in line]
     assert re.match(r"\| Qwen3-4B full +\| BFCL", line)
+    low, high = map(float, re.search(r"75\.0 \[([\d.]+), ([\d.]+)\] \(3 of 4", line).groups())
+    assert 0.0 <= low < 75.0 < high <= 100.0  # over tasks and seeds
+    empty = dataclasses.replace(ours, records=())
+    assert success_table.markdown(table, [empty], report) == without, "a split whose every episode ended by an error"
     generated = dataclasses.replace(ours, note="BFCL: generated tasks; non-comparable.")
-    assert "tiny, micro) BFCL: generated tasks; non-comparable." in success_table.markdown(table, [generated])
+    assert "tiny, micro) BFCL: generated tasks; non-comparable." in success_table.markdown(table, [generated], report)
 
 
 def test_an_unknown_row_is_refused(root, tmp_path):

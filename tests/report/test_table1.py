@@ -47,7 +47,7 @@ def cell(table, row, column):
 
 
 def test_markdown_of_a_small_table(sft, report):
-    assert markdown(reward_table([sft], SMALL, {}, report, 0)) == (
+    assert markdown(reward_table([sft], SMALL, {}, report)) == (
         "Average reward x 100 with its 95 % interval over tasks and, where there are several, trainings. In brackets "
         "the paper's cell (a paper). "
         "Suite micro, model tiny, protocol fixed. Tasks x seeds: Seen 2 x 2.\n"
@@ -62,7 +62,7 @@ def test_markdown_of_a_small_table(sft, report):
 
 
 def test_json_has_rows_and_columns_in_the_order_of_the_printed_table(sft, report, tmp_path):
-    made = reward_table([sft], SMALL, {}, report, 0)
+    made = reward_table([sft], SMALL, {}, report)
     write_tables([made], tmp_path, "table1")
     (left,) = [Table.model_validate(each) for each in json.loads((tmp_path / "table1.json").read_text())]
     assert markdown(left) == markdown(made) == (tmp_path / "table1.md").read_text()
@@ -70,8 +70,8 @@ def test_json_has_rows_and_columns_in_the_order_of_the_printed_table(sft, report
 
 
 def test_the_mean_needs_every_column_of_the_paper(sft, shop, report):
-    assert cell(reward_table([sft], SMALL, {}, report, 0), "sft", "mean").estimate is None
-    both = cell(reward_table([sft, shop], SMALL, {}, report, 0), "sft", "mean")
+    assert cell(reward_table([sft], SMALL, {}, report), "sft", "mean").estimate is None
+    both = cell(reward_table([sft, shop], SMALL, {}, report), "sft", "mean")
     assert both.estimate.mean == pytest.approx(50.0)
     assert (both.estimate.n_tasks, both.estimate.n_seeds, both.estimate.n) == (5, 2, 10)
     assert both.sources == sft.sources + shop.sources
@@ -80,13 +80,13 @@ def test_the_mean_needs_every_column_of_the_paper(sft, shop, report):
 def test_a_cell_does_not_change_when_others_are_added(measure, report):
     values = {f"t{i}": [i / 9] for i in range(10)}
     one, two = measure("sft", "sciworld", "seen", values), measure("sft", "webshop", "test", values)
-    alone, together = (reward_table(ms, SMALL, {}, report, 0) for ms in ([one], [two, one]))
+    alone, together = (reward_table(ms, SMALL, {}, report) for ms in ([one], [two, one]))
     assert cell(alone, "sft", "seen") == cell(together, "sft", "seen")
     assert cell(together, "sft", "seen").estimate.low < 50 < cell(together, "sft", "seen").estimate.high
 
 
 def test_every_row_and_column_of_the_paper_is_listed_run_or_not(sft, report):
-    table = reward_table([sft], CLAIMS, {}, report, 0)
+    table = reward_table([sft], CLAIMS, {}, report)
     assert list(table.rows) == list(CLAIMS.rows)
     assert list(table.columns) == list(CLAIMS.columns)
     assert [c.paper for c in table.cells] == [claim.value for claim in CLAIMS.claims()]
@@ -94,7 +94,7 @@ def test_every_row_and_column_of_the_paper_is_listed_run_or_not(sft, report):
 
 
 def test_methods_and_splits_the_paper_lacks_come_last(measure, labels, report):
-    table = reward_table([measure("odd", "alfworld", "dev", {"a": [1.0]})], SMALL, labels, report, 0)
+    table = reward_table([measure("odd", "alfworld", "dev", {"a": [1.0]})], SMALL, labels, report)
     assert list(table.rows.values()) == ["GPT-4", "SFT", "50 % odd_method & more"]
     assert list(table.columns) == ["seen", "shop", "mean", "alfworld dev"]
     assert cell(table, "odd", "alfworld dev").paper is None
@@ -103,19 +103,19 @@ def test_methods_and_splits_the_paper_lacks_come_last(measure, labels, report):
 
 def test_caption_names_protocol_suite_and_numbers_that_differ(measure, sft, labels, report):
     other = measure("eto", "sciworld", "seen", {"a": [0.5]})
-    caption = reward_table([sft, other], SMALL, labels, report, 0).caption
+    caption = reward_table([sft, other], SMALL, labels, report).caption
     assert "Suite micro, model tiny, protocol fixed." in caption
     assert "Seen 2 x 2 (SFT), 1 x 1 (ETO)." in caption
 
 
 def test_the_means_of_trainings_have_the_unit_of_their_mean(shop, report):
-    estimate = cell(reward_table([shop], SMALL, {}, report, 0), "sft", "shop").estimate
+    estimate = cell(reward_table([shop], SMALL, {}, report), "sft", "shop").estimate
     assert estimate.seed_means == pytest.approx({0: 100 * 2 / 3, 1: 100 / 3})
     assert estimate.mean == pytest.approx(50)
 
 
 def test_success_is_a_table_of_its_own(shop, sft, report):
-    table = success_table([shop, sft], SMALL, {}, report, 0)
+    table = success_table([shop, sft], SMALL, {}, report)
     assert list(table.rows) == ["sft"]
     assert list(table.columns) == ["seen", "shop"]
     assert cell(table, "sft", "shop").estimate.mean == pytest.approx(100 / 6)
@@ -125,21 +125,21 @@ def test_success_is_a_table_of_its_own(shop, sft, report):
 
 
 def test_a_suite_of_other_environments_prints_none_of_the_papers_empty_columns(measure, sft, report, labels):
-    one = reward_table([sft], SMALL, {}, report, 0, ["sciworld"])
+    one = reward_table([sft], SMALL, {}, report, ["sciworld"])
     assert list(one.columns) == ["seen"] and list(one.rows) == ["gpt4", "sft"] and len(one.footnotes) == 1
-    both = reward_table([sft], SMALL, {}, report, 0, ["sciworld", "webshop", "alfworld"])
-    assert both == reward_table([sft], SMALL, {}, report, 0)
+    both = reward_table([sft], SMALL, {}, report, ["sciworld", "webshop", "alfworld"])
+    assert both == reward_table([sft], SMALL, {}, report)
     other = measure("odd", "alfworld", "dev", {"a": [1.0]})
-    none = reward_table([other], SMALL, labels, report, 0, ["alfworld"])
+    none = reward_table([other], SMALL, labels, report, ["alfworld"])
     assert list(none.columns) == ["alfworld dev"] and list(none.rows) == ["odd"] and none.footnotes == ()
     assert "paper" not in none.caption.split("Environments")[0] and "paper" not in markdown(none).split("\n\n")[1]
-    shop = reward_table([measure("sft", "webshop", "test", {"a": [1.0]})], SMALL, {}, report, 0, ["webshop"])
+    shop = reward_table([measure("sft", "webshop", "test", {"a": [1.0]})], SMALL, {}, report, ["webshop"])
     assert list(shop.columns) == ["shop"] and shop.footnotes == ()  # the fact is of another column
 
 
 def test_latex_is_balanced_and_escaped(measure, labels, report):
     measured = measure("odd", "sciworld", "seen", {"a": [0.5]}, suite="my_suite")
-    text = latex(reward_table([measured], SMALL, labels, report, 0))
+    text = latex(reward_table([measured], SMALL, labels, report))
     begun, ended = re.findall(r"\\begin\{(\w+)\}", text), re.findall(r"\\end\{(\w+)\}", text)
     assert begun == ["table", "tabular"] and ended == begun[::-1]
     assert text.count("{") == text.count("}")
@@ -152,7 +152,7 @@ def test_latex_is_balanced_and_escaped(measure, labels, report):
 
 
 def test_json_comes_back_unchanged_and_names_its_unit(sft, report):
-    table = reward_table([sft], CLAIMS, {}, report, 0)
+    table = reward_table([sft], CLAIMS, {}, report)
     assert Table.from_json(table.to_json()) == table
     raw = json.loads(table.to_json())
     assert raw["unit"] == "average reward x 100" and raw["protocol"] == "fixed"
@@ -161,7 +161,7 @@ def test_json_comes_back_unchanged_and_names_its_unit(sft, report):
 @pytest.mark.parametrize("other", [{"protocol": "paper"}, {"suite": "paper"}, {"model": "llama"}])
 def test_settings_are_never_mixed(measure, sft, report, other):
     with pytest.raises(UserError, match=f"different {next(iter(other))}s"):
-        reward_table([sft, measure("eto", "sciworld", "seen", {"a": [0.5]}, **other)], SMALL, {}, report, 0)
+        reward_table([sft, measure("eto", "sciworld", "seen", {"a": [0.5]}, **other)], SMALL, {}, report)
 
 
 def test_results_of_two_versions_of_an_environment_are_never_mixed_and_the_one_is_named(measure, report):
@@ -170,19 +170,19 @@ def test_results_of_two_versions_of_an_environment_are_never_mixed_and_the_one_i
         for method, environment in (("sft", "MySQL 9.7.4 (rows 1)"), ("eto", "MariaDB 10, non-comparable (rows 2)"))
     )
     with pytest.raises(UserError, match="intercode_sql come from different environments"):
-        reward_table([mysql, mariadb], SMALL, {}, report, 0)
+        reward_table([mysql, mariadb], SMALL, {}, report)
     noted = replace(mysql, note="Template questions.")
     for make in (reward_table, success_table):
-        assert "Environments: MySQL 9.7.4 (rows 1). Template questions." in make([noted], SMALL, {}, report, 0).caption
+        assert "Environments: MySQL 9.7.4 (rows 1). Template questions." in make([noted], SMALL, {}, report).caption
 
 
 def test_nothing_measured_and_twice_measured_are_errors(measure, sft, report):
     with pytest.raises(UserError, match="nothing was measured"):
-        reward_table([], SMALL, {}, report, 0)
+        reward_table([], SMALL, {}, report)
     with pytest.raises(UserError, match="sft on sciworld seen was given twice"):
-        success_table([sft, sft], SMALL, {}, report, 0)
+        success_table([sft, sft], SMALL, {}, report)
     with pytest.raises(UserError, match="eto on sciworld seen has no evaluation records"):
-        reward_table([measure("eto", "sciworld", "seen", {})], SMALL, {}, report, 0)
+        reward_table([measure("eto", "sciworld", "seen", {})], SMALL, {}, report)
 
 
 def test_the_interval_of_a_cell_has_the_confidence_of_its_caption(measure):
@@ -191,7 +191,7 @@ def test_the_interval_of_a_cell_has_the_confidence_of_its_caption(measure):
     sft = measure("sft", "sciworld", "seen", {f"t{i}": [reward] for i, reward in enumerate(rewards)})
     half = 100 * rewards.std(ddof=1) / np.sqrt(len(rewards))
     for confidence, quantile in ((0.95, 1.96), (0.5, 0.674)):
-        table = reward_table([sft], SMALL, {}, ReportConfig(bootstrap=20_000, confidence=confidence), 0)
+        table = reward_table([sft], SMALL, {}, ReportConfig(bootstrap=20_000, confidence=confidence))
         assert f"with its {100 * confidence:g} % interval" in table.caption
         estimate = cell(table, "sft", "seen").estimate
         assert estimate.high - estimate.low == pytest.approx(2 * quantile * half, rel=0.03)

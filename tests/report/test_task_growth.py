@@ -107,7 +107,7 @@ def section(root, tmp_path):
     folder.mkdir()
     files.write_json(folder / "growth.json", [each.model_dump(mode="json") for each in rounds])
     (folder / "growth.md").write_text(task_growth.markdown(rounds, ReportLabels.of(suite), 0.95))
-    (folder / "comparison.md").write_text("\n".join(success_table.texts(paper.success_tables, [])))
+    (folder / "comparison.md").write_text("\n".join(success_table.texts(paper.success_tables, [], suite.report)))
     paths = sorted(folder.iterdir())
     page = html.report(PageFiles(paths), RunSettings.of(suite), paper, {}, [])
     return re.search(r"<section aria-labelledby=\"the-second-paper.*?</section>", page, re.DOTALL)[0]

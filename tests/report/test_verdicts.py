@@ -46,7 +46,7 @@ def small(**statements):
 
 def asked(claims, measurements=(), explorations=(), as_if=False):
     results = Results(tuple(measurements), tuple(explorations))
-    return {q.claim: q for q in prepare(claims, results, resamples=500, seed=0, as_if=as_if)}
+    return {q.claim: q for q in prepare(claims, results, resamples=500, as_if=as_if)}
 
 
 def question(values_ts, low=0.0, high=math.inf, claim="it", resamples=3000, rng=None):
@@ -194,7 +194,7 @@ def test_what_only_a_secondary_source_says_is_counted_and_corrected_apart():
 
 def test_cells_of_a_table_get_notes_after_its_own(measure, report):
     sft = measure("sft", "sciworld", "seen", {key: [0.5] for key in "abc"})
-    table = reward_table([sft], small(), {}, report, 0)
+    table = reward_table([sft], small(), {}, report)
     table = table.model_copy(update={"footnotes": (Footnote(mark="a", text="a fact", cells=()),)})
     found = verdicts.judge(list(asked(small(), [sft]).values()), 0.95)
 

@@ -8,7 +8,7 @@ from stages.test_in_context import PLAYER
 
 from coevolve import cli
 from coevolve.config.suite import as_dict, load_suite
-from coevolve.storage import jsonl
+from coevolve.storage import jsonl, provenance
 from coevolve.types import EvalRecord, Trajectory
 from coevolve.workflow.evaluate_model import single_environment
 
@@ -45,6 +45,16 @@ def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(ma
     before = (folder / "records.jsonl").stat().st_mtime_ns
     assert coevolve(capsys, *command)[0] == 0
     assert (folder / "records.jsonl").stat().st_mtime_ns == before
+
+    # Results of other inputs, as a killed run leaves them, are made again: the evaluation, and what it needs.
+    records = {path: provenance.read(path) for path in folder.parent.rglob("provenance.json")}
+    stale = {path: record for path, record in records.items() if record.inputs}
+    assert len(stale) > 1 and folder / "provenance.json" in stale
+    for path, record in stale.items():
+        others = record.model_copy(update={"inputs": dict.fromkeys(record.inputs, "0" * 64)})
+        path.write_text(others.to_json())
+        assert coevolve(capsys, *command)[0] == 0
+        assert provenance.read(path).inputs == record.inputs
 
     code, _, err = coevolve(capsys, *command, "--tasks", "2", "--set", "envs.webshop.step_limit=9", "--out", "few.json")
     assert code == 0, err

@@ -4,12 +4,14 @@ import ast
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from coevolve.config.suite import load_suite
 from coevolve.storage import provenance
 from coevolve.workflow.plan import Plan
+from coevolve.workflow.site_documents import site_documents
 from coevolve.workflow.stage import Stage
 from coevolve.workflow.stage_table import STAGES, load_machine
 from coevolve.workflow.targets import targets
@@ -120,6 +122,17 @@ def test_every_product_is_a_target_and_a_full_run_makes_them_all(plan):
     listed = {target.name: target for target in targets(plan)}
     assert list(listed)[: len(PRODUCTS)] == PRODUCTS
     assert sorted(path for product in PRODUCTS for path in listed[product].files) == sorted(plan.targets())
+
+
+def test_the_growth_of_pools_is_a_target_and_a_document_of_suites_with_pools(root, plan, tmp_path):
+    with_pools = Plan(load_suite(root / "configs/smoke_agent_data.yaml"), root=tmp_path.as_posix())
+    listed = {target.name: target for target in targets(with_pools)}
+    assert "task_growth" in listed and "task_growth" not in {target.name for target in targets(plan)}
+    for path in map(Path, listed["task_growth"].files):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (document,) = site_documents(with_pools)
+    assert document.title == "Task growth" and list(map(str, document.paths)) == list(listed["task_growth"].files)
 
 
 def test_a_machine_names_all_products_at_once(root):

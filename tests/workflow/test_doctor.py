@@ -75,10 +75,11 @@ def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], 
         ),
         ({"partition": "old"}, "partition", "`old` is not up"),
         ({"gpu": "b200"}, "GPU", "no node of `h100` has a `b200`; set `gpu` to a type that they have (h100 x 8)."),
+        ({"partition": "cpu", "gpu": None}, "GPU", "no node of `cpu` has a GPU; set `partition` to one whose nodes"),
         ({"partition": "cpu"}, "GPU", "no node of `cpu` has a `h100`; set `gpu` to a type that they have (none)."),
         ({"partition": "mixed"}, "GPU", "requests 8 per node, those of `mixed` have a100 x 8, h100 x 4"),
     ],
-    ids=["no partition", "closed", "no type", "no GPU", "too few"],
+    ids=["no partition", "closed", "no type", "no GPU of any type", "no GPU", "too few"],
 )
 def test_what_slurm_has_not(
     repo: Path, fake_slurm: Callable[[str], None], settings: dict[str, object], what: str, words: str

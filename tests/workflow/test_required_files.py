@@ -140,3 +140,10 @@ def test_the_command_fails_with_one_sentence_a_problem(root: Path, tmp_path: Pat
     done = run("verify", "--root", str(tmp_path))
     assert done.returncode == 1
     assert all(line.startswith("missing ") and line.endswith(".") for line in done.stdout.splitlines())
+
+
+def test_a_model_behind_an_endpoint_is_no_file(root: Path) -> None:
+    suite = load_suite(root / "configs/in_context.yaml")
+    needed = required_files.required_files(suite)
+    assert {file.key.split(".")[0] for file in needed} == {"envs"}
+    assert required_files.required_files(suite.model_copy(update={"models": {}})) == needed

@@ -2,6 +2,7 @@
 
 import contextlib
 import lzma
+import re
 import shutil
 
 import pytest
@@ -13,7 +14,8 @@ from coevolve.report import claims
 from coevolve.types import Provenance
 from coevolve.workflow import export
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import STAGES
+from coevolve.workflow.run_record import RunRecord
+from coevolve.workflow.stage_table import STAGES, load_machine
 
 NAMES = sorted(
     {name for stage in STAGES.values() if stage.product for name in stage.files} | {"jobs.jsonl.xz", "provenance.json"}
@@ -131,6 +133,23 @@ def test_an_ablation_is_exported_alone(made, browser, tmp_path, capsys):
     ]
     assert {job.stage for job in jobs} >= {"data", "sft", "rollout", "pairs", "train", "evaluate"}
     assert not {job.stage for job in jobs} & {"ablation", "table1"}
+
+
+def test_the_jobs_of_a_divided_run_have_its_parts(made, tmp_path):
+    made = shutil.copytree(made, tmp_path / "run", symlinks=True)
+    machine = made / "configs/machines/divided.yaml"
+    text = (made / "configs/machines/cpu.yaml").read_text()
+    machine.write_text(re.sub(r"shards: .*", "shards: {rollout: 1, evaluate: 2}", text))
+    with contextlib.chdir(made):
+        plan = Plan(load_suite("configs/glance.yaml"), shards=load_machine("divided").shards)
+        RunRecord(
+            command="snakemake", machine="divided", overrides=[], cluster=False, slots=1, started=0.0, jobs=[], todo=[]
+        ).write(plan.home)
+        shutil.rmtree("results/glance/tiny/webshop/eto/seed0/iter1/eval")
+        small_run.make(plan, "results/glance/tiny/webshop/eto/seed0/iter1/eval/records.jsonl")
+    assert run(made, "--suite", "glance") == 0
+    lines = lzma.decompress((made / "results/reference/glance/jobs.jsonl.xz").read_bytes()).splitlines()
+    assert [Provenance.from_json(line).stage for line in lines].count("shard") == 2
 
 
 def reference_folders(root):

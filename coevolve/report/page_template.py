@@ -1,3 +1,6 @@
+"""The report's page as a Jinja template: code like the rest, so that an edit of it is an edit of stage `page`."""
+
+TEMPLATE = """\
 {#- The report's page; coevolve/report/html.py gives the variables. -#}
 {%- macro measured(each, row, column) -%}
 {%- for cell in each.table.cells if (cell.row, cell.column) == (row, column) -%}
@@ -208,3 +211,4 @@ Every measured number links to its episodes in the <a href="{{ view }}">view</a>
 {% endif %}
 </body>
 </html>
+"""  # noqa: E501 (lines of HTML)
