@@ -12,7 +12,7 @@ from coevolve.chat.prompts import without_example
 from coevolve.policies import loading
 from coevolve.progress import Progress
 from coevolve.train import policy_io, reference_logps
-from coevolve.types import PreferencePair, Trajectory
+from coevolve.types import Message, PreferencePair, Trajectory
 from coevolve.workflow.branch import SOURCES
 from coevolve.workflow.job import Job
 from coevolve.workflow.training import prepare_process, tokenize
@@ -48,13 +48,17 @@ def _sequences(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
 
 
 def _as_in_pairs(trajectories: Sequence[Trajectory]) -> Iterator[Trajectory]:
-    """Each trajectory under its prompt and, as a pair has its chosen side's, under those of its task's better ones."""
-    by_task = defaultdict[str, list[Trajectory]](list)
+    """Each trajectory under its prompt and, as a pair has its chosen side's, under those of its task's better ones.
+
+    Prompts that differ before the task are not paired.
+    """
+    alike = defaultdict[tuple[str, tuple[Message, ...]], list[Trajectory]](list)
     for trajectory in trajectories:
-        by_task[trajectory.task.task_id].append(trajectory)
+        alike[trajectory.task.task_id, trajectory.prompt[:-1]].append(trajectory)
     for trajectory in trajectories:
-        better = (other for other in by_task[trajectory.task.task_id] if other.reward > trajectory.reward)
-        for prompt in dict.fromkeys([trajectory.prompt, *(other.prompt for other in better)]):
+        others = alike[trajectory.task.task_id, trajectory.prompt[:-1]]
+        better = (other.prompt for other in others if other.reward > trajectory.reward)
+        for prompt in dict.fromkeys([trajectory.prompt, *better]):
             yield trajectory.model_copy(update={"prompt": prompt})
 
 

@@ -120,7 +120,7 @@ def test_a_number_links_to_its_episodes(browser, page):
     browser.open(page)
     address = browser.run("[...document.querySelectorAll('td a')].find((a) => a.hash.includes('coevolve')).href")
     assert "method=coevolve&env=webshop&iteration=1&part=eval&split=test" in address
-    browser.run(f"location.href = {json.dumps(address)}")
+    browser.visit(address)
     browser.until("document.getElementById('count') !== null")
     assert browser.run("document.getElementById('count').innerText").startswith("6 of ")
 
