@@ -213,6 +213,7 @@ def _view(options: argparse.Namespace) -> int:
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser, required=False)
+    _machine_argument(parser, required=False)
     text = "folder of the export (default: results/reference/SUITE); without --suite its page is written again"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
     parser.add_argument(
@@ -237,7 +238,8 @@ def _export(options: argparse.Namespace) -> int:
         return 0
     suite = _suite(options)
     record = RunRecord.read(Plan(suite).home)
-    shards = load_machine(record.machine).shards if record else UNDIVIDED
+    machine = options.machine or (record.machine if record else None)
+    shards = load_machine(machine).shards if machine else UNDIVIDED
     if options.ablation and options.ablation not in suite.ablations:
         hint = suggestion(options.ablation, suite.ablations) or "."
         raise UserError(f"--ablation: the suite has no ablation `{options.ablation}`{hint}")

@@ -155,8 +155,12 @@ def _mirrored(mirror: Path, hub: str, revision: str) -> Path | None:
     by_hand = mirror / mirror_path(hub, revision)
     if by_hand.is_dir():
         return by_hand
-    manifests = {path.parent: read(path) for path in sorted(mirror.glob(f"models/*/{MANIFEST}"))}
-    return next((folder for folder, made in manifests.items() if (made.hub, made.revision) == (hub, revision)), None)
+    for path in sorted(mirror.glob(f"models/*/{MANIFEST}")):
+        with contextlib.suppress(UserError):  # another model's, which is not needed here
+            manifest = read(path)
+            if (manifest.hub, manifest.revision) == (hub, revision):
+                return path.parent
+    return None
 
 
 def _mirrored_files(folder: Path, hub: str, revision: str) -> list[str]:

@@ -215,10 +215,13 @@ def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
     """Drift of every pair kind in a finished job, a branch's preference training; other jobs have none."""
     if "dpo" not in training.config:
         return []
-    names = mechanism.training_names(training, branch)
+    names, notes = mechanism.training_names(training, branch), training.notes
+    if not isinstance(notes, TrainReport) or not notes.history:
+        return []
+    # Not those of the config: a compute-matched control has epochs of its own.
+    epochs = notes.steps / math.ceil(notes.rows / training.config["dpo"]["batch_size"])
     try:
-        history = training.notes.history if isinstance(training.notes, TrainReport) else ()
-        return drift(names, history, training.config["dpo"]["epochs"])
+        return drift(names, notes.history, epochs)
     except KeyError as metric:
         problem = f"`{training.result}`: no {metric} in the history of its training"
         raise UserError(f"{problem}; an older version of the kit made it, rerun its stage.") from None

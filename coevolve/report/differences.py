@@ -60,7 +60,7 @@ def _difference(
 
 
 def _over_seeds(row: Sequence[Measurement], other: Sequence[Measurement]) -> list[EvalRecord]:
-    """The records of a row; those of one policy are repeated for every seed of the other row."""
+    """The records of a row; those of one policy are repeated, and counted, for every seed of the other row."""
     others = sorted({record.seed for measurement in other for record in measurement.records})
     return [
         record.model_copy(update={"seed": seed})

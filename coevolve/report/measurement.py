@@ -17,7 +17,7 @@ class Measurement:
     """All seeds' records of one method on one split after one iteration (0: SFT); `sources` name their files.
 
     `note` is a remark on these results. `single_policy`: one policy stands for all seeds of the suite, and its records
-    carry a seed of their own, as those of the untrained model do.
+    have seed 0, whatever the suite's seeds are, as those of the untrained model do.
     """
 
     suite: str

@@ -70,6 +70,9 @@ def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLa
         f"{labels.env(env)}: {count:,} training tasks or experts left out before training."
         for env, count in left_out.items()
     ]
+    other = sum(count.other_prompt for summary in summaries.values() for count in summary.kinds.values())
+    if other:
+        sentences.append(f"In {other:,} pairs the rejected side was played under another text of the task.")
     empty = [
         f"{labels.method(method)}, {labels.env(env)}, seed {seed}, iteration {iteration}, {agent} agent: "
         f"{_sentence(sentence)}"

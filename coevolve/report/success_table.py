@@ -107,7 +107,10 @@ def _rate(measured: Measurement, report: ReportConfig) -> str:
     successes = sum(record.success for record in measured.records)
     several = "s" * (estimate.n_seeds > 1)
     run = f"{successes} of {estimate.n}, {estimate.n_seeds} seed{several}, {measured.model}, {measured.suite}"
-    rate = f"{100 * estimate.mean:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}] ({run})"
+    low, high = estimate.low, estimate.high
+    if successes in (0, estimate.n):  # equal values have no spread
+        low, high = wilson(successes, estimate.n, report.confidence)
+    rate = f"{100 * estimate.mean:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({run})"
     return rate + (f" {measured.note}" if measured.note else "")
 
 

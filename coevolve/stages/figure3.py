@@ -31,7 +31,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 
 def _begins_a_curve(measurement: Measurement, suite: Suite, trained: Collection[str]) -> bool:
-    """A curve begins with SFT, which methods share, or with the base of a trained method that starts elsewhere."""
+    """A curve begins with SFT, which methods share, or with the untrained model if its method starts there."""
     method = measurement.method
-    is_apart = method in trained and suite.recipes[method].agents["target"].base != "target"
+    is_apart = method in trained and suite.recipes[method].agents["target"].base == "untrained"
     return method == figure3.START or is_apart

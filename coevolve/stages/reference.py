@@ -48,9 +48,9 @@ def _sequences(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
 
 
 def _as_in_pairs(trajectories: Sequence[Trajectory]) -> Iterator[Trajectory]:
-    """Each trajectory under its prompt and, as a pair has its chosen side's, under those of its task's better ones.
+    """Each trajectory under its prompt, and under that of every trajectory of its task with a higher reward.
 
-    Prompts that differ before the task are not paired.
+    A pair has the prompt of its chosen side. Prompts that differ before the task are not paired.
     """
     alike = defaultdict[tuple[str, tuple[Message, ...]], list[Trajectory]](list)
     for trajectory in trajectories:

@@ -28,7 +28,7 @@ def run(job: Job, out: Path) -> TrainReport:
 def _compute_matched(job: Job) -> DpoConfig:
     """The suite's settings; a compute-matched control trains for the epochs that give the other method's steps.
 
-    These are the steps of all files `steps_like`, each trained on alone.
+    These are the steps of all files `steps_like`, each trained on alone, before pairs beyond the context are dropped.
     """
     config, others = job.suite.dpo, job.inputs.get("steps_like", [])
     other_steps = sum(math.ceil(config.epochs * _epoch_steps(path, config)) for path in others)

@@ -33,7 +33,7 @@ def report(
 ) -> TrainReport:
     """The report of a training that visited the examples in `order`, `batch_size` slots a step.
 
-    Its `kinds` are means over the last steps, as many as an epoch has; after a part of an epoch they are of two epochs.
+    Its `kinds` are means over the last steps, as many as an epoch has: steps of two epochs, if it ends inside one.
     """
     epoch = math.ceil(len(fitted.examples) / batch_size)
     tokens = sum(len(fitted.examples[slot]) for slot in order if slot != EMPTY_SLOT)

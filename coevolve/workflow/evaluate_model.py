@@ -17,6 +17,7 @@ from coevolve.report import evaluation_result
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, jsonl, policy_dir, provenance
 from coevolve.types import Task
+from coevolve.workflow import required_files
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_stage import execute
 
@@ -156,8 +157,8 @@ def make(plan: Plan, path: str, threads: int) -> bool:
     inputs = plan.inputs(*job)
     remade = [make(plan, needed, threads) for needed in _paths(inputs)]
     out = Path(plan.folder(*job))
-    is_current = not plan.leaves_provenance(path) or _is_current(plan, out, inputs)
-    if not any(remade) and Path(path).exists() and is_current:
+    kept = not any(remade) and Path(path).exists()
+    if kept and (not plan.leaves_provenance(path) or _is_current(plan, out, inputs)):
         return False
     given = {name: [Path(file) for file in _paths({name: paths})] for name, paths in inputs.items()}
     execute(plan.suite, *job, given, out, threads)
@@ -169,7 +170,9 @@ def _is_current(plan: Plan, out: Path, inputs: Mapping[str, str | Sequence[str]]
     record = provenance.of_file(out / provenance.NAME)
     if record is None or plan.changed_since(record):
         return False
-    return sorted(record.inputs.values()) == sorted(files.sha256(Path(path)) for path in _paths(inputs))
+    given = map(Path, _paths(inputs))
+    hashes = [required_files.recorded_sha256(path) or files.sha256(path) for path in given]
+    return sorted(record.inputs.values()) == sorted(hashes)
 
 
 def _paths(inputs: Mapping[str, str | Sequence[str]]) -> list[str]:

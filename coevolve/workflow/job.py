@@ -53,7 +53,7 @@ class Job:
     def setup(self) -> Setup:
         """What the environment's package needs: its config section, the protocol and the prepared folder.
 
-        One object of a job, because its `chance` is drawn.
+        The same object at every call, because its `chance` is drawn.
         """
         prepared = self.file("prepared").parent if "prepared" in self.inputs else None
         return Setup(self.env, f"envs.{self.wildcards['env']}", self.suite.protocol, self.suite.quirks, prepared)

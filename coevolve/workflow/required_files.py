@@ -127,13 +127,13 @@ def _model(suite: Suite, name: str, model: ModelConfig) -> RequiredFile:
 
 def _check_file(file: RequiredFile, path: Path, thorough: bool) -> str:
     size = path.stat().st_size
-    if not thorough and size > SMALL_BYTES and _recorded_sha256(path) == file.sha256:
+    if not thorough and size > SMALL_BYTES and recorded_sha256(path) == file.sha256:
         return f"{path}, {size:,} bytes, unchanged since it was hashed"
     files.verified(path, file.sha256, file.key)
     return f"{path}, {size:,} bytes"
 
 
-def _recorded_sha256(path: Path) -> str:
+def recorded_sha256(path: Path) -> str:
     """The hash of a file in the `provenance.json` of its folder; empty if there is none or the file is newer."""
     record = path.with_name("provenance.json")
     try:

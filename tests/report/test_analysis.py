@@ -17,7 +17,16 @@ from coevolve.report.exploration import Exploration
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import files, jsonl
-from coevolve.types import EpisodeNotes, KindCount, PairingSummary, Provenance, TrainReport, TrajectoryCount, Turn
+from coevolve.types import (
+    EpisodeNotes,
+    KindCount,
+    PairingSummary,
+    PairKind,
+    Provenance,
+    TrainReport,
+    TrajectoryCount,
+    Turn,
+)
 from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES
@@ -179,6 +188,11 @@ def test_pair_counts_are_printed_in_words():
     )
     assert "ScienceWorld: 1,200 training tasks or experts left out before training." in text
     assert "No expert over target pair could be built from 3 candidates: 3 not a failure." in text
+    assert "another text of the task" not in text
+    other = summarised(candidates=3, pairs=2, drops={"tie": 1})
+    other.kinds[PairKind.EXPERT_TARGET] = other.kinds[PairKind.EXPERT_TARGET].model_copy(update={"other_prompt": 2})
+    retold = pair_counts.markdown({("eto", "tiny", "sciworld", 0, 1, "target"): other}, {}, LABELS)
+    assert "In 2 pairs the rejected side was played under another text of the task." in retold
 
 
 def sides(ours, iteration=2, seed=0):
@@ -244,7 +258,7 @@ def given(root, tmp_path, monkeypatch):
         read = [path for paths in inputs for path in ([paths] if isinstance(paths, str) else paths)]
         job = provenance(
             plan.tail(path).removesuffix("/provenance.json"), stage=stage, wildcards=wildcards,
-            config={"dpo": {"epochs": 1.0}} if stage == "train" else {},
+            config={"dpo": {"epochs": 1.0, "batch_size": 1}} if stage == "train" else {},
             notes=trained(),
         )  # fmt: skip
         files.write_bytes(Path(path), job.model_copy(update={"inputs": dict.fromkeys(read, "")}).to_json().encode())
@@ -306,7 +320,10 @@ def provenance(result, inputs=(), **fields):
 @pytest.fixture
 def history(tmp_path):
     """An evaluation of a policy that was trained on pairs; the other policy's file comes from outside."""
-    config, wildcards = {"dpo": {"epochs": 1.0}}, {"env": "webshop", "agent": "target", "branch": "eto/seed0/iter1"}
+    config, wildcards = (
+        {"dpo": {"epochs": 1.0, "batch_size": 1}},
+        {"env": "webshop", "agent": "target", "branch": "eto/seed0/iter1"},
+    )
     jobs = [
         provenance("m/e/eval", ["m/e/policy/policy.json", "m/e/other/policy.json"], notes=played(5)),
         provenance("m/e/policy", ["m/e/pairs/pairs.jsonl"], config=config, wildcards=wildcards,

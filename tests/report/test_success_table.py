@@ -52,6 +52,8 @@ def test_ours_stand_beside_it_and_appworld_is_empty_with_its_reason(table, repor
     assert re.match(r"\| Qwen3-4B full +\| BFCL", line)
     low, high = map(float, re.search(r"75\.0 \[([\d.]+), ([\d.]+)\] \(3 of 4", line).groups())
     assert 0.0 <= low < 75.0 < high <= 100.0  # over tasks and seeds
+    none = measurement("agent_data", "bfcl", "test", {"a": [0.0, 0.0], "b": [0.0, 0.0]}, model="tiny")
+    assert "0.0 [0.0, 49.0] (0 of 4" in success_table.markdown(table, [none], report)  # Wilson's
     empty = dataclasses.replace(ours, records=())
     assert success_table.markdown(table, [empty], report) == without, "a split whose every episode ended by an error"
     generated = dataclasses.replace(ours, note="BFCL: generated tasks; non-comparable.")
