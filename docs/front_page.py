@@ -30,7 +30,6 @@ COMMANDS = (
     ),
     ("make test", "the tests, except the slow ones", "the same"),
     ("make real", "SFT, ETO, co-evolving with a pretrained model", "the same"),
-    ("make micro", "five seeds and three iterations on ScienceWorld", "the same"),
     ("snakemake --profile one-gpu", "ScienceWorld with Qwen3-0.6B, one seed", "one GPU of 24 GB"),
     ("snakemake --profile slurm", "SFT, ETO, co-evolving with Llama-2-7B-Chat, one seed", "nodes of 8 H100"),
 )
@@ -46,7 +45,7 @@ DRAWN = ("experts", "policy", "target", "failure", "pairs")
 
 def blocks() -> dict[str, str]:
     """The parts of the README that are made from committed results, by the name of their mark."""
-    return {"times": _times(), "results": _results("real"), "miniature": differences(), "evidence": _evidence()}
+    return {"times": _times(), "results": _results("real"), "seeds": differences("real_seeds"), "evidence": _evidence()}
 
 
 def fill(text: str, made: Mapping[str, str] | None = None) -> str:
@@ -99,20 +98,23 @@ def table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
     return reward["rows"], *by_place
 
 
-def differences(reference: str = "micro") -> str:
+def differences(reference: str) -> str:
     """Differences between the trained methods of the README in a committed result, in points with their intervals."""
     labels, _, _ = table1(reference)
     entries = json.loads((REFERENCE / reference / "differences.json").read_text())
     sections = json.loads((REFERENCE / reference / "provenance.json").read_text())["config"]["envs"]
     several = len({entry["env"] for entry in entries}) > 1
+    shown = [entry for entry in entries if {entry["better"], entry["than"]} <= set(TRAINED)]
     sentences = []
-    for entry in entries:
-        if not {entry["better"], entry["than"]} <= set(TRAINED):
-            continue
-        where = f"{sections[entry['env']]['label']}, " if several else ""
-        name, other = labels[entry["better"]], labels[entry["than"]]
-        sentences.append(f"{where}{name} minus {other}: {points(entry['estimate'])}")
-    return f"{'; '.join(sentences)}."
+    for env in dict.fromkeys(entry["env"] for entry in shown):
+        parts = [
+            f"{labels[entry['better']]} minus {labels[entry['than']]} {points(entry['estimate'])}"
+            for entry in shown
+            if entry["env"] == env
+        ]
+        where = f"{sections[env]['label']}: " if several else ""
+        sentences.append(f"{where}{', '.join(parts)}.")
+    return " ".join(sentences)
 
 
 def points(estimate: Mapping[str, float]) -> str:
