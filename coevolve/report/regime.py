@@ -79,10 +79,11 @@ def checks(
 
 
 def sentence(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
-    """How many checks passed, and the names of those that did not; `labels` of all methods and environments."""
+    """How many of the measured checks passed, and the names of the others; `labels` of all methods and environments."""
     failed = dict.fromkeys(check.name for check in judged if check.passed is False)
     missing = dict.fromkeys(check.name for check in judged if check.passed is None)
-    counted = f"{sum(check.passed is True for check in judged)} of {len(judged)} checks of the regime pass"
+    measured = [check.passed for check in judged if check.passed is not None]
+    counted = f"{sum(measured)} of {len(measured)} measured checks of the regime pass"
     parts = [("failed", failed), ("not measured", missing)]
     text = "; ".join([counted, *(f"{word}: {', '.join(names)}" for word, names in parts if names)])
     return f"{labels.in_text(text)}."
