@@ -19,7 +19,9 @@ from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
     from coevolve.assets.checks import Check
+    from coevolve.config.machine import Machine
     from coevolve.config.suite import Suite
+    from coevolve.workflow.run_record import RunRecord
 
 #: Jobs read files that were fetched before: libraries stay off the network. Libraries read this when they are imported.
 OFFLINE = dict.fromkeys(
@@ -133,6 +135,14 @@ def _machine_argument(parser: argparse.ArgumentParser, *, required: bool = True)
     parser.add_argument("--machine", required=required, help=text)
 
 
+def _machine(options: argparse.Namespace, record: RunRecord | None) -> Machine | None:
+    """The machine file that was given, else that of the recorded run."""
+    from coevolve.workflow.stage_table import load_machine
+
+    name = options.machine or (record.machine if record else None)
+    return load_machine(name) if name else None
+
+
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
     _machine_argument(parser)
@@ -165,7 +175,7 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _status(options: argparse.Namespace) -> int:
     from coevolve.config.suite import load_suite
-    from coevolve.workflow import stage_table, status
+    from coevolve.workflow import status
     from coevolve.workflow.layout import UNDIVIDED
     from coevolve.workflow.plan import Plan
     from coevolve.workflow.run_record import RunRecord
@@ -174,8 +184,7 @@ def _status(options: argparse.Namespace) -> int:
     if not name:
         raise UserError("which suite? Write `coevolve status SUITE`.")
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
-    machine_name = options.machine or (record.machine if record else None)
-    machine = stage_table.load_machine(machine_name) if machine_name else None
+    machine = _machine(options, record)
     suite = load_suite(name, options.set or (record.overrides if record else []))
     results = status.SuiteState.of(Plan(suite, shards=machine.shards if machine else UNDIVIDED), record, name)
     for line in status.text(results, machine):
@@ -227,7 +236,6 @@ def _export(options: argparse.Namespace) -> int:
     from coevolve.workflow.layout import UNDIVIDED
     from coevolve.workflow.plan import Plan
     from coevolve.workflow.run_record import RunRecord
-    from coevolve.workflow.stage_table import load_machine
 
     paper = claims.load(shipped_file(CLAIMS))
     if options.suite is None:
@@ -237,9 +245,8 @@ def _export(options: argparse.Namespace) -> int:
         _show(options.out / export.PAGE)
         return 0
     suite = _suite(options)
-    record = RunRecord.read(Plan(suite).home)
-    machine = options.machine or (record.machine if record else None)
-    shards = load_machine(machine).shards if machine else UNDIVIDED
+    machine = _machine(options, RunRecord.read(Plan(suite).home))
+    shards = machine.shards if machine else UNDIVIDED
     if options.ablation and options.ablation not in suite.ablations:
         hint = suggestion(options.ablation, suite.ablations) or "."
         raise UserError(f"--ablation: the suite has no ablation `{options.ablation}`{hint}")
