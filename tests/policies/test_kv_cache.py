@@ -8,7 +8,7 @@ from templates.models import llama, qwen3
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from coevolve.errors import UserError
-from coevolve.policies.exact_shapes import ROWS, exact_rows, exact_spans, shortest
+from coevolve.policies.exact_shapes import ROWS, cancelling, exact_rows, exact_spans, shortest
 from coevolve.policies.kv_cache import CHUNK, PREFILL_TOKENS, CachedDecoder, Prefill, shared_runs
 from coevolve.policies.loading import transpose_weights
 
@@ -193,6 +193,20 @@ def test_numbers_of_rows_with_other_bits_are_left_out():
     assert exact_rows([(late, 16)], 60, like) == [n for n in everything if n <= 20 or n >= 40]
     assert exact_rows([(linear, 16), (few, 16)], 1, torch.zeros(0, device="meta")) == [1]
     assert exact_rows([], 1000, like)[-1] >= 1000
+
+
+def test_another_order_of_additions_is_noticed_though_results_are_rounded_to_bfloat16():
+    """A kernel for few rows that adds the first hundred products and the others by themselves."""
+    layer = torch.nn.Linear(512, 64, bias=False).bfloat16()
+    weight = cancelling(layer)(torch.eye(512, dtype=torch.bfloat16)).T.float()
+    assert weight.shape == (64, 512) and weight.count_nonzero() == weight.numel()
+
+    def kernel(rows):
+        ends = [0, 512] if len(rows) >= 10 else [0, 100, 512]
+        return sum(rows[:, a:b].float() @ weight[:, a:b].T for a, b in itertools.pairwise(ends)).bfloat16()
+
+    like = torch.zeros(0, dtype=torch.bfloat16)
+    assert exact_rows([(kernel, 512)], 60, like) == [n for n in ROWS if 10 <= n <= 64]
 
 
 def test_models_that_are_not_supported_are_refused():
