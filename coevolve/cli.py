@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import re
@@ -20,6 +21,7 @@ from coevolve.shipped import shipped_file
 if TYPE_CHECKING:
     from coevolve.assets.checks import Check
     from coevolve.config.machine import Machine
+    from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
     from coevolve.workflow.run_record import RunRecord
 
@@ -143,22 +145,35 @@ def _machine(options: argparse.Namespace, record: RunRecord | None) -> Machine |
     return load_machine(name) if name else None
 
 
+def _ablation(suite: Suite, name: str) -> Ablation:
+    if name not in suite.ablations:
+        hint = suggestion(name, suite.ablations) or "."
+        raise UserError(f"--ablation: the suite has no ablation `{name}`{hint}")
+    return suite.ablations[name]
+
+
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
     _machine_argument(parser)
+    parser.add_argument("--ablation", metavar="NAME", help="the methods of this ablation in place of the suite's")
 
 
 def _plan(options: argparse.Namespace) -> int:
     from coevolve.config.machine import machine_file
+    from coevolve.config.suite import load_suite
     from coevolve.report import costs
     from coevolve.workflow import estimates, stage_table
     from coevolve.workflow.plan import Plan
 
     machine = stage_table.load_machine(options.machine)
-    plan = Plan(_suite(options), shards=machine.shards)
+    suite, part = _suite(options), ""
+    if options.ablation:
+        methods = json.dumps(_ablation(suite, options.ablation).methods)
+        suite, part = load_suite(options.suite, [*options.set, f"methods={methods}"]), f", ablation {options.ablation},"
+    plan = Plan(suite, shards=machine.shards)
     jobs = list(estimates.jobs(plan, machine))
     source = machine_file(options.machine)
-    _show(f"Suite {plan.suite.suite} on {machine.label}, estimated, not measured, from {source}.\n")
+    _show(f"Suite {suite.suite}{part} on {machine.label}, estimated, not measured, from {source}.\n")
     _show(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
     _show()
     _show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs), plan.suite.labels))
@@ -247,9 +262,8 @@ def _export(options: argparse.Namespace) -> int:
     suite = _suite(options)
     machine = _machine(options, RunRecord.read(Plan(suite).home))
     shards = machine.shards if machine else UNDIVIDED
-    if options.ablation and options.ablation not in suite.ablations:
-        hint = suggestion(options.ablation, suite.ablations) or "."
-        raise UserError(f"--ablation: the suite has no ablation `{options.ablation}`{hint}")
+    if options.ablation:
+        _ablation(suite, options.ablation)
     out = options.out or REFERENCE / (f"{suite.suite}_{options.ablation}" if options.ablation else suite.suite)
     names = export.export(Plan(suite, shards=shards), out, paper, options.ablation)
     _show(f"{len(names)} files: {out / export.PAGE}")

@@ -25,6 +25,7 @@ COMPARISONS = (
     ("coevolve", "eto"),
     ("coevolve", "eto_eq9"),
     ("coevolve", "lambda_0"),
+    ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),
     ("agent_data", "agent_data_static"),
 )

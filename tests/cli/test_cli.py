@@ -126,6 +126,15 @@ def test_a_suite_and_a_machine_are_named_by_name_or_path(coevolve):
     assert coevolve("plan", "--suite", "configs/smoke.yaml", "--machine", "configs/machines/cpu.yaml") == named
 
 
+def test_an_ablation_is_planned_by_its_name(coevolve):
+    """Its rows alone: they need not be methods of the suite."""
+    asked = ("plan", "--suite", "smoke", "--machine", "cpu")
+    _, suite, _ = coevolve(*asked)
+    _, by_name, _ = coevolve(*asked, "--ablation", "nll")
+    _, by_methods, _ = coevolve(*asked, "--set", 'methods=["eto","coevolve","nll_mean"]')
+    assert by_name.replace(", ablation nll,", "") == by_methods != suite
+
+
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [

@@ -41,6 +41,7 @@ ARGUMENTS = {
     "suite with a null byte": (("config", "--suite", "a\0b.yaml"), "null byte"),
     "suite of a long name": (("config", "--suite", "x" * 300), "File name too long"),
     "unknown machine": (("plan", "--suite", "smoke", "--machine", "cup"), "did you mean `cpu`?"),
+    "unknown ablation": (("plan", "--suite", "smoke", "--machine", "cpu", "--ablation", "nl"), "did you mean `nll`?"),
     "unknown command": (("pla",), "did you mean `plan`?"),
     "unknown stage": (("stage", "trian"), "did you mean `train`?"),
     "unknown model of verify": (("verify", "--suite", "smoke", "--model", "big"), "no model `big`"),
