@@ -276,7 +276,7 @@ class SamplerConfig(Strict):
 
     The other keys are vLLM's, under vLLM's names: its share of each GPU's memory, the number of concurrent sequences,
     and the number of GPUs that share the weights. They are excluded from digests. `dtype`: the type of the weights and
-    activations that play, left out of digests if it is not set.
+    activations that play, left out of digests if it is not set; PPO and GRPO play the float32 policy that they train.
     """
 
     engine: Literal["transformers", "vllm"]

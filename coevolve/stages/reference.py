@@ -22,7 +22,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Score all trajectories that can be paired (or all pairs), cut to the context, and write `scores.safetensors`.
 
     One process on one device. It loads the weights as a training does, float32 or quantised, and computes in the
-    model's `training_dtype` as the trainers do, so that the loss of the first step is ln 2.
+    model's `training_dtype` as the trainers do, so that the loss of the first step is ln 2 up to rounding. In bfloat16
+    that is several hundredths of a nat a trajectory, because trainings pack their rows otherwise (docs/training.md).
     """
     prepare_process(job)
     policy = job.policy("policy")

@@ -95,8 +95,9 @@ def collate(groups: Sequence[Sequence[TokenizedTrajectory]], layout: Layout) -> 
 def token_logps(model: torch.nn.Module, batch: Mapping[str, Any], *, tiled: bool) -> Tensor:
     """Log pi(t_k | t_<k) in nats of the action tokens of each sequence, [R, W]; 0 elsewhere.
 
-    `tiled`: the head of `add_tiled_head`, which never holds all logits and computes in float32. The plain head is exact
-    in any precision and faster on a CPU. Both compute logits at the positions that predict action tokens alone.
+    `tiled`: the head of `add_tiled_head`, which never holds all logits. The plain head is faster on a CPU. Both compute
+    logits in the type of the pass, at the positions that predict action tokens alone, and the softmax in float32 (the
+    plain head of a float64 model in float64).
     """
     inputs = {"input_ids": batch["input_ids"], **batch.get("segments", {})}
     if "position_ids" in batch:

@@ -54,7 +54,8 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
 def completions(experiences: Sequence[Experience | None], end_of_turn: int) -> dict[str, Any]:
     """The return value of a `rollout_func`; None becomes a completion without an action or a reward.
 
-    `logprobs` is None: with one gradient step per rollout the log-probs of sampling are those of the policy.
+    `logprobs` is None: with one gradient step per rollout the log-probs of sampling are those of the policy, up to the
+    rounding of bfloat16 passes.
     """
     dummy = Experience((end_of_turn,) * 2, (0, 0), prompt=1, reward=0.0, truncated=False)
     sequences = [experience or dummy for experience in experiences]

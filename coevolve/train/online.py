@@ -36,7 +36,7 @@ class OnlineSetup:
     """The setting of online training: tasks, the environments that run in parallel, and the rules of an episode.
 
     The policy samples at temperature 1 from all tokens (choice): only then are the probabilities in the objectives
-    those that the tokens were sampled with.
+    those that the tokens were sampled with. It samples in float32, also where training passes are in bfloat16.
     """
 
     tasks: Sequence[Task]

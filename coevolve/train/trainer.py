@@ -98,7 +98,7 @@ class MaskedTrainer(ScheduledTrainer):
         settings = training_settings(
             config, learning_rate, slots=len(order), model=model, seed=seed, work=work, dtype=dtype
         )
-        arguments = full_precision(TrainingArguments(**settings))
+        arguments = single_device(full_precision(TrainingArguments(**settings)))
         set_seed(arguments.seed)  # adapters start from random numbers
         self.tiled_head = uses_tiled_head()
         self._layout = collator.layout
@@ -271,6 +271,15 @@ def full_precision(args: Any) -> Any:
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
         float32 = dict.fromkeys(("param_dtype", "reduce_dtype", "output_dtype"), torch.float32)
         args.fsdp_plugin_args = (args.fsdp_plugin_args or {}) | {"mixed_precision_policy": float32}
+    return args
+
+
+def single_device(args: Any) -> Any:
+    """The arguments, for one device a process: on a machine with several GPUs one process trains on the first.
+
+    transformers would divide each micro-batch over all of them and make it as many times larger.
+    """
+    args._n_gpu = min(args.n_gpu, 1)  # `n_gpu` has no setter; reading it prepares the device
     return args
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import trl.trainer.base_trainer
 from safetensors.torch import load_file, save_file
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig, PretrainConfig, SftConfig
@@ -300,3 +300,17 @@ def test_an_iteration_has_its_own_rate_and_beta(tmp_path, llama, other):
         found[iteration] = report.history[0]["failure_failure/rewards/margins"]
     assert found[2] == pytest.approx(6 * found[1], rel=1e-4) and abs(found[1]) > 1e-4
     assert found[3] == pytest.approx(found[2], rel=1e-6)
+
+
+def test_one_process_trains_on_one_device(tmp_path, llama, monkeypatch):
+    """On a machine with two GPUs transformers would take twice as many examples in each step."""
+    alone, _ = run_sft(tmp_path, llama, "alone")
+    prepare = TrainingArguments.__post_init__
+
+    def prepare_two(args):
+        prepare(args)
+        args._n_gpu = 2
+
+    monkeypatch.setattr(TrainingArguments, "__post_init__", prepare_two)
+    beside_another, _ = run_sft(tmp_path, llama, "beside_another")
+    assert beside_another.history == alone.history
