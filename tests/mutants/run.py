@@ -97,6 +97,9 @@ def judge(mutant: Mutant, root: Path = ROOT) -> Result:
 def main(words: Sequence[str], mutants: Sequence[Mutant], root: Path = ROOT) -> int:
     """Print each mutant's result and the counts; 0 if all are killed."""
     chosen = [each for each in mutants if not words or any(word in f"{each.file} {each.what}" for word in words)]
+    if not chosen:
+        print("no such mutant")
+        return 1
     tests = list(dict.fromkeys(test for mutant in chosen for test in mutant.tests))
     with copied(root) as copy:
         if status := run_tests(copy, tests):
@@ -109,8 +112,8 @@ def main(words: Sequence[str], mutants: Sequence[Mutant], root: Path = ROOT) -> 
         counts[result] += 1
         seconds = time.monotonic() - started
         print(f"{number:3}/{len(chosen)} {result:9} {seconds:4.0f} s  {mutant.file}: {mutant.what}", flush=True)
-    print(", ".join(f"{count} {result}" for result, count in counts.items()) or "no such mutant")
-    return 0 if chosen and counts["killed"] == len(chosen) else 1
+    print(", ".join(f"{count} {result}" for result, count in counts.items()))
+    return 0 if counts["killed"] == len(chosen) else 1
 
 
 if __name__ == "__main__":
