@@ -28,6 +28,8 @@ from typing import Any, NoReturn
 VARIABLE = "COEVOLVE_JOB_SERVER"
 #: Modules that import what the stages with a model need. The server forgets those of this package afterwards.
 PRELOADED = ("coevolve.policies.hf", "coevolve.train.dpo", "transformers.models.llama.modeling_llama")
+#: The sentence of a job that ended by SIGKILL.
+KILLED = b"coevolve: the job was killed (SIGKILL), as Linux does if memory runs out; try `--cores 1`.\n"
 
 
 class JobServer:
@@ -129,7 +131,10 @@ def _preload() -> None:
 
 
 def _supervise(connection: socket.socket, request: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Fork the job, send its exit status to the client, or kill the job if the client ends first."""
+    """Fork the job, send its exit status to the client, or kill the job if the client ends first.
+
+    A job that is killed by another process, or for its memory, has a sentence on its error output.
+    """
     job = os.fork()
     if not job:
         connection.close()
@@ -140,7 +145,10 @@ def _supervise(connection: socket.socket, request: dict[str, Any], streams: list
         os.kill(job, signal.SIGKILL)
     _, status = os.waitpid(job, 0)
     if ended in ready:
-        connection.sendall(bytes([os.waitstatus_to_exitcode(status) & 0xFF]))
+        code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL:
+            os.write(streams[1], KILLED)
+        connection.sendall(bytes([code & 0xFF]))
     os._exit(0)
 
 

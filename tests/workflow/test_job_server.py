@@ -11,6 +11,7 @@ import psutil
 import pytest
 from checkout import copy_of, environment
 
+from coevolve.workflow import labels
 from coevolve.workflow.job_server import VARIABLE
 
 #: Starts a server, prints its variable, and waits for the end of its input.
@@ -84,6 +85,17 @@ def test_a_killed_client_ends_its_job_and_the_server_goes_on(repo, server, tmp_p
     assert sft(repo, variables).returncode == 2
 
 
+def test_a_killed_job_has_a_sentence(repo, server, tmp_path):
+    """As one that the kernel kills when memory runs out, which says nothing itself."""
+    _, variables = server
+    log = tmp_path / "job.log"
+    with log.open("w") as stream:
+        client, job = sleeping_job(repo, variables, tmp_path, stderr=stream)
+        job.kill()
+        assert client.wait(timeout=20) == 256 - signal.SIGKILL
+    assert "memory runs out" in labels.failure(log)
+
+
 def test_a_job_outlives_a_killed_snakemake_and_the_server_ends_with_it(repo, server, tmp_path):
     snakemake, variables = server
     client, job = sleeping_job(repo, variables, tmp_path)
@@ -100,13 +112,13 @@ def test_a_job_outlives_a_killed_snakemake_and_the_server_ends_with_it(repo, ser
     assert sft(repo, variables).returncode == 2, "without its server, a client runs the job itself"
 
 
-def sleeping_job(repo, variables, tmp_path):
+def sleeping_job(repo, variables, tmp_path, **streams):
     """A client and its job, which sleeps after its imports."""
     module, note = repo / "coevolve/cli.py", tmp_path / "pid"
     text = module.read_text()
     module.write_text(SLEEP.format(str(note)))
     try:
-        client = subprocess.Popen([sys.executable, *PARTS], cwd=repo, env=variables)
+        client = subprocess.Popen([sys.executable, *PARTS], cwd=repo, env=variables, **streams)
         deadline = time.monotonic() + 120
         while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
             time.sleep(0.05)
