@@ -33,7 +33,7 @@ COMPARISONS = (
 
 def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
-    folders = ("real", "real_seeds", "real_sql", "micro", "methods", "bfcl", "agent_data")
+    folders = ("real", "real_seeds", "real_sql", "real_tuned", "micro", "methods", "bfcl", "agent_data")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "overview": _table(_overview([folder for folder in folders if folder not in ("real_sql", "agent_data")])),
         "real_iterations": _table(_iterations("real", ("eto", "coevolve"))),
