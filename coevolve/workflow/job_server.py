@@ -29,7 +29,7 @@ VARIABLE = "COEVOLVE_JOB_SERVER"
 #: Modules that import what the stages with a model need. The server forgets those of this package afterwards.
 PRELOADED = ("coevolve.policies.hf", "coevolve.train.dpo", "transformers.models.llama.modeling_llama")
 #: The sentence of a job that ended by SIGKILL.
-KILLED = b"coevolve: the job was killed (SIGKILL), as Linux does if memory runs out; try `--cores 1`.\n"
+KILLED = b"\ncoevolve: the job was killed (SIGKILL), as Linux does if memory runs out; try `--cores 1`.\n"
 
 
 class JobServer:
