@@ -347,7 +347,7 @@ def _regime(options: argparse.Namespace) -> int:
 
     suite = _suite(options).with_model(options.model)
     evidence = regime_evidence.on_disk(Layout(suite))
-    judged = regime.checks(evidence, suite.regime, suite.report, list(suite.envs), suite.seeds)
+    judged = regime.checks(evidence, suite.regime, suite.report, suite.iterations, suite.seeds)
     _show(regime.markdown(judged, ReportLabels.of(suite, suite.labels)))
     passed = {check.passed for check in judged}
     return 1 if False in passed else 3 if None in passed else 0

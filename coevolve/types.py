@@ -281,7 +281,8 @@ class EvalRecord(Record):
 class Estimate(Record):
     """A mean with its interval over tasks and trainings, in the measured quantity's units.
 
-    `seed_means`: the mean of each training, by its seed.
+    `seed_means`: the mean of each training, by its seed. The variance of the mean over S seeds is
+    `of_tasks + of_seeds / S`, in the squared unit; None: not known, as `of_seeds` of one seed.
     """
 
     mean: float
@@ -290,7 +291,17 @@ class Estimate(Record):
     n: int
     n_tasks: int
     n_seeds: int
+    of_tasks: float | None = Field(default=None, exclude_if=is_none)
+    of_seeds: float | None = Field(default=None, exclude_if=is_none)
     seed_means: dict[int, float] = Field(default_factory=dict)
+
+    def times(self, factor: float) -> Estimate:
+        """The estimate of a positive multiple of the quantity."""
+        scaled = {name: factor * getattr(self, name) for name in ("mean", "low", "high")}
+        variances = {name: getattr(self, name) for name in ("of_tasks", "of_seeds")}
+        squared = {name: None if value is None else factor**2 * value for name, value in variances.items()}
+        means = {seed: factor * mean for seed, mean in self.seed_means.items()}
+        return self.model_copy(update=scaled | squared | {"seed_means": means})
 
 
 class Cell(Record):

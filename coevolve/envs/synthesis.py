@@ -7,6 +7,7 @@ begins in the state of a training task. A *fragment* is a part of an episode of 
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -15,10 +16,12 @@ import numpy as np
 
 from coevolve.config.environments import EnvConfig
 from coevolve.envs import registry
-from coevolve.envs.base import Env, Setup
+from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.experts import play_expert
 from coevolve.errors import UserError
 from coevolve.types import Task, Trajectory, Turn
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,16 @@ def observed_actions(tasks: TaskSynthesis, turns: Sequence[Turn]) -> list[tuple[
     return list(zip(tasks.executed(turns), observations, strict=True))
 
 
-def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup) -> Trajectory:
-    """The episode of a reference solution from a fresh reset; raises `EnvError` if the environment fails."""
-    return play_expert(env, task, lambda _: (text for text in texts), "", setup.protocol)
+def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup, retries: int = 0) -> Trajectory:
+    """The episode of a reference solution from a fresh reset.
+
+    Raises `EnvError` if the environment fails once more than `retries` times.
+    """
+    for left in reversed(range(retries + 1)):
+        try:
+            return play_expert(env, task, lambda _: (text for text in texts), "", setup.protocol)
+        except EnvError as error:
+            if not left:
+                raise
+            log.warning("%s: %s", task.task_id, error)
+    raise AssertionError("`retries` is negative")

@@ -30,6 +30,8 @@ from coevolve.policies.exact_shapes import RowFunction, attend, exact_rows, exac
 
 #: Tokens of a prefill pass, and tokens of a conversation that attend together.
 PREFILL_TOKENS, CHUNK = 256, 32
+#: Logits have the same bits with any number of slots up to this one.
+EQUAL_SLOTS = 64
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _ATTENTION = "cached_conversations"
 
@@ -120,7 +122,7 @@ class CachedDecoder:
         like = self._head.weight[:0]
         with torch.inference_mode():
             self.rows = exact_rows(_row_functions(self._decoder.layers[0]), max(PREFILL_TOKENS, slots), like)
-            self.head_rows = exact_rows([(self._head, self._head.in_features)], slots, like)
+            self.head_rows = exact_rows([(self._head, self._head.in_features)], max(EQUAL_SLOTS, slots), like)
             attention, (heads, head_dim) = self._decoder.layers[0].self_attn, self._cache.states[0].shape[2::2]
             every = (attention.num_key_value_groups * heads, heads)
             self.spans = exact_spans(every, head_dim, width, CHUNK, attention.scaling, like)

@@ -23,8 +23,8 @@ def affordable_slots(model: Any, slots: int, context: int) -> int:
 
 def slots_within(model: Any, slots: int, context: int, budget: int) -> int:
     """The largest number of slots up to `slots` whose caches take at most `budget` bytes; at least 1."""
-    sizes = ((n, cache_bytes(model, slots=n, context=context)) for n in range(slots, 1, -1))
-    return next((n for n, size in sizes if size <= budget), 1)
+    padding = cache_bytes(model, slots=0, context=context)  # as much as a slot
+    return max(1, min(slots, budget // padding - 1))
 
 
 def free_bytes(device: torch.device) -> int:
@@ -47,4 +47,10 @@ def _cgroup_free_bytes(cgroup_file: Path, root: Path) -> Iterator[int]:
     for folder in [root / group[1], *(root / group[1]).parents] if group else []:
         limit, current = folder / "memory.max", folder / "memory.current"
         if limit.exists() and current.exists() and (maximum := limit.read_text().strip()) != "max":
-            yield int(maximum) - int(current.read_text())
+            yield int(maximum) - int(current.read_text()) + _file_cache(folder / "memory.stat")
+
+
+def _file_cache(stat: Path) -> int:
+    """Bytes of files that a control group keeps in memory and gives up where memory is needed."""
+    text = stat.read_text() if stat.exists() else ""
+    return sum(int(size) for size in re.findall(r"^(?:in)?active_file (\d+)$", text, re.MULTILINE))

@@ -20,7 +20,7 @@ from coevolve.config.sections import RegimeConfig, ReportConfig
 from coevolve.report import stats
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
-from coevolve.report.measurement import Measurement
+from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable
 from coevolve.storage import files
 from coevolve.types import EvalRecord, PairingSummary, Record, StopReason, SummaryKey, TrainReport
@@ -64,16 +64,16 @@ def checks(
     evidence: RegimeEvidence,
     limits: RegimeConfig,
     report: ReportConfig,
-    envs: Sequence[str],
+    iterations: Mapping[str, int],
     suite_seeds: Sequence[int],
 ) -> list[RegimeCheck]:
-    """All checks of a suite in the order of the environments; the explorations are those of `limits.method`."""
+    """All checks of a suite, whose environments have these numbers of `iterations`, in their order."""
     judged: list[RegimeCheck] = []
-    for env in envs:
+    for env, last in iterations.items():
         for seed in suite_seeds:
             judged += _of_sft(evidence, limits, env, seed)
             judged += _of_failures(evidence, limits, env, seed)
-            judged += _of_pairs(evidence, limits, env, seed)
+            judged += _of_pairs(evidence, limits, env, seed, last)
         judged += [_headroom(evidence, limits, report, env), _learnability(evidence, limits, report, env)]
     return judged
 
@@ -118,7 +118,7 @@ def read(path: Path) -> list[RegimeCheck]:
 def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
     low, high = limits.sft_success
     records = [record for record in _records(evidence, "sft", env) if record.seed == seed]
-    value = fmean(record.success for record in records) if records else None
+    value = _share(record.reward >= 1.0 for record in records)
     passed = None if value is None else low <= value <= high
     threshold = f"{low:.0%} to {high:.0%}"
     yield RegimeCheck(name="success of SFT", env=env, seed=seed, value=value, threshold=threshold, passed=passed)
@@ -140,32 +140,39 @@ def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed:
     yield RegimeCheck(name=name, env=env, seed=seed, value=cut, threshold=threshold, passed=passed)
 
 
-def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
-    """The smallest number of pairs of a kind, and of steps of the failure agent, over all iterations."""
-    counts = [
-        count.pairs
-        for (method, _, of_env, of_seed, _, _), summary in evidence.summaries.items()
+def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int, last: int) -> Iterator[RegimeCheck]:
+    """The smallest number of pairs of a kind, and of steps of the failure agent, if all iterations are finished.
+
+    The failure agent is not trained in the last iteration, after which it would not explore: with one iteration never.
+    """
+    pairs = {
+        (iteration, agent, kind): count.pairs
+        for (method, _, of_env, of_seed, iteration, agent), summary in evidence.summaries.items()
         if (method, of_env, of_seed) == (limits.method, env, seed)
-        for count in summary.kinds.values()
-    ]
-    steps = [
-        report.steps
-        for (of_env, method, agent, of_seed, _), report in evidence.trainings.items()
+        for kind, count in summary.kinds.items()
+    }
+    steps = {
+        iteration: report.steps
+        for (of_env, method, agent, of_seed, iteration), report in evidence.trainings.items()
         if (of_env, method, agent, of_seed) == (env, limits.method, "failure", seed)
-    ]
-    yield _at_least("pairs of each kind and iteration", min(counts, default=None), limits.pairs, env, seed)
-    name = "steps of the failure agent's training"
-    yield _at_least(name, min(steps, default=None), limits.failure_steps, env, seed)
+    }
+    finished = {iteration for iteration, agent, _ in pairs if agent == "target"} == set(range(1, last + 1))
+    fewest = min(pairs.values()) if finished else None
+    yield _at_least("pairs of each kind and iteration", fewest, limits.pairs, env, seed)
+    shortest = min(steps.values(), default=0) if finished and len(steps) == last - 1 else None
+    yield _at_least("steps of the failure agent's training", shortest, limits.failure_steps, env, seed)
 
 
 def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
+    """What SFT gains with more experts; fewer than three seeds decide nothing."""
     more, base = (_records(evidence, method, env) for method in (limits.headroom, "sft"))
     name = f"headroom: {limits.headroom} minus sft"
     if not more or not base:
         return _rise(name, env, None)
     rng = seeds.generator(0, "regime", env)
     gain = stats.difference(more, base, resamples=report.bootstrap, confidence=report.confidence, rng=rng)
-    return _rise(name, env, (gain.mean, gain.low, gain.high))
+    ends = (gain.low, gain.high) if gain.n_seeds >= stats.MIN_SEEDS else (None, None)
+    return _rise(name, env, (gain.mean, *ends))
 
 
 def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
@@ -203,9 +210,8 @@ def _at_least(name: str, value: float | None, threshold: float, env: str, seed: 
 
 def _records(evidence: RegimeEvidence, method: str, env: str) -> list[EvalRecord]:
     """The records of a method's last iteration, of all splits."""
-    measured = [m for m in evidence.measurements if (m.method, m.env) == (method, env)]
-    last = max((m.iteration for m in measured), default=0)
-    return [record for m in measured if m.iteration == last for record in m.records]
+    measured = final(evidence.measurements)
+    return [record for m in measured if (m.method, m.env) == (method, env) for record in m.records]
 
 
 def _share(flags: Iterable[bool]) -> float | None:

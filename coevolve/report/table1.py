@@ -174,9 +174,7 @@ def _estimate(parts: Sequence[Measurement], quantity: stats.Quantity, report: Re
         rng=seeds.generator(0, "table1", *key),
         quantity=quantity,
     )
-    scaled = {name: 100 * getattr(estimate, name) for name in ("mean", "low", "high")}
-    means = {seed: 100 * mean for seed, mean in estimate.seed_means.items()}
-    return estimate.model_copy(update=scaled | {"seed_means": means})
+    return estimate.times(100.0)
 
 
 def _caption(quantity: str, remark: str, setting: Setting, report: ReportConfig, sizes: str) -> str:

@@ -217,7 +217,10 @@ def _stale(folder: str, chain: provenance_chain.Chain, changed: Changed) -> Iter
 
 
 def _dangling_ids(evidence: Sequence[Evidence], chain: provenance_chain.Chain) -> Iterator[str]:
-    """Records without their episode, pairs without their trajectories, episodes of another policy."""
+    """Records without their episode, pairs without their trajectories, episodes of another policy.
+
+    A job that makes pairs of its own explorations (IPR) has these beside them.
+    """
     ids = functools.cache(_ids)
     for each in evidence:
         known = ids(str(Path(each.file).with_name("episodes.jsonl")))
@@ -226,6 +229,7 @@ def _dangling_ids(evidence: Sequence[Evidence], chain: provenance_chain.Chain) -
             yield f"{each.file}: {len(lost)} records name episodes that are not beside it, such as {lost[0]}."
     for result in chain.results:
         rollouts = [each.path for each in result.inputs if each.path.endswith(("episodes.jsonl", "experts.jsonl"))]
+        rollouts.append(f"{result.folder}/explored.jsonl")
         yield from _unknown_sides(Path(result.folder, "pairs.jsonl"), set().union(*map(ids, rollouts)))
         yield from _other_policies(result)
 
@@ -239,6 +243,8 @@ def _unknown_sides(path: Path, known: set[str]) -> Iterator[str]:
 
 def _other_policies(result: provenance_chain.Result) -> Iterator[str]:
     path = Path(result.folder, "episodes.jsonl")
+    if Path(result.folder, "policy.json").exists():
+        return  # of a training: played by the policy of each step, which was not saved
     policies = [Path(each.path) for each in result.inputs if each.path.endswith("/policy.json")]
     if not path.exists() or not policies or not all(policy.exists() for policy in policies):
         return

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.chat.prompts import prompt_messages
-from coevolve.envs.base import Env
+from coevolve.envs.base import Env, EnvError
 from coevolve.envs.experts import match_experts
 from coevolve.envs.synthesis import execute_solution, synthesis
 from coevolve.envs.workers import environments
+from coevolve.errors import UserError
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.storage import jsonl
 from coevolve.types import Task, Trajectory
@@ -34,6 +35,9 @@ def _played(job: Job, env: Env, tasks: Sequence[Task]) -> Iterator[Trajectory]:
     instruction = job.file("instruction").read_text(encoding="utf-8")
     example = job.few_shot_example("example")
     for task in tasks:
-        expert = execute_solution(env, task, texts(job.setup, task), job.setup)
+        try:
+            expert = execute_solution(env, task, texts(job.setup, task), job.setup, job.suite.rollout.retries)
+        except EnvError as error:
+            raise UserError(f"task {task.task_id}: the environment failed ({error}); run again.") from None
         prompt = prompt_messages(expert.prompt[-1].content, instruction=instruction, example=example)
         yield expert.model_copy(update={"prompt": prompt})

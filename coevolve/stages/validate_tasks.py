@@ -44,7 +44,7 @@ def _validate(job: Job, env: Env, tasks: TaskSynthesis, candidate: PoolTask) -> 
     """The validation of a candidate's reference solution, or why it fails."""
     texts = tasks.solution_texts(job.setup, candidate.task)
     try:
-        runs = [execute_solution(env, candidate.task, texts, job.setup) for _ in range(2)]
+        runs = [execute_solution(env, candidate.task, texts, job.setup, job.suite.rollout.retries) for _ in range(2)]
     except EnvError as error:
         log.warning("%s: %s", candidate.task.task_id, error)
         return FragmentDropReason.ENV_ERROR

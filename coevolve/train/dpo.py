@@ -213,9 +213,12 @@ def experts_of(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tens
 
 
 def explored_by_target(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tensor | None]:
-    """The target's episodes that experts are preferred to, with their reference log-probs."""
-    rejected = [pair for pair in pairs if pair.kind is PairKind.EXPERT_TARGET]
-    return {pair.rejected: pair.reference_logps and pair.reference_logps[1] for pair in rejected}
+    """The target's episodes that experts are preferred to, with their reference log-probs.
+
+    Where an expert is not `gold`, it is the rejected side.
+    """
+    kept = [pair for pair in pairs if pair.kind is PairKind.EXPERT_TARGET and pair.gold]
+    return {pair.rejected: pair.reference_logps and pair.reference_logps[1] for pair in kept}
 
 
 def reference_levels(pairs: Sequence[TokenizedPair]) -> dict[PairKind, ReferenceLevels]:

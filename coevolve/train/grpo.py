@@ -114,7 +114,7 @@ def group_trainer(
         explorer=explorer,
         schedule=schedule,
         model=model,
-        args=GRPOConfig(**settings),
+        args=trainer.single_device(GRPOConfig(**settings)),
         train_dataset=Dataset.from_dict({"prompt": [task.task_id for step in schedule for task in step]}),
         processing_class=loading.load_tokenizer(run.start),
         callbacks=[trainer.TrainingProgress()],

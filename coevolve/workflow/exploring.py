@@ -66,7 +66,7 @@ class TaskExploration:
         self._job, self._starts = job, starts
         self._config: TaskEvolutionConfig = job.suite.task_evolution
         self._synthesis: TaskSynthesis = synthesis(job.env)
-        self._player, self._draft_tokens = self._load_player(), 0
+        (self._player, self._workers), self._draft_tokens = self._load_player(), 0
 
     def fragments(self) -> Iterator[tuple[Fragment, StopReason]]:
         """The fragment of every start, in their order, with the reason why its episode ended."""
@@ -132,7 +132,7 @@ class TaskExploration:
         job, config = self._job, self._job.suite.rollout
         if not self._starts:
             return []
-        workers = min(job.env.workers, len(self._starts))
+        workers = min(self._workers, len(self._starts))
         tasks = [self._open_task(name, start) for name, start in self._starts.items()]
         journal = jsonl.Journal(job.work / "explored.jsonl", Trajectory)
         with contextlib.closing(journal), environments(job.setup, workers) as envs:
@@ -167,15 +167,17 @@ class TaskExploration:
         done = len(self._synthesis.executed(conversation.turns)) >= start.actions
         return done or len(conversation.turns) >= self._config.turns + start.extra
 
-    def _load_player(self) -> Policy:
+    def _load_player(self) -> tuple[Policy, int]:
+        """The explorer, and how many episodes it plays at once."""
+        workers = self._job.env.workers
         if self._config.explorer == "scripted":
-            return ScriptedPolicy(self._propose)
+            return ScriptedPolicy(self._propose), workers
         if self._config.explorer == "policy":
-            return playing.load_player(self._job, "policy", self._job.env.workers)
+            return playing.load_player(self._job, "policy", workers)
         endpoint: EndpointConfig | None = self._config.endpoint
         assert endpoint is not None, "the configuration was validated without `endpoint`"
         journal = jsonl.Journal(self._job.work / playing.USAGE, Usage)
-        return OpenAIPolicy(endpoint, context=UNKNOWN_CONTEXT, journal=journal)
+        return OpenAIPolicy(endpoint, context=UNKNOWN_CONTEXT, journal=journal), workers
 
     def _propose(self, conversation: Conversation) -> str:
         """The next turn of scripted exploration, drawn from the episode's seed."""

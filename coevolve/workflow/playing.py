@@ -45,14 +45,9 @@ def play(
 
     `policy` names the input that plays. The journal and the random draws depend on `name`.
     """
-    torch.set_num_threads(job.threads)
     config = job.suite.rollout
     sampling = Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
-    workers = min(job.env.workers, len(tasks) * samples)
-    player = load_player(job, policy, workers)
-    if isinstance(player, TransformersPolicy):
-        # Without a slot, each turn of an episode would prefill the whole conversation.
-        workers = min(workers, player.slots)
+    player, workers = load_player(job, policy, min(job.env.workers, len(tasks) * samples))
     journal = jsonl.Journal(job.work / f"{name}.jsonl", Trajectory)
     with environments(job.setup, workers) as envs:
         return rollout(
@@ -77,8 +72,15 @@ def prompt_builder(job: Job) -> PromptBuilder:
     return functools.partial(prompt_messages, instruction=instruction, example=job.few_shot_example("example"))
 
 
-def load_player(job: Job, name: str, workers: int) -> Policy:
-    """The input policy called `name`, for `workers` episodes at once."""
+def load_player(job: Job, name: str, workers: int) -> tuple[Policy, int]:
+    """The input policy called `name`, and the episodes it plays at once: `workers`, or what memory allows."""
+    torch.set_num_threads(job.threads)
+    player = _load_policy(job, name, workers)
+    # Without a slot, each turn of an episode would prefill the whole conversation.
+    return player, min(workers, player.slots) if isinstance(player, TransformersPolicy) else workers
+
+
+def _load_policy(job: Job, name: str, workers: int) -> Policy:
     model = job.model
     if model.endpoint:
         return _endpoint_policy(job, model.endpoint, name)

@@ -56,6 +56,7 @@ def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[TrainingKey, Tr
         branch = Branch.parse(job.wildcards.get("branch", ""))
         ours = branch.method in suite.methods and job.wildcards.get("model") in suite.models
         if isinstance(job.notes, TrainReport) and branch.iteration and ours:
-            agent = job.wildcards.get("agent", "target")
-            reports[job.wildcards["env"], branch.method, agent, branch.seed, branch.iteration] = job.notes
+            env, agent = job.wildcards["env"], job.wildcards.get("agent", "target")
+            if branch.seed in suite.seeds and branch.iteration <= suite.iterations.get(env, 0):
+                reports[env, branch.method, agent, branch.seed, branch.iteration] = job.notes
     return reports

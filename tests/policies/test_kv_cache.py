@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from templates.models import llama, qwen3
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from coevolve.errors import UserError
 from coevolve.policies.exact_shapes import ROWS, cancelling, exact_rows, exact_spans, shortest
@@ -92,6 +92,19 @@ def test_bits_do_not_depend_on_slot_row_neighbours_or_what_was_cached(name, slot
         for row in {0, batch - 1}:
             assert bits(name, slots, batch, row, slot, batched=True, pieces=[120]) == alone
             assert bits(name, slots, batch, row, slot, batched=True, pieces=[40, 41, 149]) == alone
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_logits_do_not_depend_on_the_number_of_slots(columns):
+    """Which is that of workers, or what memory allows, neither of which may change a result."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 576, "intermediate_size": 64, "num_attention_heads": 9, "num_key_value_heads": 3}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=4096, num_hidden_layers=1, **shape)).eval()
+    if columns:
+        transpose_weights(model)
+    ids = ids_of(40, seed=0)
+    logits = [CachedDecoder(model, slots=slots, context=64).prefill([own(0, ids)]) for slots in (1, 2, 8, 16, 48)]
+    assert all(torch.equal(each, logits[0]) for each in logits)
 
 
 def test_decoded_tokens_leave_no_trace_in_what_is_prefilled():

@@ -87,4 +87,6 @@ def test_what_control_groups_leave_counts(tmp_path):
         (folder / "memory.max").write_text(f"{limit}\n")
         (folder / "memory.current").write_text(f"{current}\n")
     assert list(memory._cgroup_free_bytes(cgroup_file, tmp_path / "sys")) == [600, 8999]
+    (job.parent / "memory.stat").write_text("anon 90\nfile 250\ninactive_file 150\nactive_file 50\nslab 7\n")
+    assert list(memory._cgroup_free_bytes(cgroup_file, tmp_path / "sys")) == [800, 8999]  # kept files can be given up
     assert list(memory._cgroup_free_bytes(tmp_path / "none", tmp_path / "sys")) == []

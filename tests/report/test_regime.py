@@ -38,7 +38,11 @@ def evidence(measure, *, success=0.5, failures=REWARDS, pairs=150, steps=30, gai
     return regime.RegimeEvidence(
         measurements=measured,
         explorations=[explored("coevolve", episodes, seed=seed) for seed in seeds],
-        summaries={("coevolve", "tiny", "sciworld", seed, 1, "target"): pairing(pairs) for seed in seeds},
+        summaries={
+            ("coevolve", "tiny", "sciworld", seed, iteration, "target"): pairing(pairs)
+            for seed in seeds
+            for iteration in (1, 2)
+        },
         trainings={
             **{("sciworld", "coevolve", "failure", seed, 1): training([0.1] * steps) for seed in seeds},
             **{
@@ -49,8 +53,8 @@ def evidence(measure, *, success=0.5, failures=REWARDS, pairs=150, steps=30, gai
     )
 
 
-def judged(given, report, seeds=(0, 1, 2)):
-    result = regime.checks(given, LIMITS, report, ["sciworld"], seeds)
+def judged(given, report, seeds=(0, 1, 2), iterations=2):
+    result = regime.checks(given, LIMITS, report, {"sciworld": iterations}, seeds)
     assert len(result) == 6 * len(seeds) + 2
     return result
 
@@ -106,10 +110,24 @@ def test_what_was_not_run_is_not_measured(measure, report):
     )
 
 
-def test_fewer_than_three_seeds_show_no_learnability(measure, report):
+def test_fewer_than_three_seeds_show_neither_headroom_nor_learnability(measure, report):
     result = judged(evidence(measure, seeds=(0, 1)), report, seeds=(0, 1))
-    (check,) = [check for check in result if check.name.startswith("learnability")]
-    assert (check.passed, check.low, check.value) == (None, None, pytest.approx(0.3))
+    learned, more = (next(c for c in result if c.name.startswith(name)) for name in ("learnability", "headroom"))
+    assert (learned.passed, learned.low, learned.value) == (None, None, pytest.approx(0.3))
+    assert (more.passed, more.low) == (None, None) and more.value > 0.0
+
+
+def test_a_run_that_has_not_ended_has_no_smallest_iteration(measure, report):
+    result = judged(evidence(measure), report, iterations=3)
+    assert names(result, None) == {"pairs of each kind and iteration", "steps of the failure agent's training"}
+
+
+def test_a_failure_agent_that_is_never_trained_fails(measure, report):
+    given = evidence(measure)
+    first = {key: summary for key, summary in given.summaries.items() if key[4] == 1}
+    learned = {key: training for key, training in given.trainings.items() if key[1] == "grpo"}
+    result = judged(regime.RegimeEvidence(given.measurements, given.explorations, first, learned), report, iterations=1)
+    assert names(result, False) == {"steps of the failure agent's training"}
 
 
 def test_the_files_read_back(measure, report, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from train.doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from coevolve import seeds
 from coevolve.config.baselines import GrpoConfig
@@ -178,3 +178,17 @@ def test_one_device(half, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="GRPO trains on one device"):
         train(half, tmp_path, "two")
+
+
+def test_a_process_trains_on_one_of_several_gpus(half, tmp_path, monkeypatch):
+    """Where two are visible, transformers would take twice as many episodes in each step."""
+    alone, _ = train(half, tmp_path, "alone")
+    prepare = TrainingArguments.__post_init__
+
+    def prepare_two(args):
+        prepare(args)
+        args._n_gpu = 2
+
+    monkeypatch.setattr(TrainingArguments, "__post_init__", prepare_two)
+    beside_another, _ = train(half, tmp_path, "beside_another")
+    assert [step["loss"] for step in beside_another.history] == [step["loss"] for step in alone.history]

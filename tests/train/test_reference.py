@@ -164,10 +164,11 @@ def test_log_probs_before_and_after_are_those_of_experts_and_explored_episodes(b
 
 
 def test_the_failure_agents_episodes_are_not_among_the_explored(base):
-    """Nor are the chosen sides of failure pairs among the experts."""
-    expert, target, failure = (TokenizedTrajectory((number, 7, 8), (0, 1, 1)) for number in range(3))
+    """Nor are the chosen sides of failure pairs among the experts, nor experts that the target beat among either."""
+    expert, target, failure, beaten, better = (TokenizedTrajectory((n, 7, 8), (0, 1, 1)) for n in range(5))
     pairs = [
         TokenizedPair(PairKind.EXPERT_TARGET, expert, target, 0.5, 0.5, gold=True),
+        TokenizedPair(PairKind.EXPERT_TARGET, better, beaten, 0.5, 0.5),
         TokenizedPair(PairKind.EXPERT_FAILURE, expert, failure, 0.5, 0.5, gold=True),
         TokenizedPair(PairKind.FAILURE_FAILURE, target, failure, 1.0, 0.0),
     ]

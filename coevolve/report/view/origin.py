@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from coevolve.types import Record
 
 _BRANCH = r"(?:base/(?P<state>(?!seed\d)\w+)|(?P<method>\w+)/seed(?P<seed>\d+)(?:/iter(?P<iteration>\d+))?)"
-_RESULT = re.compile(rf"(?:^|/)(?P<env>\w+)/{_BRANCH}/(?P<part>rollout|eval|pairs)(?:/(?P<agent>\w+))?/[^/]+$")
+_RESULT = re.compile(rf"(?:^|/)(?P<env>\w+)/{_BRANCH}/(?P<part>rollout|eval|pairs|policy)(?:/(?P<agent>\w+))?/[^/]+$")
 _DATA = re.compile(r"(?:^|/)data/(?P<env>\w+)/[^/]+$")
 
 
@@ -18,8 +18,8 @@ class FileOrigin(Record):
     """The job that made a file.
 
     `method` is `base` for jobs that all methods share after fine-tuning, `experts` for expert trajectories. `iteration`
-    is 0 for files without iterations. `part` is `rollout`, `eval`, `pairs` or `experts`; `agent` is the agent that
-    explored, or that is trained on the pairs.
+    is 0 for files without iterations. `part` is `rollout`, `eval`, `pairs`, `policy` (an online training) or `experts`;
+    `agent` is the agent that explored, or that is trained.
     """
 
     env: str

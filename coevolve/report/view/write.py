@@ -29,7 +29,7 @@ CHUNK_BYTES = 250_000
 #: Characters of a task's text in the index.
 ABOUT = 200
 #: What the parts of a suite's results are called.
-PARTS = {"eval": "evaluation"}
+PARTS = {"eval": "evaluation", "policy": "training"}
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def _write_pairs(paths: list[Path], index: TextIO, lengths: Mapping[str, int]) -
         _send(index, "source", FileOrigin.of(path).model_dump())
         for pair in jsonl.stream(path, PreferencePair):
             sides = [pair.chosen_id, pair.rejected_id, pair.chosen_reward, pair.rejected_reward]
-            before = (len(pair.prompt) - lengths.get(pair.chosen_id, len(pair.prompt))) // 2
+            # Negative where the episode's prompt has an example and the pair's has not.
+            before = max(0, len(pair.prompt) - lengths.get(pair.chosen_id, len(pair.prompt))) // 2
             turns = [before + (len(side) + 1) // 2 for side in (pair.chosen, pair.rejected)]
             first = first_difference(pair)
             weights = [pair.lambda_dpo, pair.lambda_sft]

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ from coevolve.report import view
 from coevolve.report.labels import STOPS, ReportLabels
 from coevolve.report.view.write import first_difference
 from coevolve.storage import files, jsonl
-from coevolve.types import PairKind, PreferencePair, Trajectory, turn_messages
+from coevolve.types import Message, PairKind, PreferencePair, Trajectory, turn_messages
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.site_documents import site_documents
 
@@ -186,6 +187,26 @@ def test_a_pair_of_steps_is_counted_from_the_beginning_of_its_episodes(browser, 
     assert marked == ["turn 4, chosen", "turn 4, rejected"]
     cut = browser.run("[...document.querySelectorAll('.cut')].map((each) => each.getAttribute('aria-label'))")
     assert cut == ["turn 8, rejected", "turn 9, rejected", "turn 10, rejected"]
+
+
+def test_an_example_in_an_episodes_prompt_is_no_turn_of_its_pair(tmp_path):
+    """The policies explore with an example and are trained without it (`prompt.trained: false`)."""
+    chosen, rejected = (episode(0, 0).model_copy(update={"sample": sample}) for sample in (1, 2))
+    example = tuple(Message(role=role, content="an example") for role in ("user", "assistant") * 2)
+    prompted = [each.model_copy(update={"prompt": (*example, *each.prompt)}) for each in (chosen, rejected)]
+    names = dict(zip(("chosen_id", "rejected_id"), (each.digest() for each in prompted), strict=True))
+    branch = tmp_path / "home/tiny/webshop/eto/seed0/iter1"
+    jsonl.write(branch / "rollout/target/episodes.jsonl", prompted)
+    jsonl.write(branch / "pairs/target/pairs.jsonl", [pair(chosen, rejected).model_copy(update=names)])
+    view.build(tmp_path / "home", tmp_path / "view", "Suite", LABELS)
+    (row,) = re.findall(r"pair\((.*)\)", (tmp_path / "view/data/index.js").read_text())
+    assert json.loads(row)[-2:] == [10, 10]
+
+
+def test_the_episodes_of_an_online_training_are_its_own():
+    origin = view.FileOrigin.of("results/smoke/tiny/webshop/ppo/seed2/iter1/policy/target/episodes.jsonl")
+    named = {"env": "webshop", "method": "ppo", "seed": 2, "iteration": 1, "part": "policy", "agent": "target"}
+    assert origin.model_dump() == named
 
 
 def test_the_landing_page_has_products_and_counts(browser, page, episodes, pairs):

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import small_run
 
 from coevolve import cli
 from coevolve.config.suite import load_suite
@@ -140,6 +141,17 @@ def test_ids_are_followed_as_well_as_files(here, paper):
     jsonl.write(folder / "pairs.jsonl", [pairs[0].model_copy(update={"rejected_id": "f" * 16}), *pairs[1:]])
     broken = ask("coevolve webshop", paper).broken
     assert any("1 chosen or rejected ids match no input episode, such as ffffffffffffffff" in each for each in broken)
+
+
+def test_episodes_that_a_training_plays_are_its_own(here, paper):
+    """PPO plays with weights that are not saved; the pairs of IPR name explorations beside them."""
+    shutil.rmtree(here / f"{HOME}/paper/table1")
+    plan = Plan(load_suite("configs/glance.yaml", ["methods=[sft,ppo,ipr]"]))
+    (here / "configs/glance.yaml").write_text(f"{small_run.SUITE}methods: [sft, ppo, ipr]\n")
+    small_run.make(plan, f"{HOME}/paper/table1/table1.json")
+    for method, file in (("ppo", "policy/target/episodes.jsonl"), ("ipr", "pairs/target/explored.jsonl")):
+        assert list(here.glob(f"{HOME}/tiny/webshop/{method}/seed0/iter1/{file}"))
+        assert ask(f"{method} webshop", paper, "methods=[sft,ppo,ipr]").broken == ()
 
 
 @pytest.mark.parametrize(
