@@ -106,7 +106,6 @@ def rollout(
     retries: int,
     journal: Journal[Trajectory],
     prompt: PromptBuilder = prompt_messages,
-    progress: Progress | None = None,
     prefixes: Sequence[Sequence[Turn]] | None = None,
 ) -> list[Trajectory]:
     """`samples` episodes of every task, in task order; `len(envs)` of them are played at once.
@@ -123,7 +122,7 @@ def rollout(
     episodes = _episodes(starts, samples)
     finished = _finished(journal, settings, episodes)
     waiting = deque((start, key[1]) for key, start in episodes.items() if key not in finished)
-    progress = progress or Progress("episodes")
+    progress = Progress("episodes")
     reward_sum = sum(trajectory.reward for trajectory in finished.values())
     progress.report(len(finished), len(episodes), reward=reward_sum / max(1, len(finished)))
     for trajectory in _play_all(waiting, policy, envs, settings):

@@ -356,8 +356,8 @@ class EpisodeNotes(Record):
 class TrajectoryLogps(Record):
     """Log pi(e | u) in nats of some trajectories before and after a training: means over `trajectories` of them.
 
-    They have `action_tokens` action tokens on average. `before` is None if the reference policy of the training is not
-    the one that it started from.
+    They have `action_tokens` action tokens on average. `before` is the mean of the reference log-probs that were
+    computed before the training; None without them, or if its reference policy is not the one that it started from.
     """
 
     trajectories: int

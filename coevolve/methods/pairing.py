@@ -334,6 +334,11 @@ def _drop_reason(kind: PairKind, chosen: Trajectory, rejected: Trajectory, rules
         DropReason.TIE: chosen.reward == rejected.reward,
         DropReason.EXPERT_BEATEN: rejected.agent == "expert" and rules.expert_beaten == "drop",
     }
+    return first_reason(reasons)
+
+
+def first_reason(reasons: Mapping[DropReason, bool]) -> DropReason | None:
+    """The first reason that applies, or None."""
     return next((reason for reason, applies in reasons.items() if applies), None)
 
 

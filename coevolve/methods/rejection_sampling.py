@@ -14,6 +14,7 @@ from typing import Any
 
 from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
+from coevolve.methods.pairing import first_reason
 from coevolve.types import Drop, DropReason, StopReason, Trajectory
 
 #: A task and the actions taken in it.
@@ -120,7 +121,7 @@ def _drop_reason(
         DropReason.DUPLICATE: _actions(trajectory) in seen,
         DropReason.SURPLUS: is_rollout and rules.per_task is not None and selected_rollouts >= rules.per_task,
     }
-    return next((reason for reason, applies in reasons.items() if applies), None)
+    return first_reason(reasons)
 
 
 def _actions(trajectory: Trajectory) -> Actions:

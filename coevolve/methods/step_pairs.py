@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from coevolve.config.baselines import StepsConfig
 from coevolve.config.sections import PairingConfig
-from coevolve.methods.pairing import BuiltPair, PairSide, by_reason, preference_pair
+from coevolve.methods.pairing import BuiltPair, PairSide, by_reason, first_reason, preference_pair
 from coevolve.types import (
     Drop,
     DropReason,
@@ -151,8 +151,7 @@ def compare(point: BranchPoint, explored: Trajectory, rules: PairingConfig) -> D
         DropReason.TIE: explored.reward == expert.reward,
         DropReason.EXPERT_BEATEN: explored.reward > expert.reward and rules.expert_beaten == "drop",
     }
-    reason = next((reason for reason, applies in reasons.items() if applies), None)
-    if reason is not None:
+    if reason := first_reason(reasons):
         return _drop(expert.task.task_id, reason, (expert.digest(), explored.digest()), f"turn {turn}")
     return Divergence(point, explored)
 

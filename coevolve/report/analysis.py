@@ -82,7 +82,7 @@ class Drift(AgentRecord):
 class TrajectoryDrift(AgentRecord):
     """Log pi(e | u) in nats of a sample before and after one training, means of a trajectory and of a token.
 
-    `before` is None where the training's reference policy is not the one that it started from.
+    `before` is None where `TrajectoryLogps` has none.
     """
 
     trajectories: int

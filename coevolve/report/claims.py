@@ -246,10 +246,6 @@ class Claims(Strict):
         facts = [fact.model_copy(update={"text": text}) for fact, text in zip(self.facts, texts, strict=True)]
         return self.model_copy(update={"facts": facts})
 
-    def claims(self) -> list[CellClaim]:
-        """All cells of the table, row by row."""
-        return [claim for claim in self.cells() if claim.row in self.rows]
-
     def cells(self) -> list[CellClaim]:
         """All cells, row by row, those of the ablations last."""
         return [

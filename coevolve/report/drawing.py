@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from coevolve.storage import files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +26,12 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def write(path: Path, draw: Callable[[], Figure]) -> None:
+    """Write the drawn figure as PNG and as SVG; `path` without a suffix."""
+    files.write_bytes(path.with_suffix(".png"), png(draw))
+    files.write_bytes(path.with_suffix(".svg"), svg(draw))
 
 
 def png(draw: Callable[[], Figure]) -> bytes:

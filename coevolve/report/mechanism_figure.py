@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coevolve.report import drawing
+from coevolve.report import drawing, stats
 from coevolve.report.analysis import TrajectoryDrift
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
@@ -77,7 +75,8 @@ def _write(axes: Axes, text: str) -> None:
 def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: ReportLabels) -> None:
     """The share of explorations by iteration, a line for each method and agent."""
     for method, agent in dict.fromkeys((row.method, row.agent) for row in rows):
-        shares = _by_iteration((row, row.of_episodes) for row in rows if (row.method, row.agent) == (method, agent))
+        of_agent = [row for row in rows if (row.method, row.agent) == (method, agent)]
+        shares = stats.mean_curve((row.iteration, row.of_episodes) for row in of_agent)
         style, name = ("o-", labels.method(method)) if agent == "target" else ("o--", None)
         axes.plot(*zip(*shares, strict=True), style, color=f"C{labels.colour(method)}", label=name)
     ticks = sorted({row.iteration for row in rows})
@@ -103,18 +102,10 @@ def _draw_trainings(axes: Axes, rows: Sequence[TrajectoryDrift], labels: ReportL
     """A line for each training of a method, from the value before it to that after it."""
     for method in dict.fromkeys(row.method for row in rows):
         of_method = [row for row in rows if row.method == method]
-        before = _by_iteration((row, row.before or 0.0) for row in of_method)
-        after = _by_iteration((row, row.after) for row in of_method)
+        before = stats.mean_curve((row.iteration, row.before or 0.0) for row in of_method)
+        after = stats.mean_curve((row.iteration, row.after) for row in of_method)
         for (iteration, start), (_, end) in zip(before, after, strict=True):
             name = labels.method(method) if iteration == before[0][0] else None
             axes.plot([iteration - 1, iteration], [start, end], "o-", color=f"C{labels.colour(method)}", label=name)
     axes.set(xlabel="iteration", ylabel="nats a trajectory")
     axes.locator_params(axis="x", integer=True)
-
-
-def _by_iteration(rows: Iterable[tuple[AgentRecord, float]]) -> list[tuple[int, float]]:
-    """(iteration, mean over the seeds)."""
-    values: defaultdict[int, list[float]] = defaultdict(list)
-    for row, value in rows:
-        values[row.iteration].append(value)
-    return [(iteration, fmean(of_iteration)) for iteration, of_iteration in sorted(values.items())]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import TypeVar
 
+from coevolve.report import stats
 from coevolve.report.charts import Curve, legend, line_chart
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
@@ -94,11 +94,7 @@ def _groups(rows: Iterable[R], key: Callable[[R], tuple[str, ...]]) -> dict[tupl
 
 def _means(rows: Sequence[R], value: Callable[[R], float | None]) -> list[tuple[float, float]]:
     """(iteration, mean over the seeds that have a value)."""
-    numbers: defaultdict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        if (number := value(row)) is not None:
-            numbers[row.iteration].append(number)
-    return [(float(iteration), fmean(of_iteration)) for iteration, of_iteration in sorted(numbers.items())]
+    return stats.mean_curve((row.iteration, number) for row in rows if (number := value(row)) is not None)
 
 
 def _kind(row: AgentRecord) -> tuple[str, ...]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from coevolve.report import analysis, figure2, figure3, pair_counts
+from coevolve.report import analysis, figure2, figure3, pair_counts, stats
 from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, histogram, legend, line_chart
 from coevolve.report.costs import Line
 from coevolve.report.labels import SHARED, ReportLabels, kind_label, words
@@ -221,14 +221,14 @@ def _training_charts(name: str, group: Sequence[TrainingCurve], colour: int) -> 
     for each in group:
         lengths[each.iteration] = max(lengths[each.iteration], len(each.history))
     ordered = sorted(lengths)
-    starts = dict(zip(ordered, itertools.accumulate((lengths[i] for i in ordered), initial=0), strict=False))
+    starts = dict(zip(ordered, accumulate((lengths[i] for i in ordered), initial=0), strict=False))
     for title, metrics in _METRICS.items():
         curves = []
         for metric, style, of_pairs in metrics:
             value = pair_mean(metric) if of_pairs else _plain(metric)
             seeds = {seed: _points(group, seed, starts, value) for seed in sorted({each.seed for each in group})}
             label = f"{name}, {metric}"
-            curves.append(Curve(label, colour, thinned(_mean_curve(seeds.values())), style))
+            curves.append(Curve(label, colour, thinned(stats.mean_curve(chain.from_iterable(seeds.values()))), style))
             if len(seeds) > 1:
                 curves += [Curve(f"{label}, seed {seed}", colour, thinned(p), "seed") for seed, p in seeds.items()]
         drawn = [curve for curve in curves if curve.points]
@@ -249,7 +249,7 @@ def _gold_curves(name: str, group: Sequence[TrainingCurve], colour: int, starts:
                 ends[each.seed] = [(float(x), value) for x, value in values if value is not None]
         label = f"{name}, gold log-prob, iteration {iteration}"
         if ends:
-            yield Curve(label, colour, _mean_curve(ends.values()), markers=True)
+            yield Curve(label, colour, stats.mean_curve(chain.from_iterable(ends.values())), markers=True)
         for seed, points in sorted(ends.items()) if len(ends) > 1 else ():
             yield Curve(f"{label}, seed {seed}", colour, points, "seed")
 
@@ -311,14 +311,6 @@ def _points(
         for number, step in enumerate(each.history, start=1)
         if (number_value := value(step)) is not None
     ]
-
-
-def _mean_curve(curves: Iterable[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
-    """The mean at every step, over the seeds that have it."""
-    values: defaultdict[float, list[float]] = defaultdict(list)
-    for x, y in itertools.chain.from_iterable(curves):
-        values[x].append(y)
-    return [(x, fmean(ys)) for x, ys in sorted(values.items())]
 
 
 def _order(key: Sequence[Any], labels: ReportLabels) -> tuple[int, int, int]:

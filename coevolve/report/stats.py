@@ -146,6 +146,14 @@ def student_interval(values: Sequence[float], confidence: float) -> tuple[float,
     return mean - half, mean + half
 
 
+def mean_curve(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """(x, mean of the values at x), by x."""
+    values: defaultdict[float, list[float]] = defaultdict(list)
+    for x, y in points:
+        values[x].append(y)
+    return [(x, fmean(of_x)) for x, of_x in sorted(values.items())]
+
+
 def points(records: Iterable[EvalRecord], quantity: Quantity = reward) -> list[Point]:
     """A quantity of each record with its task and seed, for `matrix`."""
     return [((record.split, record.task_id), record.seed, quantity(record)) for record in records]
@@ -240,13 +248,12 @@ def difference(
     resamples: int,
     confidence: float,
     rng: np.random.Generator,
-    quantity: Quantity = reward,
 ) -> Estimate:
     """Mean of a's value minus b's, paired by task and seed, with its interval; `n` counts the records of both.
 
     Raises `UserError` if they share no task with a seed.
     """
-    points_a, points_b = points(a, quantity), points(b, quantity)
+    points_a, points_b = points(a), points(b)
     shared_tasks = {*_tasks(points_a)} & {*_tasks(points_b)}
     shared_seeds = {seed for _, seed, _ in points_a} & {seed for _, seed, _ in points_b}
     tasks, seeds = sorted(shared_tasks, key=str), sorted(shared_seeds)

@@ -113,20 +113,16 @@ def reward_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
 
     The steps of a round divide it: those of round 2 with two steps are at 1.5 and 2.
     """
-    rewards: dict[float, list[float]] = {}
-    for each in rounds:
-        for step, reward in enumerate(each.rewards, start=1):
-            rewards.setdefault(each.round - 1 + step / len(each.rewards), []).append(reward)
-    return [(position, sum(values) / len(values)) for position, values in sorted(rewards.items())]
+    return stats.mean_curve(
+        (each.round - 1 + step / len(each.rewards), reward)
+        for each in rounds
+        for step, reward in enumerate(each.rewards, start=1)
+    )
 
 
 def gain_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
     """The mean of `gains` by round of a method, the mean over its seeds; rounds without a second visit are left out."""
-    gains: dict[float, list[float]] = {}
-    for each in rounds:
-        if each.gains:
-            gains.setdefault(float(each.round), []).append(fmean(each.gains))
-    return [(number, fmean(values)) for number, values in sorted(gains.items())]
+    return stats.mean_curve((each.round, fmean(each.gains)) for each in rounds if each.gains)
 
 
 def read(path: Path) -> list[RoundGrowth]:

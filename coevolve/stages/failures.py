@@ -11,7 +11,7 @@ from coevolve.report import analysis, claims, drawing, mechanism, mechanism_figu
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
-from coevolve.storage import files, jsonl
+from coevolve.storage import jsonl
 from coevolve.types import Agent, GradientReport, Provenance, SummaryKey, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
@@ -55,8 +55,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     )
     analysis.write(measured, labels, out)
     shown = mechanism_figure.FigureData.read(out / "analysis.json")
-    files.write_bytes(out / "mechanism.png", drawing.png(lambda: mechanism_figure.draw(shown, labels)))
-    files.write_bytes(out / "mechanism.svg", drawing.svg(lambda: mechanism_figure.draw(shown, labels)))
+    drawing.write(out / "mechanism", lambda: mechanism_figure.draw(shown, labels))
     return {"explorations": len(explored)}
 
 

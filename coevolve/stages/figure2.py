@@ -24,6 +24,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     data = figure2.data(explored, labels, notes, suite.report)
     shown = ReportLabels.of(suite)
     files.write_json(out / "figure2.json", data.model_dump(mode="json"))
-    files.write_bytes(out / "figure2.png", drawing.png(lambda: figure2.draw(data, shown)))
-    files.write_bytes(out / "figure2.svg", drawing.svg(lambda: figure2.draw(data, shown)))
+    drawing.write(out / "figure2", lambda: figure2.draw(data, shown))
     return {"explorations": len(explored)}

@@ -25,8 +25,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     curves = figure3.curves(drawn, labels, suite.report)
     shown = ReportLabels.of(suite)
     files.write_json(out / "figure3.json", curves.model_dump(mode="json"))
-    files.write_bytes(out / "figure3.png", drawing.png(lambda: figure3.draw(curves, shown)))
-    files.write_bytes(out / "figure3.svg", drawing.svg(lambda: figure3.draw(curves, shown)))
+    drawing.write(out / "figure3", lambda: figure3.draw(curves, shown))
     return {"points": len(drawn)}
 
 

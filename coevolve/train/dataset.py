@@ -37,6 +37,21 @@ class TokenizedPair:
         """The number of tokens of both sides."""
         return len(self.chosen) + len(self.rejected)
 
+    @property
+    def has_targets(self) -> bool:
+        """Whether both sides have an action token to predict."""
+        return self.chosen.has_targets and self.rejected.has_targets
+
+    def truncate(self, context: int) -> TokenizedPair:
+        """The pair with the first `context` tokens of each side."""
+        logps = self.reference_logps
+        return replace(
+            self,
+            chosen=self.chosen.truncate(context),
+            rejected=self.rejected.truncate(context),
+            reference_logps=logps and (logps[0][: context - 1], logps[1][: context - 1]),
+        )
+
 
 Example = TypeVar("Example", TokenizedTrajectory, TokenizedPair)
 
@@ -50,31 +65,15 @@ class TrainingSet(Generic[Example]):
     dropped: int
 
 
-def fit_trajectories(trajectories: Sequence[TokenizedTrajectory], context: int) -> TrainingSet[TokenizedTrajectory]:
-    """Trajectories of at most `context` tokens, cut on the right (choice: as ETO), so that the instruction stays."""
-    kept = [trajectory for trajectory in trajectories if trajectory.truncate(context).has_targets]
-    return TrainingSet(
-        tuple(trajectory.truncate(context) for trajectory in kept),
-        truncated=sum(len(trajectory) > context for trajectory in kept),
-        dropped=len(trajectories) - len(kept),
-    )
+def fit(examples: Sequence[Example], context: int) -> TrainingSet[Example]:
+    """Examples of at most `context` tokens, or two sides of as many, cut on the right so that the instruction stays.
 
-
-def fit_pairs(pairs: Sequence[TokenizedPair], context: int) -> TrainingSet[TokenizedPair]:
-    """Pairs with sides of at most `context` tokens.
-
-    A pair counts as truncated if one side was cut, and is dropped if one side has no action token left.
+    choice: as ETO cuts. An example is dropped if it, or one of its sides, has no action token left.
     """
-    kept = [
-        pair
-        for pair in pairs
-        if pair.chosen.truncate(context).has_targets and pair.rejected.truncate(context).has_targets
-    ]
-    return TrainingSet(
-        tuple(_truncate_pair(pair, context) for pair in kept),
-        truncated=sum(max(len(pair.chosen), len(pair.rejected)) > context for pair in kept),
-        dropped=len(pairs) - len(kept),
-    )
+    cut = [(example, example.truncate(context)) for example in examples]
+    kept = [(example, part) for example, part in cut if part.has_targets]
+    truncated = sum(len(part) < len(example) for example, part in kept)
+    return TrainingSet(tuple(part for _, part in kept), truncated, dropped=len(examples) - len(kept))
 
 
 def slot_order(examples: int, batch_size: int, epochs: float, seed: int) -> list[int]:
@@ -89,10 +88,3 @@ def slot_order(examples: int, batch_size: int, epochs: float, seed: int) -> list
         slots += seeds.generator(seed, "order", epoch).permutation(examples).tolist()
         slots += [EMPTY_SLOT] * (steps * batch_size - examples)
     return slots[: math.ceil(epochs * steps) * batch_size]
-
-
-def _truncate_pair(pair: TokenizedPair, context: int) -> TokenizedPair:
-    logps = pair.reference_logps and (pair.reference_logps[0][: context - 1], pair.reference_logps[1][: context - 1])
-    return replace(
-        pair, chosen=pair.chosen.truncate(context), rejected=pair.rejected.truncate(context), reference_logps=logps
-    )

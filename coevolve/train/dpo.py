@@ -20,7 +20,7 @@ from coevolve.config.suite import per_iteration
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, PairCollator, collate
-from coevolve.train.dataset import TokenizedPair, fit_pairs, slot_order
+from coevolve.train.dataset import TokenizedPair, fit, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import kind_means, report
@@ -163,7 +163,7 @@ def run_dpo(
     """
     started, start, lora = time.monotonic(), run.start, run.lora
     before = policy_dir.describe(start)
-    fitted = fit_pairs(pairs, run.longest)
+    fitted = fit(pairs, run.longest)
     if not fitted.examples:
         policy_io.copy(start, run.out)
         note = f"no pair to train on ({fitted.dropped} of {len(pairs)} dropped): the policy is the one it started from"

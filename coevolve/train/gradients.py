@@ -20,7 +20,7 @@ from torch import Tensor
 from coevolve.config.sections import DpoConfig
 from coevolve.errors import UserError
 from coevolve.train import policy_io
-from coevolve.train.dataset import TokenizedPair, fit_pairs
+from coevolve.train.dataset import TokenizedPair, fit
 from coevolve.train.dpo import PreferenceTrainer
 from coevolve.train.policy_io import TrainingRun
 from coevolve.types import GradientCosine, GradientSize, KindGradient, PairKind, PointGradients
@@ -66,7 +66,7 @@ def measure(
     policy in `reference` is not read if the pairs have reference log-probs or the objective needs none. Calls
     `progress(done, total)` after each micro-batch. Raises `UserError` for a gradient that is not finite.
     """
-    fitted = fit_pairs(pairs, run.longest).examples
+    fitted = fit(pairs, run.longest).examples
     if not fitted:
         return PointGradients(trainable_parameters=0, kinds=(), cosines=())
     needed = fitted[0].reference_logps is None and not config.objective.reference_free

@@ -16,7 +16,7 @@ from coevolve.errors import UserError
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, TrajectoryCollator
-from coevolve.train.dataset import fit_trajectories, slot_order
+from coevolve.train.dataset import fit, slot_order
 from coevolve.train.losses import sft_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import report
@@ -71,7 +71,7 @@ def _train(
 ) -> TrainReport:
     started = time.monotonic()
     before = policy_dir.describe(run.start)
-    fitted = fit_trajectories(trajectories, run.longest)
+    fitted = fit(trajectories, run.longest)
     if not fitted.examples:
         raise UserError(
             f"{run.start}: {stage} got no trajectory with an action token inside the context; give it some."

@@ -20,6 +20,7 @@ from coevolve.types import Task
 from coevolve.workflow import required_files
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_stage import execute
+from coevolve.workflow.stage import files_of
 
 #: The recipe whose target is the model as it is.
 METHOD = "untrained"
@@ -83,7 +84,7 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
     """The folder of the evaluation's episodes and records: the first `limit` tasks of each split, or of one `split`."""
     wildcards = {"model": "model", "env": env, "branch": "base/untrained"}
     inputs = plan.inputs("evaluate", wildcards)
-    remade = [make(plan, path, threads) for path in _paths(inputs)]
+    remade = [make(plan, path, threads) for path in files_of(inputs)]
     tasks = jsonl.read(Path(str(inputs["tasks"])), Task)
     splits = list(dict.fromkeys(task.split for task in tasks))
     chosen = [task for name in splits for task in [t for t in tasks if t.split == name][:limit]]
@@ -94,7 +95,7 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
         jsonl.write(selected, chosen)
         inputs = {**inputs, "tasks": str(selected)}
     if any(remade) or not _is_current(plan, out, inputs):
-        given = {key: [Path(path) for path in _paths({key: paths})] for key, paths in inputs.items()}
+        given = {key: [Path(path) for path in files_of({key: paths})] for key, paths in inputs.items()}
         execute(plan.suite, "evaluate", wildcards, given, out, threads)
     return out
 
@@ -155,12 +156,12 @@ def make(plan: Plan, path: str, threads: int) -> bool:
     if job is None:
         return False
     inputs = plan.inputs(*job)
-    remade = [make(plan, needed, threads) for needed in _paths(inputs)]
+    remade = [make(plan, needed, threads) for needed in files_of(inputs)]
     out = Path(plan.folder(*job))
     kept = not any(remade) and Path(path).exists()
     if kept and (not plan.leaves_provenance(path) or _is_current(plan, out, inputs)):
         return False
-    given = {name: [Path(file) for file in _paths({name: paths})] for name, paths in inputs.items()}
+    given = {name: [Path(file) for file in files_of({name: paths})] for name, paths in inputs.items()}
     execute(plan.suite, *job, given, out, threads)
     return True
 
@@ -170,13 +171,9 @@ def _is_current(plan: Plan, out: Path, inputs: Mapping[str, str | Sequence[str]]
     record = provenance.of_file(out / provenance.NAME)
     if record is None or plan.changed_since(record):
         return False
-    given = map(Path, _paths(inputs))
+    given = map(Path, files_of(inputs))
     hashes = [required_files.recorded_sha256(path) or files.sha256(path) for path in given]
     return sorted(record.inputs.values()) == sorted(hashes)
-
-
-def _paths(inputs: Mapping[str, str | Sequence[str]]) -> list[str]:
-    return [path for paths in inputs.values() for path in ([paths] if isinstance(paths, str) else paths)]
 
 
 def _name(folder: Path) -> str:

@@ -12,7 +12,7 @@ from coevolve.config.machine import Machine
 from coevolve.errors import UserError
 from coevolve.workflow import estimates
 from coevolve.workflow.plan import JobKey, Plan
-from coevolve.workflow.stage import Wildcards
+from coevolve.workflow.stage import Wildcards, files_of
 
 #: A job: its stage and `name=value` of its wildcards in alphabetical order.
 JobId = tuple[str, ...]
@@ -30,10 +30,9 @@ def job_id(stage: str, wildcards: Wildcards) -> JobId:
 
 def producers(plan: Plan, stage: str, wildcards: Wildcards) -> Iterator[JobKey]:
     """The jobs that make the inputs of a job; one of them can come several times."""
-    for paths in plan.inputs(stage, wildcards).values():
-        for path in [paths] if isinstance(paths, str) else paths:
-            if maker := plan.maker(path):
-                yield maker
+    for path in files_of(plan.inputs(stage, wildcards)):
+        if maker := plan.maker(path):
+            yield maker
 
 
 @dataclass(frozen=True)

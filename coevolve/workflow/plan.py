@@ -17,7 +17,7 @@ from coevolve.storage.provenance import code_digest
 from coevolve.types import Provenance, Workload
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.layout import MIRROR, UNDIVIDED, Layout
-from coevolve.workflow.stage import Inputs, Stage, Wildcards, constrained, regex
+from coevolve.workflow.stage import Inputs, Stage, Wildcards, constrained, files_of, regex
 from coevolve.workflow.stage_table import PAGE, SCORED, STAGES
 
 #: A stage, and the wildcards of one of its jobs.
@@ -157,8 +157,7 @@ class Plan(Layout):
                 continue
             seen.add(key)
             yield stage, wildcards
-            for paths in self.inputs(stage, wildcards).values():
-                waiting += [paths] if isinstance(paths, str) else paths
+            waiting += files_of(self.inputs(stage, wildcards))
 
     def maker(self, path: str) -> JobKey | None:
         """The stage and wildcards that make a file; None for a file that comes from outside."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coevolve.config.sections import Learns
@@ -13,6 +13,11 @@ from coevolve.workflow.layout import Layout
 Wildcards = Mapping[str, str]
 #: Input files of a job by name.
 Inputs = dict[str, str | list[str]]
+
+
+def files_of(inputs: Mapping[str, str | Sequence[str]]) -> list[str]:
+    """All input files."""
+    return [path for paths in inputs.values() for path in ([paths] if isinstance(paths, str) else paths)]
 
 
 def no_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:

@@ -33,11 +33,12 @@ def test_table_1_is_whole():
     table = claims.load(FILE)
     assert list(table.rows) == ["gpt4", "gpt35", "sft", "ppo", "rft", "eto", "coevolve"]
     assert list(table.columns) == ["webshop", "sciworld_seen", "sciworld_unseen", "intercode_sql", "mean"]
-    assert len(table.claims()) == 35
+    cells = [claim for claim in table.cells() if claim.row in table.rows]
+    assert len(cells) == 35
     assert table.value("coevolve", "sciworld_unseen") == 66.3
     assert table.value("positive_agent", "webshop") == 62.76
     assert table.value("positive_agent", "mean") is None
-    assert table.claims()[0].place == "Table 1, In-context, GPT-4, WebShop"
+    assert cells[0].place == "Table 1, In-context, GPT-4, WebShop"
 
 
 def test_every_printed_mean_is_that_of_its_row():

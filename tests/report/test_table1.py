@@ -89,7 +89,7 @@ def test_every_row_and_column_of_the_paper_is_listed_run_or_not(sft, report):
     table = reward_table([sft], CLAIMS, {}, report)
     assert list(table.rows) == list(CLAIMS.rows)
     assert list(table.columns) == list(CLAIMS.columns)
-    assert [c.paper for c in table.cells] == [claim.value for claim in CLAIMS.claims()]
+    assert [c.paper for c in table.cells] == [claim.value for claim in CLAIMS.cells() if claim.row in CLAIMS.rows]
     assert len([c for c in table.cells if c.estimate]) == 1
 
 

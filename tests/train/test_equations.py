@@ -17,7 +17,7 @@ from coevolve.policies import loading
 from coevolve.train import dpo, policy_io, sft, varlen_attention
 from coevolve.train import trainer as training
 from coevolve.train.collate import collate, token_logps
-from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, fit_pairs, fit_trajectories, slot_order
+from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, fit, slot_order
 from coevolve.types import PairKind
 
 pytestmark = pytest.mark.usefixtures("exact_norms")
@@ -188,7 +188,7 @@ def batches_of(rows, order, size):
 
 
 def observe_dpo(path, reference, pairs, config, lora, iteration, work):
-    fitted = fit_pairs(pairs, CONTEXT)
+    fitted = fit(pairs, CONTEXT)
     assert 0 < fitted.truncated < len(fitted.examples)
     order = slot_order(len(fitted.examples), config.batch_size, config.epochs, seed=5)
     trainer = dpo.PreferenceTrainer(
@@ -249,7 +249,7 @@ def test_preference_training_is_equation_9(case, request, tmp_path):
 def test_supervised_training_is_equation_5(model, lora, micro, layout, request, tmp_path):
     path = request.getfixturevalue(model)
     rng = np.random.default_rng(1)
-    fitted = fit_trajectories([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
+    fitted = fit([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
     assert fitted.truncated > 0
     config = SftConfig(**optimiser(micro, layout=layout), learning_rate=1e-2)
     order = slot_order(7, 4, 1.0, seed=5)
