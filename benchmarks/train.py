@@ -242,8 +242,8 @@ def sft_of_either(
     if "TRL" not in name:
         layout = name.split(", ")[1]
         trainer: Any = sft.SupervisedTrainer(
-            rows, list(range(len(rows))), model=model, config=kit_sft_config(layout, setting), lora=None, seed=0,
-            work=work, dtype=setting.dtype,
+            rows, list(range(len(rows))), model=model, config=kit_sft_config(layout, setting),
+            run=policy_io.TrainingRun(setting.model or work, work / "out", work, 0, dtype=setting.dtype),
         )  # fmt: skip
         trainer.add_callback(clock)
         return np.zeros(2), losses_of(trainer)
@@ -308,10 +308,7 @@ def of_kit(
         reference=None,
         config=kit_config(name.split(",")[0], setting),
         iteration=1,
-        lora=None,
-        seed=0,
-        work=work,
-        dtype=setting.dtype,
+        run=policy_io.TrainingRun(setting.model or work, work / "out", work, 0, dtype=setting.dtype),
     )
     trainer.add_callback(clock)
     return scoring, losses_of(trainer)

@@ -19,8 +19,8 @@ CONVERSATIONAL = "`conversational.jsonl` has the columns of TRL's DPO and SFT tr
 TOKENIZED = (
     "`sft.jsonl` has the chosen sides as `input_ids` and `labels`, which TRL's `SFTTrainer` trains on as they are: "
     "only action tokens have a loss. `pairs.jsonl` has both sides as ids with `*_mask`, 1 on action tokens. TRL's "
-    "`DPOTrainer` tokenizes text itself and takes neither ids nor masks; `coevolve` trains on such pairs. The ids are "
-    "those of the policy with sha256 {sha256}; with another tokenizer they are wrong."
+    "`DPOTrainer` tokenizes text itself and takes neither ids nor masks; they are for a training script of your own. "
+    "The ids are those of the policy with sha256 {sha256}; with another tokenizer they are wrong."
 )
 
 

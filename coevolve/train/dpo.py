@@ -15,7 +15,7 @@ from torch import Tensor
 
 from coevolve import seeds
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.sections import DpoConfig, LoraConfig
+from coevolve.config.sections import DpoConfig
 from coevolve.config.suite import per_iteration
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
@@ -46,18 +46,14 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         reference: Any | None,
         config: DpoConfig,
         iteration: int,
-        lora: LoraConfig | None,
-        seed: int,
-        work: Path,
-        dtype: str | None = None,
+        run: TrainingRun,
     ) -> None:
         self._nll, self._beta = config.nll, per_iteration(config.beta, iteration)
         self._objective, self._reference_free = objective(config.objective), config.objective.reference_free
         self._metrics: list[tuple[str, tuple[float, ...]]] = []
         rate = per_iteration(config.learning_rate, iteration)
         collator = PairCollator(pairs, config.layout)
-        settings: dict[str, Any] = {"config": config, "lora": lora, "seed": seed, "work": work, "dtype": dtype}
-        super().__init__(model, collator, order, learning_rate=rate, **settings)
+        super().__init__(model, collator, order, config=config, learning_rate=rate, run=run)
         self._reference = reference and self._prepare_reference(self.prepare_forward(reference))
 
     def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
@@ -184,10 +180,7 @@ def run_dpo(
         reference=None if no_model else policy_io.load(reference or start, lora),
         config=config,
         iteration=iteration,
-        lora=lora,
-        seed=run.seed,
-        work=run.work,
-        dtype=run.dtype,
+        run=run,
     )
     history = trainer.train(preference, run.work)
     gold, explored = (

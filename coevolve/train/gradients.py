@@ -77,10 +77,7 @@ def measure(
         reference=policy_io.load(reference, run.lora) if needed and reference else None,
         config=config,
         iteration=iteration,
-        lora=run.lora,
-        seed=run.seed,
-        work=run.work,
-        dtype=run.dtype,
+        run=run,
     )
     sums = gradient_sums(trainer, [pair.kind for pair in fitted], limit, progress)
     for kind, of_kind in sums.items():

@@ -101,9 +101,7 @@ def group_trainer(
     """A trainer for the steps of `schedule`."""
     model = policy_io.load(run.start)
     slots = len(schedule) * config.batch_size
-    settings = trainer.training_settings(
-        config, config.learning_rate, slots=slots, model=model, seed=run.seed, work=run.work, dtype=run.dtype
-    ) | {
+    settings = trainer.training_settings(config, config.learning_rate, run, slots=slots, model=model) | {
         "num_generations": config.group,
         "beta": config.beta,
         "epsilon": config.clip,

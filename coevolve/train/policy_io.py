@@ -42,6 +42,11 @@ class TrainingRun:
         """The longest sequence in tokens."""
         return self.context or context_of(self.start)
 
+    @property
+    def mixed(self) -> bool:
+        """Whether forward and backward passes run in bfloat16 (autocast)."""
+        return loading.compute_dtype(self.dtype) == torch.bfloat16
+
 
 def load(path: Path, lora: LoraConfig | None = None) -> Any:
     """The model of a policy directory with float32 weights, whatever its files hold.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.sections import LoraConfig, PretrainConfig, SftConfig, Supervised
+from coevolve.config.sections import PretrainConfig, SftConfig, Supervised
 from coevolve.errors import UserError
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
@@ -33,14 +32,10 @@ class SupervisedTrainer(trainer.MaskedTrainer):
         *,
         model: Any,
         config: Supervised,
-        lora: LoraConfig | None,
-        seed: int,
-        work: Path,
-        dtype: str | None = None,
+        run: TrainingRun,
     ) -> None:
-        collator, rate = TrajectoryCollator(trajectories, config.layout), config.learning_rate
-        settings: dict[str, Any] = {"config": config, "lora": lora, "seed": seed, "work": work, "dtype": dtype}
-        super().__init__(model, collator, order, learning_rate=rate, **settings)
+        collator = TrajectoryCollator(trajectories, config.layout)
+        super().__init__(model, collator, order, config=config, learning_rate=config.learning_rate, run=run)
 
     def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
         """Eq. 5 of the micro-batch in nats, summed over its trajectories."""
@@ -78,14 +73,7 @@ def _train(
         )
     order = slot_order(len(fitted.examples), config.batch_size, config.epochs, run.seed)
     supervised = SupervisedTrainer(
-        fitted.examples,
-        order,
-        model=policy_io.load(run.start, run.lora),
-        config=config,
-        lora=run.lora,
-        seed=run.seed,
-        work=run.work,
-        dtype=run.dtype,
+        fitted.examples, order, model=policy_io.load(run.start, run.lora), config=config, run=run
     )
     history = trainer.train(supervised, run.work)
     policy_io.write(supervised, run, before, stage)

@@ -21,9 +21,8 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 from transformers.trainer_utils import set_seed
 
 from coevolve import seeds
-from coevolve.config.sections import LoraConfig, Optimiser
+from coevolve.config.sections import Optimiser
 from coevolve.errors import UserError
-from coevolve.policies import loading
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import MicroBatch, PairCollator, TrajectoryCollator, add_tiled_head, token_logps
 
@@ -74,8 +73,8 @@ class MaskedTrainer(ScheduledTrainer):
     """transformers' Trainer over slots, with a loss that is a mean over the global batch.
 
     `order` is the index of the example in each slot (:func:`coevolve.train.dataset.slot_order`), which `collator`
-    turns into micro-batches. The split into micro-batches and ranks does not change the loss. `mixed`: forward and
-    backward passes run in bfloat16 (autocast); weights, gradients and optimizer state are float32.
+    turns into micro-batches. The split into micro-batches and ranks does not change the loss. Weights, gradients and
+    optimizer state are float32, also where `run` is `mixed`.
     """
 
     #: `compute_loss` divides by the items of the global batch; the base class must not divide by micro-batches again.
@@ -89,22 +88,17 @@ class MaskedTrainer(ScheduledTrainer):
         *,
         config: Optimiser,
         learning_rate: float,
-        lora: LoraConfig | None,
-        seed: int,
-        work: Path,
-        dtype: str | None = None,
+        run: policy_io.TrainingRun,
     ) -> None:
-        self.mixed = loading.compute_dtype(dtype) == torch.bfloat16
-        settings = training_settings(
-            config, learning_rate, slots=len(order), model=model, seed=seed, work=work, dtype=dtype
-        )
+        self.mixed = run.mixed
+        settings = training_settings(config, learning_rate, run, slots=len(order), model=model)
         arguments = single_device(full_precision(TrainingArguments(**settings)))
         set_seed(arguments.seed)  # adapters start from random numbers
         self.tiled_head = uses_tiled_head()
         self._layout = collator.layout
         model = self.prepare_forward(model)
-        if lora:
-            model = policy_io.add_adapters(model, lora)
+        if run.lora:
+            model = policy_io.add_adapters(model, run.lora)
             if arguments.activation_checkpointing:
                 model.enable_input_require_grads()
         super().__init__(
@@ -205,16 +199,12 @@ def uses_tiled_head() -> bool:
 def training_settings(
     config: Optimiser,
     learning_rate: float,
+    run: policy_io.TrainingRun,
     *,
     slots: int,
     model: Any,
-    seed: int,
-    work: Path,
-    dtype: str | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of `TrainingArguments` for one pass over `slots` slots in their order.
-
-    `dtype`: the type of the passes (:func:`loading.compute_dtype`).
 
     Raises `UserError` if micro-batches over all ranks do not divide the batch.
     """
@@ -226,9 +216,9 @@ def training_settings(
         problem = f"`batch_size` {config.batch_size} is not a multiple of {product}"
         raise UserError(f"{problem}; change one of the two in {SECTIONS}.")
     steps = slots // config.batch_size
-    cuda, mixed = torch.cuda.is_available(), loading.compute_dtype(dtype) == torch.bfloat16
+    cuda = torch.cuda.is_available()
     return {
-        "output_dir": str(work),
+        "output_dir": str(run.work),
         "max_steps": steps,
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": config.batch_size // (micro * ranks),
@@ -239,10 +229,10 @@ def training_settings(
         "weight_decay": config.weight_decay,
         "max_grad_norm": config.max_grad_norm,
         "optim": "adamw_torch_fused",
-        "bf16": mixed,  # autocast only: weights and optimizer state stay float32
-        "use_cpu": mixed and not cuda,  # transformers refuses `bf16` without a GPU unless this is set
+        "bf16": run.mixed,  # autocast only: weights and optimizer state stay float32
+        "use_cpu": run.mixed and not cuda,  # transformers refuses `bf16` without a GPU unless this is set
         "activation_checkpointing": model.num_parameters() > RECOMPUTE_ABOVE,
-        "seed": seeds.derive(seed, "trainer") % 2**32,
+        "seed": seeds.derive(run.seed, "trainer") % 2**32,
         "save_strategy": "steps",
         "save_steps": config.save_steps,
         # With several processes the last may still be saving when the first removes older checkpoints.

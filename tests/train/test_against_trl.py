@@ -18,6 +18,7 @@ from coevolve.config.sections import DpoConfig, SftConfig
 from coevolve.policies import loading
 from coevolve.train import dpo, sft
 from coevolve.train.dataset import TokenizedPair
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PairKind
 
 pytestmark = pytest.mark.usefixtures("exact_norms")
@@ -100,7 +101,7 @@ def test_preference_training_on_single_turns_is_trls(layout, llama, other, tmp_p
     )  # fmt: skip
     ours = dpo.PreferenceTrainer(
         pairs(), list(range(BATCH * STEPS)), model=load(llama), reference=reference, config=config, iteration=1,
-        lora=None, seed=5, work=tmp_path / "ours",
+        run=TrainingRun(llama, tmp_path / "out", tmp_path / "ours", 5),
     )  # fmt: skip
     assert_same_steps(observe(ours, tmp_path / "ours"), observe(trl, tmp_path / "trl"))
 
@@ -124,7 +125,7 @@ def test_supervised_training_on_single_turns_is_trls(layout, llama, tmp_path):
     )
     config = SftConfig(**OPTIMISER, layout=layout, learning_rate=RATE)
     ours = sft.SupervisedTrainer(
-        trajectories, list(range(BATCH * STEPS)), model=load(llama), config=config, lora=None, seed=5,
-        work=tmp_path / "ours",
+        trajectories, list(range(BATCH * STEPS)), model=load(llama), config=config,
+        run=TrainingRun(llama, tmp_path / "out", tmp_path / "ours", 5),
     )  # fmt: skip
     assert_same_steps(observe(ours, tmp_path / "ours"), observe(trl, tmp_path / "trl"))

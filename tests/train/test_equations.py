@@ -18,6 +18,7 @@ from coevolve.train import dpo, policy_io, sft, varlen_attention
 from coevolve.train import trainer as training
 from coevolve.train.collate import collate, token_logps
 from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, fit, slot_order
+from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PairKind
 
 pytestmark = pytest.mark.usefixtures("exact_norms")
@@ -198,9 +199,7 @@ def observe_dpo(path, reference, pairs, config, lora, iteration, work):
         reference=load(reference) if reference else None,
         config=config,
         iteration=iteration,
-        lora=lora,
-        seed=5,
-        work=work,
+        run=TrainingRun(path, work / "out", work, 5, lora),
     )
     return observe(trainer, work), batches_of(fitted.examples, order, config.batch_size)
 
@@ -253,9 +252,8 @@ def test_supervised_training_is_equation_5(model, lora, micro, layout, request, 
     assert fitted.truncated > 0
     config = SftConfig(**optimiser(micro, layout=layout), learning_rate=1e-2)
     order = slot_order(7, 4, 1.0, seed=5)
-    trainer = sft.SupervisedTrainer(
-        fitted.examples, order, model=load(path), config=config, lora=lora, seed=5, work=tmp_path
-    )
+    run = TrainingRun(path, tmp_path / "out", tmp_path, 5, lora)
+    trainer = sft.SupervisedTrainer(fitted.examples, order, model=load(path), config=config, run=run)
     steps = observe(trainer, tmp_path)
     assert_equal_gradients(steps, batches_of(fitted.examples, order, 4), load(path, lora), equation_5)
 
@@ -353,9 +351,7 @@ def test_only_action_tokens_are_learned(llama, tmp_path):
             [0],
             model=load(llama),
             config=SftConfig(**optimiser(1, batch=1), learning_rate=1e-2),
-            lora=None,
-            seed=5,
-            work=tmp_path,
+            run=TrainingRun(llama, tmp_path / "out", tmp_path, 5),
         )
         return observe(trainer, tmp_path)[0].gradients.values()
 

@@ -40,7 +40,7 @@ def measured(pairs, start, work, lora=None, limit=100, config=CONFIG, reference=
 
 def float64_trainer(pairs, path, lora, work):
     """A trainer whose adapters are not those that a training starts with, so that all of them have a gradient."""
-    options = {"config": CONFIG, "iteration": 1, "lora": lora, "seed": 5, "work": work}
+    options = {"config": CONFIG, "iteration": 1, "run": TrainingRun(path, work / "out", work, 5, lora)}
     trainer = dpo.PreferenceTrainer(pairs, list(range(len(pairs))), model=load(path), reference=None, **options)
     with torch.no_grad():
         for weight in trainer.model.parameters():

@@ -159,7 +159,8 @@ def smollm2(tmp_path_factory):
 
 def adapted(start, stage, work):
     """A trainer with adapters on a policy of `smollm2`."""
-    common = {"model": policy_io.load(start, ADAPTERS), "lora": ADAPTERS, "seed": 1, "work": work}
+    run = TrainingRun(start, work / "out", work, 1, ADAPTERS)
+    common = {"model": policy_io.load(start, ADAPTERS), "run": run}
     examples, order = rows(start), [*range(8)] * 2
     if stage == "sft":
         return sft.SupervisedTrainer(examples, order, config=SFT.model_copy(update={"learning_rate": 2e-2}), **common)
@@ -239,7 +240,7 @@ def share_moved(model, start, folder):
     matrices = {name: tensor for name, tensor in model.state_dict().items() if ".layers." in name and tensor.ndim > 1}
     before = {name: tensor.clone() for name, tensor in matrices.items()}
     trainer = sft.SupervisedTrainer(
-        rows(start), list(range(8)) * 10, model=model, lora=None, seed=1, work=folder,
+        rows(start), list(range(8)) * 10, model=model, run=TrainingRun(start, folder / "out", folder, 1),
         config=SFT.model_copy(update={"learning_rate": 1e-6}),
     )  # fmt: skip
     trainer.train()

@@ -12,7 +12,6 @@ from train.test_models import OPTIMISER
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
-from coevolve.policies import loading
 from coevolve.storage import files, policy_dir
 from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training
@@ -80,8 +79,8 @@ def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
     off = (model(input_ids=IDS).logits - exact).abs().max() / exact.abs().max()
     assert 1e-3 < off < 0.5
     trainer = sft.SupervisedTrainer(
-        [row(0)] * 4, [0, 1, 2, 3], model=model, tokenizer=loading.load_tokenizer(llama), config=SFT, lora=ADAPTERS,
-        seed=1, work=llama,
+        [row(0)] * 4, [0, 1, 2, 3], model=model, config=SFT,
+        run=TrainingRun(llama, llama / "out", llama, 1, ADAPTERS),
     )  # fmt: skip
     policy_io.widen_adapters(trainer.model)
     policy_io.require_full_precision(trainer.model)

@@ -199,9 +199,7 @@ def test_narrow_weights_are_refused(tmp_path, llama):
         [0, 1, 2, 3],
         model=loading.load_model(llama, dtype=torch.bfloat16),
         config=SFT,
-        lora=None,
-        seed=7,
-        work=tmp_path,
+        run=TrainingRun(llama, tmp_path / "out", tmp_path, 7),
     )
     with pytest.raises(UserError, match="bfloat16; load the policy in float32"):
         training.train(trainer, tmp_path)
@@ -252,7 +250,8 @@ def test_the_rate_of_each_step_is_its_formula_and_no_step_is_lost(schedule, warm
     config = SFT.model_copy(update=changes)
     order = slot_order(len(ROWS), config.batch_size, config.epochs, 0)
     model = policy_io.load(llama)
-    supervised = sft.SupervisedTrainer(ROWS, order, model=model, config=config, lora=None, seed=0, work=tmp_path)
+    run = TrainingRun(llama, tmp_path / "out", tmp_path, 0)
+    supervised = sft.SupervisedTrainer(ROWS, order, model=model, config=config, run=run)
     rates = []
 
     class Recorder(TrainerCallback):
