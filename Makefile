@@ -36,7 +36,7 @@ smoke: setup ## the whole paper in miniature, and a pretrained model before and 
 	coevolve view --suite smoke
 	@echo "Report page: results/smoke/paper/page/report.html"
 
-real: setup ## SFT, ETO and co-evolving with a pretrained model of 135 million parameters, an hour for each environment
+real: setup ## SFT, ETO and co-evolving with a pretrained model of 135 million parameters; measured: one to two CPU-hours an environment
 	snakemake --profile smoke --config suite=real machine=cpu_pretrained
 	@cat results/real/paper/table1/table1.md results/real/paper/summary/summary.md
 
