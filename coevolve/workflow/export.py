@@ -1,10 +1,11 @@
-"""A finished suite's products in one folder: its tables, figures and texts, the provenance of its jobs, and a page."""
+"""A finished suite's products in one folder: tables, figures and texts, evaluated episodes, provenance, and a page."""
 
 from __future__ import annotations
 
+import json
 import lzma
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -14,22 +15,23 @@ from coevolve.report import html
 from coevolve.report.claims import Claims
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.job_history import JobHistory
-from coevolve.storage import files, provenance
-from coevolve.types import Provenance
+from coevolve.storage import files, jsonl, provenance
+from coevolve.types import EvalRecord, Provenance
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES, exported
 from coevolve.workflow.training_curves import trainings
 
 PAGE = "report.html"
-#: The provenance of every job, as compressed JSON lines; that of Table 1, which records the settings.
-JOBS = "jobs.jsonl.xz"
-_WRITTEN = {PAGE, JOBS, provenance.NAME}
+#: As compressed JSON lines: the provenance of every job, and the records of every evaluation.
+JOBS, RECORDS = "jobs.jsonl.xz", "records.jsonl.xz"
+_WRITTEN = {PAGE, JOBS, RECORDS, provenance.NAME}
 
 
 def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -> list[str]:
     """Write the folder `out`, replacing an earlier export; returns the names of its files.
 
-    The files are those of the suite's products and of its pools of tasks, or of one ablation.
+    The files are those of the suite's products and of its pools of tasks, or of one ablation. The records of all
+    evaluations come with them, from which means and intervals can be computed again.
 
     Raises `UserError` for a product that is missing, was changed, or was made with other settings than the suite's,
     and if `out` is no export.
@@ -46,7 +48,8 @@ def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -
         for path in products:
             shutil.copyfile(path, folder / path.name)
         shutil.copyfile(settings / provenance.NAME, folder / provenance.NAME)
-        _write_jobs(folder / JOBS, jobs)
+        _write_lines(folder / JOBS, (job.to_json() for job in jobs))
+        _write_lines(folder / RECORDS, _records(Path(plan.home), jobs))
         write_page(folder, claims)
     return sorted(path.name for path in out.iterdir())
 
@@ -88,9 +91,15 @@ def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
     return list(JobHistory.read(path for path in records if path.exists()).jobs.values())
 
 
-def _write_jobs(path: Path, jobs: Iterable[Provenance]) -> None:
-    lines = "".join(f"{job.to_json()}\n" for job in jobs)
-    files.write_bytes(path, lzma.compress(lines.encode(), preset=9))
+def _records(home: Path, jobs: Iterable[Provenance]) -> Iterator[str]:
+    """Each record of the evaluations as a JSON line, with the `result` of its job."""
+    for job in jobs:
+        for record in jsonl.stream(home / job.result / "records.jsonl", EvalRecord) if job.stage == "evaluate" else ():
+            yield json.dumps({"result": job.result, **record.model_dump(mode="json")})
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    files.write_bytes(path, lzma.compress("".join(f"{line}\n" for line in lines).encode(), preset=9))
 
 
 def _read_jobs(path: Path) -> Mapping[str, Provenance]:

@@ -1,11 +1,15 @@
 """A finished suite in one folder: the files and a page of their own, made again from the folder alone."""
 
 import contextlib
+import json
 import lzma
+import math
 import re
 import shutil
 
+import numpy as np
 import pytest
+import scipy.stats
 import small_run
 
 from coevolve import cli
@@ -18,7 +22,8 @@ from coevolve.workflow.run_record import RunRecord
 from coevolve.workflow.stage_table import STAGES, load_machine
 
 NAMES = sorted(
-    {name for stage in STAGES.values() if stage.product for name in stage.files} | {"jobs.jsonl.xz", "provenance.json"}
+    {name for stage in STAGES.values() if stage.product for name in stage.files}
+    | {"jobs.jsonl.xz", "records.jsonl.xz", "provenance.json"}
 )
 PRODUCT = "results/glance/paper/figure3/figure3.json"
 
@@ -43,6 +48,32 @@ def test_the_folder_has_every_product_as_it_is_and_a_page(made, folder):
             assert (folder / path.name).read_bytes() == path.read_bytes()
     table1 = made / "results/glance/paper/table1/provenance.json"
     assert (folder / "provenance.json").read_bytes() == table1.read_bytes()
+
+
+def test_the_intervals_can_be_computed_again_from_the_records(made, folder):
+    """With other random numbers: the ends of an interval differ by a few per cent of its half-width."""
+    records = [json.loads(line) for line in lzma.decompress((folder / "records.jsonl.xz").read_bytes()).splitlines()]
+    rewards = {(each["result"], each["seed"], each["task_id"]): each["reward"] for each in records}
+    assert len(rewards) == len(records) > 0
+    compared = json.loads((folder / "differences.json").read_text())
+    for difference in compared:
+        better, than = (
+            {key[1:]: reward for key, reward in rewards.items() if key[0] == evaluation}
+            for evaluation in (f"tiny/webshop/{path(difference[side])}" for side in ("better", "than"))
+        )
+        values = [better[key] - than[key] for key in sorted(better)]
+        low, high = scipy.stats.bootstrap((values,), np.mean, method="percentile").confidence_interval
+        scale, estimate = math.sqrt(len(values) / (len(values) - 1)), difference["estimate"]
+        assert estimate["mean"] == pytest.approx(np.mean(values))
+        assert (estimate["low"] - estimate["mean"]) == pytest.approx(scale * (low - np.mean(values)), abs=0.1)
+        assert (estimate["high"] - estimate["mean"]) == pytest.approx(scale * (high - np.mean(values)), abs=0.1)
+    assert compared
+
+
+def path(method):
+    """Where the suite `glance` has the evaluation of a method's last iteration."""
+    shared = {"untrained": "base/untrained/eval", "sft": "base/seed0/eval"}
+    return shared.get(method, f"{method}/seed0/iter1/eval")
 
 
 def test_the_page_is_whole_and_its_links_resolve(browser, folder):
@@ -123,7 +154,16 @@ def test_an_ablation_is_exported_alone(made, browser, tmp_path, capsys):
         small_run.make(Plan(load_suite("configs/glance.yaml")), "results/glance/ablations/base_models/table.json")
     assert run(made, "--suite", "glance", "--ablation", "base_models") == 0
     folder = made / "results/reference/glance_base_models"
-    files = ["jobs.jsonl.xz", "provenance.json", "report.html", "summary.md", "table.json", "table.md", "table.tex"]
+    files = [
+        "jobs.jsonl.xz",
+        "provenance.json",
+        "records.jsonl.xz",
+        "report.html",
+        "summary.md",
+        "table.json",
+        "table.md",
+        "table.tex",
+    ]
     assert sorted(path.name for path in folder.iterdir()) == files
     assert (folder / "table.md").read_bytes() == (made / "results/glance/ablations/base_models/table.md").read_bytes()
     browser.open(folder / "report.html")
