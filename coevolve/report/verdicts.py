@@ -164,7 +164,7 @@ def _what_decides(needed: int | None, seeds: int, unit: str) -> str:
         return f"No number of seeds would give +-{HALF_WIDTH:g} {unit}: the tasks are too few."
     if needed <= seeds:
         return f"The interval is within about +-{HALF_WIDTH:g} {unit}: more seeds show a smaller difference only."
-    return f"{needed} seeds would give +-{HALF_WIDTH:g} {unit}."
+    return f"About {needed} seeds would give +-{HALF_WIDTH:g} {unit}, if trainings differ as these do."
 
 
 def _counted_seeds(seeds: int) -> str:

@@ -396,7 +396,7 @@ def test_only_suites_with_small_models_are_miniatures(root):
         (5.0, 1.0, 4, "holds", ""),
         (-5.0, 1.0, 4, "does not hold", ""),
         (5.0, 0.0, 2, "undecided", "Fewer than 3 seeds never decide"),
-        (0.0, 12.0, 4, "undecided", "seeds would give +-3 points."),
+        (0.0, 12.0, 4, "undecided", "seeds would give +-3 points, if trainings differ as these do."),
         (0.0, 0.2, 4, "undecided", "within about +-3 points"),
     ],
 )
