@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
 from tabulate import tabulate
 
 from coevolve.config.machine import Machine
@@ -270,42 +268,22 @@ def compute(method: str, jobs: Sequence[JobUsage]) -> Compute:
     )
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """All that is measured of a suite, in the order of the tables."""
+class Analysis(Mechanism):
+    """All that is measured of a suite, as in `analysis.json`; older files lack some of it."""
 
-    shares: Sequence[Shares] = ()
-    diversity: Sequence[Diversity] = ()
-    failure_rewards: Sequence[FailureRewards] = ()
-    drift: Sequence[Drift] = ()
-    gold: Sequence[TrajectoryDrift] = ()
-    explored: Sequence[TrajectoryDrift] = ()
-    mechanism: Mechanism = field(default_factory=Mechanism)
-    compute: Sequence[Compute] = ()
-
-    @property
-    def records(self) -> dict[str, Sequence[Record]]:
-        """The records by their names in `analysis.json`."""
-        named = {**vars(self), **self.mechanism.records}
-        return {name: rows for name, rows in named.items() if name != "mechanism"}
+    shares: tuple[Shares, ...] = ()
+    diversity: tuple[Diversity, ...] = ()
+    failure_rewards: tuple[FailureRewards, ...] = ()
+    drift: tuple[Drift, ...] = ()
+    gold: tuple[TrajectoryDrift, ...] = ()
+    explored: tuple[TrajectoryDrift, ...] = ()
+    compute: tuple[Compute, ...] = ()
 
 
 def write(measured: Analysis, labels: ReportLabels, out: Path) -> None:
     """Write `analysis.json` and `analysis.md`; the histograms of rewards are in the first alone."""
-    plain = {name: [record.model_dump(mode="json") for record in rows] for name, rows in measured.records.items()}
-    files.write_json(out / "analysis.json", plain)
+    files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
     files.write_bytes(out / "analysis.md", markdown(measured, labels).encode())
-
-
-def read_failure_rewards(path: Path) -> list[FailureRewards]:
-    """The histograms in `analysis.json`."""
-    return list(_Histograms.model_validate_json(path.read_bytes()).failure_rewards)
-
-
-class _Histograms(BaseModel):
-    """The part of `analysis.json` that is read again."""
-
-    failure_rewards: tuple[FailureRewards, ...]
 
 
 def markdown(measured: Analysis, labels: ReportLabels) -> str:
@@ -345,7 +323,7 @@ def markdown(measured: Analysis, labels: ReportLabels) -> str:
             measured.explored,
             agent,
         ),
-        **{table.title: (table.text, table.records, table.by) for table in mechanism.tables(measured.mechanism)},
+        **{table.title: (table.text, table.records, table.by) for table in mechanism.tables(measured)},
         "What each method takes from nothing": (
             "All jobs that its evaluations rest on, shared ones included; hours of jobs that ran side by side add up.",
             measured.compute,

@@ -104,15 +104,6 @@ class Mechanism(BaseModel):
         """The values in `analysis.json`."""
         return cls.model_validate_json(path.read_bytes())
 
-    @property
-    def records(self) -> dict[str, Sequence[Record]]:
-        """The values by their names in `analysis.json`; gradients only if they were measured."""
-        gradients = {"gradients": self.gradients, "gradient_angles": self.gradient_angles}
-        return {
-            "hard_negatives": self.hard_negatives, "off_policy": self.off_policy, "kind_weights": self.kind_weights,
-            **(gradients if self.gradients else {}),
-        }  # fmt: skip
-
 
 class _Objective(BaseModel):
     name: str

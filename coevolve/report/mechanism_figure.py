@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coevolve.report import drawing, stats
-from coevolve.report.analysis import TrajectoryDrift
+from coevolve.report.analysis import Analysis, TrajectoryDrift
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
-from coevolve.report.mechanism import GradientShare, HardNegatives, Mechanism
+from coevolve.report.mechanism import GradientShare, HardNegatives
 from coevolve.types import PairKind
 
 if TYPE_CHECKING:
@@ -20,29 +20,24 @@ if TYPE_CHECKING:
 _KIND_COLOURS = {kind: f"{0.2 + 0.65 * number / (len(PairKind) - 1):.2f}" for number, kind in enumerate(PairKind)}
 
 
-class FigureData(Mechanism):
-    """The parts of `analysis.json` that the figure shows; older files lack some."""
-
-    gold: tuple[TrajectoryDrift, ...] = ()
-    explored: tuple[TrajectoryDrift, ...] = ()
-
-    def panels(self) -> list[tuple[str, Callable[[Axes, Any, ReportLabels], None], Sequence[AgentRecord]]]:
-        """Title, drawing function and records of each panel that has any."""
-        gradients = [row for row in self.gradients if (row.agent, row.policy) == ("target", "start")]
-        gold, explored = (
-            [row for row in rows if row.agent == "target" and row.before is not None]
-            for rows in (self.gold, self.explored)
-        )
-        panels = (
-            ("hard negatives", _draw_hard_negatives, self.hard_negatives),
-            ("share of gradient", _draw_gradients, gradients),
-            ("log-prob of experts", _draw_trainings, gold),
-            ("log-prob of explored episodes", _draw_trainings, explored),
-        )
-        return [panel for panel in panels if panel[-1]]
+def panels(
+    data: Analysis,
+) -> list[tuple[str, Callable[[Axes, Any, ReportLabels], None], Sequence[AgentRecord]]]:
+    """Title, drawing function and records of each panel that has any."""
+    gradients = [row for row in data.gradients if (row.agent, row.policy) == ("target", "start")]
+    gold, explored = (
+        [row for row in rows if row.agent == "target" and row.before is not None] for rows in (data.gold, data.explored)
+    )
+    every = (
+        ("hard negatives", _draw_hard_negatives, data.hard_negatives),
+        ("share of gradient", _draw_gradients, gradients),
+        ("log-prob of experts", _draw_trainings, gold),
+        ("log-prob of own episodes", _draw_trainings, explored),
+    )
+    return [panel for panel in every if panel[-1]]
 
 
-def draw(data: FigureData, labels: ReportLabels) -> Figure:
+def draw(data: Analysis, labels: ReportLabels) -> Figure:
     """The figure: a row of panels per environment; numbers are means over the seeds.
 
     Hard negatives: dashed lines are the failure agent's. Gradients: shares of eq. 9 at the policy that the target's
@@ -50,18 +45,18 @@ def draw(data: FigureData, labels: ReportLabels) -> Figure:
     episodes that experts are preferred to: a line for each of the target's trainings. Each training has a sample of
     its own pairs, so compare the directions of lines, not their heights.
     """
-    panels = data.panels()
-    figure = drawing.new_figure(3.75 * max(1, len(panels)), 3.3 * len(labels.envs))
-    rows = figure.subplots(len(labels.envs), max(1, len(panels)), squeeze=False)
+    shown = panels(data)
+    figure = drawing.new_figure(3.75 * max(1, len(shown)), 3.3 * len(labels.envs))
+    rows = figure.subplots(len(labels.envs), max(1, len(shown)), squeeze=False)
     for axes_of_row, (env, label) in zip(rows, labels.envs.items(), strict=True):
-        for axes, (title, draw_panel, records) in zip(axes_of_row, panels, strict=False):
+        for axes, (title, draw_panel, records) in zip(axes_of_row, shown, strict=False):
             axes.set_title(f"{label}: {title}", fontsize="medium")
             if of_env := [row for row in records if row.env == env]:
                 draw_panel(axes, of_env, labels)
                 axes.legend(fontsize="x-small")
             else:
                 _write(axes, "not measured")
-        if not panels:
+        if not shown:
             _write(axes_of_row[0], f"{label}: nothing was measured")
     return figure
 

@@ -122,7 +122,7 @@ def failure_rewards(path: Path, labels: ReportLabels) -> PageFigure:
     """Histograms of the rewards of failures by agent and iteration, summed over seeds, from `analysis.json`."""
     groups: defaultdict[str, defaultdict[tuple[str, str, int], list[tuple[int, ...]]]]
     groups = defaultdict(lambda: defaultdict(list))
-    for row in analysis.read_failure_rewards(path):
+    for row in analysis.Analysis.read(path).failure_rewards:
         groups[row.env][row.method, row.agent, row.iteration].append(row.counts)
     folded = {}
     for env, histograms in groups.items():

@@ -32,30 +32,29 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     jobs = {method: history.behind(map(layout.tail, layout.evaluations(method).values())) for method in suite.methods}
     branch_jobs = list(_jobs_of_branches(jobs))
     measured = analysis.Analysis(
-        shares=[analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored],
-        diversity=[analysis.diversity(each, experts[each.env]) for each in explored],
-        failure_rewards=[analysis.failure_rewards(each) for each in explored],
-        drift=[row for each, names in branch_jobs for row in analysis.drift_of(each, names)],
-        gold=[row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "gold")],
-        explored=[row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "explored")],
-        mechanism=mechanism.Mechanism(
-            hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
-            off_policy=tuple(row for each, names in branch_jobs for row in mechanism.off_policy(each, names)),
-            kind_weights=tuple(
-                row
-                for each, names in branch_jobs
-                for row in mechanism.kind_weights(each, names, suite.recipes[names["method"]])
-            ),
-            **_gradients(results.gradients(job, suite, suite.methods)),
+        shares=tuple(analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored),
+        diversity=tuple(analysis.diversity(each, experts[each.env]) for each in explored),
+        failure_rewards=tuple(analysis.failure_rewards(each) for each in explored),
+        drift=tuple(row for each, names in branch_jobs for row in analysis.drift_of(each, names)),
+        gold=tuple(row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "gold")),
+        explored=tuple(
+            row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "explored")
         ),
-        compute=[
+        hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
+        off_policy=tuple(row for each, names in branch_jobs for row in mechanism.off_policy(each, names)),
+        kind_weights=tuple(
+            row
+            for each, names in branch_jobs
+            for row in mechanism.kind_weights(each, names, suite.recipes[names["method"]])
+        ),
+        compute=tuple(
             analysis.compute(method, [analysis.usage(each, machine) for each in of_method])
             for method, of_method in jobs.items()
-        ],
+        ),
+        **_gradients(results.gradients(job, suite, suite.methods)),
     )
     analysis.write(measured, labels, out)
-    shown = mechanism_figure.FigureData.read(out / "analysis.json")
-    drawing.write(out / "mechanism", lambda: mechanism_figure.draw(shown, labels))
+    drawing.write(out / "mechanism", lambda: mechanism_figure.draw(measured, labels))
     return {"explorations": len(explored)}
 
 
@@ -69,7 +68,7 @@ def _jobs_of_branches(jobs: Mapping[str, Sequence[Provenance]]) -> Iterator[tupl
 
 
 def _gradients(reports: Mapping[SummaryKey, GradientReport]) -> dict[str, Any]:
-    """The gradients of all trainings, as fields of `Mechanism`."""
+    """The gradients of all trainings, as fields of `Analysis`."""
     named = [(report, _agent(key)) for key, report in reports.items()]
     return {
         "gradients": tuple(row for each, names in named for row in mechanism.gradient_shares(each, names)),
