@@ -62,7 +62,9 @@ class CoevolveEnv(vf.Env[CoevolveEnvConfig]):
         """Play `task` with the agent `player`."""
         data = task.data
         pool = _pool(data.env, data.suite, data.sessions)
-        session = await asyncio.to_thread(pool.acquire)
+        free = _free_sessions(asyncio.get_running_loop(), pool, data.sessions)
+        await free.acquire()  # waits without one of the threads that the sessions need
+        session = pool.acquire()
         try:
             text = await asyncio.to_thread(session.reset, data.split, data.index)
             async with agents.player.interaction(task) as interaction:
@@ -75,6 +77,7 @@ class CoevolveEnv(vf.Env[CoevolveEnvConfig]):
             interaction.trace.record_reward("reward", session.total, 1.0)
         finally:
             pool.release(session)
+            free.release()
 
 
 class CoevolveTaskset(vf.Taskset[CoevolveTask, CoevolveConfig]):
@@ -87,6 +90,12 @@ class CoevolveTaskset(vf.Taskset[CoevolveTask, CoevolveConfig]):
         names["version"] = coevolve.__version__
         for index, task in enumerate(_pool(config.env, config.suite, config.sessions).tasks[config.split]):
             yield CoevolveTask(CoevolveData(name=task.task_id, index=index, **names), config.task)
+
+
+@functools.cache
+def _free_sessions(loop: asyncio.AbstractEventLoop, pool: SessionPool, sessions: int) -> asyncio.Semaphore:
+    """Counts the free sessions of a pool for the episodes of an event loop."""
+    return asyncio.Semaphore(sessions)
 
 
 @functools.cache

@@ -52,7 +52,8 @@ def _card(folders: Sequence[ResultFolder], names: Sequence[str]) -> str:
         "What is in a row": (
             "`pairs`: `prompt`, `chosen`, `rejected` are messages; `*_token_ids` the sampled ids of each action; "
             "`lambda_dpo` and `lambda_sft` the weights of eq. 9. `trajectories`: `turns` with text, action and "
-            "observation, `reward` in [0, 1], `stop`. `drops`: every candidate that became no pair, with its reason."
+            "observation, `reward` in [0, 1], `stop`; `episode_seed` is that of its random numbers. `seed` is that of "
+            "the training in all three. `drops`: every candidate that became no pair, with its reason."
         ),
         "Training on it": cards.WARNING,
         "Pairs and drops": cards.drops(folders),
@@ -62,8 +63,8 @@ def _card(folders: Sequence[ResultFolder], names: Sequence[str]) -> str:
 
 
 def _flat(episode: Trajectory) -> dict[str, Any]:
-    """An episode with the same columns and types in every environment."""
-    row = episode.model_dump(mode="json", exclude={"task", "policy", "sampling", "schema_version"})
+    """An episode with the same columns and types in every environment, without the `seed` of its origin."""
+    row = episode.model_dump(mode="json", exclude={"task", "policy", "sampling", "schema_version", "seed"})
     policy, sampling = episode.policy, episode.sampling
     return row | {
         "task_id": episode.task.task_id,
@@ -72,7 +73,12 @@ def _flat(episode: Trajectory) -> dict[str, Any]:
         "task_data": json.dumps(episode.task.data),
         "policy": policy.name if policy else "",
         "policy_sha256": policy.sha256 if policy else "",
+        "policy_base": policy.base if policy else "",
+        "policy_revision": policy.revision if policy else "",
         "temperature": sampling.temperature if sampling else None,
+        "top_p": sampling.top_p if sampling else None,
+        "max_new_tokens": sampling.max_new_tokens if sampling else None,
+        "episode_seed": episode.seed,
         "trajectory_id": episode.digest(),
     }
 

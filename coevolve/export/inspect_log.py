@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from coevolve import __version__
@@ -50,20 +49,26 @@ def _log(result: EvaluationResult, episodes: Sequence[Trajectory]) -> dict[str, 
         "results": {
             "total_samples": len(episodes),
             "completed_samples": sum(episode.stop is not StopReason.ENV_ERROR for episode in episodes),
-            "scores": [_score("reward", [episode.reward for episode in episodes])],
+            "scores": _scores(result),
         },
         "stats": {"started_at": result.started, "completed_at": result.started},
         "samples": [_sample(episode, result.label) for episode in episodes],
     }
 
 
-def _score(name: str, values: Sequence[float]) -> dict[str, Any]:
-    metrics = {"mean": fmean(values), "stderr": stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0}
-    return {
-        "name": name,
-        "scorer": name,
-        "metrics": {metric: {"name": metric, "value": value} for metric, value in metrics.items()},
-    }
+def _scores(result: EvaluationResult) -> list[dict[str, Any]]:
+    """The evaluation's mean reward over the tasks of each split; a sample's score is its episode's reward."""
+    scores = []
+    for split, of_split in result.splits.items():
+        metrics = {"mean": of_split.mean_reward, "stderr": (of_split.reward_deviation or 0.0) / of_split.tasks**0.5}
+        scores.append(
+            {
+                "name": "reward" if len(result.splits) == 1 else f"reward {split}",
+                "scorer": "reward",
+                "metrics": {metric: {"name": metric, "value": value} for metric, value in metrics.items()},
+            }
+        )
+    return scores
 
 
 def _sample(episode: Trajectory, model: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from statistics import fmean, stdev
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from web_server import served
 from coevolve import cli
 from coevolve.policies import loading
 from coevolve.storage import jsonl
-from coevolve.types import Drop, EvalRecord, PreferencePair, Trajectory
+from coevolve.types import Drop, EvalRecord, PreferencePair, StopReason, Trajectory
 
 HOME = "results/glance/tiny/webshop"
 PAIRS, EVALUATED = f"{HOME}/coevolve/seed0/iter1/pairs/target", f"{HOME}/coevolve/seed0/iter1/eval"
@@ -55,6 +56,9 @@ def test_a_data_set_is_loaded_with_all_rows_and_its_drops(export, run, tmp_path)
     ]
     assert {(row["method"], row["iteration"]) for row in load["trajectories"]} == {("base", 0), ("coevolve", 1)}
     assert len(load["drops"]) == len(drops) and pairs
+    assert {row["seed"] for name in load for row in load[name]} == {0}, "of the training, in every table"
+    assert [row["episode_seed"] for row in load["trajectories"]] == [episode.seed for episode in episodes]
+    assert {row["max_new_tokens"] for row in load["trajectories"]} == {24}
     card = DatasetCard.load(tmp_path / "data/README.md")
     assert card.data.license == ["mit"] and "no stated licence" in card.text
     assert episodes[0].environment in card.text and "protocol" in card.text
@@ -132,6 +136,24 @@ def test_an_inspect_log_has_every_episode(export, run, tmp_path):
     records = jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord)
     assert [s["scores"]["reward"]["value"] for s in log["samples"]] == [record.reward for record in records]
     assert log["eval"]["metadata"]["step_limit"] == 8 and log["eval"]["dataset"]["samples"] == len(records)
+    (score,) = log["results"]["scores"]
+    rewards = [record.reward for record in records]
+    assert score["metrics"]["mean"]["value"] == pytest.approx(fmean(rewards))
+    assert score["metrics"]["stderr"]["value"] == pytest.approx(stdev(rewards) / len(rewards) ** 0.5)
+
+
+def test_the_score_of_an_inspect_log_is_the_evaluations(export, run, tmp_path):
+    """An episode that the environment broke has no part in it, as in the table."""
+    folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
+    path = folder / "episodes.jsonl"
+    episodes = jsonl.read(path, Trajectory)
+    last = episodes[-1].model_copy(update={"stop": StopReason.ENV_ERROR, "reward": 0.0})
+    jsonl.write(path, [*episodes[:-1], last])
+    jsonl.write(folder / "records.jsonl", jsonl.read(folder / "records.jsonl", EvalRecord)[:-1])
+    export("inspect", folder, "--out", tmp_path / "logs")
+    (log,) = (tmp_path / "logs").iterdir()
+    (score,) = json.loads(log.read_text())["results"]["scores"]
+    assert score["metrics"]["mean"]["value"] == pytest.approx(fmean(each.reward for each in episodes[:-1]))
 
 
 @pytest.mark.slow

@@ -81,6 +81,16 @@ def _instance(name: str, scenario: Scenario) -> Any:
 def _check_bound(call: Call) -> None:
     if call.name in BOUNDED:
         position, name, limit = BOUNDED[call.name]
-        value = call.args[position] if len(call.args) > position else call.kwargs.get(name, 0)
-        if isinstance(value, int | float) and not abs(value) <= limit:
+        size = _number(call.args[position] if len(call.args) > position else call.kwargs.get(name, 0))
+        if size is not None and not abs(size) <= limit:
             raise CallError(f"`{name}` must be from {-limit} to {limit}")
+
+
+def _number(value: Any) -> float | None:
+    """The number that a tool makes of an argument; some convert texts."""
+    if isinstance(value, str | bytes):
+        try:
+            return int(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int | float) else None
