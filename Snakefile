@@ -32,15 +32,17 @@ from coevolve.workflow.targets import targets
 
 min_version("9.0")
 
-SUITE = config.get("suite", "paper")
 try:
+    if empty := [key for key in ("suite", "machine", "python") if config.get(key, key) in (None, "")]:
+        raise UserError(f"--config {empty[0]}=: it is empty; name one, or leave it out.")
+    SUITE = str(config.get("suite", "paper"))
     NO_OVERRIDES = ("suite", "machine", "python", "reuse")
     OVERRIDES = as_overrides({key: value for key, value in config.items() if key not in NO_OVERRIDES})
     FLAGS = {"true": "--reuse", "false": "--no-reuse"}
     REUSE = FLAGS.get(str(config.get("reuse", True)).lower())
     if REUSE is None:
         raise UserError(f"--config reuse={config['reuse']}: write `reuse=false` to run every job, or leave it out.")
-    MACHINE_FILE = str(machine_file(config.get("machine", "h100")))
+    MACHINE_FILE = str(machine_file(str(config.get("machine", "h100"))))
     MACHINE = load_machine(MACHINE_FILE)
     PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
 except UserError as error:

@@ -45,7 +45,13 @@ DRAWN = ("experts", "policy", "target", "failure", "pairs")
 
 def blocks() -> dict[str, str]:
     """The parts of the README that are made from committed results, by the name of their mark."""
-    return {"times": _times(), "results": _results("real"), "seeds": differences("real_seeds"), "evidence": _evidence()}
+    return {
+        "times": _times(),
+        "results": _results("real"),
+        "seeds": differences("real_seeds"),
+        "science": differences("science"),
+        "evidence": _evidence(),
+    }
 
 
 def fill(text: str, made: Mapping[str, str] | None = None) -> str:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from docs import front_page
@@ -18,6 +19,7 @@ METHODS = (
     "lambda_0", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
+AGENTS = ("target", "failure")
 #: Comparisons of two methods, beside those with SFT.
 COMPARISONS = (
     ("eto_again", "eto"),
@@ -34,9 +36,11 @@ COMPARISONS = (
 
 def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
-    folders = ("real", "real_seeds", "real_sql", "real_tuned", "micro", "methods", "bfcl", "agent_data")
+    folders = ("science", "real", "real_seeds", "real_sql", "real_tuned", "micro", "methods", "bfcl", "agent_data")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "overview": _table(_overview([folder for folder in folders if folder not in ("real_sql", "agent_data")])),
+        "science_iterations": _table(_iterations("science", ("eto", "eto_again", "coevolve"))),
+        "science_mechanism": _table(_mechanism("science")),
         "real_iterations": _table(_iterations("real", ("eto", "coevolve"))),
         "real_seeds_iterations": _table(_iterations("real_seeds", ("eto", "coevolve"))),
         "real_sql_iterations": _table(_iterations("real_sql", ("eto", "eto_eq9", "lambda_0", "coevolve"))),
@@ -106,6 +110,46 @@ def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
         name = sections[env]["label"] if split == "test" else f"{sections[env]['label']} {split}"
         values = (rewards[env, split, method, number] for method in methods for number in numbers)
         yield [name, f"{rewards[env, split, 'sft', 0]:.1f}", *(f"{value:.1f}" for value in values)]
+
+
+def _mechanism(folder: str) -> Iterator[list[str]]:
+    """What a target is trained on and what it does, by method and iteration, means over the seeds."""
+    labels, _, _ = front_page.table1(folder)
+    data = _read(folder, "analysis.json")
+    threshold = min(row["threshold"] for row in data["hard_negatives"])
+    kinds = ("expert_target", "expert_failure", "failure_failure")
+    yield [
+        "method, iteration",
+        *(f"hard negatives, {agent}" for agent in ("target", "failure agent")),
+        *(f"log-prob of {whose}" for whose in ("experts", "own episodes")),
+        *(f"rejected token, {agent}" for agent in ("target's", "failure agent's")),
+        "shares of the gradient",
+    ]
+    for method, iteration in dict.fromkeys((row["method"], row["iteration"]) for row in data["gold"]):
+        on = {"method": method, "iteration": iteration}
+        target, hard = on | {"agent": "target"}, {"threshold": threshold}
+        shares = [_mean(data["gradients"], "share", target | {"kind": kind, "policy": "start"}) for kind in kinds]
+        yield [
+            f"{labels[method]}, {iteration}",
+            *(_text(_mean(data["hard_negatives"], "of_episodes", on | hard | {"agent": a}), ".0%") for a in AGENTS),
+            *(_before_after(data[sample], target) for sample in ("gold", "explored")),
+            *(_text(_mean(data["off_policy"], "rejected", target | {"kind": kind}), ".2f") for kind in kinds[:2]),
+            " / ".join(_text(share, ".0%") for share in shares if share is not None),
+        ]
+
+
+def _before_after(rows: Sequence[dict[str, Any]], on: Mapping[str, Any]) -> str:
+    return " to ".join(_text(_mean(rows, key, on), ".1f") for key in ("before", "after"))
+
+
+def _mean(rows: Sequence[dict[str, Any]], key: str, on: Mapping[str, Any]) -> float | None:
+    """The mean of a key over the rows that have all of `on`; None if none has."""
+    values = [row[key] for row in rows if row.items() >= on.items() and row[key] is not None]
+    return fmean(values) if values else None
+
+
+def _text(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def _cells(folder: str) -> Iterator[list[str]]:

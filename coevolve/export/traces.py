@@ -30,7 +30,7 @@ def write(paths: Sequence[Path], out: Path) -> int:
     sessions = {episode.digest(): _lines(folder, episode) for folder in folders for episode in folder.episodes}
     if not sessions:
         raise UserError(f"{paths[0]}: no episode in these folders; name others.")
-    with files.directory(out) as folder:
+    with files.named_directory(out, ["README.md", "sessions"]) as folder:
         (folder / "sessions").mkdir()
         for name, lines in sessions.items():
             # ASCII: a reader that splits at every line break of Unicode must not split a message.

@@ -15,6 +15,8 @@ from coevolve.types import PreferencePair
 
 #: PyTorch's label of a token without a loss.
 IGNORED = -100
+#: All that an export may write.
+FILES = ("README.md", "conversational.jsonl", "sft.jsonl", "pairs.jsonl")
 CONVERSATIONAL = "`conversational.jsonl` has the columns of TRL's DPO and SFT trainers.\n\n" + cards.WARNING
 TOKENIZED = (
     "`sft.jsonl` has the chosen sides as `input_ids` and `labels`, which TRL's `SFTTrainer` trains on as they are: "
@@ -44,7 +46,7 @@ def write(paths: Sequence[Path], out: Path, policy: Path | None) -> list[str]:
         "Pairs and drops": cards.drops(folders),
         "Licences and limits": limits,
     }
-    with files.directory(out) as folder:
+    with files.named_directory(out, FILES) as folder:
         for name, of_file in rows.items():
             files.write_bytes(folder / name, "".join(f"{json.dumps(row)}\n" for row in of_file).encode())
         files.write_bytes(folder / "README.md", cards.card(front, "Preference pairs for TRL", sections).encode())

@@ -12,7 +12,7 @@ from typing import Any
 from coevolve.assets import hub
 from coevolve.errors import UserError
 from coevolve.policies import openai
-from coevolve.storage import files, policy_dir
+from coevolve.storage import files, policy_dir, provenance
 from coevolve.types import Trajectory
 from coevolve.workflow.job import Job
 from coevolve.workflow.training import texts
@@ -47,7 +47,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 def _checkpoint(source: Path) -> list[str]:
     if not (source / "config.json").exists():
         raise UserError(f"{source}: no checkpoint in transformers' format; put one there or change `path`.")
-    return sorted(path.name for path in source.iterdir() if path.is_file() and path.name != policy_dir.REF_NAME)
+    ours = {policy_dir.REF_NAME, provenance.NAME}
+    names = (path.name for path in source.iterdir() if path.is_file() and not path.name.startswith("."))
+    return sorted(name for name in names if name not in ours)
 
 
 def _link(source: Path, names: Iterable[str], out: Path) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,16 @@ def directory(path: Path) -> Iterator[Path]:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
+def named_directory(path: Path, written: Iterable[str]) -> contextlib.AbstractContextManager[Path]:
+    """`directory`, for a folder that the user names; raises `UserError` if it has an entry that is not `written`."""
+    if not path.name:
+        raise UserError(f"{path}: cannot be replaced as a whole; name a folder in it.")
+    others = sorted(entry.name for entry in path.iterdir() if entry.name not in {*written}) if path.is_dir() else []
+    if others:
+        raise UserError(f"{path}: has {others[0]}, which is not of this export; name another folder, or remove it.")
+    return directory(path)
+
+
 class ProcessLock:
     """An exclusive lock on a file; the kernel releases it when the process ends, however it ends."""
 
@@ -86,9 +96,9 @@ class ProcessLock:
     def acquire(self, *, wait: bool = False) -> bool:
         """Take the lock and return True; without `wait`, return False if another process holds it.
 
-        Raises `UserError` where the file system has no locks.
+        Raises `UserError` where the file system has no locks, and where the file cannot be made.
         """
-        while True:
+        for _ in range(100):
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock.acquire(blocking=wait)
@@ -97,8 +107,11 @@ class ProcessLock:
             except FileNotFoundError:
                 continue  # the previous holder removed the folder
             except OSError as error:
+                if is_disk_problem(error):
+                    raise UserError(disk_problem(error, self.path)) from None
                 raise UserError(f"{self.path}: no lock ({error.strerror}); mount the disk with `flock`.") from None
             return True
+        raise UserError(f"{self.path}: cannot be made; correct the path, then run again.")
 
     def release(self) -> None:
         """Release the lock."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from coevolve import shipped
 from coevolve.errors import UserError
 from coevolve.storage import files
 from coevolve.types import Provenance
@@ -78,10 +79,13 @@ def check(record: Provenance, hashes: Mapping[Path, str]) -> None:
 def code_digest(*modules: str) -> str:
     """First 16 hex digits of the sha256 over the syntax trees of package modules and all package modules they import.
 
-    An edit of comments, docstrings or layout keeps the digest; any other edit of these modules changes it.
+    An edit of comments, docstrings or layout keeps the digest; any other edit of these modules changes it, and so does
+    an edit of the shipped data that one of them names (`shipped.DATA / NAME`), but for their README.md and LICENSE.
     """
-    trees = "".join(f"{name}={_tree(name)}\n" for name in sorted(set().union(*map(reachable, modules))))
-    return hashlib.sha256(trees.encode()).hexdigest()[:16]
+    names = sorted(set().union(*map(reachable, modules)))
+    trees = "".join(f"{name}={_tree(name)}\n" for name in names)
+    data = "".join(f"{folder}={_data(folder)}\n" for folder in sorted({f for name in names for f in _module(name)[2]}))
+    return hashlib.sha256((trees + data).encode()).hexdigest()[:16]
 
 
 def reachable(module: str) -> set[str]:
@@ -185,11 +189,28 @@ def _hash(tree: ast.Module) -> str:
 
 
 @functools.cache
-def _module(name: str) -> tuple[str, tuple[str, ...]]:
-    """Hash of a module's syntax tree, and the package modules that it imports."""
+def _module(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Hash of a module's syntax tree, the package modules that it imports, the shipped data that it names."""
     tree = _parse(_source(name))
     imports = (target for node in ast.walk(tree) for target in _targets(node, name))
-    return _hash(tree), tuple(target for target in imports if _path(target).exists())
+    folders = tuple(folder for node in ast.walk(tree) if (folder := _data_folder(node)))
+    return _hash(tree), tuple(target for target in imports if _path(target).exists()), folders
+
+
+def _data_folder(node: ast.AST) -> str:
+    """The NAME of an expression `shipped.DATA / NAME`; "" for any other."""
+    if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Attribute) and isinstance(node.right, ast.Constant):
+        return str(node.right.value) if ast.unparse(node.left) == "shipped.DATA" else ""
+    return ""
+
+
+@functools.cache
+def _data(folder: str) -> str:
+    """Hash of a folder of shipped data."""
+    home = shipped.DATA / folder
+    paths = sorted(path for path in home.rglob("*") if path.is_file() and path.name not in ("README.md", "LICENSE"))
+    listing = "".join(f"{path.relative_to(home).as_posix()} {files.sha256(path)}\n" for path in paths)
+    return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def _tree(name: str) -> str:

@@ -38,6 +38,8 @@ def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -
     """
     if out.exists() and not (out / PAGE).exists():
         raise UserError(f"{out}: exists and is not an export; give another --out or remove it.")
+    if Path(plan.home).resolve() in (out.resolve(), *out.resolve().parents):
+        raise UserError(f"{out}: is in the suite's own results; give another --out.")
     products = [path for name in exported(plan.suite) for path in _products(plan, name, {})] if ablation is None else []
     settings = Path(plan.folder("table1", {}))
     if ablation is not None:

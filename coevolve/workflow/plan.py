@@ -44,6 +44,9 @@ class Plan(Layout):
 
     def has_job(self, stage: str, wildcards: Wildcards) -> bool:
         """Whether the wildcards are those of a job that the suite could have."""
+        branch = Branch.parse(wildcards.get("branch", ""))
+        if branch.iteration and branch.method not in self.suite.recipes:
+            return False
         name = STAGES[stage].files[0].format_map({"file": "any", **wildcards})
         path = f"{self.folder(stage, wildcards)}/{name}"
         return any(pattern.fullmatch(path) for owner, pattern in self._patterns if owner == stage)

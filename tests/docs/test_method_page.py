@@ -55,6 +55,9 @@ def test_the_suite_of_the_page_on_reuse_is_planned_with_its_flag(read, kit):
     printed = kit.shell(command.replace(" -n ", " -n -p "))
     assert "rule train:" in printed and "branch=eto/seed0/iter1" in printed
     assert "--suite longer --no-reuse " in " ".join(printed.split())
-    wrong = kit.ask("bash", "-c", command.replace("reuse=false", "reuse=never"))
-    assert wrong.returncode != 0
-    assert "coevolve: --config reuse=never: write `reuse=false` to run every job, or leave it out." in wrong.stderr
+    for setting, sentence in (
+        ("reuse=never", "--config reuse=never: write `reuse=false` to run every job, or leave it out."),
+        ("machine=$NONE", "--config machine=: it is empty; name one, or leave it out."),
+    ):
+        wrong = kit.ask("bash", "-c", command.replace("reuse=false", setting))
+        assert wrong.returncode != 0 and f"coevolve: {sentence}" in wrong.stderr

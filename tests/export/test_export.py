@@ -129,6 +129,20 @@ def test_a_model_card_has_the_trainings_provenance(export, run, tmp_path):
     assert card.data.base_model == []  # a tiny model has none on the hub
 
 
+@pytest.mark.parametrize("name", ["dataset", "traces", "trl"])
+def test_an_export_replaces_no_folder_with_other_files(name, export, run, tmp_path, capsys):
+    thesis = tmp_path / "home/thesis/text.tex"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("years of work")
+    folder = PAIRS if name == "trl" else EVALUATED
+    export(name, folder, "--out", tmp_path / "home", code=2)
+    assert "home: has thesis, which is not of this export" in capsys.readouterr().err and thesis.exists()
+    export(name, folder, "--out", "results", code=2)
+    assert (run / EVALUATED / "records.jsonl").exists()
+    for _ in "12":
+        export(name, folder, "--out", tmp_path / "again")
+
+
 def test_an_inspect_log_has_every_episode(export, run, tmp_path):
     export("inspect", EVALUATED, "--out", tmp_path / "logs")
     (path,) = (tmp_path / "logs").iterdir()

@@ -45,6 +45,21 @@ def python(package, *arguments, **environment):
     )
 
 
+@pytest.mark.parametrize(("file", "counts"), [("webshop/colours.txt", True), ("webshop/README.md", False)])
+def test_data_that_decide_a_result_belong_to_its_code(package, root, file, counts):
+    """The words for colours are in the reward of WebShop."""
+    shutil.rmtree(package / "coevolve/shipped/data")
+    shutil.copytree(root / "data/webshop", package / "coevolve/shipped/data/webshop")
+    shutil.copytree(root / "data/sciworld", package / "coevolve/shipped/data/sciworld")
+    code = "from coevolve.storage import provenance as p; print(*(p.code_digest(f'coevolve.envs.{n}') for n in NAMES))"
+    ask = ("-c", code.replace("NAMES", "('webshop.reward', 'sciworld.tasks')"))
+    before = python(package, *ask).stdout.split()
+    with (package / "coevolve/shipped/data" / file).open("a") as data:
+        data.write("viridian\n")
+    after = python(package, *ask).stdout.split()
+    assert [x != y for x, y in zip(before, after, strict=True)] == [counts, False]
+
+
 def test_loaded_code_is_compared_with_the_files_and_a_later_edit_does_not_reach_it(package):
     done = python(package, "-c", LOADING)
     assert done.stdout == "as loaded\n", done.stderr

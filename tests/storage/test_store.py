@@ -117,6 +117,26 @@ def test_a_lock_is_held_by_one_process_and_free_when_that_is_killed(tmp_path):
         second.kill()
 
 
+def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for path in (tmp_path / "file/lock", Path("/proc/none/lock")):
+        with pytest.raises(UserError, match=f"^{path}: cannot be (written|made)"):
+            files.ProcessLock(path).acquire()
+
+
+def test_a_folder_that_a_user_names_is_replaced_if_it_has_nothing_else(tmp_path):
+    for name in ("README.md", "thesis"):
+        (tmp_path / f"out/{name}").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"out: has thesis, which is not of this export; name another folder"):
+        files.named_directory(tmp_path / "out", ["README.md"])
+    (tmp_path / "out/thesis").rmdir()
+    with files.named_directory(tmp_path / "out", ["README.md"]) as folder:
+        (folder / "new").mkdir()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
+    with pytest.raises(UserError, match=r"^\.: cannot be replaced as a whole"):
+        files.named_directory(Path(), [])
+
+
 def test_a_waiting_process_gets_the_lock_though_the_holder_removes_the_folder(tmp_path):
     path = tmp_path / "scratch/lock"
     lock = files.ProcessLock(path)

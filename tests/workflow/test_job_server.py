@@ -58,6 +58,23 @@ def sft(repo, variables):
     )
 
 
+def test_a_long_name_of_the_temporary_folder_starts_it_too(repo, tmp_path):
+    """A socket's name has at most 107 bytes; Slurm and CI have such folders."""
+    long = tmp_path / ("long" * 25)
+    long.mkdir()
+    variables = {**environment(repo), "TMPDIR": str(long)}
+    done = subprocess.run(
+        [sys.executable, "-c", SNAKEMAKE],
+        cwd=repo,
+        env=variables,
+        input="",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout.startswith("sft,train:/tmp/"), done.stderr
+
+
 def test_a_job_has_the_clients_output_status_and_the_code_of_its_start(repo, server):
     _, variables = server
     alone = sft(repo, environment(repo))

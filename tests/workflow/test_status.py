@@ -51,6 +51,15 @@ def run_of(plan: Plan, stages: set[str], started: float) -> RunRecord:
     return RunRecord(command=command, started=started, jobs=jobs, todo=todo, **settings)
 
 
+def test_jobs_of_a_method_that_is_no_more_are_left_out(suite):
+    """A run is asked about after its method was renamed."""
+    record = run_of(suite, set(), 0.0)
+    stage, wildcards = next(job for job in record.jobs if job[1].get("branch", "").startswith("eto/"))
+    gone = (stage, {**wildcards, "branch": wildcards["branch"].replace("eto", "mine")})
+    assert suite.has_job(stage, wildcards) and not suite.has_job(*gone)
+    assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, gone]})) == {}
+
+
 def test_a_finished_suite_is_done(suite, capsys):
     total = len(list(suite.jobs()))
     assert printed(capsys, 0) == [

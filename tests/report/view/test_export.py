@@ -104,6 +104,8 @@ def test_an_export_is_replaced_and_nothing_else(made, folder, capsys, tmp_path):
     (tmp_path / "thesis").mkdir()
     assert run(made, "--suite", "glance", "--out", str(tmp_path / "thesis")) == 2
     assert "thesis: exists and is not an export; give another --out" in capsys.readouterr().err
+    assert run(made, "--suite", "glance", "--out", "results/glance/paper/page") == 2
+    assert "page: is in the suite's own results; give another --out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
