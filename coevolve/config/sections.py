@@ -358,6 +358,12 @@ class Recipe(Strict):
     settings: dict[MethodSection, dict[str, Any]] = {}
 
     @model_validator(mode="after")
+    def _target_is_evaluated(self) -> Recipe:
+        if "target" not in self.agents or self.agents["target"].base == "failure":
+            raise ValueError("`agents.target` is required, with `base` `target` or `untrained`: it is evaluated")
+        return self
+
+    @model_validator(mode="after")
     def _failure_agent_can_be_first(self) -> Recipe:
         failure = self.agents.get("failure")
         if self.failure_agent_first and not (failure and failure.explores and failure.trains_on):

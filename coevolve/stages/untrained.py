@@ -12,7 +12,7 @@ from typing import Any
 from coevolve.assets import hub
 from coevolve.errors import UserError
 from coevolve.policies import openai
-from coevolve.storage import files, policy_dir, provenance
+from coevolve.storage import files, policy_dir
 from coevolve.types import Trajectory
 from coevolve.workflow.job import Job
 from coevolve.workflow.training import texts
@@ -45,11 +45,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 
 def _checkpoint(source: Path) -> list[str]:
-    if not (source / "config.json").exists():
+    if not (names := policy_dir.checkpoint_files(source)):
         raise UserError(f"{source}: no checkpoint in transformers' format; put one there or change `path`.")
-    ours = {policy_dir.REF_NAME, provenance.NAME}
-    names = (path.name for path in source.iterdir() if path.is_file() and not path.name.startswith("."))
-    return sorted(name for name in names if name not in ours)
+    return names
 
 
 def _link(source: Path, names: Iterable[str], out: Path) -> None:

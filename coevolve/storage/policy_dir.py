@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from coevolve.errors import UserError
-from coevolve.storage import files
+from coevolve.storage import files, provenance
 from coevolve.types import PolicyRef
 
 WEIGHTS = "*.safetensors"
@@ -31,6 +31,15 @@ HASHED = (WEIGHTS, "*.safetensors.index.json", "config.json", *UNTRAINED)
 #: Files of a model that are downloaded: those above and its licence; not a second copy of the weights (`*.bin`).
 DOWNLOADED = (*HASHED, "LICENSE*", "NOTICE*", "USE_POLICY*")
 REF_NAME = "policy.json"
+
+
+def checkpoint_files(folder: Path) -> list[str]:
+    """Names of the files of a checkpoint that the kit did not make; none without `config.json`."""
+    if not (folder / "config.json").exists():
+        return []
+    ours = (REF_NAME, provenance.NAME)
+    names = (path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return sorted(name for name in names if name not in ours)
 
 
 def seal(path: Path, name: str, base: str, revision: str) -> PolicyRef:

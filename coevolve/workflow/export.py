@@ -96,8 +96,9 @@ def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
 def _records(home: Path, jobs: Iterable[Provenance]) -> Iterator[str]:
     """Each record of the evaluations as a JSON line, with the `result` of its job."""
     for job in jobs:
-        for record in jsonl.stream(home / job.result / "records.jsonl", EvalRecord) if job.stage == "evaluate" else ():
-            yield json.dumps({"result": job.result, **record.model_dump(mode="json")})
+        if "records.jsonl" in job.outputs:
+            for record in jsonl.stream(home / job.result / "records.jsonl", EvalRecord):
+                yield json.dumps({"result": job.result, **record.model_dump(mode="json")})
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from coevolve.methods.pairing import KIND_AGENTS
+from coevolve.storage import policy_dir
 from coevolve.workflow.branch import SOURCES, AgentName, Branch, agent_name
 from coevolve.workflow.layout import MIRROR, Layout
 from coevolve.workflow.stage import Inputs, Wildcards
@@ -31,13 +33,15 @@ def convert(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def untrained(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The downloaded or dequantised model, or the corpus of a tiny model's tokenizer; else nothing."""
+    """The downloaded or dequantised model, a given checkpoint, or the corpus of a tiny model's tokenizer."""
     name, env = wildcards["model"], wildcards["env"]
     model = layout.suite.models[name]
     if model.hub:
         return {"model": f"{MIRROR}/models/{name}/manifest.json"}
     if model.gguf:
         return {"model": f"{MIRROR}/converted/{name}/manifest.json"}
+    if model.path:
+        return {"checkpoint": [f"{model.path}/{file}" for file in policy_dir.checkpoint_files(Path(model.path))]}
     return {"corpus": layout.data(env, "sft.jsonl")} if model.tiny else {}
 
 

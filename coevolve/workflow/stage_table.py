@@ -276,7 +276,7 @@ _EXPERIMENT = (
     Stage(
         name="validate_tasks",
         help="Execute the reference solutions of candidate tasks twice, and add what succeeds to the pool.",
-        reads=(*_ENVIRONMENT, "task_evolution"),
+        reads=(*_ENVIRONMENT, "task_evolution", "rollout"),
         files=("pool.jsonl", "drops.jsonl", "counts.json"),
         folder=_TREE + "tasks",
         learns=POOL_LEARNING,
@@ -286,7 +286,7 @@ _EXPERIMENT = (
     Stage(
         name="pool_experts",
         help="Play the reference solutions of a pool, as experts for preference pairs on its tasks.",
-        reads=_ENVIRONMENT,
+        reads=(*_ENVIRONMENT, "rollout"),
         files=("explore.jsonl", "experts.jsonl", "drops.jsonl"),
         folder=_TREE + "pool",
         learns=("pool_preference",),

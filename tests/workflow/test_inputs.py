@@ -104,3 +104,14 @@ def test_a_compute_matched_control_counts_the_pairs_of_both_agents(plan, root):
     }
     both = [f"{TINY}/coevolve/seed3/iter2/pairs/{agent}/pairs.jsonl" for agent in ("target", "failure")]
     assert inputs == {2: both, 3: [f"{TINY}/coevolve/seed3/iter3/pairs/target/pairs.jsonl"]}
+
+
+def test_the_files_of_a_given_checkpoint_are_inputs(tmp_path):
+    """So that other weights under the same path are another policy; what the kit wrote beside them is none."""
+    changes = ["tiny=null", "pretrain=null", "parameters=1e6", f"path={tmp_path}"]
+    plan = Plan(load_suite("smoke", [f"models.tiny.{change}" for change in changes]))
+    job = ("untrained", {"model": "tiny", "env": "webshop", "branch": "base/untrained"})
+    assert plan.inputs(*job) == {"checkpoint": []}, "its stage says what is missing"
+    for name in ("config.json", "model.safetensors", "policy.json", "provenance.json", ".cache"):
+        (tmp_path / name).write_text("{}")
+    assert plan.inputs(*job) == {"checkpoint": [f"{tmp_path}/config.json", f"{tmp_path}/model.safetensors"]}
