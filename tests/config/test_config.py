@@ -193,3 +193,10 @@ def below(kind):
 
 def related(kind, other):
     return issubclass(kind, other) or issubclass(other, kind)
+
+
+@pytest.mark.parametrize("agents", ["{target: {base: failure, explores: true}}", "{}"])
+def test_a_method_has_a_target_that_is_evaluated(agents):
+    """Its base policy is that of the target: the failure agent's is evaluated by no stage."""
+    with pytest.raises(UserError, match=r"`agents.target` is required, with `base` `target` or `untrained`"):
+        load_suite("smoke", [f"recipes.mine={{label: Mine, source: here, iterations: null, agents: {agents}}}"])

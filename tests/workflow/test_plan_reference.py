@@ -49,7 +49,7 @@ def test_iteration_one_of_all_methods_shares_one_job(suite):
     [
         ("k_2", ()),
         ("coevolve_other_prompt", ()),
-        ("coevolve", ["recipes.coevolve.agents.target.base=failure"]),
+        ("coevolve", ["recipes.coevolve.agents.target.base=untrained"]),
     ],
 )
 def test_what_is_otherwise_is_scored_for_itself(suite, method, overrides):
