@@ -28,8 +28,8 @@ from typing import Any, NoReturn
 VARIABLE = "COEVOLVE_JOB_SERVER"
 #: Modules that import what the stages with a model need. The server forgets those of this package afterwards.
 PRELOADED = ("coevolve.policies.hf", "coevolve.train.dpo", "transformers.models.llama.modeling_llama")
-#: Characters of the name of a socket; Linux takes 107 bytes.
-LONGEST = 100
+#: Characters of a temporary folder in which a socket's name fits into Linux's 107 bytes.
+LONGEST = 70
 #: The sentence of a job that ended by SIGKILL.
 KILLED = b"\ncoevolve: the job was killed (SIGKILL), as Linux does if memory runs out; try `--cores 1`.\n"
 
@@ -41,9 +41,8 @@ class JobServer:
     """
 
     def __init__(self, stages: Sequence[str], environment: Mapping[str, str]) -> None:
-        path = f"{tempfile.mkdtemp(prefix='coevolve-')}/socket"
-        if len(path) > LONGEST:
-            path = f"{tempfile.mkdtemp(prefix='coevolve-', dir='/tmp')}/socket"
+        folder = "/tmp" if len(tempfile.gettempdir()) > LONGEST else None
+        path = f"{tempfile.mkdtemp(prefix='coevolve-', dir=folder)}/socket"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
             listener.listen(64)
