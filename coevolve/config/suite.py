@@ -42,8 +42,9 @@ from coevolve.shipped import FOLDER, shipped_file
 from coevolve.types import Protocol
 
 M = TypeVar("M", bound=BaseModel)
-#: A name that becomes part of a path.
+#: A name that becomes part of a path; of a model, an environment or a download it can have points and dashes.
 Name = Annotated[str, Field(pattern=r"^\w+$")]
+DottedName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
 
 
 class Suite(Strict):
@@ -57,9 +58,9 @@ class Suite(Strict):
     protocol: Protocol
     protocols: dict[Protocol, Quirks]
     seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
-    models: dict[str, ModelConfig]
-    sources: dict[str, Source] = Field(default_factory=dict)
-    envs: Annotated[dict[str, EnvConfig], Field(min_length=1)]
+    models: dict[DottedName, ModelConfig]
+    sources: dict[DottedName, Source] = Field(default_factory=dict)
+    envs: Annotated[dict[DottedName, EnvConfig], Field(min_length=1)]
     iterations: dict[str, Positive]
     methods: Annotated[list[str], Field(min_length=1)]
     recipes: dict[Name, Recipe]
@@ -321,6 +322,8 @@ def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
         return f"key `{key}` is missing; add it."
     if first["type"] == UNKNOWN_KIND:
         return _ended(f"key `{key}`: {first['msg']}")
+    if first["loc"][-1:] == ("[key]",):
+        return f"key `{key.removesuffix('.[key]')}`: it is part of a path; name it with letters, digits and `_`."
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
         return _ended(message)

@@ -62,8 +62,8 @@ class Profile:
 class RunSetup:
     """What is checked: this machine, and the suite and machine config where they are given.
 
-    `gigabytes`: disk space that the results need. `suite_name`: the name or path by which the suite was given, and
-    `profile` that of Snakemake's profile.
+    `gigabytes`: disk space that the results need. `gpus`: the most that a job requests on a node. `suite_name`: the
+    name or path by which the suite was given, and `profile` that of Snakemake's profile.
     """
 
     suite: Suite | None
@@ -71,6 +71,7 @@ class RunSetup:
     slurm: bool = False
     containers: bool = False
     gigabytes: float = MINIMUM_GB
+    gpus: int = 0
     suite_name: str = ""
     profile: str = "smoke"
 
@@ -81,10 +82,9 @@ def setup(suite: str | None, overrides: Sequence[str], machine: str | None, prof
     suite, machine = suite or given.suite, machine or given.machine
     suite_config = load_suite(suite, overrides) if suite else None
     machine_config = stage_table.load_machine(machine) if machine else None
-    needed = _result_gigabytes(suite_config, machine_config) if suite_config and machine_config else 0.0
-    space = max(needed, MINIMUM_GB)
-    names = suite or "", profile or "smoke"
-    return RunSetup(suite_config, machine_config, given.slurm, given.containers, space, *names)
+    gigabytes, gpus = _needs(suite_config, machine_config) if machine_config else (0.0, 0)
+    needs, names = (max(gigabytes, MINIMUM_GB), gpus), (suite or "", profile or "smoke")
+    return RunSetup(suite_config, machine_config, given.slurm, given.containers, *needs, *names)
 
 
 def run_checks(setup: RunSetup) -> Iterator[Check]:
@@ -93,7 +93,7 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
     yield disk(RESULTS, setup.gigabytes)
     yield from (disk(folder, MINIMUM_GB) for folder in (Path(MIRROR), Path(tempfile.gettempdir())))
     if setup.machine:
-        yield from _machine(setup.machine, setup.slurm)
+        yield from _machine(setup.machine, setup.gpus, setup.slurm)
     if setup.containers or images.LOCK.exists():
         yield run_check("Apptainer", _apptainer)
         yield from required_files.image_checks()
@@ -138,17 +138,22 @@ def disk(folder: Path, gigabytes: float) -> Check:
     return Check(name, "ok", f"{free:.0f} GB free")
 
 
-def _result_gigabytes(suite: Suite, machine: Machine) -> float:
-    """The estimated size of the suite's results that do not exist yet, in GB (1e9 bytes)."""
-    jobs = estimates.jobs(Plan(suite, shards=machine.shards), machine)
-    return sum(cost.bytes for _, _, cost in jobs if cost.measured is None) / 1e9
+def _needs(suite: Suite | None, machine: Machine) -> tuple[float, int]:
+    """What the suite's jobs need: the estimated size of the results that do not exist yet, in GB (1e9 bytes), and GPUs.
+
+    Without a suite the GPUs are the most that any stage requests.
+    """
+    jobs = list(estimates.jobs(Plan(suite, shards=machine.shards), machine)) if suite else []
+    stages = {stage for stage, _, _ in jobs} if suite else machine.stages
+    gpus = max((machine.job_resources(stage).gpus for stage in stages), default=0)
+    return sum(cost.bytes for _, _, cost in jobs if cost.measured is None) / 1e9, gpus
 
 
-def _machine(machine: Machine, on_slurm: bool) -> Iterator[Check]:
+def _machine(machine: Machine, gpus: int, on_slurm: bool) -> Iterator[Check]:
     if machine.launch and not Path(machine.launch).is_file():
         yield Check("launch", "missing", f"{machine.launch} does not exist; correct `launch`.")
     if not on_slurm:
-        yield run_check("GPU", lambda: _gpu(machine))
+        yield run_check("GPU", lambda: _gpu(gpus))
         return
     commands = run_check("Slurm", slurm.programs)
     yield commands
@@ -160,11 +165,11 @@ def _machine(machine: Machine, on_slurm: bool) -> Iterator[Check]:
             return
         yield (partition := run_check("partition", lambda: slurm.partition(machine, known).name))
         if partition.status == "ok":
-            yield run_check("GPU", lambda: slurm.gpu(machine, slurm.partition(machine, known)))
+            yield run_check("GPU", lambda: slurm.gpu(machine, slurm.partition(machine, known), gpus))
 
 
-def _gpu(machine: Machine) -> str:
-    needed = max((job.gpus for job in machine.stages.values()), default=0)
+def _gpu(needed: int) -> str:
+    """The GPUs that torch sees; raises `UserError` if they are fewer than `needed`."""
     if not needed:
         return "no stage requests one"
     try:

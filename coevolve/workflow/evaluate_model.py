@@ -111,7 +111,7 @@ def model_section(options: argparse.Namespace) -> dict[str, Any]:
     folder = Path(options.model)
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: no checkpoint in transformers' format; name its folder, or an endpoint's URL.")
-    context = options.context or json.loads((folder / "config.json").read_bytes()).get("max_position_embeddings")
+    context = options.context or _architecture(folder / "config.json").get("max_position_embeddings")
     if not context:
         raise UserError(f"{folder / 'config.json'}: no `max_position_embeddings`; give --context TOKENS.")
     return {
@@ -176,6 +176,14 @@ def _is_current(plan: Plan, out: Path, inputs: Mapping[str, str | Sequence[str]]
     return sorted(record.inputs.values()) == sorted(hashes)
 
 
+def _architecture(path: Path) -> dict[str, Any]:
+    """The checkpoint's `config.json`; raises `UserError` if it is not JSON data."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); copy the checkpoint again.") from None
+
+
 def _name(folder: Path) -> str:
     """The name in the checkpoint's `policy.json`, which the kit's policies have; else the folder's."""
     path = folder / policy_dir.REF_NAME
@@ -183,15 +191,18 @@ def _name(folder: Path) -> str:
 
 
 def _parameters(folder: Path) -> float:
-    """The number of weights in a checkpoint."""
+    """The number of weights in a checkpoint; raises `UserError` for a file that is not whole."""
     import math
 
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     count = 0
     for path in folder.glob(policy_dir.WEIGHTS):
-        with safe_open(path, framework="numpy") as weights:
-            count += sum(math.prod(weights.get_slice(key).get_shape()) for key in weights.keys())  # noqa: SIM118
+        try:
+            with safe_open(path, framework="numpy") as weights:
+                count += sum(math.prod(weights.get_slice(key).get_shape()) for key in weights.keys())  # noqa: SIM118
+        except SafetensorError as error:
+            raise UserError(f"{path}: not a whole file of weights ({error}); copy the checkpoint again.") from None
     return float(count)
 
 

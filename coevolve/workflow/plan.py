@@ -227,7 +227,7 @@ def _products() -> Iterator[Stage]:
 
 def _any(names: Iterable[str]) -> str:
     """A pattern of any of the names, and of nothing where there are none."""
-    return "|".join(names) or "(?!)"
+    return "|".join(map(re.escape, names)) or "(?!)"
 
 
 def braced(paths: Sequence[str]) -> list[str]:

@@ -73,10 +73,9 @@ def partition(machine: Machine, known: list[Partition]) -> Partition:
     return chosen[0]
 
 
-def gpu(machine: Machine, partition: Partition) -> str:
-    """The GPUs that jobs may request; raises `UserError` if no node has that type or that number."""
-    required = max((needs.gpus for needs in machine.stages.values()), default=0)
-    if not required:
+def gpu(machine: Machine, partition: Partition, needed: int) -> str:
+    """The GPUs that jobs may request; raises `UserError` if no node has that type or `needed` of them."""
+    if not needed:
         return "no stage requests one"
     kinds = ", ".join(f"{kind or 'unnamed'} x {count}" for kind, count in sorted(partition.gpus.items())) or "none"
     available = partition.gpus.get(machine.gpu, 0) if machine.gpu else max(partition.gpus.values(), default=0)
@@ -85,6 +84,6 @@ def gpu(machine: Machine, partition: Partition) -> str:
         raise UserError(f"no node of `{name}` has a GPU; set `partition` to one whose nodes have GPUs.")
     if not available:
         raise UserError(f"no node of `{name}` has a `{machine.gpu}`; set `gpu` to a type that they have ({kinds}).")
-    if available < required:
-        raise UserError(f"`gpus`: a stage requests {required} per node, those of `{name}` have {kinds}; lower it.")
+    if available < needed:
+        raise UserError(f"`gpus`: a stage requests {needed} per node, those of `{name}` have {kinds}; lower it.")
     return f"{available} x {machine.gpu or 'GPU'} per node in `{name}`"

@@ -92,6 +92,8 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, mo
     ("arguments", "sentence"),
     [
         (["nowhere", "--env", "webshop-small"], "nowhere: no checkpoint in transformers' format"),
+        (["torn", "--env", "webshop-small"], "torn/model.safetensors: not a whole file of weights"),
+        (["garbled", "--env", "webshop-small"], "garbled/config.json: not JSON"),
         (["http://127.0.0.1:9/v1", "--env", "webshop-small"], "Give --name MODEL."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop-small", "--split", "tset"], "should be 'test' or"),
@@ -106,6 +108,10 @@ def test_bad_input_is_one_sentence(root, tmp_path, monkeypatch, capsys, argument
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(root / "configs")
     (tmp_path / "bare.yaml").write_text("envs:\n")
+    for folder, config in {"torn": '{"max_position_embeddings": 64}', "garbled": "{"}.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(config)
+        (tmp_path / folder / "model.safetensors").write_bytes(b"half of it")
     code, _, err = coevolve(capsys, "evaluate-model", *arguments)
     assert code == 2 and sentence in err and len(err.splitlines()) == 1
     assert not (tmp_path / "results").exists()

@@ -22,6 +22,7 @@ from coevolve.envs.webshop import doctor as webshop
 from coevolve.errors import UserError
 from coevolve.storage import files
 from coevolve.workflow import doctor, required_files, slurm
+from coevolve.workflow.stage_table import load_machine
 
 #: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
 SINFO = "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\ncpu|up|(null)"
@@ -53,8 +54,8 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 def examine(root: Path, **settings: object) -> dict[str, Check]:
-    setup = doctor.RunSetup(None, machine(root, **settings), slurm=True)
-    return {check.name: check for check in doctor._machine(setup.machine, setup.slurm)}  # type: ignore[arg-type]
+    needs = machine(root, **settings)
+    return {check.name: check for check in doctor._machine(needs, doctor._needs(None, needs)[1], on_slurm=True)}
 
 
 def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], None]) -> None:
@@ -151,8 +152,16 @@ def test_a_launch_file_that_is_not_there(repo: Path) -> None:
 
 
 def test_gpus_that_torch_does_not_see(repo: Path) -> None:
-    (check,) = doctor._machine(machine(repo, gpus=99, gpus_per_node=99), on_slurm=False)
+    needs = machine(repo, gpus=99, gpus_per_node=99)
+    (check,) = doctor._machine(needs, doctor._needs(None, needs)[1], on_slurm=False)
     assert check.status == "wrong" and "a stage needs 99" in check.text
+
+
+def test_only_the_stages_of_the_suite_count(repo: Path) -> None:
+    suite = load_suite("in_context")  # an endpoint is not trained
+    cluster = load_machine("h100")
+    assert doctor._needs(None, cluster)[1] == 8 and doctor._needs(load_suite("paper"), cluster)[1] == 8
+    assert doctor._needs(suite, cluster)[1] == 1
 
 
 def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
