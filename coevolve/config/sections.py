@@ -413,9 +413,9 @@ class RegimeConfig(Strict):
 
     `sft_success`: range of the SFT policy's success rate. Of `method`'s explorations: the number of distinct rewards of
     failures (`failure_rewards`), the share of failures from `hard_negative` on (`hard_failures`), the share of episodes
-    that end because the context is full (`context_ends`), the pairs of each kind and iteration, and the steps of the
-    failure agent's trainings. `headroom`: the row that must beat SFT; `learnability`: the row whose training reward
-    must rise.
+    that end because the context is full (`context_ends`), the pairs of each kind and iteration, the share of two
+    failures of a task that make a pair (`ranked`), and the steps of the failure agent's trainings. `headroom`: the row
+    that must beat SFT; `learnability`: the row whose training reward must rise.
     """
 
     method: str
@@ -425,6 +425,7 @@ class RegimeConfig(Strict):
     hard_failures: UnitInterval
     context_ends: UnitInterval
     pairs: Positive
+    ranked: UnitInterval
     failure_steps: Positive
     headroom: str
     learnability: str

@@ -2,13 +2,14 @@
 
 A run in which nothing can happen says nothing about a method. The checks concern the fine-tuned policy, the failures of
 the exploring agents and the pairs made of them, and two comparisons with known directions: fine-tuning on more experts
-should help (headroom), and GRPO should earn more at its end than at its start (learnability).
+should help (headroom), and GRPO should earn more at its end than at its start, at equal tasks (learnability).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -17,19 +18,25 @@ from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.sections import RegimeConfig, ReportConfig
-from coevolve.report import stats
+from coevolve.report import learnability, stats
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable
 from coevolve.storage import files
-from coevolve.types import EvalRecord, PairingSummary, Record, StopReason, SummaryKey, TrainReport
+from coevolve.types import (
+    DropReason,
+    EvalRecord,
+    KindCount,
+    PairingSummary,
+    PairKind,
+    Record,
+    StopReason,
+    SummaryKey,
+    TrainReport,
+    Trajectory,
+)
 
-#: Learnability compares this share of GRPO's steps at its end with as many at its start.
-END_OF_TRAINING = 0.25
-#: The metric of online trainings: mean reward of a step's episodes.
-REWARD = "reward"
-_RESULTS = {True: "passes", False: "FAILS", None: "not measured"}
 #: Environment, method, agent and seed of a training, and its iteration.
 TrainingKey = tuple[str, str, str, int, int]
 
@@ -37,7 +44,8 @@ TrainingKey = tuple[str, str, str, int, int]
 class RegimeCheck(Record):
     """A quantity of one environment and seed (None: all seeds) with its threshold in words.
 
-    `value` is a share, a count or a reward; `low` and `high` are the ends of its interval. None: not measured.
+    `value` is a share, a count or a reward; `low` and `high` are the ends of its interval. None: not measured. What is
+    undecided (its interval contains 0) has not passed.
     """
 
     name: str
@@ -49,15 +57,25 @@ class RegimeCheck(Record):
     threshold: str
     passed: bool | None
 
+    @property
+    def result(self) -> str:
+        """The result in words."""
+        if self.passed is None:
+            return "not measured"
+        if self.low is not None and self.high is not None and self.low <= 0.0 <= self.high:
+            return "undecided"
+        return "passes" if self.passed else "FAILS"
+
 
 @dataclass(frozen=True)
 class RegimeEvidence:
-    """What a suite's checks are made of."""
+    """What a suite's checks are made of; `practice`: the episodes of the trainings that rewards must be learned in."""
 
     measurements: Sequence[Measurement]
     explorations: Sequence[Exploration]
     summaries: Mapping[SummaryKey, PairingSummary]
     trainings: Mapping[TrainingKey, TrainReport]
+    practice: Mapping[tuple[str, int], Sequence[Trajectory]] = field(default_factory=dict)
 
 
 def checks(
@@ -80,12 +98,13 @@ def checks(
 
 def sentence(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
     """How many of the measured checks passed, and the names of the others; `labels` of all methods and environments."""
-    failed = dict.fromkeys(check.name for check in judged if check.passed is False)
-    missing = dict.fromkeys(check.name for check in judged if check.passed is None)
+    names: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for check in judged:
+        names[check.result][check.name] = None
     measured = [check.passed for check in judged if check.passed is not None]
     counted = f"{sum(measured)} of {len(measured)} measured checks of the regime pass"
-    parts = [("failed", failed), ("not measured", missing)]
-    text = "; ".join([counted, *(f"{word}: {', '.join(names)}" for word, names in parts if names)])
+    parts = [("failed", "FAILS"), ("undecided", "undecided"), ("not measured", "not measured")]
+    text = "; ".join([counted, *(f"{word}: {', '.join(names[result])}" for word, result in parts if names[result])])
     return f"{labels.in_text(text)}."
 
 
@@ -94,7 +113,7 @@ def markdown(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
     rows = [
         [
             labels.env(c.env), "all" if c.seed is None else c.seed, labels.in_text(c.name), _value(c), c.threshold,
-            _RESULTS[c.passed],
+            c.result,
         ]
         for c in judged
     ]  # fmt: skip
@@ -141,12 +160,13 @@ def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed:
 
 
 def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int, last: int) -> Iterator[RegimeCheck]:
-    """The smallest number of pairs of a kind, and of steps of the failure agent, if all iterations are finished.
+    """The smallest number of pairs of a kind, share of ranked failures, and number of steps of the failure agent.
 
-    The failure agent is not trained in the last iteration, after which it would not explore: with one iteration never.
+    They are those of a run of which all iterations are finished. The failure agent is not trained in the last
+    iteration, after which it would not explore: with one iteration never.
     """
-    pairs = {
-        (iteration, agent, kind): count.pairs
+    counts = {
+        (iteration, agent, kind): count
         for (method, _, of_env, of_seed, iteration, agent), summary in evidence.summaries.items()
         if (method, of_env, of_seed) == (limits.method, env, seed)
         for kind, count in summary.kinds.items()
@@ -156,11 +176,20 @@ def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: in
         for (of_env, method, agent, of_seed, iteration), report in evidence.trainings.items()
         if (of_env, method, agent, of_seed) == (env, limits.method, "failure", seed)
     }
-    finished = {iteration for iteration, agent, _ in pairs if agent == "target"} == set(range(1, last + 1))
-    fewest = min(pairs.values()) if finished else None
+    finished = {iteration for iteration, agent, _ in counts if agent == "target"} == set(range(1, last + 1))
+    fewest = min(count.pairs for count in counts.values()) if finished else None
     yield _at_least("pairs of each kind and iteration", fewest, limits.pairs, env, seed)
+    ranked = [_ranked(count) for (_, _, kind), count in counts.items() if kind is PairKind.FAILURE_FAILURE]
+    least = min(ranked, default=0.0) if finished else None
+    yield _at_least("two failures of a task that make a pair", least, limits.ranked, env, seed)
     shortest = min(steps.values(), default=0) if finished and len(steps) == last - 1 else None
     yield _at_least("steps of the failure agent's training", shortest, limits.failure_steps, env, seed)
+
+
+def _ranked(count: KindCount) -> float:
+    """The share of two failures of a task that make a pair: they differ, also in reward. 0 where no two failed."""
+    both = count.candidates - count.drops.get(DropReason.NOT_A_FAILURE, 0)
+    return count.pairs / both if both else 0.0
 
 
 def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
@@ -177,22 +206,23 @@ def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConf
 
 def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
     """The rise of the training reward, with Student's interval over seeds; fewer than three seeds decide nothing."""
-    trained = [
-        training
-        for (of_env, method, _, _, _), training in evidence.trainings.items()
-        if (of_env, method) == (env, limits.learnability)
-    ]
-    rises = [rise for rise in map(reward_rise, trained) if rise is not None]
+    practice = {seed: episodes for (of_env, seed), episodes in evidence.practice.items() if of_env == env}
+    before = [_before(evidence, limits.method, env, seed) for seed in practice]
+    rises = learnability.rises(list(practice.values()), before)
     name = f"learnability: rise of {limits.learnability}'s training reward"
     low, high = stats.student_interval(rises, report.confidence) or (None, None)
     return _rise(name, env, (fmean(rises), low, high) if rises else None)
 
 
-def reward_rise(training: TrainReport) -> float | None:
-    """Mean training reward of the last quarter of the steps minus that of the first; None with fewer than two steps."""
-    rewards = [step[REWARD] for step in training.history if REWARD in step]
-    part = max(1, int(len(rewards) * END_OF_TRAINING))
-    return fmean(rewards[-part:]) - fmean(rewards[:part]) if len(rewards) > 1 else None
+def _before(evidence: RegimeEvidence, method: str, env: str, seed: int) -> dict[str, float]:
+    """Mean reward by task of the base policy, as the target of a method in iteration 1."""
+    rewards: defaultdict[str, list[float]] = defaultdict(list)
+    for each in evidence.explorations:
+        if (each.method, each.env, each.seed, each.iteration, each.agent) == (method, env, seed, 1, "target"):
+            for episode in each.episodes:
+                if episode.stop is not StopReason.ENV_ERROR:
+                    rewards[episode.task.task_id].append(episode.reward)
+    return {task: fmean(values) for task, values in rewards.items()}
 
 
 def _rise(name: str, env: str, values: tuple[float, float | None, float | None] | None) -> RegimeCheck:

@@ -241,13 +241,12 @@ def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def regime(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Evaluation records, explorations and pairing summaries of the suite's methods with the first model."""
-    first = _first(layout)
-    return {
-        "records": _records(first, layout.suite.methods),
-        "explorations": _unique(first.explorations(layout.suite.methods).values()),
-        **pair_counts(layout, wildcards),
-    }
+    """Evaluation records, explorations, pairing summaries and online training episodes of the suite's methods.
+
+    They are those of the first model.
+    """
+    made = tables(layout, wildcards) | figure2(layout, wildcards) | pair_counts(layout, wildcards)
+    return made | {"practice": _unique(_first(layout).practice().values())}
 
 
 def pair_counts(layout: Layout, wildcards: Wildcards) -> Inputs:

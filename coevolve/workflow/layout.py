@@ -140,6 +140,20 @@ class Layout:
             if number
         }
 
+    def practice(self) -> dict[tuple[str, int], str]:
+        """The episodes that the row `regime.learnability` trains on, by (env, seed); of a suite with one model.
+
+        None if the suite has no such row, or one that trains on no episodes of its own.
+        """
+        method = self.suite.regime.learnability
+        if method not in self.suite.methods or self.recipe(method).learns not in ("ppo", "grpo"):
+            return {}
+        return {
+            (env, seed): self.training_episodes(model, env, method, seed, number)["target"]
+            for model, env, seed, number in self.evaluations(method)
+            if number == 1
+        }
+
     def training_episodes(self, model: str, env: str, method: str, seed: int, number: int) -> dict[str, str]:
         """The episodes on the pool's tasks that round `number` trains on, by agent: GRPO's, or the rollouts."""
         if self.recipe(method).learns == "pool_preference":

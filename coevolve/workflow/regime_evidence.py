@@ -10,8 +10,8 @@ from coevolve.config.suite import Suite
 from coevolve.report import exploration, measurement, pair_counts
 from coevolve.report.job_history import JobHistory
 from coevolve.report.regime import RegimeEvidence, TrainingKey
-from coevolve.storage import provenance
-from coevolve.types import Provenance, TrainReport
+from coevolve.storage import jsonl, provenance
+from coevolve.types import Provenance, TrainReport, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
@@ -23,11 +23,14 @@ K = TypeVar("K")
 def of_job(job: Job) -> RegimeEvidence:
     """The results that the job was given, of the suite's first model."""
     suite = job.suite.with_model()
+    layout = Layout(suite)
+    practice = job.files("practice", {key: layout.tail(path) for key, path in layout.practice().items()})
     return RegimeEvidence(
         measurements=results.measurements(job, suite, suite.methods),
         explorations=results.explorations(job, suite, suite.methods),
         summaries=pair_counts.read(results.summaries(job, suite, suite.methods)),
         trainings=_trainings(suite, JobHistory.read(job.inputs["provenance"]).jobs.values()),
+        practice=_episodes(practice),
     )
 
 
@@ -42,7 +45,12 @@ def on_disk(layout: Layout) -> RegimeEvidence:
         explorations=exploration.read(suite, _present(layout.explorations(suite.methods))),
         summaries=pair_counts.read(summaries),
         trainings=_trainings(suite, map(provenance.read, trained)),
+        practice=_episodes(_present(layout.practice())),
     )
+
+
+def _episodes(paths: Mapping[K, Path]) -> dict[K, list[Trajectory]]:
+    return {key: jsonl.read(path, Trajectory) for key, path in paths.items()}
 
 
 def _present(paths: Mapping[K, str]) -> dict[K, Path]:

@@ -1,13 +1,15 @@
 """The checks of a suite's regime: each passes and fails at its threshold, and what was not measured is said."""
 
+import dataclasses
+
 import pytest
 
 from coevolve import cli
 from coevolve.config.suite import load_suite
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
-from coevolve.types import KindCount, PairingSummary, PairKind, StopReason, TrainReport, TrajectoryCount
-from tests.report.explored import explored
+from coevolve.types import DropReason, KindCount, PairingSummary, PairKind, StopReason, TrainReport, TrajectoryCount
+from tests.report.explored import episode, explored
 
 LABELS = ReportLabels({"sft": "SFT", "sft_all": "SFT, all experts", "grpo": "GRPO"}, {"sciworld": "ScienceWorld"})
 
@@ -23,39 +25,49 @@ def training(rewards):
     )  # fmt: skip
 
 
-def pairing(pairs):
-    kinds = {kind: KindCount(candidates=pairs, pairs=pairs, swapped=0, cut=0, drops={}) for kind in list(PairKind)[:2]}
+def pairing(pairs, ties=447):
+    drops = {DropReason.TIE: ties, DropReason.NOT_A_FAILURE: 1000}
+    count = KindCount(candidates=pairs + 1000 + ties, pairs=pairs, swapped=0, cut=0, drops=drops)
+    kinds = dict.fromkeys((PairKind.EXPERT_TARGET, PairKind.FAILURE_FAILURE), count)
     counted = TrajectoryCount(total=0, paired=0, dropped=0, not_used=0)
     return PairingSummary(kinds=kinds, without_kind={}, trajectories=counted, empty=())
 
 
-def evidence(measure, *, success=0.5, failures=REWARDS, pairs=150, steps=30, gain=0.2, rise=0.3, seeds=(0, 1, 2)):
+def practised(rewards, seed=0):
+    """The episodes of an online training with a task in each step."""
+    return [
+        episode(f"t{step}", reward).model_copy(update={"seed": 100 * seed + step})
+        for step, reward in enumerate(rewards)
+    ]
+
+
+def evidence(
+    measure, *, success=0.5, failures=REWARDS, pairs=150, ties=447, steps=30, gain=0.2, rise=0.3, seeds=(0, 1, 2)
+):
     tasks = {f"t{i}": [float(i < success * 20)] * len(seeds) for i in range(20)}
     better = {name: [reward or gain for reward in rewards] for name, rewards in tasks.items()}
     measured = [measure("sft", "sciworld", "seen", tasks), measure("sft_all", "sciworld", "seen", better, iteration=1)]
     episodes = {f"t{i}": reward for i, reward in enumerate([*failures, 1.0, 1.0])}
-    grown = [0.2] * 5 + [0.2 + rise] * 5
+    grown = [sum(failures[:10]) / 10 + rise * step / 9 for step in range(10)]
     return regime.RegimeEvidence(
         measurements=measured,
         explorations=[explored("coevolve", episodes, seed=seed) for seed in seeds],
         summaries={
-            ("coevolve", "tiny", "sciworld", seed, iteration, "target"): pairing(pairs)
+            ("coevolve", "tiny", "sciworld", seed, iteration, "target"): pairing(pairs, ties)
             for seed in seeds
             for iteration in (1, 2)
         },
-        trainings={
-            **{("sciworld", "coevolve", "failure", seed, 1): training([0.1] * steps) for seed in seeds},
-            **{
-                ("sciworld", "grpo", "target", seed, 1): training([each + seed / 100 for each in grown])
-                for seed in seeds
-            },
+        trainings={("sciworld", "coevolve", "failure", seed, 1): training([0.1] * steps) for seed in seeds},
+        practice={
+            ("sciworld", seed): practised([each + seed * step / 1000 for step, each in enumerate(grown)], seed)
+            for seed in seeds
         },
     )
 
 
 def judged(given, report, seeds=(0, 1, 2), iterations=2):
     result = regime.checks(given, LIMITS, report, {"sciworld": iterations}, seeds)
-    assert len(result) == 6 * len(seeds) + 2
+    assert len(result) == 7 * len(seeds) + 2
     return result
 
 
@@ -66,7 +78,7 @@ def names(result, passed):
 def test_a_suite_at_every_threshold_passes(measure, report):
     result = judged(evidence(measure), report)
     assert names(result, False) == names(result, None) == set()
-    assert regime.sentence(result, LABELS) == "20 of 20 measured checks of the regime pass."
+    assert regime.sentence(result, LABELS) == "23 of 23 measured checks of the regime pass."
 
 
 @pytest.mark.parametrize(
@@ -77,9 +89,10 @@ def test_a_suite_at_every_threshold_passes(measure, report):
         ({"failures": [*REWARDS[:-1], REWARDS[0]]}, "distinct rewards of failures"),
         ({"failures": [0.01 * i for i in range(9)] + [0.6]}, "failures with a reward of 0.6 or more"),
         ({"pairs": 149}, "pairs of each kind and iteration"),
+        ({"ties": 451}, "two failures of a task that make a pair"),
         ({"steps": 29}, "steps of the failure agent's training"),
-        ({"gain": 0.0}, "headroom"),
-        ({"rise": 0.0}, "learnability"),
+        ({"gain": -0.2}, "headroom"),
+        ({"rise": -0.3}, "learnability"),
     ],
 )
 def test_each_check_fails_alone(measure, report, change, name):
@@ -90,14 +103,22 @@ def test_each_check_fails_alone(measure, report, change, name):
     assert "FAILS" in text and "headroom: SFT, all experts minus SFT" in text and "sft_all" not in text
 
 
+def test_an_interval_that_contains_0_is_undecided_and_not_passed(measure, report):
+    given = evidence(measure)
+    rises = zip(given.practice, (0.3, -0.3, 0.0), strict=True)
+    mixed = {key: practised([0.4 + rise * step / 9 for step in range(10)], key[1]) for key, rise in rises}
+    result = judged(dataclasses.replace(given, practice=mixed), report)
+    assert names(result, False) == {"learnability"}
+    assert regime.sentence(result, LABELS).endswith("undecided: learnability: rise of GRPO's training reward.")
+    assert "FAILS" not in regime.markdown(result, LABELS) and "| undecided" in regime.markdown(result, LABELS)
+
+
 def test_episodes_that_the_context_ended_are_counted(measure, report):
     given = evidence(measure)
     (first, *others) = given.explorations
     cut = [each.model_copy(update={"stop": StopReason.CONTEXT}) for each in first.episodes[:1]]
     changed = first.__class__(**{**vars(first), "episodes": (*cut, *first.episodes[1:])})
-    result = judged(
-        regime.RegimeEvidence(given.measurements, [changed, *others], given.summaries, given.trainings), report
-    )
+    result = judged(dataclasses.replace(given, explorations=[changed, *others]), report)
     failed = [(check.name, check.seed, check.value) for check in result if check.passed is False]
     assert failed == [("episodes ended by the context", 0, pytest.approx(1 / 12))]
 
@@ -113,20 +134,25 @@ def test_what_was_not_run_is_not_measured(measure, report):
 def test_fewer_than_three_seeds_show_neither_headroom_nor_learnability(measure, report):
     result = judged(evidence(measure, seeds=(0, 1)), report, seeds=(0, 1))
     learned, more = (next(c for c in result if c.name.startswith(name)) for name in ("learnability", "headroom"))
-    assert (learned.passed, learned.low, learned.value) == (None, None, pytest.approx(0.3))
+    assert (learned.passed, learned.low, learned.value) == (None, None, pytest.approx(0.3045))
     assert (more.passed, more.low) == (None, None) and more.value > 0.0
 
 
 def test_a_run_that_has_not_ended_has_no_smallest_iteration(measure, report):
     result = judged(evidence(measure), report, iterations=3)
-    assert names(result, None) == {"pairs of each kind and iteration", "steps of the failure agent's training"}
+    assert names(result, None) == {
+        "pairs of each kind and iteration",
+        "two failures of a task that make a pair",
+        "steps of the failure agent's training",
+    }
 
 
 def test_a_failure_agent_that_is_never_trained_fails(measure, report):
     given = evidence(measure)
     first = {key: summary for key, summary in given.summaries.items() if key[4] == 1}
-    learned = {key: training for key, training in given.trainings.items() if key[1] == "grpo"}
-    result = judged(regime.RegimeEvidence(given.measurements, given.explorations, first, learned), report, iterations=1)
+    result = judged(
+        regime.RegimeEvidence(given.measurements, given.explorations, first, {}, given.practice), report, iterations=1
+    )
     assert names(result, False) == {"steps of the failure agent's training"}
 
 
@@ -134,7 +160,7 @@ def test_the_files_read_back(measure, report, tmp_path):
     result = judged(evidence(measure), report)
     regime.write(result, LABELS, tmp_path)
     assert regime.read(tmp_path / "regime.json") == result
-    assert (tmp_path / "regime.md").read_text().count("| ScienceWorld") == 20
+    assert (tmp_path / "regime.md").read_text().count("| ScienceWorld") == 23
 
 
 def test_the_command_prints_what_the_product_has_and_tells_what_is_missing(made, tmp_path, monkeypatch, capsys):
