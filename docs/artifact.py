@@ -36,6 +36,8 @@ CLUSTER = "h100"
 JUDGED = tuple(sorted(path.parent.name for path in front_page.REFERENCE.glob("*/verdicts.json")))
 #: Targets that do not fit the cluster as the suite is written, which the page explains.
 NOT_RUNNABLE = frozenset({"method_ppo"})
+#: Methods whose differences are shown.
+TRAINED = {"sft", "eto", "coevolve"}
 #: Seeds of a run; a claim is decided from this many trainings on.
 SEEDS = {"seeds": list(range(stats.MIN_SEEDS))}
 
@@ -177,7 +179,26 @@ def _expected(reference: str) -> str:
     folder = f"results/reference/{reference}"
     table = next(name for name in ("table1.md", "table.md") if (ROOT / folder / name).exists())
     link = f"[{folder}/{table}](../{folder}/{table})"
-    return f"{link}; {front_page.differences(reference)}" if table == "table1.md" else link
+    return f"{link}; {_differences(reference)}" if table == "table1.md" else link
+
+
+def _differences(reference: str) -> str:
+    """Differences between the trained methods in a committed result, in points with their intervals."""
+    labels, _, _ = front_page.table1(reference)
+    entries = front_page.read(reference, "differences.json")
+    sections = front_page.read(reference, "provenance.json")["config"]["envs"]
+    several = len({entry["env"] for entry in entries}) > 1
+    shown = [entry for entry in entries if {entry["better"], entry["than"]} <= TRAINED]
+    sentences = []
+    for env in dict.fromkeys(entry["env"] for entry in shown):
+        parts = [
+            f"{labels[entry['better']]} minus {labels[entry['than']]} {front_page.points(entry['estimate'])}"
+            for entry in shown
+            if entry["env"] == env
+        ]
+        where = f"{sections[env]['label']}: " if several else ""
+        sentences.append(f"{where}{', '.join(parts)}.")
+    return " ".join(sentences)
 
 
 def _runs(numbers: dict[Run, str]) -> list[list[str]]:

@@ -35,10 +35,8 @@ COMMANDS = (
 )
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
-#: Rows of the table of results, and its columns.
-TRAINED = ("sft", "eto", "coevolve")
-METHODS = ("untrained", *TRAINED)
-COLUMNS = ("webshop", "sciworld_unseen", "intercode_sql")
+#: The committed results of its table.
+RESULTS = ("science", "real_seeds")
 #: Inputs with an arrow. Left out: tasks and prompts, the policy that training starts from, reference log-probs.
 DRAWN = ("experts", "policy", "target", "failure", "pairs")
 
@@ -47,9 +45,7 @@ def blocks() -> dict[str, str]:
     """The parts of the README that are made from committed results, by the name of their mark."""
     return {
         "times": _times(),
-        "results": _results("real"),
-        "seeds": differences("real_seeds"),
-        "science": differences("science"),
+        "results": overview(RESULTS),
         "evidence": _evidence(),
     }
 
@@ -85,42 +81,40 @@ def jobs(reference: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lzma.decompress(packed).splitlines()]
 
 
-def _results(reference: str) -> str:
-    """Mean reward with its interval from a committed Table 1."""
-    reward, _ = json.loads((REFERENCE / reference / "table1.json").read_text())
-    labels, rewards, _ = table1(reference)
-    rows = []
-    for method in METHODS:
-        estimates = [rewards[method, column] for column in COLUMNS]
-        shown = [f"{each['mean']:.1f} [{each['low']:.1f}, {each['high']:.1f}]" for each in estimates]
-        rows.append([labels[method], *shown])
-    return table(["", *(reward["columns"][column] for column in COLUMNS)], rows)
-
-
 def table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
     """Labels of the rows, and estimates of mean reward x 100 and of success in %, by row and column."""
-    reward, success = json.loads((REFERENCE / reference / "table1.json").read_text())
+    reward, success = read(reference, "table1.json")
     by_place = [{(c["row"], c["column"]): c["estimate"] for c in table["cells"]} for table in (reward, success)]
     return reward["rows"], *by_place
 
 
-def differences(reference: str) -> str:
-    """Differences between the trained methods of the README in a committed result, in points with their intervals."""
-    labels, _, _ = table1(reference)
-    entries = json.loads((REFERENCE / reference / "differences.json").read_text())
-    sections = json.loads((REFERENCE / reference / "provenance.json").read_text())["config"]["envs"]
-    several = len({entry["env"] for entry in entries}) > 1
-    shown = [entry for entry in entries if {entry["better"], entry["than"]} <= set(TRAINED)]
-    sentences = []
-    for env in dict.fromkeys(entry["env"] for entry in shown):
-        parts = [
-            f"{labels[entry['better']]} minus {labels[entry['than']]} {points(entry['estimate'])}"
-            for entry in shown
-            if entry["env"] == env
-        ]
-        where = f"{sections[env]['label']}: " if several else ""
-        sentences.append(f"{where}{', '.join(parts)}.")
-    return " ".join(sentences)
+def overview(folders: Sequence[str]) -> str:
+    """A row for each suite and environment: its size, its checks of the regime, and the methods' differences."""
+    head = ["results", "model", "environment", "tasks", "seeds", "checks"]
+    shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"))
+    rows = []
+    for folder in folders:
+        entries, (rewards, *_) = read(folder, "differences.json"), read(folder, "table1.json")
+        sections = read(folder, "provenance.json")["config"]["envs"]
+        for env in dict.fromkeys(entry["env"] for entry in entries):
+            estimates = {(each["better"], each["than"]): each["estimate"] for each in entries if each["env"] == env}
+            size = [str(estimates["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
+            row = [f"`{folder}/`", rewards["model"].split(" (")[0], sections[env]["label"], *size, _checks(folder, env)]
+            rows.append([*row, *(points(estimates[pair]) for pair in shown)])
+    return table([*head, "ETO - SFT", "Co-evolving - SFT", "Co-evolving - ETO"], rows)
+
+
+def _checks(folder: str, env: str) -> str:
+    """How many checks of the regime pass with every seed, of those that were measured."""
+    checks = [check for check in read(folder, "regime.json") if check["env"] == env and check["passed"] is not None]
+    names = {check["name"] for check in checks}
+    failed = {check["name"] for check in checks if not check["passed"]}
+    return f"{len(names - failed)} of {len(names)}"
+
+
+def read(folder: str, name: str) -> Any:
+    """A JSON file of a committed result."""
+    return json.loads((REFERENCE / folder / name).read_text())
 
 
 def points(estimate: Mapping[str, float]) -> str:

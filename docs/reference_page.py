@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from docs import front_page
+from docs import front_page, recomputed
 
 PAGE = front_page.REFERENCE / "README.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
@@ -25,6 +24,7 @@ COMPARISONS = (
     ("eto_again", "eto"),
     ("eto_eq9", "eto"),
     ("coevolve", "eto"),
+    ("coevolve", "eto_again"),
     ("coevolve", "sft_all"),
     ("coevolve", "eto_eq9"),
     ("coevolve", "lambda_0"),
@@ -38,8 +38,10 @@ def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
     folders = ("science", "real", "real_seeds", "real_sql", "real_tuned", "micro", "methods", "bfcl", "agent_data")
     return {folder: _table(_differences(folder)) for folder in folders} | {
-        "overview": _table(_overview([folder for folder in folders if folder not in ("real_sql", "agent_data")])),
+        "overview": front_page.overview([folder for folder in folders if folder not in ("real_sql", "agent_data")]),
         "science_iterations": _table(_iterations("science", ("eto", "eto_again", "coevolve"))),
+        "science_by_iteration": _table(recomputed.by_iteration("science")),
+        "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
         "real_iterations": _table(_iterations("real", ("eto", "coevolve"))),
         "real_seeds_iterations": _table(_iterations("real_seeds", ("eto", "coevolve"))),
@@ -50,42 +52,12 @@ def blocks() -> dict[str, str]:
     }
 
 
-def _overview(folders: Sequence[str]) -> Iterator[list[str]]:
-    """A row for each suite and environment: its size, its checks of the regime, and the methods' differences."""
-    shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"))
-    yield [
-        "results",
-        "model",
-        "environment",
-        "tasks",
-        "seeds",
-        "checks",
-        *("ETO - SFT", "Co-evolving - SFT", "Co-evolving - ETO"),
-    ]
-    for folder in folders:
-        entries, (table, *_) = _read(folder, "differences.json"), _read(folder, "table1.json")
-        sections = _read(folder, "provenance.json")["config"]["envs"]
-        for env in dict.fromkeys(entry["env"] for entry in entries):
-            estimates = {(each["better"], each["than"]): each["estimate"] for each in entries if each["env"] == env}
-            size = [str(estimates[shown[-1]][key]) for key in ("n_tasks", "n_seeds")]
-            row = [f"`{folder}/`", table["model"].split(" (")[0], sections[env]["label"], *size, _checks(folder, env)]
-            yield [*row, *(front_page.points(estimates[pair]) for pair in shown)]
-
-
-def _checks(folder: str, env: str) -> str:
-    """How many checks of the regime pass with every seed, of those that were measured."""
-    checks = [check for check in _read(folder, "regime.json") if check["env"] == env and check["passed"] is not None]
-    names = {check["name"] for check in checks}
-    failed = {check["name"] for check in checks if not check["passed"]}
-    return f"{len(names - failed)} of {len(names)}"
-
-
 def _differences(folder: str) -> Iterator[list[str]]:
     """Differences to SFT and between methods, in points, with their intervals and the means of the seeds."""
     labels, _, _ = front_page.table1(folder)
-    entries = _read(folder, "differences.json")
+    entries = front_page.read(folder, "differences.json")
     envs = list(dict.fromkeys(entry["env"] for entry in entries))
-    sections = _read(folder, "provenance.json")["config"]["envs"]
+    sections = front_page.read(folder, "provenance.json")["config"]["envs"]
     several = max(entry["estimate"]["n_seeds"] for entry in entries) > 1
     head = ["environment"] * (len(envs) > 1) + ["difference", "points, 95 % interval", "tasks"]
     yield head + ["by seed"] * several
@@ -101,10 +73,10 @@ def _differences(folder: str) -> Iterator[list[str]]:
 
 def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
     """Mean reward x 100 by environment and split, method and iteration."""
-    data = _read(folder, "figure3.json")
+    data = front_page.read(folder, "figure3.json")
     rewards = {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in data["points"]}
     numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
-    sections = _read(folder, "provenance.json")["config"]["envs"]
+    sections = front_page.read(folder, "provenance.json")["config"]["envs"]
     yield ["environment", data["labels"]["sft"], *(f"{data['labels'][m]}, {n}" for m in methods for n in numbers)]
     for env, split in dict.fromkeys(key[:2] for key in rewards):
         name = sections[env]["label"] if split == "test" else f"{sections[env]['label']} {split}"
@@ -115,12 +87,12 @@ def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
 def _mechanism(folder: str) -> Iterator[list[str]]:
     """What a target is trained on and what it does, by method and iteration, means over the seeds."""
     labels, _, _ = front_page.table1(folder)
-    data = _read(folder, "analysis.json")
+    data = front_page.read(folder, "analysis.json")
     threshold = min(row["threshold"] for row in data["hard_negatives"])
     kinds = ("expert_target", "expert_failure", "failure_failure")
     yield [
         "method, iteration",
-        *(f"hard negatives, {agent}" for agent in ("target", "failure agent")),
+        *(f"hard negatives of all episodes, {agent}" for agent in ("target", "failure agent")),
         *(f"log-prob of {whose}" for whose in ("experts", "own episodes")),
         *(f"rejected token, {agent}" for agent in ("target's", "failure agent's")),
         "shares of the gradient",
@@ -154,7 +126,7 @@ def _text(value: float | None, form: str) -> str:
 
 def _cells(folder: str) -> Iterator[list[str]]:
     """The first table of an ablation."""
-    table, *_ = _read(folder, "table.json")
+    table, *_ = front_page.read(folder, "table.json")
     columns = list(dict.fromkeys(cell["column"] for cell in table["cells"]))
     yield ["", *(column.split("_")[-1] for column in columns)]
     estimates = {(cell["row"], cell["column"]): cell["estimate"] for cell in table["cells"]}
@@ -166,11 +138,11 @@ def _cells(folder: str) -> Iterator[list[str]]:
 def _trials(folder: str) -> Iterator[list[str]]:
     """Differences to SFT, and the experts' log-prob before and after the training."""
     labels, _, _ = front_page.table1(folder)
-    rows = _read(folder, "analysis.json")["gold"]
+    rows = front_page.read(folder, "analysis.json")["gold"]
     gold = {row["method"]: row for row in rows}
     assert len(gold) == len(rows), "one training of each trial"
     yield ["trial", "minus SFT, points", "log-prob of experts before", "after"]
-    for entry in _read(folder, "differences.json"):
+    for entry in front_page.read(folder, "differences.json"):
         if entry["than"] == "sft" and (row := gold.get(entry["better"])):
             yield [
                 labels[entry["better"]],
@@ -189,16 +161,19 @@ def _made() -> Iterator[list[str]]:
         measured = all(job.get("cpu_seconds") is not None for job in jobs)
         cpu = f"{sum(job['cpu_seconds'] for job in jobs) / 3600:.1f}" if measured else "not measured"
         hours = f"{sum(job['seconds'] for job in jobs) / 3600:.1f}"
-        yield [f"`{folder}/`", str(len(jobs)), commits, _read(folder, "provenance.json")["commit"][:7], hours, cpu]
+        yield [
+            f"`{folder}/`",
+            str(len(jobs)),
+            commits,
+            front_page.read(folder, "provenance.json")["commit"][:7],
+            hours,
+            cpu,
+        ]
 
 
 def _table(rows: Iterator[Sequence[str]]) -> str:
     head, *body = rows
     return front_page.table(head, body)
-
-
-def _read(folder: str, name: str) -> Any:
-    return json.loads((front_page.REFERENCE / folder / name).read_text())
 
 
 def main() -> None:

@@ -1,0 +1,104 @@
+"""Tables of results/reference/README.md that are computed from the committed evaluation records of a suite.
+
+ETO's rows are `eto` and `eto_again`, the same method with other random numbers; taken together they are compared with
+half of the noise of one of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import lzma
+import re
+from collections.abc import Iterator, Sequence
+
+from coevolve import seeds
+from coevolve.config.sections import ReportConfig
+from coevolve.report import stats
+from coevolve.types import EvalRecord
+from docs import front_page
+
+#: Rows that are compared by iteration, and by type of task; the records of a row's methods are put together.
+BOTH = ("eto", "eto_again")
+BY_ITERATION = ((("coevolve",), ("eto",)), (("coevolve",), ("eto_again",)), (("coevolve",), BOTH))
+BY_TYPE = ((("coevolve",), BOTH), (("coevolve",), ("sft",)), (BOTH, ("sft",)), (("sft_all",), ("sft",)))
+#: A failure with this reward is a hard negative.
+HARD = 0.6
+#: The folder of an evaluation, without model and environment.
+_EVALUATION = re.compile(r"(?P<method>\w+)/seed\d+(/iter(?P<iteration>\d+))?/eval$")
+
+Row = tuple[str, ...]
+Table = Iterator[list[str]]
+
+
+@functools.cache
+def _records(folder: str) -> dict[tuple[str, int], list[EvalRecord]]:
+    """The evaluation records by method and iteration; SFT's are those of `base`."""
+    lines = lzma.decompress((front_page.REFERENCE / folder / "records.jsonl.xz").read_bytes()).splitlines()
+    grouped: dict[tuple[str, int], list[EvalRecord]] = {}
+    for line in lines:
+        fields = json.loads(line)
+        found = _EVALUATION.search(fields.pop("result"))
+        assert found is not None, line
+        method = "sft" if found["method"] == "base" else found["method"]
+        grouped.setdefault((method, int(found["iteration"] or 0)), []).append(EvalRecord.model_validate(fields))
+    return grouped
+
+
+def _of(folder: str, row: Row, iteration: int | None = None) -> list[EvalRecord]:
+    """The records of a row's methods in one iteration, by default in the last one of each."""
+    made = _records(folder)
+    last = {method: max(number for name, number in made if name == method) for method in row}
+    return [record for method in row for record in made[method, last[method] if iteration is None else iteration]]
+
+
+def by_iteration(folder: str) -> Table:
+    """Differences of two rows by iteration, in points, with their intervals."""
+    numbers = sorted(number for method, number in _records(folder) if method == "coevolve")
+    yield ["difference", *(f"iteration {number}" for number in numbers)]
+    for better, than in BY_ITERATION:
+        differences = [_differences(_of(folder, better, number), _of(folder, than, number)) for number in numbers]
+        yield [_name(folder, better, than), *(_points(folder, [each], better, than) for each in differences)]
+
+
+def by_type(folder: str) -> Table:
+    """Differences of two rows on types of tasks that have hard negatives, on the others, and between these two."""
+    every = {(_type(record), HARD <= record.reward < 1.0) for group in _records(folder).values() for record in group}
+    hard = {name for name, is_hard in every if is_hard}
+    others = {name for name, _ in every} - hard
+    yield ["difference", f"{len(hard)} types with hard negatives", f"{len(others)} types without", "first minus second"]
+    for better, than in BY_TYPE:
+        with_hard, without = (
+            _differences(*([record for record in _of(folder, row) if _type(record) in types] for row in (better, than)))
+            for types in (hard, others)
+        )
+        shown = [with_hard], [without], [with_hard, -without]
+        yield [_name(folder, better, than), *(_points(folder, each, better, than) for each in shown)]
+
+
+def _differences(better: Sequence[EvalRecord], than: Sequence[EvalRecord]) -> stats.Matrix:
+    """Differences by task and seed, whose several records are averaged; shape (tasks, seeds)."""
+    sides = [stats.points(records) for records in (better, than)]
+    tasks = sorted({task for task, _, _ in sides[0]}, key=str)
+    numbers = sorted({seed for _, seed, _ in sides[0]})
+    first, second = (stats.matrix(points, tasks, numbers) for points in sides)
+    return first - second
+
+
+def _points(folder: str, groups: Sequence[stats.Matrix], *rows: Row) -> str:
+    """The sum of the groups' means in points, with its interval over tasks and trainings."""
+    config = json.loads((front_page.REFERENCE / folder / "provenance.json").read_text())["config"]
+    report = ReportConfig.model_validate(config["report"])
+    rng = seeds.generator(0, "recomputed", folder, *map(str, rows))
+    spread = stats.spread(groups, resamples=report.bootstrap, rng=rng)
+    return front_page.points(stats.as_estimate(spread, 0, report.confidence).model_dump())
+
+
+def _type(record: EvalRecord) -> str:
+    """The type of a ScienceWorld task, such as `find-plant`."""
+    return record.task_id.split("/")[1]
+
+
+def _name(folder: str, better: Row, than: Row) -> str:
+    labels, _, _ = front_page.table1(folder)
+    return " - ".join(labels[row[0]] if len(row) == 1 else f"{labels[row[0]]} (both rows)" for row in (better, than))
