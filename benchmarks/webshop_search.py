@@ -84,7 +84,7 @@ def measure(size: int, folder: Path, workers: int) -> list[float]:
     search_index.build(texts(size, vocabulary), folder, workers)
     built = time.perf_counter()
     memory = anonymous_mb()
-    searched, opened = SearchIndex.open(folder), time.perf_counter()
+    searched, opened = SearchIndex(folder), time.perf_counter()
     instruction, keywords = (median_ms(searched, queries(vocabulary, kind)) for kind in ("instruction", "keywords"))
     disk = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     return [size, built - before, disk, 1000 * (opened - built), anonymous_mb() - memory, instruction, keywords]

@@ -30,6 +30,7 @@ OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
 )
 CLAIMS = Path("configs/claims.yaml")
+EVALUATIONS = Path("results/evaluate_model")
 IPR = Path("data/mirror/ipr")
 REFERENCE = Path("results/reference")
 
@@ -354,9 +355,23 @@ def _regime(options: argparse.Namespace) -> int:
 
 
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    from coevolve.workflow import evaluate_model
-
-    evaluate_model.add_arguments(parser)
+    parser.add_argument("model", metavar="PATH|URL", help="a checkpoint folder, or an OpenAI-compatible endpoint")
+    parser.add_argument("--env", required=True, help="a name, such as webshop for configs/envs/webshop.yaml, or a path")
+    parser.add_argument("--suite", help="take the environment `--env` and all settings from this suite")
+    parser.add_argument("--name", help="the model's name at the endpoint")
+    parser.add_argument("--label", default="", help="name in tables (default: the model's)")
+    parser.add_argument("--split", help="default: every evaluation split")
+    parser.add_argument("--tasks", type=_positive, metavar="N", help="the first N tasks of each split (default: all)")
+    parser.add_argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or the suite's")
+    parser.add_argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or the suite's)")
+    parser.add_argument("--context", type=_positive, metavar="TOKENS", help="default: the model's own")
+    parser.add_argument("--threads", type=_positive, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of sampling at a temperature above 0 (default: 0)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the result file here")
+    parser.add_argument(
+        "--root", type=Path, default=EVALUATIONS, metavar="DIR", help="episodes are kept here (%(default)s)"
+    )
 
 
 def _evaluate_model(options: argparse.Namespace) -> int:

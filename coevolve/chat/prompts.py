@@ -11,20 +11,16 @@ _MARKER = "Action:"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def prompt_messages(
-    text: str, *, system: str = "", instruction: str = "", example: Sequence[Message] = ()
-) -> tuple[Message, ...]:
+def prompt_messages(text: str, *, instruction: str = "", example: Sequence[Message] = ()) -> tuple[Message, ...]:
     """The messages before the first action, with the task's `text` as the last one.
 
-    Optional messages come before it, in this order: `system`, `instruction` (acknowledged with `OK`), and the few-shot
-    `example` (:func:`demonstration`).
+    Optional messages come before it: `instruction` (acknowledged with `OK`), then the few-shot `example`
+    (:func:`demonstration`).
     """
     messages = [*example, Message(role="user", content=text)]
     if instruction:
         opening = [Message(role="user", content=instruction), Message(role="assistant", content="OK")]
         messages = opening + messages
-    if system:
-        messages.insert(0, Message(role="system", content=system))
     return tuple(messages)
 
 

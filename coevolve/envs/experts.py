@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +47,11 @@ def match_experts(candidates: Iterable[Trajectory], tasks: Collection[Task], min
             kept[task_id] = trajectory.model_copy(update={"task": wanted[task_id]})
     drops += [Drop(task_id=task_id, reason=DropReason.MISSING_EXPERT) for task_id in wanted if task_id not in kept]
     return Experts(tuple(kept[task_id] for task_id in wanted if task_id in kept), tuple(drops))
+
+
+def fixed_script(texts: Sequence[str]) -> ScriptedExpert:
+    """A scripted expert that ignores the observations."""
+    return lambda _: (text for text in texts)
 
 
 def play_expert(env: Env, task: Task, script: ScriptedExpert, instruction: str, protocol: Protocol) -> Trajectory:

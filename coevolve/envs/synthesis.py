@@ -17,7 +17,7 @@ import numpy as np
 from coevolve.config.environments import EnvConfig
 from coevolve.envs import registry
 from coevolve.envs.base import Env, EnvError, Setup
-from coevolve.envs.experts import play_expert
+from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.errors import UserError
 from coevolve.types import Task, Trajectory, Turn
 
@@ -106,7 +106,7 @@ def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup, r
     """
     for left in reversed(range(retries + 1)):
         try:
-            return play_expert(env, task, lambda _: (text for text in texts), "", setup.protocol)
+            return play_expert(env, task, fixed_script(texts), "", setup.protocol)
         except EnvError as error:
             if not left:
                 raise

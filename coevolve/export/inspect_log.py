@@ -11,7 +11,7 @@ from coevolve import __version__
 from coevolve.report import evaluation_result
 from coevolve.report.evaluation_result import EvaluationResult
 from coevolve.storage import files, jsonl
-from coevolve.types import Message, StopReason, Trajectory, turn_messages
+from coevolve.types import StopReason, Trajectory, turn_messages
 
 #: Inspect's stop reasons of the last completion.
 _STOPS = {StopReason.DONE: "stop", StopReason.CONTEXT: "model_length"}
@@ -72,7 +72,7 @@ def _scores(result: EvaluationResult) -> list[dict[str, Any]]:
 
 
 def _sample(episode: Trajectory, model: str) -> dict[str, Any]:
-    prompt = [_message(message) for message in episode.prompt]
+    prompt = [message.model_dump() for message in episode.prompt]
     last = episode.turns[-1].text if episode.turns else ""
     choice = {"message": {"role": "assistant", "content": last}, "stop_reason": _STOPS.get(episode.stop, "unknown")}
     return {
@@ -80,7 +80,7 @@ def _sample(episode: Trajectory, model: str) -> dict[str, Any]:
         "epoch": episode.sample + 1,
         "input": prompt,
         "target": "",
-        "messages": prompt + [_message(message) for message in turn_messages(episode.turns)],
+        "messages": prompt + [message.model_dump() for message in turn_messages(episode.turns)],
         "output": {"model": model, "choices": [choice]},
         "scores": {"reward": {"value": episode.reward, "explanation": f"stop reason: {episode.stop.value}"}},
         "metadata": {
@@ -92,7 +92,3 @@ def _sample(episode: Trajectory, model: str) -> dict[str, Any]:
         },
         "total_time": episode.seconds,
     }
-
-
-def _message(message: Message) -> dict[str, str]:
-    return {"role": message.role, "content": message.content}

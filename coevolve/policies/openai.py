@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
-
 from coevolve import seeds
 from coevolve.config.sections import EndpointConfig
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
 from coevolve.storage.jsonl import Journal
-from coevolve.storage.policy_dir import REF_NAME
+from coevolve.storage.policy_dir import REF_NAME, read_ref
 from coevolve.types import PolicyRef, Record, Sampling, turn_messages
 
 if TYPE_CHECKING:
@@ -120,7 +118,7 @@ class OpenAIPolicy:
         messages = (*conversation.prompt, *turn_messages(conversation.turns))
         request: dict[str, Any] = {
             "model": self._endpoint.model,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": [message.model_dump() for message in messages],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self._endpoint.length: sampling.max_new_tokens,
@@ -160,10 +158,7 @@ def endpoint_ref(model: str) -> PolicyRef:
 
 def check_ref(path: Path, model: str) -> None:
     """Raises `UserError` unless the policy directory `path` holds the reference of this model at this endpoint."""
-    try:
-        ref = PolicyRef.from_json((path / REF_NAME).read_bytes())
-    except (FileNotFoundError, ValidationError):
-        raise UserError(f"{path / REF_NAME}: missing or unreadable; rerun the stage that made the policy.") from None
+    ref = read_ref(path / REF_NAME)
     if ref != endpoint_ref(model):
         raise UserError(
             f"{path / REF_NAME}: it is of model `{ref.name}` at another endpoint than {_endpoint_host()}; "

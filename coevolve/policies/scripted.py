@@ -1,9 +1,9 @@
-"""A policy whose actions come from a function: for tests, and to replay recorded trajectories."""
+"""A policy whose actions come from a function: for scripted exploration, and for tests."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coevolve.policies.base import Completion, Conversation
@@ -29,14 +29,3 @@ class ScriptedPolicy:
 
     def forget(self, key: str) -> None:
         """Does nothing: there is no cache."""
-
-
-def recorded(texts: Mapping[str, Sequence[str]], name: str = "recorded") -> ScriptedPolicy:
-    """A policy that acts with `texts[task id]`, one text per turn, in every episode of that task."""
-
-    def script(conversation: Conversation) -> str | None:
-        task_id, _, _ = conversation.key.rpartition("#")
-        remaining = texts[task_id][len(conversation.turns) :]
-        return remaining[0] if remaining else None
-
-    return ScriptedPolicy(script, name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from coevolve.errors import UserError
 from coevolve.storage import provenance
+from coevolve.storage.files import tails_of
 from coevolve.types import Provenance
 
 
@@ -47,15 +48,10 @@ class JobHistory:
             folder = waiting.pop()
             if folder not in seen:
                 seen.add(folder)
-                waiting += self._producers(self.jobs[folder])
+                waiting += filter(None, (maker(self.jobs, path) for path in self.jobs[folder].inputs))
         return [job for folder, job in self.jobs.items() if folder in seen]
 
-    def _producers(self, job: Provenance) -> Iterator[str]:
-        """Folders of the given results that a job read; a job's other inputs come from outside."""
-        for path in job.inputs:
-            yield from [tail for tail in tails(PurePosixPath(path).parent) if tail in self.jobs][:1]
 
-
-def tails(path: PurePosixPath) -> Iterator[str]:
-    """Every end of a path, the longest first: `a/b`, `b`."""
-    return ("/".join(path.parts[start:]) for start in range(len(path.parts)))
+def maker(jobs: Mapping[str, Provenance], path: str) -> str | None:
+    """Which of the jobs, given by the folder of their result, made a file; None for a file from outside."""
+    return next((tail for tail in tails_of(PurePosixPath(path).parent) if tail in jobs), None)

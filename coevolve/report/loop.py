@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import PurePosixPath
 
-from coevolve.report.job_history import tails
+from coevolve.report.job_history import maker
 from coevolve.types import PairingSummary, Provenance
 
 #: A box: a stage, and an agent where each agent has a job of its own.
@@ -87,12 +87,12 @@ def job_edges(jobs: Mapping[str, Provenance]) -> Iterator[Edge]:
     """The arrows between jobs, given by the folder of their result below the suite's; each job names its inputs."""
     for job in jobs.values():
         end = box_of(job)
-        for path in map(PurePosixPath, job.inputs):
-            maker = next((jobs[tail] for tail in tails(path.parent) if tail in jobs), None)
-            if maker and path.name == FILES.get((box_of(maker)[0], end[0])) and _is_used(path.name, job):
-                start = box_of(maker)
-                if start in LABELS and end in LABELS:
-                    yield start, end, (start[0], end[0]) == LATER
+        for path in job.inputs:
+            if folder := maker(jobs, path):
+                start, name = box_of(jobs[folder]), PurePosixPath(path).name
+                stages = start[0], end[0]
+                if start in LABELS and end in LABELS and name == FILES.get(stages) and _is_used(name, job):
+                    yield start, end, stages == LATER
 
 
 def box_of(job: Provenance) -> Box:

@@ -101,17 +101,8 @@ class Spread:
         give: then it is `MIN_SEEDS`. Approximation: (t + z)^2 (of_tasks + of_seeds / S) <= gap^2, with Student's
         quantile t of S - 1 degrees of freedom.
         """
-        if self.of_seeds is None:
-            return MIN_SEEDS
-        z = NormalDist().inv_cdf(power)
-        if gap**2 <= self.of_tasks * (NormalDist().inv_cdf(1.0 - level / 2.0) + z) ** 2:
-            return None
-        for seeds in range(max(MIN_SEEDS, self.n_seeds + 1), 10_000):
-            if (student_quantile(1.0 - level / 2.0, seeds - 1) + z) ** 2 * (
-                self.of_tasks + self.of_seeds / seeds
-            ) <= gap**2:
-                return seeds
-        return None
+        p, z = 1.0 - level / 2.0, NormalDist().inv_cdf(power)
+        return self._fewest_seeds(gap, p, z, max(MIN_SEEDS, self.n_seeds + 1))
 
     def seeds_for_interval(self, half_width: float, confidence: float) -> int | None:
         """Seeds with which the interval's ends lie `half_width` from the mean, as far as normal tasks and trainings go.
@@ -119,14 +110,20 @@ class Spread:
         None: no number of them, since the tasks are too few. One seed does not show what more would give: then it is
         `MIN_SEEDS`.
         """
+        return self._fewest_seeds(half_width, (1.0 + confidence) / 2.0, 0.0, MIN_SEEDS)
+
+    def _fewest_seeds(self, width: float, p: float, z: float, start: int) -> int | None:
+        """The first number of seeds S from `start` on with (t + z)^2 (of_tasks + of_seeds / S) <= width^2.
+
+        t is Student's quantile of `p` with S - 1 degrees of freedom. None: no number of them.
+        """
         if self.of_seeds is None:
             return MIN_SEEDS
-        level = (1.0 + confidence) / 2.0
-        if half_width**2 <= self.of_tasks * NormalDist().inv_cdf(level) ** 2:
+        if width**2 <= self.of_tasks * (NormalDist().inv_cdf(p) + z) ** 2:
             return None
-        for seeds in range(MIN_SEEDS, 10_000):
+        for seeds in range(start, 10_000):
             variance = self.of_tasks + self.of_seeds / seeds
-            if student_quantile(level, seeds - 1) ** 2 * variance <= half_width**2:
+            if (student_quantile(p, seeds - 1) + z) ** 2 * variance <= width**2:
                 return seeds
         return None
 

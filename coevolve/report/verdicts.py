@@ -152,7 +152,11 @@ def in_miniature(test: ClaimTest, claims: Claims, confidence: float) -> InMiniat
 
 def _seeds_for_interval(test: ClaimTest, confidence: float) -> int | None:
     """Seeds with which the interval of each of a test's numbers is narrow; None if no number of seeds would do."""
-    counts = [spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads]
+    return _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
+
+
+def _largest(counts: Sequence[int | None]) -> int | None:
+    """The largest number of seeds; None if one is None."""
     known = [count for count in counts if count is not None]
     return max(known) if len(known) == len(counts) else None
 
@@ -341,9 +345,7 @@ def _caveat(shown: stats.Spread, outcome: Outcome, needed: int | None) -> str:
 
 def _seeds_needed(test: ClaimTest, level: float) -> int | None:
     """Seeds that would show on which side of its range each number lies; None if no number of seeds would."""
-    needed = [s.seeds_needed(abs(_room(s.mean, test)), level, POWER) for s in test.spreads]
-    counts = [count for count in needed if count is not None]
-    return max(counts) if len(counts) == len(needed) else None
+    return _largest([s.seeds_needed(abs(_room(s.mean, test)), level, POWER) for s in test.spreads])
 
 
 def _weakest(test: ClaimTest) -> stats.Spread:

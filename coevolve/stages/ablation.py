@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.sections import Recipe
 from coevolve.config.suite import Suite
 from coevolve.report import claims, differences, measurement, pair_counts, table, table1
 from coevolve.report.claims import Claims
@@ -29,9 +29,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         suite = job.suite.with_model(name)
         last = measurement.final(list(measurement.read(suite, records)))
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
-        tables += _tables(suite, last, paper, recipes)
-        compared = differences.paired(last, suite.report)
         labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})
+        tables += _tables(suite, last, paper, labels.methods)
+        compared = differences.paired(last, suite.report)
         text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
         texts.append(f"Model: {model.label}.\n\n{differences.markdown(compared, labels)}\n{text}")
     table.write(tables, out, "table")
@@ -39,7 +39,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}
 
 
-def _tables(suite: Suite, last: list[Measurement], paper: Claims, recipes: dict[str, Recipe]) -> list[Table]:
+def _tables(suite: Suite, last: list[Measurement], paper: Claims, labels: Mapping[str, str]) -> list[Table]:
     """Average rewards and success rates of a suite's one model, without what was not run."""
-    labels = {method: recipe.label for method, recipe in recipes.items()}
     return [make(last, paper, labels, suite.report) for make in (table1.measured_table, table1.success_table)]

@@ -32,7 +32,7 @@ def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int, samples: 
         [e for e in episodes[i : i + samples] if e.stop is not StopReason.ENV_ERROR or quirks.env_error == "zero"]
         for i in range(0, len(episodes), samples)
     ]
-    return [_record(max(group, key=_reward), quirks, seed, len(group)) for group in counted if group]
+    return [_record(max(group, key=lambda e: e.reward), quirks, seed, len(group)) for group in counted if group]
 
 
 def _record(episode: Trajectory, quirks: Quirks, seed: int, samples: int) -> EvalRecord:
@@ -48,10 +48,6 @@ def _record(episode: Trajectory, quirks: Quirks, seed: int, samples: int) -> Eva
         trajectory_id=episode.digest(),
         samples=samples,
     )
-
-
-def _reward(episode: Trajectory) -> float:
-    return episode.reward
 
 
 def _success(episode: Trajectory, quirks: Quirks) -> bool:

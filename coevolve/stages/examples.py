@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.report import examples
+from coevolve.report.labels import ReportLabels
 from coevolve.storage import files
 from coevolve.workflow import results
 from coevolve.workflow.job import Job
@@ -19,6 +20,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     suite = job.suite.with_model()
     explored = results.explorations(job, suite, suite.methods)
     chosen = [example for env in suite.envs for example in examples.examples(explored, env, COUNT)]
-    labels = {env: section.label for env, section in suite.envs.items()}
-    files.write_bytes(out / "examples.md", examples.markdown(chosen, labels).encode())
+    files.write_bytes(out / "examples.md", examples.markdown(chosen, ReportLabels.of(suite).envs).encode())
     return {"examples": len(chosen)}

@@ -18,14 +18,13 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the figure and its data as JSON; where no method has iterations, it shows the final rewards."""
     suite = job.suite.with_model()
-    labels = {method: suite.recipes[method].label for method in suite.methods}
     measured = results.measurements(job, suite, suite.methods)
     trained = {each.method for each in measured if each.iteration}
     drawn = [each for each in measured if each.iteration or _begins_a_curve(each, suite, trained)] or final(measured)
-    curves = figure3.curves(drawn, labels, suite.report)
-    shown = ReportLabels.of(suite)
+    labels = ReportLabels.of(suite)
+    curves = figure3.curves(drawn, labels.methods, suite.report)
     files.write_json(out / "figure3.json", curves.model_dump(mode="json"))
-    drawing.write(out / "figure3", lambda: figure3.draw(curves, shown))
+    drawing.write(out / "figure3", lambda: figure3.draw(curves, labels))
     return {"points": len(drawn)}
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.report import claims, table, table1
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import final
 from coevolve.workflow import results
 from coevolve.workflow.job import Job
@@ -14,8 +15,7 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `table1` as Markdown, LaTeX and JSON."""
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
-    labels = {method: suite.recipes[method].label for method in suite.methods}
-    last = final(results.measurements(job, suite, suite.methods))
+    labels, last = ReportLabels.of(suite).methods, final(results.measurements(job, suite, suite.methods))
     rewards = table1.reward_table(last, paper, labels, suite.report, suite.envs)
     successes = table1.success_table(last, paper, labels, suite.report)
     tables = [rewards, successes]

@@ -22,10 +22,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     `comparison.md` has the second paper's own numbers with this suite's.
     """
     suite = job.suite.with_model()
-    layout = Layout(suite)
-    paths = layout.training_rounds(suite.methods)
-    episodes = job.files("episodes", {key: layout.tail(path) for key, (path, _) in paths.items()})
-    pools = job.files("pools", {key: layout.tail(path) for key, (_, path) in paths.items()})
+    paths = Layout(suite).training_rounds(suite.methods)
+    episodes = results.given(job, "episodes", {key: path for key, (path, _) in paths.items()})
+    pools = results.given(job, "pools", {key: path for key, (_, path) in paths.items()})
     rounds: list[RoundGrowth] = []
     for method, env, seed in dict.fromkeys(key[:3] for key in paths):
         numbers = sorted(key[3] for key in paths if key[:3] == (method, env, seed))

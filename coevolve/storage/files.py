@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -48,6 +48,12 @@ def link_or_copy(source: str | Path, target: str | Path) -> None:
         raise
     except OSError:
         shutil.copyfile(source, target)
+
+
+def tails_of(path: PurePath) -> Iterator[str]:
+    """Every end of a path, the longest first: `a/b`, `b`."""
+    parts = path.as_posix().split("/")
+    return ("/".join(parts[start:]) for start in range(len(parts)))
 
 
 @contextlib.contextmanager

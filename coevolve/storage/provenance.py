@@ -28,6 +28,8 @@ from coevolve.types import Provenance
 #: The file of a result folder that holds its provenance.
 NAME = "provenance.json"
 PACKAGE = Path(__file__).parents[1]
+#: Nodes of a syntax tree that may begin with a docstring.
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 REPORTED = (
     "accelerate",
     "coevolve",
@@ -55,6 +57,13 @@ def read(path: Path) -> Provenance:
         return Provenance.from_json(files.read_bytes(path))
     except ValidationError:
         raise UserError(f"{path}: not a provenance of this version of the kit; rerun its stage.") from None
+
+
+def if_valid(path: Path) -> Provenance | None:
+    """The provenance in a file; None if it is missing, or not of this version of the kit."""
+    with contextlib.suppress(UserError):
+        return read(path)
+    return None
 
 
 def of_file(path: Path) -> Provenance | None:
@@ -177,9 +186,7 @@ def _parse(source: bytes) -> ast.Module:
     """Syntax tree of a module's source without its docstrings."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and _has_docstring(
-            node
-        ):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
     return tree
 
@@ -223,10 +230,6 @@ def _is_unchanged(name: str) -> bool:
         return now == _source(name) or _hash(_parse(now)) == _tree(name)
     except (FileNotFoundError, SyntaxError):
         return False
-
-
-def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return ast.get_docstring(node, clean=False) is not None
 
 
 def _imports(name: str) -> tuple[str, ...]:

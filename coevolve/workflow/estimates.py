@@ -10,6 +10,7 @@ from typing import Any
 
 from coevolve.config.machine import Machine
 from coevolve.report.costs import Cost, estimate
+from coevolve.storage import provenance
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage import Wildcards
@@ -48,5 +49,5 @@ def reused_from(plan: Plan, stage: str, wildcards: Wildcards) -> str | None:
 
 def _record(plan: Plan, stage: str, wildcards: Wildcards) -> dict[str, Any]:
     """The provenance of a job as JSON data; empty where it left none."""
-    path = Path(plan.folder(stage, wildcards), "provenance.json")
+    path = Path(plan.folder(stage, wildcards), provenance.NAME)
     return dict(json.loads(path.read_bytes())) if path.exists() else {}

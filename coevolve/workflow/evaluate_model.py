@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,28 +23,8 @@ from coevolve.workflow.stage import files_of
 
 #: The recipe whose target is the model as it is.
 METHOD = "untrained"
-ROOT = Path("results/evaluate_model")
 #: Longest conversation that is sent to an endpoint, in tokens; a checkpoint's config has its own.
 ENDPOINT_CONTEXT = 8192
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `run`."""
-    parser.add_argument("model", metavar="PATH|URL", help="a checkpoint folder, or an OpenAI-compatible endpoint")
-    parser.add_argument("--env", required=True, help="a name, such as webshop for configs/envs/webshop.yaml, or a path")
-    parser.add_argument("--suite", help="take the environment `--env` and all settings from this suite")
-    parser.add_argument("--name", help="the model's name at the endpoint")
-    parser.add_argument("--label", default="", help="name in tables (default: the model's)")
-    parser.add_argument("--split", help="default: every evaluation split")
-    parser.add_argument("--tasks", type=_positive, metavar="N", help="the first N tasks of each split (default: all)")
-    parser.add_argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or the suite's")
-    parser.add_argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or the suite's)")
-    parser.add_argument("--context", type=_positive, metavar="TOKENS", help="default: the model's own")
-    parser.add_argument("--threads", type=_positive, default=1)
-    parser.add_argument("--seed", type=int, default=0, help="of sampling at a temperature above 0 (default: 0)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the result file here")
-    parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="episodes are kept here (%(default)s)")
 
 
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
@@ -208,9 +187,3 @@ def _parameters(folder: Path) -> float:
 
 def _listed(names: Mapping[str, Any]) -> str:
     return ", ".join(f"`{name}`" for name in names) or "none"
-
-
-def _positive(text: str) -> int:
-    if not re.fullmatch("[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 on")
-    return int(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +16,7 @@ from coevolve.config.suite import Suite
 from coevolve.envs.base import Setup
 from coevolve.errors import UserError
 from coevolve.storage import jsonl
+from coevolve.storage.files import tails_of
 from coevolve.types import Message, Record, Trajectory
 from coevolve.workflow.branch import AgentName, Branch, agent_name
 
@@ -94,7 +95,7 @@ class Job:
         """
         ends, paths = set(tails.values()), dict[str, Path]()
         for path in self.inputs.get(name, []):
-            tail = next((end for end in _ends(path) if end in ends), None)
+            tail = next((end for end in tails_of(path) if end in ends), None)
             if tail is None:
                 raise UserError(f"{path}: this stage reads no such `{name}`; leave it out.")
             if tail in paths:
@@ -123,9 +124,3 @@ class Job:
     def few_shot_example(self, name: str) -> tuple[Message, ...]:
         """The episode in the input called `name` as messages; empty if the job has no such input."""
         return demonstration(self.records(name, Trajectory)[0]) if name in self.inputs else ()
-
-
-def _ends(path: Path) -> Iterator[str]:
-    """Every end of a path, the longest first: `a/b`, `b`."""
-    parts = path.as_posix().split("/")
-    return ("/".join(parts[start:]) for start in range(len(parts)))

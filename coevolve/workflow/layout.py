@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 from coevolve.config.machine import Shards
 from coevolve.config.sections import PAIR_LEARNING, POOL_LEARNING, Recipe
@@ -20,6 +21,11 @@ from coevolve.workflow.branch import AgentName, Branch
 UNDIVIDED = Shards(rollout=1, evaluate=1)
 #: Downloads of all suites.
 MIRROR = "data/mirror"
+
+
+def work_folder(result: Path) -> Path:
+    """Where the job that makes the folder `result` keeps its lock, checkpoints and journals until it ends."""
+    return result.parent / f".work-{result.name}"
 
 
 @dataclass(frozen=True)

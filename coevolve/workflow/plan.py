@@ -13,7 +13,7 @@ from coevolve.config.environments import has_module, module_name
 from coevolve.config.machine import Shards
 from coevolve.config.suite import Suite, as_dict, digest, restrict
 from coevolve.errors import UserError
-from coevolve.storage.provenance import code_digest
+from coevolve.storage import provenance
 from coevolve.types import Provenance, Workload
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.layout import MIRROR, UNDIVIDED, Layout
@@ -39,8 +39,8 @@ class Plan(Layout):
         if declared.history is None:
             return inputs
         jobs = self.jobs(declared.history(self, wildcards))
-        leaving = [job for job in jobs if "provenance.json" in STAGES[job[0]].outputs]
-        return inputs | {"provenance": sorted(f"{self.folder(*job)}/provenance.json" for job in leaving)}
+        leaving = [job for job in jobs if STAGES[job[0]].leaves_provenance]
+        return inputs | {"provenance": sorted(f"{self.folder(*job)}/{provenance.NAME}" for job in leaving)}
 
     def has_job(self, stage: str, wildcards: Wildcards) -> bool:
         """Whether the wildcards are those of a job that the suite could have."""
@@ -98,7 +98,7 @@ class Plan(Layout):
 
     def code(self, stage: str, wildcards: Wildcards) -> str:
         """Digest of the code a job can reach: its `modules`, and all that these import."""
-        return code_digest(*self.modules(stage, wildcards))
+        return provenance.code_digest(*self.modules(stage, wildcards))
 
     def modules(self, stage: str, wildcards: Wildcards) -> tuple[str, ...]:
         """The modules that a job starts from: its stage's, and those of the environments whose sections it reads.
@@ -172,7 +172,7 @@ class Plan(Layout):
     def leaves_provenance(self, path: str) -> bool:
         """Whether a stage makes the file and leaves `provenance.json` beside it as an output of the same job."""
         maker = self.maker(path)
-        return maker is not None and "provenance.json" in STAGES[maker[0]].outputs
+        return maker is not None and STAGES[maker[0]].leaves_provenance
 
     def checked_inputs(self, stage: str, wildcards: Wildcards) -> Inputs:
         """`inputs`; raises `UserError` if one of them is missing that no stage makes."""

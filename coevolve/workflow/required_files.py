@@ -17,7 +17,7 @@ from coevolve.assets import hub, images
 from coevolve.assets.checks import Check, run_check
 from coevolve.config.sections import ModelConfig, SourceFile
 from coevolve.config.suite import Suite
-from coevolve.storage import files
+from coevolve.storage import files, provenance
 from coevolve.types import Provenance
 from coevolve.workflow.layout import MIRROR
 
@@ -135,7 +135,7 @@ def _check_file(file: RequiredFile, path: Path, thorough: bool) -> str:
 
 def recorded_sha256(path: Path) -> str:
     """The hash of a file in the `provenance.json` of its folder; empty if there is none or the file is newer."""
-    record = path.with_name("provenance.json")
+    record = path.with_name(provenance.NAME)
     try:
         if path.stat().st_mtime > record.stat().st_mtime:
             return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from coevolve.config.suite import Suite
 from coevolve.report import exploration, measurement
@@ -11,18 +12,28 @@ from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
 from coevolve.report.measurement import Measurement
 from coevolve.storage import files, provenance
-from coevolve.types import EvaluationKey, ExplorationKey, GradientReport, SummaryKey
+from coevolve.types import EvaluationKey, GradientReport, SummaryKey
 from coevolve.workflow.job import Job
 from coevolve.workflow.layout import Layout
 
 Records = Mapping[str, Mapping[EvaluationKey, Path]]
+K = TypeVar("K")
+
+
+def given(job: Job, name: str, paths: Mapping[K, str]) -> dict[K, Path]:
+    """The input files called `name` of a job by key, where `paths` are those in its suite's layout.
+
+    Raises `UserError` for a missing or a needless file.
+    """
+    layout = Layout(job.suite)
+    return job.files(name, {key: layout.tail(path) for key, path in paths.items()})
 
 
 def records(job: Job, suite: Suite, methods: Sequence[str]) -> Records:
     """The evaluation records given to a job, by method and key; raises `UserError` for a missing or a needless one."""
     layout = Layout(suite)
-    tails = {(method, key): layout.tail(path) for method in methods for key, path in layout.evaluations(method).items()}
-    paths = job.files("records", tails)
+    wanted = {(method, key): path for method in methods for key, path in layout.evaluations(method).items()}
+    paths = given(job, "records", wanted)
     return {method: {key: path for (owner, key), path in paths.items() if owner == method} for method in methods}
 
 
@@ -33,36 +44,30 @@ def measurements(job: Job, suite: Suite, methods: Sequence[str]) -> list[Measure
 
 def explorations(job: Job, suite: Suite, methods: Sequence[str]) -> list[exploration.Exploration]:
     """The explorations given to a job that is about one model."""
-    layout = Layout(suite)
-    tails: dict[ExplorationKey, str] = {k: layout.tail(path) for k, path in layout.explorations(methods).items()}
-    return exploration.read(suite, job.files("explorations", tails))
+    return exploration.read(suite, given(job, "explorations", Layout(suite).explorations(methods)))
 
 
 def summaries(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey, Path]:
     """The pairing summaries given to a job."""
-    layout = Layout(suite)
-    return job.files("summaries", {key: layout.tail(path) for key, path in layout.summaries(methods).items()})
+    return given(job, "summaries", Layout(suite).summaries(methods))
 
 
 def gradients(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey, GradientReport]:
     """The gradients given to a job that is about one model; none if the suite does not measure them."""
     if "gradients" not in job.inputs:
         return {}
-    layout = Layout(suite)
-    paths = job.files("gradients", {key: layout.tail(path) for key, path in layout.gradients(methods).items()})
+    paths = given(job, "gradients", Layout(suite).gradients(methods))
     return {key: GradientReport.from_json(files.read_bytes(path)) for key, path in paths.items()}
 
 
 def drops(job: Job) -> dict[str, Path]:
     """The drops of each environment's `data` that a job was given."""
-    layout = Layout(job.suite)
-    return job.files("drops", {env: layout.tail(path) for env, path in layout.drops().items()})
+    return given(job, "drops", Layout(job.suite).drops())
 
 
 def experts(job: Job) -> dict[str, Path]:
     """The experts of each environment that a job was given."""
-    layout = Layout(job.suite)
-    return job.files("experts", {env: layout.tail(path) for env, path in layout.experts().items()})
+    return given(job, "experts", Layout(job.suite).experts())
 
 
 def on_disk(layout: Layout, methods: Sequence[str]) -> Results:

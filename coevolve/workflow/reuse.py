@@ -47,9 +47,8 @@ def _candidates(record: Mapping[str, Any], out: Path) -> Iterator[tuple[Path, Pr
     for other in sorted(home.parent.iterdir()):
         if other == home:
             continue
-        try:
-            made = provenance.read(other / result / provenance.NAME)
-        except UserError:  # no such result, or one of another version of the kit
+        made = provenance.if_valid(other / result / provenance.NAME)
+        if made is None:
             continue
         equal = all(getattr(made, name) == record[name] for name in _COMPARED)
         if equal and _below(other, made.inputs) == inputs:

@@ -22,6 +22,7 @@ from coevolve.storage import files, provenance
 from coevolve.types import Notes, Provenance, Workload
 from coevolve.workflow.job import Job
 from coevolve.workflow.launch import LaunchedProcess, errors_to_launcher
+from coevolve.workflow.layout import work_folder
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.required_files import RequiredFile, required_files
 from coevolve.workflow.reuse import take
@@ -58,7 +59,7 @@ def execute(
         hashes = _checked(plan, stage, wildcards, inputs, out, planned)
         # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
         fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, process.note])
-        scratch = out.parent / f".work-{out.name}"
+        scratch = work_folder(out)
         job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch / fingerprint, threads)
         record = _record(plan, job, hashes)
         if process.rank:
@@ -81,7 +82,7 @@ def reuse_before_launch(
 
     Raises `UserError` as `execute`.
     """
-    plan, scratch = Plan(suite), out.parent / f".work-{out.name}"
+    plan, scratch = Plan(suite), work_folder(out)
     hashes = _checked(plan, stage, wildcards, inputs, out, planned)
     job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch, threads=1)
     with _result_lock(scratch):
@@ -139,7 +140,7 @@ def _workload(plan: Plan, job: Job) -> Workload | None:
 
 def _is_made(record: dict[str, Any], out: Path) -> bool:
     """Whether the result exists: the process that held the lock before has made it."""
-    made = _provenance(out)
+    made = provenance.if_valid(out / provenance.NAME)
     compared = ("config_digest", "code_digest", "inputs")
     same = made is not None and all(getattr(made, name) == record[name] for name in compared)
     if same:
@@ -232,18 +233,10 @@ def _require_replaceable(plan: Plan, stage: str, wildcards: dict[str, str], out:
         raise UserError(f"--out {out}: exists and is not a folder; name another folder, or remove it.")
     if not out.is_dir() or not any(out.iterdir()):
         return
-    made = _provenance(out)
+    made = provenance.if_valid(out / provenance.NAME)
     in_layout = out.resolve() == Path(plan.folder(stage, wildcards)).resolve()
     if (made is None and not in_layout) or (made is not None and made.stage != stage):
         raise UserError(f"--out {out}: stage `{stage}` did not write these files; name another folder or empty it.")
-
-
-def _provenance(out: Path) -> Provenance | None:
-    """The provenance of the result in a folder; None if it is missing or invalid."""
-    try:
-        return provenance.read(out / provenance.NAME)
-    except UserError:
-        return None
 
 
 def _require_planned(plan: Plan, stage: str, wildcards: dict[str, str], planned: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coevolve.config.sections import Learns
+from coevolve.storage import provenance
 from coevolve.types import Workload
 from coevolve.workflow.layout import Layout
 
@@ -86,7 +87,12 @@ class Stage:
     @property
     def outputs(self) -> tuple[str, ...]:
         """All files of a job. A folder of downloads has a rule for each file, so its provenance belongs to none."""
-        return self.files if any("{" in name for name in self.files) else (*self.files, "provenance.json")
+        return self.files if any("{" in name for name in self.files) else (*self.files, provenance.NAME)
+
+    @property
+    def leaves_provenance(self) -> bool:
+        """Whether its provenance is an output of a job."""
+        return provenance.NAME in self.outputs
 
 
 def constrained(pattern: str, constraints: Mapping[str, str]) -> str:

@@ -35,7 +35,7 @@ def _suites(results: Path) -> Iterator[Suite]:
 
 
 def _check(home: Path, plan: Plan, profile: str) -> Check:
-    name, made = f"results of {plan.suite.suite}", list(_records(home))
+    name, made = f"results of {plan.suite.suite}", _records(home)
     stale = [record for record in made if "code" in plan.changed_since(record)]
     if not stale:
         return Check(name, "ok", f"{len(made)} are of this code")
@@ -45,12 +45,10 @@ def _check(home: Path, plan: Plan, profile: str) -> Check:
     return Check(name, "stale", f"{text}; `{command}` makes them again.")
 
 
-def _records(home: Path) -> Iterator[Provenance]:
-    for path in sorted(home.rglob(provenance.NAME)):
-        try:
-            yield provenance.read(path)
-        except UserError:  # of another version of the kit: Snakemake decides about it
-            continue
+def _records(home: Path) -> list[Provenance]:
+    """All but those of another version of the kit: Snakemake decides about these."""
+    records = map(provenance.if_valid, sorted(home.rglob(provenance.NAME)))
+    return [record for record in records if record]
 
 
 def _edits(plan: Plan, stale: list[Provenance]) -> str:

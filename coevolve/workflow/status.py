@@ -6,7 +6,6 @@ one has an error at the end of its log.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import fcntl
 import graphlib
@@ -18,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coevolve.config.machine import Machine
-from coevolve.errors import UserError
 from coevolve.storage import files, provenance
 from coevolve.types import Provenance
 from coevolve.workflow import labels
 from coevolve.workflow.forecast import Forecast, JobId, job_id, producers
+from coevolve.workflow.layout import work_folder
 from coevolve.workflow.plan import JobKey, Plan
 from coevolve.workflow.run_record import RunRecord
 from coevolve.workflow.stage_table import STAGES
@@ -156,11 +155,9 @@ class SuiteState:
 
     def _provenance(self, job: JobKey) -> Provenance | None:
         """The provenance of a job's result; None if it is missing or invalid."""
-        if "provenance.json" not in STAGES[job[0]].outputs:
+        if not STAGES[job[0]].leaves_provenance:
             return None
-        with contextlib.suppress(UserError):
-            return provenance.read(Path(self.plan.folder(*job), provenance.NAME))
-        return None
+        return provenance.if_valid(Path(self.plan.folder(*job), provenance.NAME))
 
     def _deleted_inputs(self) -> dict[JobId, str]:
         """Files that a finished job has read and that are no longer there, by the job that makes them."""
@@ -242,8 +239,7 @@ def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Mac
 
 def _lock(plan: Plan, job: JobKey) -> Path:
     """The lock that a job holds while it runs."""
-    folder = Path(plan.folder(*job))
-    return folder.parent / f".work-{folder.name}" / "lock"
+    return work_folder(Path(plan.folder(*job))) / "lock"
 
 
 def _is_locked(path: Path) -> bool:

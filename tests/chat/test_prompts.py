@@ -35,9 +35,9 @@ def test_a_written_action_is_read_back(action, thought):
 
 def test_a_prompt_holds_what_was_asked_for():
     bare = prompt_messages("the task")
-    full = prompt_messages("the task", system="be brief", instruction="how to play")
+    full = prompt_messages("the task", instruction="how to play")
     assert [message.role for message in bare] == ["user"]
-    assert [message.role for message in full] == ["system", "user", "assistant", "user"]
+    assert [message.role for message in full] == ["user", "assistant", "user"]
     assert full[-1] == bare[-1]
 
 
@@ -68,7 +68,7 @@ def test_an_example_is_earlier_turns_of_the_same_conversation():
     ]
 
 
-@pytest.mark.parametrize("settings", [{}, {"instruction": "how to play"}, {"instruction": "how", "system": "be brief"}])
+@pytest.mark.parametrize("settings", [{}, {"instruction": "how to play"}])
 def test_an_example_is_taken_out_again(settings):
     example, bare = demonstration(shown()), prompt_messages("the task", **settings)
     assert without_example(prompt_messages("the task", example=example, **settings), example) == bare

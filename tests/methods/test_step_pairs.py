@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from rollout.keydoor import ROOMS, KeyDoor, gold, task
+from rollout.keydoor import ROOMS, KeyDoor, gold, recorded, task
 from rollout.runs import SAMPLES, TASKS, run
 from templates.models import tokenizer
 
@@ -13,7 +13,7 @@ from coevolve.config.baselines import StepsConfig
 from coevolve.config.sections import PairingConfig
 from coevolve.errors import UserError
 from coevolve.methods.step_pairs import pair_steps
-from coevolve.policies.scripted import ScriptedPolicy, recorded
+from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
 from coevolve.types import DropReason, PairKind, PairWeights, Sampling, StopReason, Trajectory, Turn

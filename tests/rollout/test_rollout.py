@@ -4,13 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from rollout.keydoor import KeyDoor, gold, task, tasks
+from rollout.keydoor import KeyDoor, gold, recorded, task, tasks
 from rollout.runs import SAMPLES, TASKS, run
 
 from coevolve.chat.prompts import prompt_messages
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion
-from coevolve.policies.scripted import ScriptedPolicy, recorded
+from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
 from coevolve.types import PolicyRef, Sampling, StopReason, Task, Trajectory

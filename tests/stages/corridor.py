@@ -3,7 +3,7 @@
 import contextlib
 from types import SimpleNamespace
 
-from rollout.keydoor import KeyDoor, gold, tasks
+from rollout.keydoor import KeyDoor, gold, recorded, tasks
 
 from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
 from coevolve.config.sections import (
@@ -15,7 +15,6 @@ from coevolve.config.sections import (
     SftConfig,
     TinyArchitecture,
 )
-from coevolve.policies.scripted import recorded
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import tiny_model

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from coevolve.envs.base import Setup, TaskSplit
-from coevolve.envs.bfcl import generated, tasks
+from coevolve.envs.bfcl import generated, synthesis, tasks
 from coevolve.envs.bfcl.env import Bfcl, instruction
-from coevolve.envs.experts import Experts, match_experts, play_expert
+from coevolve.envs.experts import Experts, fixed_script, match_experts, play_expert
 from coevolve.types import Task
 
 
@@ -25,7 +24,8 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     with pool(setup, 1) as (env,):
         text = instruction(setup.config)
         played = (
-            play_expert(env, task, functools.partial(_gold_script, env, task), text, setup.protocol) for task in wanted
+            play_expert(env, task, fixed_script(synthesis.solution_texts(setup, task)), text, setup.protocol)
+            for task in wanted
         )
         return match_experts(played, wanted, 1.0)
 
@@ -34,11 +34,3 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
 def pool(setup: Setup, n: int) -> Iterator[Sequence[Bfcl]]:
     """Environments without shared state."""
     yield [Bfcl(setup.config) for _ in range(n)]
-
-
-def _gold_script(env: Bfcl, task: Task, start: str) -> Generator[str, str, None]:
-    """The messages of the gold calls; each user turn ends as the rules demand."""
-    for turn in tasks.scenario_of(task).turns:
-        for call in turn.gold:
-            yield env.write(call)
-        yield env.write_end()

@@ -110,14 +110,6 @@ class Bfcl:
         """Drops the episode's instances."""
         self._episode = self._scenario = None
 
-    def write(self, call: str) -> str:
-        """A message of the policy with one call, in the configured format."""
-        return write_call(self._config, self._running_scenario(), call)
-
-    def write_end(self) -> str:
-        """A message of the policy that ends the user's turn."""
-        return write_end(self._config, self._running_scenario())
-
     def _user_message(self) -> str:
         turn = self._running().current
         if turn is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from coevolve.chat.prompts import write_action
 from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup
-from coevolve.envs.experts import Experts, ScriptedExpert, match_experts, play_expert, read_eto
+from coevolve.envs.experts import Experts, fixed_script, match_experts, play_expert, read_eto
 from coevolve.envs.intercode_sql import recorded_runs
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import pool
@@ -50,7 +50,7 @@ def _play_scripts(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Se
     overlong = [task for task in scripted if len(scripts[task.task_id]) > setup.config.step_limit]
     with pool(setup.config, setup.quirks, 1) as (env,):
         trajectories = [
-            play_expert(env, task, _fixed_script(scripts[task.task_id]), INSTRUCTION, setup.protocol)
+            play_expert(env, task, fixed_script(scripts[task.task_id]), INSTRUCTION, setup.protocol)
             for task in scripted
             if task not in overlong
         ]
@@ -62,11 +62,6 @@ def _play_scripts(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Se
         for task in overlong
     )
     return Experts(experts.trajectories, (*drops, *experts.drops))
-
-
-def _fixed_script(script: Sequence[str]) -> ScriptedExpert:
-    """A scripted expert that ignores the observations."""
-    return lambda _: (text for text in script)
 
 
 def _recorded_scripts(path: Path, dev: SourceFile | None) -> Iterator[tuple[str, list[str]]]:

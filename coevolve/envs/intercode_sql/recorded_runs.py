@@ -120,21 +120,6 @@ class SqlReplayReport:
         )
 
 
-@dataclass(frozen=True)
-class GoldCheck:
-    """Whether gold queries earn 1.0 against themselves: all but those of the items with the numbers `failing`."""
-
-    identity: str
-    comparable: bool
-    items: int
-    failing: tuple[int, ...]
-
-    def summary_line(self) -> str:
-        """Counts in one line."""
-        passing = self.items - len(self.failing)
-        return f"{self.identity}: {passing} of {self.items} gold queries earn 1.0 against themselves"
-
-
 def replay(
     path: Path, config: SqlServerConfig, dump: Path, dev: Path | None = None, limit: int | None = None
 ) -> SqlReplayReport:
@@ -167,16 +152,6 @@ def compare(server: DatabaseServer, episodes: Sequence[RecordedEpisode]) -> SqlR
         equal_overlaps=tally["equal overlaps"],
         differences=tuple(differences),
     )
-
-
-def check_gold_queries(server: DatabaseServer, dev: Path) -> GoldCheck:
-    """Execute each gold query of the file `dev` twice, and compute the reward of one result against the other."""
-    items = read_items(dev)
-    with closing(GoldQueries(server)) as gold_queries, closing(SqlSession(server)) as session:
-        failing = tuple(
-            number for number, item in enumerate(items) if not _earns_full_reward(session, gold_queries, item)
-        )
-    return GoldCheck(server.identity, server.comparable, len(items), failing)
 
 
 def read(path: Path, dev: Path | None = None) -> list[RecordedEpisode]:
@@ -238,11 +213,6 @@ def _printed(result: QueryResult, react: bool) -> list[str]:
     if result.rows is None or not react:
         return [str(result.rows)]
     return [str(result.rows[:rows]) for rows in REACT_ROWS]
-
-
-def _earns_full_reward(session: SqlSession, gold_queries: GoldQueries, item: SqlItem) -> bool:
-    session.use(item.database)
-    return reward(session.execute(item.gold_query).rows, gold_queries.rows(item)) == 1.0
 
 
 def _episode(record: dict[str, Any], items: Sequence[SqlItem]) -> RecordedEpisode:

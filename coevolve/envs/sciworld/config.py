@@ -50,8 +50,3 @@ class SciWorldConfig(EnvSection):
     def data_files(self) -> dict[str, str]:
         """Files the task lists and experts are made from, by name."""
         return {"experts": self.experts.path}
-
-    @property
-    def play_files(self) -> dict[str, str]:
-        """Files an episode needs, by name."""
-        return {}

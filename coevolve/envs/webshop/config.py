@@ -94,8 +94,3 @@ class WebShopConfig(EnvSection):
         """Files the shop, the task lists and the experts are made from, by name."""
         files = self.catalogue.files | ({"experts": self.experts.file} if self.experts.file else {})
         return {name: file.path for name, file in files.items()}
-
-    @property
-    def play_files(self) -> dict[str, str]:
-        """None: an episode needs only what was prepared."""
-        return {}

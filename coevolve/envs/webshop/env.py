@@ -34,20 +34,13 @@ class WebShop:
     """
 
     def __init__(
-        self,
-        shop: Shop,
-        goals: Sequence[Goal],
-        prices: Sequence[float],
-        tagger: Tagger,
-        seed: int = 0,
-        show_attributes: bool = False,
+        self, shop: Shop, goals: Sequence[Goal], prices: Sequence[float], tagger: Tagger, seed: int = 0
     ) -> None:
         self.shop = shop
         self.goals = goals
         self.prices = prices
         self.tagger = tagger
         self._seed = seed
-        self._show_attributes = show_attributes
         self._session: ShopSession | None = None
 
     @classmethod
@@ -56,7 +49,7 @@ class WebShop:
 
         Goals are the human ones, or the synthetic ones. Raises `UserError` if the shop or the tagger is missing.
         """
-        shop = Shop.open(folder)
+        shop = Shop(folder)
         prices, goals = draw_prices_and_goals(shop, seed, human)
         return cls(shop, goals, prices, load_tagger(tagged_by), seed)
 
@@ -65,9 +58,7 @@ class WebShop:
         if not 0 <= goal < len(self.goals):
             raise UserError(f"goal {goal}: this shop has goals 0 to {len(self.goals) - 1}.")
         rng = random.Random(seeds.derive(self._seed, "webshop", goal))
-        self._session = ShopSession(
-            self.shop, self.prices, self.tagger, self.goals[goal], rng, show_attributes=self._show_attributes
-        )
+        self._session = ShopSession(self.shop, self.prices, self.tagger, self.goals[goal], rng)
         return self._session.page.text, self.clickables
 
     def step(self, action: str) -> tuple[str, float, bool, StepInfo]:

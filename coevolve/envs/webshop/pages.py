@@ -18,8 +18,10 @@ PageKind = Literal["start", "results", "item", "sub_page", "done"]
 Clickables = dict[str, str | None]
 
 BACK, PREVIOUS, NEXT, BUY = "back to search", "< prev", "next >", "buy now"
-#: Sub-pages of a product, named by the text that opens them.
-SUB_PAGES = ("description", "features", "reviews", "attributes")
+#: Sub-pages that a product's page links, named by the text that opens them.
+TABS = ("description", "features", "reviews")
+#: All sub-pages; the last, which upstream links on request, is opened by an option's value of that name only.
+SUB_PAGES = (*TABS, "attributes")
 #: Products on one page of results.
 RESULTS_PER_PAGE = 10
 
@@ -58,15 +60,14 @@ def results_page(instruction: str, products: Sequence[Product], page: int, total
     return Page("results", _text(pieces), dict.fromkeys((*buttons, *links)))
 
 
-def item_page(instruction: str, product: Product, show_attributes: bool) -> Page:
+def item_page(instruction: str, product: Product) -> Page:
     """A product's page; a price range is shown as such, and the rating is always `N.A.`, as in upstream's catalogue."""
-    tabs = SUB_PAGES if show_attributes else SUB_PAGES[:-1]
     pieces = [*_header(instruction), "< Prev"]
     for name, values in product.options.items():
         pieces += [*_node(name), *(piece for value in values for piece in _node(value))]
     pieces += [*_node(product.title), f"Price: {product.price_tag}", "Rating: N.A."]
-    pieces += [*(tab.capitalize() for tab in tabs), "Buy Now"]
-    clickables: Clickables = dict.fromkeys((BACK, PREVIOUS, *tabs, BUY))
+    pieces += [*(tab.capitalize() for tab in TABS), "Buy Now"]
+    clickables: Clickables = dict.fromkeys((BACK, PREVIOUS, *TABS, BUY))
     for name, values in product.options.items():
         clickables |= dict.fromkeys(values, name)
     return Page("item", _text(pieces), clickables)

@@ -79,7 +79,7 @@ class PreparedShop:
 
         The seed of a draw is logged but not part of the identity, since results of two jobs could then not be averaged.
         """
-        shop, meta, tagger = Shop.open(folder / SHOP), read_meta(folder), load_tagger(config.tagger)
+        shop, meta, tagger = Shop(folder / SHOP), read_meta(folder), load_tagger(config.tagger)
         if seed is None:
             prices = shop.prices(random.Random(config.seed))
             return cls(shop, read_goals(folder), prices, tagger, _identity(meta, tagger, meta.manifest[:8]))

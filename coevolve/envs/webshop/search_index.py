@@ -20,7 +20,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import chain, islice
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +46,12 @@ Floats = NDArray[np.float32]
 
 
 class SearchIndex:
-    """A read-only index in a folder; processes that open the same folder share its memory."""
+    """A read-only index in a folder; processes that open the same folder share its memory.
+
+    Raises `UserError` if it is missing or has another format.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """See `open`."""
         try:
             meta = json.loads((folder / "meta.json").read_bytes())
         except FileNotFoundError:
@@ -62,11 +63,6 @@ class SearchIndex:
             memory_map(folder / f"{name}.npy") for name in ARRAYS
         )
         self._terms = SortedKeys(terms, term_ends)
-
-    @classmethod
-    def open(cls, folder: Path) -> Self:
-        """The index built in `folder`; raises `UserError` if it is missing or has another format."""
-        return cls(folder)
 
     def __len__(self) -> int:
         return int(self._count)

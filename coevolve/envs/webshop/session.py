@@ -65,21 +65,12 @@ class ShopSession:
     The prefix `<a>`, on which upstream's text mode also fails, searches like upstream's website.
     """
 
-    def __init__(
-        self,
-        shop: Shop,
-        prices: Sequence[float],
-        tagger: Tagger,
-        goal: Goal,
-        rng: random.Random,
-        show_attributes: bool = False,
-    ) -> None:
+    def __init__(self, shop: Shop, prices: Sequence[float], tagger: Tagger, goal: Goal, rng: random.Random) -> None:
         self._shop = shop
         self._prices = prices
         self._tagger = tagger
         self._goal = goal
         self._rng = rng
-        self._show_attributes = show_attributes
         self._state = _State(pages.start_page(goal.instruction))
 
     @property
@@ -131,7 +122,7 @@ class ShopSession:
         elif group is not None:
             state = replace(state, options={**state.options, group: text})
         product = self._shop.product(_viewed_product(state))
-        return replace(state, page=pages.item_page(self._goal.instruction, product, self._show_attributes))
+        return replace(state, page=pages.item_page(self._goal.instruction, product))
 
     def _turn_to_page(self, page_number: int) -> _State:
         """Another page of the last search, which upstream repeats: random products are drawn again each time."""

@@ -19,7 +19,15 @@ from pydantic import ValidationError
 
 from coevolve.envs.webshop import search_index
 from coevolve.envs.webshop.catalogue import Catalogue, Instruction, Product
-from coevolve.envs.webshop.key_table import KeyTable, KeyTableBuilder, Numbers, decode_text, encode_text, memory_map
+from coevolve.envs.webshop.key_table import (
+    KeyTable,
+    KeyTableBuilder,
+    Numbers,
+    decode_text,
+    encode_text,
+    entry_slice,
+    memory_map,
+)
 from coevolve.errors import UserError
 from coevolve.progress import Progress
 from coevolve.storage import files, jsonl, provenance
@@ -52,7 +60,10 @@ class ShopMeta(Record):
 
 
 class Shop:
-    """Products by number, in upstream's loading order, with the search engine; read-only and memory-mapped."""
+    """Products by number, in upstream's loading order, with the search engine; read-only and memory-mapped.
+
+    Raises `UserError` if the folder has no shop, a damaged one or one of another format.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.meta = folder, _read_meta(folder)
@@ -62,7 +73,7 @@ class Shop:
             memory_map(folder / f"{name}.npy") for name in COLUMNS
         )
         self._asins, self._attributes, self._categories, self._queries = (KeyTable(folder / name) for name in TABLES)
-        self._index = search_index.SearchIndex.open(folder / INDEX)
+        self._index = search_index.SearchIndex(folder / INDEX)
 
     @classmethod
     def build(cls, catalogue: Path, folder: Path, products: int | None = None, workers: int = 1) -> Self:
@@ -85,11 +96,6 @@ class Shop:
                 files=_file_sizes(partial),
             )
             jsonl.write(partial / META, [meta])
-        return cls.open(folder)
-
-    @classmethod
-    def open(cls, folder: Path) -> Self:
-        """The shop built in `folder`; raises `UserError` if it is missing, damaged or of another format."""
         return cls(folder)
 
     def __len__(self) -> int:
@@ -200,8 +206,7 @@ def _documents(folder: Path) -> Iterator[str]:
 
 
 def _product(records: mmap.mmap, ends: NDArray[np.int64], number: int) -> Product:
-    start = int(ends[number - 1]) if number else 0
-    return _unpack(records[start : int(ends[number])])
+    return _unpack(records[entry_slice(ends, number)])
 
 
 def _pack(product: Product) -> bytes:

@@ -129,7 +129,7 @@ def _priced_shop(setup: Setup) -> tuple[Shop, Sequence[float]]:
 
 @functools.lru_cache(maxsize=4)
 def _opened(folder: Path, seed: int) -> tuple[Shop, Sequence[float]]:
-    shop = Shop.open(folder)
+    shop = Shop(folder)
     return shop, shop.prices(random.Random(seed))
 
 

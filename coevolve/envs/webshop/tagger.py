@@ -7,7 +7,7 @@ import importlib
 import re
 import threading
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from coevolve.envs.webshop import spacy_tokenizer
 from coevolve.errors import UserError
@@ -33,31 +33,12 @@ _FUNCTION_WORDS = frozenset(_FUNCTION_WORD_LIST.split())
 _NON_NOUN = re.compile(r"\w{3,}(?:able|ible|ful|less|ous|ive|ical|ally|ndly|ed)$")
 
 
-class Tagger(Protocol):
-    """A thread-safe tagger of nouns."""
+class Tagger:
+    """A thread-safe tagger of nouns; `nouns(title)` are a title's in lower case, in order, with repetitions, cached.
 
-    @property
-    def id(self) -> str:
-        """Name of the tagger, stored with results."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """Version of the rules or the model, stored with results."""
-        ...
-
-    @property
-    def exact(self) -> bool:
-        """Whether it is upstream's tagger; rewards with another one are not comparable with published ones."""
-        ...
-
-    def nouns(self, title: str) -> list[str]:
-        """The nouns of a title in lower case, in order, with repetitions."""
-        ...
-
-
-class CachedTagger:
-    """A tagger that caches the results of a function."""
+    `id` and `version` are stored with results. `exact`: whether it is upstream's tagger; rewards with another one are
+    not comparable with published ones.
+    """
 
     def __init__(self, name: str, version: str, exact: bool, find: Callable[[str], list[str]]) -> None:
         self.id, self.version, self.exact = name, version, exact
@@ -69,8 +50,8 @@ def load_tagger(name: TaggerName) -> Tagger:
     if name == "spacy":
         return _spacy_tagger()
     if name == "stand_in":
-        return CachedTagger("stand_in", spacy_tokenizer.tokenizer_rules().source, False, _alphabetic_words)
-    return CachedTagger("approximate", "1", False, _approximate_nouns)
+        return Tagger("stand_in", spacy_tokenizer.tokenizer_rules().source, False, _alphabetic_words)
+    return Tagger("approximate", "1", False, _approximate_nouns)
 
 
 def _spacy_tagger() -> Tagger:
@@ -88,7 +69,7 @@ def _spacy_tagger() -> Tagger:
         with lock:
             return [token.text.lower() for token in model(title) if token.pos_ in _NOUN_TAGS]
 
-    return CachedTagger(f"spacy {MODEL}", f"{spacy.__version__}, model {model.meta['version']}", True, nouns)
+    return Tagger(f"spacy {MODEL}", f"{spacy.__version__}, model {model.meta['version']}", True, nouns)
 
 
 def _alphabetic_words(title: str) -> list[str]:

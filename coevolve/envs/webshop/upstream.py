@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from coevolve.envs.webshop.conformance import ConformanceReport, Line, compare
-from coevolve.envs.webshop.tagger import CachedTagger
+from coevolve.envs.webshop.tagger import Tagger
 from coevolve.errors import UserError
 
 _FILE_NAMES = ("items_shuffle.json", "items_ins_v2.json", "items_human_ins.json")
 
 DRIVER = Path(__file__).with_name("upstream_driver.py")
+#: Products of the shop, the first of the catalogue; for so many upstream has an index.
+PRODUCTS = 1000
 #: Most actions of an episode.
 MAX_STEPS = 25
 #: Actions that are invalid on every page, or on which upstream's server fails.
@@ -32,19 +34,19 @@ INVALID_ACTIONS = (
 
 
 def compare_checkout(
-    checkout: Path, python: Path, episodes: int = 20, seed: int = 0, human: bool = True, products: int | None = 1000
+    checkout: Path, python: Path, episodes: int = 20, seed: int = 0, human: bool = True
 ) -> ConformanceReport:
     """Run random episodes in both environments, on the product files that the checkout reads.
 
-    `python` is the interpreter that runs the checkout; `products` selects one of upstream's indexes. Nouns are those of
-    upstream's tagger. Raises `UserError` if the checkout does not start, or stops.
+    `python` is the interpreter that runs the checkout. Nouns are those of upstream's tagger. Raises `UserError` if the
+    checkout does not start, or stops.
     """
-    settings = (str(seed), "human" if human else "synthetic", str(products or ""))
+    settings = (str(seed), "human" if human else "synthetic", str(PRODUCTS))
     with tempfile.TemporaryDirectory() as catalogue, _running(checkout, python, settings) as upstream:
         for file, name in zip(upstream.start["files"], _FILE_NAMES, strict=True):
             (Path(catalogue) / name).symlink_to(Path(checkout, file).resolve())
-        answers = _answers(upstream, episodes, seed, human, products)
-        return compare(Path(catalogue), answers, CachedTagger("upstream", "", True, upstream.nouns))
+        answers = _answers(upstream, episodes, seed, human)
+        return compare(Path(catalogue), answers, Tagger("upstream", "", True, upstream.nouns))
 
 
 class _Upstream:
@@ -96,12 +98,10 @@ def _running(checkout: Path, python: Path, settings: tuple[str, ...]) -> Iterato
                 process.communicate()
 
 
-def _answers(
-    upstream: _Upstream, episodes: int, seed: int, human: bool, products: int | None
-) -> Iterator[tuple[str, Line]]:
+def _answers(upstream: _Upstream, episodes: int, seed: int, human: bool) -> Iterator[tuple[str, Line]]:
     """Upstream's answers, in the format of recorded traces with positions."""
     goals = upstream.start["goals"]
-    meta = {"kind": "meta", "seed_before_ctor": seed, "human_goals": human, "num_products": products}
+    meta = {"kind": "meta", "seed_before_ctor": seed, "human_goals": human, "num_products": PRODUCTS}
     yield "start", {**meta, "prices": upstream.start["prices"], "goals": goals}
     rng = random.Random(seed)
     for number in range(episodes):

@@ -24,7 +24,7 @@ def main(checkout: str, seed: str, human: str, products: str) -> None:
     importlib.import_module("web_agent_site.engine.engine").print("seeded")
     seed_upstream(int(seed))
     environment = module.WebAgentTextEnv(
-        observation_mode="text", human_goals=human == "human", num_products=int(products) if products else None
+        observation_mode="text", human_goals=human == "human", num_products=int(products)
     )
     server = environment.server
     utils: Any = importlib.import_module("web_agent_site.utils")

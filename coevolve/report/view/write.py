@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import quote
@@ -103,14 +103,15 @@ def _write_episodes(paths: list[Path], folder: Path, index: TextIO, lengths: dic
 
     `lengths` gets the number of messages in the prompt of each episode.
     """
-    chunks, tasks = _Chunks(folder / "data" / "episodes"), _Numbers()
+    chunks, tasks = _Chunks(folder / "data" / "episodes"), dict[tuple[str, str], int]()
     count = 0
     for path in paths:
         _send(index, "source", FileOrigin.of(path).model_dump())
         for trajectory in jsonl.stream(path, Trajectory):
             task = trajectory.task
-            number, new = tasks.number((task.task_id, task.split))
-            if new:
+            known = len(tasks)
+            number = tasks.setdefault((task.task_id, task.split), known)
+            if number == known:
                 _send(index, "task", [task.task_id, task.split, task.kind, _about(trajectory.prompt)])
             where = chunks.add(trajectory)
             turns, stop = len(trajectory.turns), trajectory.stop.value
@@ -168,18 +169,6 @@ class _Chunks:
         script = f"receive.episodes({self.number}, [\n{episodes}\n]);\n"
         (self.folder / f"{self.number}.js").write_text(script, encoding="ascii")
         self._episodes, self._bytes = [], 0
-
-
-@dataclass
-class _Numbers:
-    """Numbers keys from 0, in order of first occurrence."""
-
-    known: dict[tuple[str, ...], int] = field(default_factory=dict)
-
-    def number(self, key: tuple[str, ...]) -> tuple[int, bool]:
-        """The number of a key, and whether it is new."""
-        new = key not in self.known
-        return self.known.setdefault(key, len(self.known)), new
 
 
 def _about(prompt: tuple[Message, ...]) -> str:

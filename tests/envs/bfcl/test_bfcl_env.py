@@ -398,7 +398,7 @@ def test_agentevolvers_rules_end_the_turn_with_a_message_without_a_call_and_rewa
     scenario = BASE[3]
     assert one.start(tasks.task_of("base", 3, "test")).count('"description"') > 10
     for turn in scenario.turns:
-        action = one.parse("\n".join(map(one.write, turn.gold)))
+        action = one.parse("\n".join(env.write_call(AGENTEVOLVER, scenario, call) for call in turn.gold))
         assert action is not None and action.count("\n") == len(turn.gold) - 1
         result = one.step(action)
         assert (result.reward, result.done) == (0.0, False)

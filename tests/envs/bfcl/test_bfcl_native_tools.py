@@ -45,8 +45,9 @@ def played():
         "base", next(i for i in range(200) if "TradingBot" in scenarios.scenario("base", i).classes), "t"
     )
     opening = world.start(task)
-    first = world.write("get_stock_info(symbol='NVDA')")
-    texts = [first, f"{world.write('get_watchlist()')}\n{world.write('no_such_tool(x=1)')}"]
+    requests = ("get_stock_info(symbol='NVDA')", "get_watchlist()", "no_such_tool(x=1)")
+    first, *both = (env.write_call(NATIVE, tasks.scenario_of(task), call) for call in requests)
+    texts = [first, "\n".join(both)]
     turns = [
         Turn(text=text, action=world.parse(text), observation=world.step(world.parse(text)).observation)
         for text in texts

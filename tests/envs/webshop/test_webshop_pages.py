@@ -51,7 +51,7 @@ def test_the_start_page():
     ],
 )
 def test_white_space_and_markup_in_a_field(title: str, shown: list[str]):
-    page = pages.item_page("find a cup", replace(CUP, title=title, options={}), show_attributes=False)
+    page = pages.item_page("find a cup", replace(CUP, title=title, options={}))
     expected = ["Instruction:", "find a cup", "Back to Search", "< Prev", *shown, "Price: $9.5", "Rating: N.A."]
     assert pieces(page) == [*expected, "Description", "Features", "Reviews", "Buy Now"]
 
@@ -61,15 +61,15 @@ def test_an_empty_instruction_leaves_no_trace():
 
 
 def test_an_item_shows_every_group_and_can_be_clicked_in_upstreams_order():
-    page = pages.item_page("find a cup", CUP, show_attributes=True)
+    page = pages.item_page("find a cup", CUP)
     assert pieces(page)[4:10] == ["color", "red", "blue", "size", "small", "Plum cup"]
-    tabs = ["description", "features", "reviews", "attributes"]
+    tabs = ["description", "features", "reviews"]
     assert list(page.clickables) == ["back to search", "< prev", *tabs, "buy now", "red", "blue", "small"]
 
 
 def test_a_value_in_two_groups_belongs_to_the_last_and_one_like_a_button_keeps_the_buttons_place():
     options = {"color": ("red", ""), "trim": ("red", "buy now")}
-    page = pages.item_page("", replace(CUP, options=options), show_attributes=False)
+    page = pages.item_page("", replace(CUP, options=options))
     assert list(page.clickables)[-4:] == ["reviews", "buy now", "red", ""]
     assert page.clickables["red"] == page.clickables["buy now"] == "trim"
     assert page.clickables[""] == "color"

@@ -63,7 +63,7 @@ def test_a_cut_page_shows_what_is_left_of_it() -> None:
 
 def test_it_takes_the_best_it_can_afford_with_the_options_named() -> None:
     first = results_page(ASKED, [PLATE, DEAR, CUP, LATER], 1, 4).text
-    page = item_page(ASKED, CUP, False).text
+    page = item_page(ASKED, CUP).text
     assert played(first, page, page, page) == [
         "search[round tin cup dark blue]",
         "click[B03]",
@@ -75,7 +75,7 @@ def test_it_takes_the_best_it_can_afford_with_the_options_named() -> None:
 
 def test_where_it_can_afford_nothing_it_looks_at_the_next_page() -> None:
     first, second = results_page(ASKED, [DEAR], 1, 11).text, results_page(ASKED, [LATER], 2, 11).text
-    assert played(first, second, item_page(ASKED, LATER, False).text)[1:] == [
+    assert played(first, second, item_page(ASKED, LATER).text)[1:] == [
         "click[next >]",
         "click[B04]",
         "click[buy now]",

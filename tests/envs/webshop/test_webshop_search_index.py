@@ -65,7 +65,7 @@ def built(tmp_path_factory) -> tuple[SearchIndex, list[str], list[str]]:
     texts, asked = small()
     folder = tmp_path_factory.mktemp("search") / "index"
     search_index.build(texts, folder)
-    return SearchIndex.open(folder), texts, asked
+    return SearchIndex(folder), texts, asked
 
 
 def reference(counts: list[Counter[str]], query: str) -> list[tuple[int, float]]:
@@ -143,14 +143,14 @@ def test_workers_and_blocks_change_nothing(built, tmp_path, monkeypatch):
 @pytest.mark.parametrize("texts", [[], [""], ["the of", "!"]], ids=["no document", "empty", "no term"])
 def test_nothing_to_find(texts, tmp_path):
     search_index.build(texts, tmp_path / "index")
-    searched = SearchIndex.open(tmp_path / "index")
+    searched = SearchIndex(tmp_path / "index")
     assert len(searched) == len(texts)
     assert searched.search("red the") == []
 
 
 def test_equal_documents_come_in_order(tmp_path):
     search_index.build(["red lamp"] * 2000, tmp_path / "index")
-    assert SearchIndex.open(tmp_path / "index").search("lamp") == list(range(50))
+    assert SearchIndex(tmp_path / "index").search("lamp") == list(range(50))
 
 
 def test_texts_that_end_in_an_error_leave_nothing(tmp_path):
@@ -193,14 +193,14 @@ def test_a_killed_build_leaves_no_index_and_no_worker(tmp_path):
 
 def test_no_index_and_one_of_another_format_are_refused(tmp_path):
     with pytest.raises(UserError, match="no search index"):
-        SearchIndex.open(tmp_path)
+        SearchIndex(tmp_path)
     (tmp_path / "meta.json").write_text('{"format": 0}')
     with pytest.raises(UserError, match="format 0"):
-        SearchIndex.open(tmp_path)
+        SearchIndex(tmp_path)
 
 
 def test_ties_at_the_bound_of_a_group_are_kept(tmp_path, monkeypatch):
     """Of more groups than hits each has the same highest score: the bound is a score of the results."""
     monkeypatch.setattr(search_index, "GROUP_SIZE", 2)
     search_index.build(["red lamp", "a lamp shade of linen"] * 20, tmp_path / "index")
-    assert SearchIndex.open(tmp_path / "index").search("lamp", 3) == [0, 2, 4]
+    assert SearchIndex(tmp_path / "index").search("lamp", 3) == [0, 2, 4]

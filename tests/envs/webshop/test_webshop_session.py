@@ -51,7 +51,7 @@ def session(cups: Shop) -> ShopSession:
     return begun(cups)
 
 
-def begun(shop: Shop, show_attributes: bool = False) -> ShopSession:
+def begun(shop: Shop) -> ShopSession:
     number = shop.number("B000000001")
     assert number is not None
     wanted: Product = shop.product(number)
@@ -67,7 +67,7 @@ def begun(shop: Shop, show_attributes: bool = False) -> ShopSession:
         options=("red",),
     )
     prices = shop.prices(random.Random(0))
-    return ShopSession(shop, prices, load_tagger("stand_in"), goal, random.Random(0), show_attributes)
+    return ShopSession(shop, prices, load_tagger("stand_in"), goal, random.Random(0))
 
 
 def after(session: ShopSession, *actions: str) -> str:
@@ -172,10 +172,8 @@ def test_options_that_are_called_like_buttons_are_buttons(session: ShopSession):
     assert session.step("click[buy now]").done
 
 
-def test_attributes_are_shown_on_request_only(cups: Shop):
-    way = ("search[walnut]", "click[b000000001]")
-    assert "attributes" not in after(begun(cups), *way)
-    assert "Reviews [SEP] Attributes [SEP] Buy Now" in after(begun(cups, show_attributes=True), *way)
+def test_attributes_are_not_shown(session: ShopSession):
+    assert "Reviews [SEP] Buy Now" in after(session, "search[walnut]", "click[b000000001]")
 
 
 @pytest.mark.parametrize(

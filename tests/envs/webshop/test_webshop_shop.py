@@ -131,7 +131,7 @@ def test_the_search_engine_of_a_limited_shop_holds_as_many_products_as_entries_w
 ) -> None:
     shop = Shop.build(catalogue, tmp_path / "shop", products=100)
     surplus = products[len(shop) : 100]
-    assert len(search_index.SearchIndex.open(shop.folder / "index")) == 100 > len(shop)
+    assert len(search_index.SearchIndex(shop.folder / "index")) == 100 > len(shop)
     assert all(shop.number(product.asin) is None for product in surplus)
     rng = random.Random(0)
     for product in surplus:
@@ -182,16 +182,16 @@ def test_a_killed_build_leaves_no_shop_and_the_next_one_succeeds(tmp_path: Path)
 
 def test_a_folder_without_a_shop_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no shop; build one there"):
-        Shop.open(tmp_path / "nowhere")
+        Shop(tmp_path / "nowhere")
     with pytest.raises(UserError, match="no shop; build one there"):
-        Shop.open(tmp_path)
+        Shop(tmp_path)
 
 
 def test_a_shop_of_another_format_is_refused(copy: Path) -> None:
     meta = json.loads((copy / "meta.json").read_bytes())
     (copy / "meta.json").write_text(json.dumps({**meta, "format": 0}))
     with pytest.raises(UserError, match=r"has format 0, this version reads 1; build the shop again"):
-        Shop.open(copy)
+        Shop(copy)
 
 
 @pytest.mark.parametrize("name", ["products.jsonl", "asins/keys.npy", "ends.npy"])
@@ -199,16 +199,16 @@ def test_a_shop_with_a_file_cut_or_gone_is_refused(copy: Path, name: str) -> Non
     content = (copy / name).read_bytes()
     (copy / name).write_bytes(content[:-1])
     with pytest.raises(UserError, match=rf"{name}: differs from the file that was built; build the shop again"):
-        Shop.open(copy)
+        Shop(copy)
     (copy / name).unlink()
     with pytest.raises(UserError, match=rf"{name}: differs from the file that was built"):
-        Shop.open(copy)
+        Shop(copy)
 
 
 def test_a_torn_meta_is_refused(copy: Path) -> None:
     (copy / "meta.json").write_bytes((copy / "meta.json").read_bytes()[:40])
     with pytest.raises(UserError, match=r"meta\.json: is damaged or has another format"):
-        Shop.open(copy)
+        Shop(copy)
 
 
 def test_a_catalogue_without_a_product_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from types import SimpleNamespace
 from coevolve.envs.webshop.goals import draw_goals
 from coevolve.envs.webshop.session import ShopSession
 from coevolve.envs.webshop.shop import Shop
-from coevolve.envs.webshop.tagger import CachedTagger
+from coevolve.envs.webshop.tagger import Tagger
 from web_agent_site.engine.goal import nlp
 from web_agent_site.utils import DEFAULT_FILE_PATH
 
@@ -41,7 +41,7 @@ class WebAgentTextEnv:
         self.goals = draw_goals(self.shop, self.prices, random, human_goals)
         random.choices("ab", k=10)
         random.random()
-        self.tagger = CachedTagger("", "", True, lambda title: [t.text.lower() for t in nlp(title) if t.pos_ == "NOUN"])
+        self.tagger = Tagger("", "", True, lambda title: [t.text.lower() for t in nlp(title) if t.pos_ == "NOUN"])
         named = [asdict(goal) for goal in self.goals]
         for goal in named:
             goal["instruction_text"], goal["goal_options"] = goal.pop("instruction"), goal.pop("options")
