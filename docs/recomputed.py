@@ -20,7 +20,13 @@ from docs import front_page
 
 #: Rows that are compared by iteration, and by type of task; the records of a row's methods are put together.
 BOTH = ("eto", "eto_again")
-BY_ITERATION = ((("coevolve",), ("eto",)), (("coevolve",), ("eto_again",)), (("coevolve",), BOTH))
+BY_ITERATION = (
+    (BOTH, ("sft",)),
+    (("coevolve",), ("sft",)),
+    (("coevolve",), ("eto",)),
+    (("coevolve",), ("eto_again",)),
+    (("coevolve",), BOTH),
+)
 BY_TYPE = ((("coevolve",), BOTH), (("coevolve",), ("sft",)), (BOTH, ("sft",)), (("sft_all",), ("sft",)))
 #: A failure with this reward is a hard negative.
 HARD = 0.6
@@ -46,10 +52,11 @@ def _records(folder: str) -> dict[tuple[str, int], list[EvalRecord]]:
 
 
 def _of(folder: str, row: Row, iteration: int | None = None) -> list[EvalRecord]:
-    """The records of a row's methods in one iteration, by default in the last one of each."""
+    """The records of a row's methods after one iteration, by default and at most the last one of each."""
     made = _records(folder)
     last = {method: max(number for name, number in made if name == method) for method in row}
-    return [record for method in row for record in made[method, last[method] if iteration is None else iteration]]
+    numbers = {method: last[method] if iteration is None else min(iteration, last[method]) for method in row}
+    return [record for method in row for record in made[method, numbers[method]]]
 
 
 def by_iteration(folder: str) -> Table:
