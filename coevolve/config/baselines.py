@@ -79,7 +79,8 @@ class GrpoConfig(Optimiser):
     """GRPO. A step plays `batch_size` episodes: `group` episodes on each of `batch_size` / `group` tasks.
 
     `epochs`: how often each task is visited, with `group` episodes per visit. `beta`: weight of the KL divergence from
-    the start policy. The paper has no GRPO row; its reviewers requested one.
+    the method's start policy; with adapters, which are merged after each round of a pool, from the round's start
+    policy. The paper has no GRPO row; its reviewers requested one.
     """
 
     learning_rate: Rate

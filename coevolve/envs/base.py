@@ -45,7 +45,7 @@ class Setup:
 
     `config` is the environment's section and `key` its dotted key in the suite; `quirks` are the protocol's switches;
     `prepared` is the output folder of the stage `prepare`, for the kinds that need it. `chance` seeds what upstream
-    draws unseeded: it differs between jobs and is the same in all processes of a job.
+    draws unseeded: it differs between jobs and is the same in all processes of a job, also after it was killed.
     """
 
     config: Any

@@ -64,6 +64,8 @@ def play_expert(env: Env, task: Task, script: ScriptedExpert, instruction: str, 
             action = env.parse(text)
             result = env.step(action)
             turns.append(Turn(text=text, action=action, observation=result.observation, score=result.score))
+            if result.done:
+                break
             text = texts.send(result.observation)
     return Trajectory(
         task=task,

@@ -52,7 +52,7 @@ class TaskSynthesis(Protocol):
         """The text of a turn with this action."""
         ...
 
-    def executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
+    def executed(self, setup: Setup, turns: Sequence[Turn]) -> tuple[str, ...]:
         """The actions of `turns` that the environment executed, without those that end a task; at most one of a turn.
 
         The actions of the first turns are the first actions.
@@ -79,6 +79,10 @@ class TaskSynthesis(Protocol):
         """The texts of the turns that execute the reference solution of a task made by `goal_task`."""
         ...
 
+    def reference_solution(self, task: Task) -> Sequence[str]:
+        """The actions of any task's reference solution, in the form of a draft's; none if the task does not hold it."""
+        ...
+
 
 def synthesis(config: EnvConfig) -> TaskSynthesis:
     """The task synthesis of an environment; raises `UserError` if it has none."""
@@ -91,12 +95,12 @@ def synthesis(config: EnvConfig) -> TaskSynthesis:
     return cast(TaskSynthesis, module)
 
 
-def observed_actions(tasks: TaskSynthesis, turns: Sequence[Turn]) -> list[tuple[str, str]]:
+def observed_actions(setup: Setup, tasks: TaskSynthesis, turns: Sequence[Turn]) -> list[tuple[str, str]]:
     """The executed actions of `turns`, each with the observation of its own turn."""
-    counts = [len(tasks.executed(turns[:number])) for number in range(len(turns) + 1)]
+    counts = [len(tasks.executed(setup, turns[:number])) for number in range(len(turns) + 1)]
     increases = zip(turns, itertools.pairwise(counts), strict=True)
     observations = [turn.observation for turn, (before, after) in increases if after > before]
-    return list(zip(tasks.executed(turns), observations, strict=True))
+    return list(zip(tasks.executed(setup, turns), observations, strict=True))
 
 
 def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup, retries: int = 0) -> Trajectory:

@@ -1,4 +1,7 @@
-"""Pairs for TRL: as conversations, or pre-tokenised with labels on the action tokens alone (TRL 1.16)."""
+"""Pairs for TRL: as conversations, or pre-tokenised with labels on the action tokens alone (TRL 1.16).
+
+An expert is chosen in pairs with several failures and is an SFT target once; the chosen side of two failures is none.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,21 @@ from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.storage import files, policy_dir
-from coevolve.types import PreferencePair
+from coevolve.types import PairKind, PreferencePair
 
 #: PyTorch's label of a token without a loss.
 IGNORED = -100
 #: All that an export may write.
 FILES = ("README.md", "conversational.jsonl", "sft.jsonl", "pairs.jsonl")
-CONVERSATIONAL = "`conversational.jsonl` has the columns of TRL's DPO and SFT trainers.\n\n" + cards.WARNING
+CONVERSATIONAL = (
+    "`conversational.jsonl` has the columns of TRL's DPO and SFT trainers. For fine-tuning leave out the `kind` "
+    "`failure_failure`, whose chosen side is a failure.\n\n" + cards.WARNING
+)
 TOKENIZED = (
-    "`sft.jsonl` has the chosen sides as `input_ids` and `labels`, which TRL's `SFTTrainer` trains on as they are: "
-    "only action tokens have a loss. `pairs.jsonl` has both sides as ids with `*_mask`, 1 on action tokens. TRL's "
-    "`DPOTrainer` tokenizes text itself and takes neither ids nor masks; they are for a training script of your own. "
+    "`sft.jsonl` has the experts of the pairs, each once, as `input_ids` and `labels`, which TRL's `SFTTrainer` trains "
+    "on as they are: only action tokens have a loss. Chosen sides of pairs of two failures are not in it. "
+    "`pairs.jsonl` has both sides of all pairs as ids with `*_mask`, 1 on action tokens. TRL's `DPOTrainer` tokenizes "
+    "text itself and takes neither ids nor masks; they are for a training script of your own. "
     "The ids are those of the policy with sha256 {sha256}; with another tokenizer they are wrong."
 )
 
@@ -62,11 +69,12 @@ def _tokenized(pairs: Iterable[PreferencePair], policy: Path) -> Mapping[str, li
     from coevolve.policies import loading  # imports torch
 
     renderer = Renderer(loading.load_tokenizer(policy))
-    sft, both = [], []
+    experts, both = dict[Any, dict[str, Any]](), []
     for pair in pairs:
         chosen = renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids)
         rejected = renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids)
-        sft.append({"input_ids": chosen.input_ids, "labels": _labels(chosen)})
+        if pair.kind is not PairKind.FAILURE_FAILURE:
+            experts[pair.prompt, pair.chosen] = {"input_ids": chosen.input_ids, "labels": _labels(chosen)}
         sides = {"chosen": chosen, "rejected": rejected}
         ids = {f"{name}_input_ids": side.input_ids for name, side in sides.items()}
         both.append(
@@ -74,7 +82,7 @@ def _tokenized(pairs: Iterable[PreferencePair], policy: Path) -> Mapping[str, li
             | {f"{name}_mask": side.action_mask for name, side in sides.items()}
             | {"kind": pair.kind.value, "lambda_dpo": pair.lambda_dpo, "lambda_sft": pair.lambda_sft}
         )
-    return {"sft.jsonl": sft, "pairs.jsonl": both}
+    return {"sft.jsonl": [*experts.values()], "pairs.jsonl": both}
 
 
 def _labels(side: TokenizedTrajectory) -> list[int]:

@@ -23,6 +23,6 @@ def run(job: Job, out: Path) -> TrainReport:
     schedule = round_schedule(
         pool, job.branch.iteration, evolution.steps, config.batch_size // config.group, evolution.replay, job.seed
     )
-    tasks = [each.task for each in pool]
+    tasks, reference = [each.task for each in pool], job.policy("reference") if "reference" in job.inputs else None
     with online_setup(job, config.batch_size, tasks) as setup:
-        return grpo.run_grpo(setup, config, training, schedule)
+        return grpo.run_grpo(setup, config, training, schedule, reference)

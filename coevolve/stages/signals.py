@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from pathlib import Path
@@ -25,7 +26,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         for number in range(1, job.branch.iteration)
     ]
     solutions = {each.task.task_id: each.solution for each in job.records("pool", PoolTask)}
-    signals = find_signals(job.suite.task_evolution, rounds, solutions, tasks.executed, tasks.pattern)
+    executed = functools.partial(tasks.executed, job.setup)
+    signals = find_signals(job.suite.task_evolution, rounds, solutions, executed, tasks.pattern)
     jsonl.write(out / "signals.jsonl", signals)
     counts = Counter(signal.kind for signal in signals)
     summary: dict[str, Any] = {kind: counts[kind] for kind in job.suite.task_evolution.signals}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ from coevolve.envs.base import Env, EnvError
 from coevolve.envs.synthesis import TaskSynthesis, execute_solution, synthesis
 from coevolve.envs.workers import environments
 from coevolve.methods.task_evolution import pool
+from coevolve.methods.task_evolution.pool import SolutionKey
 from coevolve.methods.task_evolution.records import FragmentDropReason, PoolTask, Validation, task_counts
 from coevolve.storage import files, jsonl
+from coevolve.types import Task
 from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
@@ -21,6 +25,11 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `pool.jsonl` (the old pool and the new tasks), `drops.jsonl` and `counts.json`; no candidate is lost."""
     config, number = job.suite.task_evolution, job.branch.iteration
     tasks = synthesis(job.env)
+
+    def key(task: Task, solution: Sequence[str]) -> SolutionKey:
+        return tuple(tasks.normalised(job.setup, task, action) for action in solution)
+
+    known = ((task, tasks.reference_solution(task)) for task in job.records("evaluated", Task))
     before = job.records("pool", PoolTask) if "pool" in job.inputs else []
     most = config.initial_tasks if number == 1 else config.new_tasks
     with environments(job.setup, 1) as (env,):
@@ -29,8 +38,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             before,
             job.records("candidates", PoolTask),
             most,
-            lambda each: tuple(tasks.normalised(job.setup, each.task, action) for action in each.solution),
+            lambda each: key(each.task, each.solution),
             (lambda each: _validate(job, env, tasks, each)) if config.validation else None,
+            {key(task, solution) for task, solution in known if solution},
         )
     jsonl.write(out / "pool.jsonl", update.tasks)
     jsonl.write(out / "drops.jsonl", update.drops)
@@ -48,4 +58,4 @@ def _validate(job: Job, env: Env, tasks: TaskSynthesis, candidate: PoolTask) -> 
     except EnvError as error:
         log.warning("%s: %s", candidate.task.task_id, error)
         return FragmentDropReason.ENV_ERROR
-    return pool.judge(runs, len(candidate.solution), tasks.executed)
+    return pool.judge(runs, len(candidate.solution), functools.partial(tasks.executed, job.setup))

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from coevolve.config.baselines import GrpoConfig
+from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io, trainer
@@ -74,11 +76,15 @@ def episode_reward(reward: Sequence[float | None], **_: Any) -> list[float | Non
 
 
 def run_grpo(
-    setup: OnlineSetup, config: GrpoConfig, run: TrainingRun, schedule: Sequence[Sequence[Task]] | None = None
+    setup: OnlineSetup,
+    config: GrpoConfig,
+    run: TrainingRun,
+    schedule: Sequence[Sequence[Task]] | None = None,
+    reference: Path | None = None,
 ) -> TrainReport:
     """Train by GRPO on the policy's own episodes in `setup`.
 
-    `schedule` holds the tasks of each step (None: all tasks, `config.epochs` times).
+    `schedule` holds the tasks of each step (None: all tasks, `config.epochs` times). `reference`: see `group_trainer`.
 
     `run.work` holds checkpoints and episodes: a killed training that is started again ends in the same bytes. Raises
     `UserError` as `run_sft` does, and under more than one process.
@@ -89,17 +95,31 @@ def run_grpo(
     explorer = Explorer(setup, run)
     per_step = config.batch_size // config.group
     schedule = schedule or online.task_schedule(setup.tasks, per_step, config.epochs, run.seed)
-    group = group_trainer(explorer, schedule, config, run)
+    group = group_trainer(explorer, schedule, config, run, reference)
     history = trainer.train(group, run.work)
     policy_io.write(group, run, before, "grpo")
     return explorer.report(history, steps=len(schedule), passes=1, seconds=time.monotonic() - started)
 
 
 def group_trainer(
-    explorer: Explorer, schedule: Sequence[Sequence[Task]], config: GrpoConfig, run: TrainingRun
+    explorer: Explorer,
+    schedule: Sequence[Sequence[Task]],
+    config: GrpoConfig,
+    run: TrainingRun,
+    reference: Path | None = None,
 ) -> GroupTrainer:
-    """A trainer for the steps of `schedule`."""
+    """A trainer for the steps of `schedule`.
+
+    The KL divergence is from the policy in `reference` (None: in `run.start`). Raises `UserError` for a reference
+    beside adapters: TRL takes the model without them.
+    """
+    if reference and run.lora:
+        raise UserError(
+            f"{reference}: with `lora` the KL divergence is from the policy that training starts from; "
+            "give no `reference`."
+        )
     model = policy_io.load(run.start)
+    model.config._name_or_path = str(reference or run.start)  # TRL loads its reference policy from this folder
     slots = len(schedule) * config.batch_size
     settings = trainer.training_settings(config, config.learning_rate, run, slots=slots, model=model) | {
         "num_generations": config.group,

@@ -86,11 +86,11 @@ class TaskExploration:
 
     def actions(self, fragment: Fragment) -> tuple[str, ...]:
         """The executed actions of a fragment."""
-        return tuple(self._synthesis.executed(fragment.turns))
+        return self._executed(fragment.turns)
 
     def is_new(self, fragment: Fragment) -> bool:
         """Whether the fragment has an executed action that is not repeated."""
-        return len(self.actions(fragment)) > len(self._synthesis.executed(fragment.turns[: fragment.repeated]))
+        return len(self.actions(fragment)) > len(self._executed(fragment.turns[: fragment.repeated]))
 
     def draft(self, fragment: Fragment) -> TaskDraft | None:
         """The draft of a fragment's task by rules; None if there is nothing to ask for."""
@@ -128,6 +128,9 @@ class TaskExploration:
         """The explorer's name."""
         return self._player.ref.name
 
+    def _executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
+        return self._synthesis.executed(self._job.setup, turns)
+
     def _play(self) -> list[Trajectory]:
         job, config = self._job, self._job.suite.rollout
         if not self._starts:
@@ -164,7 +167,7 @@ class TaskExploration:
 
     def _ended(self, conversation: Conversation) -> bool:
         start = self._starts[conversation.key.rpartition("#")[0]]
-        done = len(self._synthesis.executed(conversation.turns)) >= start.actions
+        done = len(self._executed(conversation.turns)) >= start.actions
         return done or len(conversation.turns) >= self._config.turns + start.extra
 
     def _load_player(self) -> tuple[Policy, int]:
@@ -189,7 +192,7 @@ class TaskExploration:
         return self._synthesis.write(setup, start.start, action)
 
     def _reply(self, fragment: Fragment) -> DraftReply:
-        observed = observed_actions(self._synthesis, fragment.turns)
+        observed = observed_actions(self._job.setup, self._synthesis, fragment.turns)
         seed = seeds.derive(self._job.seed, "draft", fragment.name)
         conversation = Conversation(f"{fragment.name}#draft", seed, prompts.abstraction_prompt(observed), ())
         limit = self._job.suite.rollout.max_new_tokens

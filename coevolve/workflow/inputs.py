@@ -126,13 +126,14 @@ def online(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def signals(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """All agents' training episodes of the earlier rounds (`round1`, `round2`, ...), and the pool of the last one."""
+    """All agents' training episodes of the earlier rounds (`round1`, ...), the last one's pool, and a prepared shop."""
     model, env, branch, _ = _subject(wildcards)
     rounds = {
         f"round{number}": [*layout.training_episodes(model, env, branch.method, branch.seed, number).values()]
         for number in range(1, branch.iteration)
     }
-    return {"pool": layout.task_pool(model, env, branch.method, branch.seed, branch.iteration - 1), **rounds}
+    pool = layout.task_pool(model, env, branch.method, branch.seed, branch.iteration - 1)
+    return {"pool": pool, **rounds, **_prepared(layout, env)}
 
 
 def explore_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -149,11 +150,12 @@ def explore_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def validate_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The candidates of a round, the pool that they join, and what an episode reads."""
+    """The candidates of a round, the pool that they join, the tasks that none may equal, and what an episode reads."""
     model, env, branch, _ = _subject(wildcards)
     before = branch.method, branch.seed, branch.iteration - 1
     return {
         "candidates": layout.result(model, env, branch, "explored/candidates.jsonl"),
+        "evaluated": layout.data(env, "evaluate.jsonl"),
         **({"pool": layout.task_pool(model, env, *before)} if branch.iteration > 1 else {}),
         **layout.suite.envs[env].play_files,
         **_prepared(layout, env),
@@ -172,10 +174,15 @@ def pool_experts(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def grpo_round(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The inputs of `online`, with the pool in place of the tasks."""
-    model, env, branch, _ = _subject(wildcards)
+    """The inputs of `online`, with the pool in place of the tasks; the method's start policy if a KL term refers to it.
+
+    With adapters the KL term refers to the policy that the round starts from.
+    """
+    model, env, branch, agent = _subject(wildcards)
     inputs = online(layout, wildcards)
     inputs.pop("tasks")
+    if layout.suite.for_method(branch.method).grpo.beta and not layout.suite.models[model].lora:
+        inputs["reference"] = layout.policy(model, env, branch.method, branch.seed, 0, agent)
     return {**inputs, "pool": layout.task_pool(model, env, branch.method, branch.seed, branch.iteration)}
 
 

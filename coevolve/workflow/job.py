@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,7 @@ from coevolve.config.sections import ModelConfig, Recipe
 from coevolve.config.suite import Suite
 from coevolve.envs.base import Setup
 from coevolve.errors import UserError
-from coevolve.storage import jsonl
-from coevolve.storage.files import tails_of
+from coevolve.storage import files, jsonl
 from coevolve.types import Message, Record, Trajectory
 from coevolve.workflow.branch import AgentName, Branch, agent_name
 
@@ -54,10 +54,14 @@ class Job:
     def setup(self) -> Setup:
         """What the environment's package needs: its config section, the protocol and the prepared folder.
 
-        The same object at every call, because its `chance` is drawn.
+        The same object at every call. Its `chance` is drawn once: a job that was killed reads it from its work folder.
         """
         prepared = self.file("prepared").parent if "prepared" in self.inputs else None
-        return Setup(self.env, f"envs.{self.wildcards['env']}", self.suite.protocol, self.suite.quirks, prepared)
+        drawn = self.work / "chance"
+        if not drawn.exists():
+            files.write_bytes(drawn, str(secrets.randbits(63)).encode())
+        of_env = self.env, f"envs.{self.wildcards['env']}", self.suite.protocol, self.suite.quirks
+        return Setup(*of_env, prepared, int(drawn.read_text()))
 
     @property
     def branch(self) -> Branch:
@@ -95,7 +99,7 @@ class Job:
         """
         ends, paths = set(tails.values()), dict[str, Path]()
         for path in self.inputs.get(name, []):
-            tail = next((end for end in tails_of(path) if end in ends), None)
+            tail = next((end for end in files.tails_of(path) if end in ends), None)
             if tail is None:
                 raise UserError(f"{path}: this stage reads no such `{name}`; leave it out.")
             if tail in paths:

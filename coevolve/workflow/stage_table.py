@@ -254,7 +254,7 @@ _EXPERIMENT = (
     Stage(
         name="signals",
         help="Find the tasks that a round's training episodes point to: forgetting, boundary, rare.",
-        reads=("envs", "task_evolution"),
+        reads=(*_ENVIRONMENT, "task_evolution"),
         files=("signals.jsonl", "summary.json"),
         folder=_TREE + "signals",
         learns=POOL_LEARNING,

@@ -15,7 +15,7 @@ from web_server import served
 from coevolve import cli
 from coevolve.policies import loading
 from coevolve.storage import jsonl
-from coevolve.types import Drop, EvalRecord, PreferencePair, StopReason, Trajectory
+from coevolve.types import Drop, EvalRecord, PairKind, PreferencePair, StopReason, Trajectory
 
 HOME = "results/glance/tiny/webshop"
 PAIRS, EVALUATED = f"{HOME}/coevolve/seed0/iter1/pairs/target", f"{HOME}/coevolve/seed0/iter1/eval"
@@ -87,7 +87,9 @@ def gradients(model, loss):
 def test_a_stock_trainer_gives_the_pretokenised_form_gradients_of_action_tokens_alone(export, run, tmp_path):
     export("trl", PAIRS, "--tokenizer", POLICY, "--out", tmp_path / "trl")
     dataset = load_dataset(str(tmp_path / "trl"), "sft", cache_dir=tmp_path / "cache")["train"]
-    rows = [json.loads(line) for line in (tmp_path / "trl/pairs.jsonl").read_text().splitlines()]
+    pairs = [json.loads(line) for line in (tmp_path / "trl/pairs.jsonl").read_text().splitlines()]
+    experts = {str(row["chosen_input_ids"]): row for row in pairs if row["kind"] != "failure_failure"}
+    rows = [*experts.values()]
     sft = trainer(dataset, run, tmp_path)
     batch = next(iter(sft.get_train_dataloader()))
     model = sft.model.train()
@@ -101,6 +103,27 @@ def test_a_stock_trainer_gives_the_pretokenised_form_gradients_of_action_tokens_
     assert torch.allclose(theirs, ours, rtol=1e-4, atol=1e-6) and ours.norm() > 0
     actions = sum(sum(row["chosen_mask"]) for row in rows[:2])
     assert int((batch["labels"] != -100).sum()) == actions < int((batch["input_ids"] >= 0).sum())
+
+
+def test_the_targets_of_fine_tuning_are_experts_each_once(export, run, tmp_path):
+    """The expert of several pairs is one row, and the better of two failures none; `pairs.jsonl` keeps all pairs."""
+    folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
+    one, *rest = [pair for pair in jsonl.read(folder / "pairs.jsonl", PreferencePair) if "expert" in pair.kind]
+    other = next(pair for pair in rest if pair.task_id != one.task_id)
+    again = one.model_copy(update={"kind": PairKind.EXPERT_FAILURE})
+    sides = ("chosen", "chosen_token_ids", "chosen_id", "chosen_reward")
+    failure = {name: getattr(other, name.replace("chosen", "rejected")) for name in sides}
+    failures = other.model_copy(update={"kind": PairKind.FAILURE_FAILURE, **failure})
+    jsonl.write(folder / "pairs.jsonl", [failures, one, again, other])
+    export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
+    rows, pairs = (
+        [json.loads(line) for line in (tmp_path / f"trl/{name}.jsonl").read_text().splitlines()]
+        for name in ("sft", "pairs")
+    )
+    assert [pair["kind"] for pair in pairs] == [pair.kind.value for pair in (failures, one, again, other)]
+    assert [row["input_ids"] for row in rows] == [pairs[index]["chosen_input_ids"] for index in (1, 3)]
+    card = " ".join(DatasetCard.load(tmp_path / "trl/README.md").text.split())
+    assert "experts of the pairs, each once" in card and "pairs of two failures are not in it" in card
 
 
 def test_the_conversational_form_trains_the_environments_turns_as_its_card_says(export, run, tmp_path):

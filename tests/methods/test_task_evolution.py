@@ -277,6 +277,7 @@ def test_every_candidate_joins_or_is_dropped_with_a_reason():
     old = [candidate("old", "a(1)")]
     new = [
         candidate("again", "a( 1 )", number=2, kind="rare"),
+        candidate("sealed", "s(1)", number=2),
         candidate("bad", "b(1)", number=2),
         candidate("good", "c(1)", number=2, kind="boundary"),
         candidate("twin", "c(1)", number=2, kind="boundary"),
@@ -286,17 +287,19 @@ def test_every_candidate_joins_or_is_dropped_with_a_reason():
     update = pool.extend(
         CONFIG, old, new, 2, key,
         lambda each: FragmentDropReason.UNREWARDED if each.solution == ("b(1)",) else always(each),
+        evaluated={("s(1)",)},
     )  # fmt: skip
     assert [each.task.task_id for each in update.tasks] == ["old", "good", "second"]
     assert [(each.name, each.reason.value) for each in update.drops] == [
-        ("again", "duplicate"), ("bad", "unrewarded"), ("twin", "duplicate"), ("third", "surplus"),
+        ("again", "duplicate"), ("sealed", "evaluated"), ("bad", "unrewarded"), ("twin", "duplicate"),
+        ("third", "surplus"),
     ]  # fmt: skip
     counts = task_counts(2, update.added, update.drops, len(update.tasks))
     assert counts.total.model_dump() == {
-        "fragments": 6, "kept": 2, "drops": {"duplicate": 2, "surplus": 1, "unrewarded": 1},
+        "fragments": 7, "kept": 2, "drops": {"duplicate": 2, "evaluated": 1, "surplus": 1, "unrewarded": 1},
     }  # fmt: skip
     assert {name: (count.fragments, count.kept) for name, count in counts.by_signal.items()} == {
-        "unguided": (3, 1), "boundary": (2, 1), "rare": (1, 0),
+        "unguided": (4, 1), "boundary": (2, 1), "rare": (1, 0),
     }  # fmt: skip
     assert counts.pool == 3 and update.added[0].validation.rewards == (1.0, 1.0)
 

@@ -7,7 +7,8 @@ import pytest
 from rollout.keydoor import KeyDoor, gold, recorded, task, tasks
 from rollout.runs import SAMPLES, TASKS, run
 
-from coevolve.chat.prompts import prompt_messages
+from coevolve.chat.prompts import prompt_messages, write_action
+from coevolve.envs.experts import play_expert
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion
 from coevolve.policies.scripted import ScriptedPolicy
@@ -199,3 +200,11 @@ def test_the_reward_is_that_of_the_last_step(tmp_path):
     (episode,) = play(recorded({"door0": actions}), [task(0)], tmp_path, environments=[Falling()])
     assert [turn.score for turn in episode.turns] == [5.0] + [2.5] * 6
     assert (episode.stop, episode.reward, episode.raw_score) == (StopReason.STEP_LIMIT, 0.25, 2.5)
+
+
+def test_a_scripted_expert_ends_with_its_task():
+    """What a script says after the end is no turn of the expert."""
+    env = KeyDoor()
+    texts = [*gold(1), write_action("go left"), write_action("go left")]
+    played = play_expert(env, task(1), lambda _: (text for text in texts), "", "fixed")
+    assert ([turn.text for turn in played.turns], played.stop) == (gold(1), StopReason.DONE)

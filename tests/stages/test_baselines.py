@@ -117,8 +117,11 @@ def refined(files, quirks, tmp_path_factory):
 
 def test_both_players_of_a_job_play_in_worlds_of_one_chance(files, quirks, tmp_path):
     """Under protocol `paper` a shop's prices are drawn with it."""
-    first, other = (corridor.job("steps", tmp_path, corridor.suite(quirks)) for _ in range(2))
+    first, again, other = (
+        corridor.job("steps", tmp_path / folder, corridor.suite(quirks)) for folder in ("first", "first", "other")
+    )
     assert first.setup.chance == first.setup.chance != other.setup.chance
+    assert again.setup.chance == first.setup.chance, "a job that was killed goes on in the same worlds"
 
 
 def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):

@@ -24,8 +24,9 @@ from coevolve.envs.synthesis import execute_solution, synthesis
 from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, PoolTask, TaskCounts, TaskSignal
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.report import analysis, why_task
+from coevolve.stages import grpo_round, validate_tasks
 from coevolve.storage import files, jsonl, provenance
-from coevolve.types import ExplorationNotes, PairingSummary, PreferencePair, Trajectory, Turn
+from coevolve.types import ExplorationNotes, PairingSummary, PreferencePair, Task, Trajectory, Turn
 from coevolve.workflow.exploring import TaskExploration
 from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
@@ -130,6 +131,25 @@ def test_the_pools_tasks_earn_one_and_start_in_training_scenarios(plan, first):
             assert entry.validation.rewards == (1.0, 1.0) and entry.task.data["index"] not in sealed
 
 
+def test_a_candidate_with_the_gold_calls_of_an_evaluated_task_is_dropped_and_counted(plan, first, tmp_path):
+    stage, wildcards = plan.maker((first / "tasks/pool.jsonl").as_posix())
+    inputs = {name: [Path(path)] for name, path in plan.inputs(stage, wildcards).items()}
+    known = records(first / "tasks/pool.jsonl", PoolTask)[0]
+    asked = records(inputs["evaluated"][0], Task)
+    spaced = json.dumps([call.replace("(", " ( ") for call in known.solution])
+    equal = known.task.model_copy(update={"task_id": "bfcl/test/1", "data": {**known.task.data, "gold": spaced}})
+    jsonl.write(tmp_path / "evaluate.jsonl", [*asked, equal])
+    inputs["evaluated"] = [tmp_path / "evaluate.jsonl"]
+    (tmp_path / "out").mkdir()
+    job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, tmp_path / "work", threads=1)
+    validate_tasks.run(job, tmp_path / "out")
+    drops = {each.name: each.reason.value for each in records(tmp_path / "out/drops.jsonl", FragmentDrop)}
+    assert drops[known.task.task_id] == "evaluated"
+    pool = [each.task.task_id for each in records(tmp_path / "out/pool.jsonl", PoolTask)]
+    assert pool and known.task.task_id not in pool
+    assert counts(tmp_path / "out/counts.json").total.drops["evaluated"] == 1
+
+
 def test_a_round_trains_on_its_pool_and_keeps_the_episodes(first):
     episodes = records(first / "policy/target/episodes.jsonl", Trajectory)
     pool = {each.task.task_id for each in records(first / "tasks/pool.jsonl", PoolTask)}
@@ -223,6 +243,36 @@ def test_rows_share_the_first_round_and_differ_after_it(plan):
         "grpo_round", {"model": "tiny", "env": "bfcl", "branch": "agent_data_static/seed0/iter2", "agent": "target"}
     )
     assert static["pool"] == f"{home}/agent_data/seed0/iter1/tasks/pool.jsonl"
+
+
+ADAPTERS = "models.tiny.lora={rank: 2, alpha: 4, dropout: 0.0, target_modules: all-linear}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reference"),
+    [
+        (["grpo.beta=0.0"], None),
+        (["grpo.beta=0.1"], "results/pools/tiny/bfcl/base/seed0/policy/target/policy.json"),
+        (["grpo.beta=0.1", ADAPTERS], None),
+    ],
+)
+def test_the_kl_term_of_a_later_round_refers_to_the_methods_start_policy(home, settings, reference):
+    other = Plan(load_suite("pools", settings))
+    inputs = other.inputs(*other.maker(f"{BRANCH}/iter2/policy/target/policy.json"))
+    assert inputs.get("reference") == reference
+    assert inputs["policy"] == f"{BRANCH}/iter1/policy/target/policy.json"
+
+
+def test_a_round_measures_the_kl_divergence_from_its_reference_input(home, plan, first, tmp_path):
+    """At the first step the policy is still the round's start, whose divergence from itself would be 0."""
+    other = Plan(load_suite("pools", ["grpo.beta=0.1"]))
+    stage, wildcards = other.maker(f"{BRANCH}/iter1/policy/target/policy.json")
+    inputs = {name: [Path(path)] for name, path in other.inputs(stage, wildcards).items()}
+    apart = f"{BRANCH.replace('agent_data', 'base')}/policy/failure/policy.json"
+    make(plan, apart, "pools")
+    inputs["reference"] = [Path(apart)]
+    job = Job(stage, other.restricted(stage, wildcards), inputs, wildcards, tmp_path / "work", threads=1)
+    assert grpo_round.run(job, tmp_path / "out").history[0]["kl"] > 0.0
 
 
 # --- co-evolving agents on a pool of tasks -------------------------------------------------------------------

@@ -62,16 +62,28 @@ class Witness(TrainerCallback):
         self.gradients = self.gradients or {name: p.grad.clone() for name, p in self.model.named_parameters()}
 
 
-def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
+def other_policy(start, folder):
+    """A policy whose weights differ from those of `start`."""
+    model = loading.load_model(start, dtype=torch.float32)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(2))
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kl_from", ["start", "other"])
+def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from):
     """Eq. 3 and 4 with plain loops in float64; TRL's own head computes in float32.
 
     The policy has moved away from the start, so that the KL term has a gradient: that of `beta` times the log-ratio.
     """
+    reference = other_policy(half, tmp_path / "other") if kl_from == "other" else None
     run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
     explorer = online.Explorer(world(), run)
     plan = [list(TASKS)]
     config = CONFIG.model_copy(update={"max_grad_norm": 1e9, "batch_size": 16, "group": 8, "beta": 2.0})
-    trainer = grpo.group_trainer(explorer, plan, config, run)
+    trainer = grpo.group_trainer(explorer, plan, config, run, reference)
     with torch.no_grad():
         for weight in trainer.model.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
@@ -82,7 +94,7 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
 
     with closing(jsonl.Journal(tmp_path / "episodes-0.jsonl", Trajectory)) as journal:
         rows = [(episode.task.task_id, explorer.experience(episode)) for episode in journal.records]
-    model, start = (loading.load_model(half, dtype=torch.float64) for _ in range(2))
+    model, start = (loading.load_model(folder, dtype=torch.float64) for folder in (half, reference or half))
     model.load_state_dict(moved, strict=False)
     total, penalty, tokens = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64), 0
     for task, row in rows:
@@ -100,6 +112,12 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path):
     assert scale > 1e-3 and max(gradient.abs().max() for gradient in of_kl) > 0.05 * scale
     for (name, _), gradient in zip(model.named_parameters(), expected, strict=True):
         assert (witness.gradients[name] - gradient).abs().max() < 1e-4 * scale, name
+
+
+def test_adapters_have_no_other_reference_than_the_policy_without_them(half, tmp_path):
+    run = TrainingRun(half, tmp_path / "out", tmp_path, 3, ADAPTERS)
+    with pytest.raises(UserError, match="with `lora` the KL divergence is from the policy that training starts from"):
+        grpo.run_grpo(world(), CONFIG, run, reference=half)
 
 
 def test_each_step_plays_the_tasks_that_are_scheduled_for_it(half, tmp_path):

@@ -51,7 +51,8 @@ def write_end(config: BfclConfig, scenario: Scenario) -> str:
 class Bfcl:
     """One episode at a time. Implements `coevolve.envs.base.Env`.
 
-    `score` is the prefix reward; `reward` is the same or, with the rule `binary`, 1 after a success, else 0.
+    `score` is the prefix reward; `reward` is the same or, with the rule `binary`, 1 after a success, else 0. Nothing
+    earns a reward in an open task, which has no gold calls.
     """
 
     def __init__(self, config: BfclConfig) -> None:
@@ -121,7 +122,7 @@ class Bfcl:
     def _result(self, observation: str) -> StepResult:
         episode = self._running()
         score = episode.prefix_reward
-        reward = float(episode.success) if self._rules.reward == "binary" else score
+        reward = float(score == 1.0) if self._rules.reward == "binary" else score
         return StepResult(observation, reward=reward, score=score, done=episode.current is None)
 
     def _running_scenario(self) -> Scenario:

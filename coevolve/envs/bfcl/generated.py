@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from coevolve import seeds
 from coevolve.envs import task_split
@@ -19,13 +19,17 @@ TRIES = 50
 
 
 def select(setup: Setup) -> TaskSplit:
-    """The generated tasks of the training and the test scenarios that the section selects."""
+    """The generated tasks of the training and the test scenarios that the section selects.
+
+    No evaluated task has the gold calls of a training task.
+    """
     section: BfclConfig = setup.config
     config, sizes = section.tasks, _sizes(setup)
     parts = tasks.scenario_parts(config.split)
     train = _generate(setup, parts["train"], sizes.train, "train")
+    trained = {_solution(setup, task) for task in train}
     evaluation = {
-        split: _generate(setup, parts[part], sizes.evaluate, split)
+        split: _generate(setup, parts[part], sizes.evaluate, split, trained)
         for split, (part, category) in tasks.EVALUATED.items()
         if part in parts and category == "base"
     }
@@ -38,8 +42,13 @@ def _sizes(setup: Setup) -> GeneratedTasks:
     return section.tasks.generated
 
 
-def _generate(setup: Setup, indices: Sequence[int], count: int, split: str) -> list[Task]:
-    """`count` tasks with different reference solutions; raises `UserError` if so many cannot be made."""
+def _generate(
+    setup: Setup, indices: Sequence[int], count: int, split: str, taken: Collection[tuple[str, ...]] = ()
+) -> list[Task]:
+    """`count` tasks with different reference solutions, none of them `taken`.
+
+    Raises `UserError` if so many cannot be made.
+    """
     starts = [tasks.task_of("base", index, split) for index in indices]
     kinds = setup.config.tasks.kinds or tasks.KINDS
     made: dict[tuple[str, ...], Task] = {}
@@ -48,10 +57,14 @@ def _generate(setup: Setup, indices: Sequence[int], count: int, split: str) -> l
             break
         if number == TRIES * count:
             raise UserError(f"key `tasks.generated`: {len(made)} of {count} tasks could be made; lower the number.")
-        if task is not None:
-            calls = synthesis.gold_calls(task)
-            made.setdefault(tuple(synthesis.normalised(setup, task, call) for call in calls), task)
+        if task is not None and (key := _solution(setup, task)) not in taken:
+            made.setdefault(key, task)
     return list(made.values())
+
+
+def _solution(setup: Setup, task: Task) -> tuple[str, ...]:
+    """The normalised gold calls of a task."""
+    return tuple(synthesis.normalised(setup, task, call) for call in synthesis.reference_solution(task))
 
 
 def _explored(setup: Setup, starts: Sequence[Task], split: str) -> Iterator[tuple[int, Task | None]]:
@@ -63,10 +76,10 @@ def _explored(setup: Setup, starts: Sequence[Task], split: str) -> Iterator[tupl
         start, actions = starts[number % len(starts)], int(rng.integers(1, config.actions + 1))
         env.start(synthesis.open_task(start, f"{start.task_id}/open", ""))
         turns: list[Turn] = []
-        while len(turns) < TRIES * actions and len(synthesis.executed(turns)) < actions:
+        while len(turns) < TRIES * actions and len(synthesis.executed(setup, turns)) < actions:
             call = synthesis.propose(setup, start, turns, (), rng)
             turns.append(Turn(text=call, action=call, observation=env.step(call).observation))
-        draft = synthesis.describe(setup, start, synthesis.executed(turns))
+        draft = synthesis.describe(setup, start, synthesis.executed(setup, turns))
         number += 1
         if draft is None:
             yield number, None

@@ -64,7 +64,7 @@ def write(setup: Setup, task: Task, action: str) -> str:
     return env.write_call(setup.config, tasks.scenario_of(task), action)
 
 
-def executed(turns: Sequence[Turn]) -> tuple[str, ...]:
+def executed(setup: Setup, turns: Sequence[Turn]) -> tuple[str, ...]:
     """The calls that did not end in an error, of the messages with a single call."""
     return tuple(
         turn.action
@@ -108,7 +108,7 @@ def solution_texts(setup: Setup, task: Task) -> list[str]:
     return [text for messages in calls_of_turns for text in (*messages, end)]
 
 
-def gold_calls(task: Task) -> list[str]:
+def reference_solution(task: Task) -> list[str]:
     """The gold calls of all user turns."""
     return [call for turn in tasks.scenario_of(task).turns for call in turn.gold]
 

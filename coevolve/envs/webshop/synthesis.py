@@ -50,7 +50,10 @@ def goal_task(setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
 
 
 def propose(setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[str], rng: np.random.Generator) -> str:
-    """A search for words of a title on the start page, a listed product on a results page, an option on its page."""
+    """A search for words of a title on the start page, a listed product on a results page, an option on its page.
+
+    Of a product without options it is a sub-page, and the way back.
+    """
     shop, _ = _priced_shop(setup)
     page = turns[-1].observation if turns else ""
     listed = scripted_expert.listed_products(page)
@@ -58,9 +61,12 @@ def propose(setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[
         if rng.random() < NEXT_PAGE:
             return f"click[{NEXT}]"
         return f"click[{listed[rng.integers(len(listed))].asin}]"
-    options = [piece for piece in _clickable(page) if piece not in _BUTTONS] if "< Prev" in page else []
-    if options:
-        return f"click[{options[rng.integers(len(options))]}]"
+    visit = _Visit(setup)
+    visit.follow(executed(setup, turns))
+    if visit.product is not None:
+        options = [value for value in visit.values if value not in _BUTTONS]
+        texts = [PREVIOUS] if visit.tab else options or SUB_PAGES[:-1]
+        return f"click[{texts[rng.integers(len(texts))]}]"
     title = shop.product(int(rng.integers(len(shop)))).title
     return f"search[{' '.join(title.lower().split()[:SEARCH_WORDS])}]"
 
@@ -70,15 +76,17 @@ def write(setup: Setup, task: Task, action: str) -> str:
     return write_action(action)
 
 
-def executed(turns: Sequence[Turn]) -> tuple[str, ...]:
-    """Searches, and clicks on what the page before shows, without the purchase."""
-    before = ""
+def executed(setup: Setup, turns: Sequence[Turn]) -> tuple[str, ...]:
+    """Searches, and clicks that have an effect, without the purchase."""
+    visit, before = _Visit(setup), ""
     actions = list[str]()
     for turn in turns:
         name, argument = split_action(turn.action or "")
-        shown = name == "search" or (name == "click" and argument in _clickable(before))
-        if argument is not None and shown and argument != BUY:
+        if argument is not None and (name == "search" or (name == "click" and argument in visit.clickable(before))):
+            if argument == BUY:
+                break
             actions.append(f"{name}[{argument}]")
+            visit.follow(actions[-1:])
         before = turn.observation
     return tuple(actions)
 
@@ -114,6 +122,11 @@ def solution_texts(setup: Setup, task: Task) -> list[str]:
     return [write_action(action) for action in (*json.loads(str(task.data["solution"])), f"click[{BUY}]")]
 
 
+def reference_solution(task: Task) -> Sequence[str]:
+    """The path of a task made by `goal_task`; none of a goal of the shop, which any path fulfils."""
+    return [*json.loads(str(task.data.get("solution", "[]")))]
+
+
 def _task(start: Task, name: str, data: dict[str, object]) -> Task:
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in data.items()}
     return Task(
@@ -133,15 +146,10 @@ def _opened(folder: Path, seed: int) -> tuple[Shop, Sequence[float]]:
     return shop, shop.prices(random.Random(seed))
 
 
-def _clickable(page: str) -> list[str]:
-    """The pieces of a page in lower case, behind the instruction; among them are its clickable texts."""
-    return [piece.strip().lower() for piece in page.partition("Back to Search")[2].split(SEPARATOR)] + [BACK]
-
-
 class _Visit:
     """Where a path of executed actions leads: the product, its chosen options and its price in dollars.
 
-    `path` is the part of the actions that leads there.
+    `path` is the part of the actions that leads there; `tab`: a sub-page of the product is shown.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -150,6 +158,23 @@ class _Visit:
         self.product: Product | None = None
         self.options: dict[str, str] = {}
         self.price = 0.0
+        self.tab = False
+
+    @property
+    def values(self) -> list[str]:
+        """The values of all options of the product, in its page's order; none without a product."""
+        return [value for values in self.product.options.values() for value in values] if self.product else []
+
+    def clickable(self, page: str) -> set[str]:
+        """The texts on which a click has an effect, in lower case: buttons, listed products, values of options.
+
+        Those of a product's pages are known, though an observation may be cut; of other pages, those that `page` shows.
+        """
+        if self.product is not None:
+            return {BACK, PREVIOUS} if self.tab else {BACK, PREVIOUS, BUY, *SUB_PAGES[:-1], *self.values}
+        _, back, rest = page.partition("Back to Search")
+        pieces = [piece.strip().lower() for piece in (back, *rest.split(SEPARATOR))]
+        return {each for each in pieces if each in _BUTTONS or self._shop.number(each.upper()) is not None}
 
     def follow(self, actions: Sequence[str]) -> None:
         """Goes on with the actions."""
@@ -157,10 +182,14 @@ class _Visit:
             name, argument = split_action(action)
             if name == "search" or argument == BACK:
                 self.path, self.product, self.options = ([action] if name == "search" else []), None, {}
+                self.tab = False
             elif argument is not None:
                 self._click(action, argument)
 
     def _click(self, action: str, argument: str) -> None:
+        if self.tab:
+            self.tab = argument != PREVIOUS
+            return
         number = self._shop.number(argument.upper()) if self.product is None else None
         if number is not None:
             self.product, self.price = self._shop.product(number), self._prices[number]
@@ -170,6 +199,9 @@ class _Visit:
         elif argument == PREVIOUS:
             chosen = 1 + len(self.options)
             self.path, self.product, self.options = self.path[:-chosen], None, {}
+            return
+        elif argument in SUB_PAGES:
+            self.tab = True
             return
         else:
             groups = [group for group, values in self.product.options.items() if argument in values]

@@ -27,7 +27,8 @@ class WebShopTaskEnv:
     """One environment on a shared shop. Implements `coevolve.envs.base.Env`.
 
     `start` returns the start page, each step `Observation:` and the page on the next line. Before a purchase the reward
-    is 0, or with `webshop_timeout` "page" that of the page (`PageRewardSession`).
+    is 0, or with `webshop_timeout` "page" that of the page (`PageRewardSession`). Nothing earns a reward in an open
+    task, whose purchase ends the episode without a page.
     """
 
     def __init__(self, prepared: PreparedShop, config: WebShopConfig, quirks: Quirks) -> None:
@@ -35,6 +36,7 @@ class WebShopTaskEnv:
         self._config = config
         self._session_type = PageRewardSession if quirks.webshop_timeout == "page" else ShopSession
         self._session: ShopSession | None = None
+        self._open = False  # the task has an instruction and no goal
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
 
     @property
@@ -52,7 +54,7 @@ class WebShopTaskEnv:
         Raises `UserError` for an unknown goal.
         """
         prepared, number = self._prepared, _goal_number(task, len(self._prepared.goals))
-        goal = _goal(task, prepared, number)
+        goal, self._open = _goal(task, prepared, number), "request" in task.data and "purchase" not in task.data
         rng = random.Random(seeds.derive(self._config.seed, "webshop", number))
         self._session = self._session_type(prepared.shop, prepared.prices, prepared.tagger, goal, rng)
         self._last = StepResult(self._cut(self._session.page.text), reward=0.0, score=0.0, done=False)
@@ -66,8 +68,10 @@ class WebShopTaskEnv:
             self._last = StepResult(observation_text(FORMAT_ERROR), reward=0.0, score=0.0, done=False)
         else:
             outcome = self._running_session().step(action)
-            page = observation_text(self._cut(outcome.page.text))
-            self._last = StepResult(page, outcome.reward, outcome.reward, outcome.done)
+            # The page after a purchase shows its score.
+            page = OVER if self._open and outcome.done else self._cut(outcome.page.text)
+            earned = 0.0 if self._open else outcome.reward
+            self._last = StepResult(observation_text(page), earned, earned, outcome.done)
         return self._last
 
     def step_limit(self, task: Task) -> int:

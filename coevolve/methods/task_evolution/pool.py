@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from coevolve import seeds
@@ -13,7 +13,7 @@ from coevolve.config.task_evolution import TaskEvolutionConfig
 from coevolve.methods.task_evolution.records import FragmentDrop, FragmentDropReason, PoolTask, Validation
 from coevolve.types import StopReason, Task, Trajectory, Turn
 
-#: A task's start and its normalised reference solution: equal for duplicates.
+#: A task's normalised reference solution, whatever its start: equal for duplicates.
 SolutionKey = tuple[str, ...]
 Executed = Callable[[Sequence[Turn]], Sequence[str]]
 
@@ -34,14 +34,20 @@ def extend(
     most: int,
     key: Callable[[PoolTask], SolutionKey],
     validate: Callable[[PoolTask], Validation | FragmentDropReason] | None,
+    evaluated: Collection[SolutionKey] = (),
 ) -> PoolUpdate:
-    """The pool with at most `most` candidates, in their order: new ones whose validation succeeds (None: all new)."""
+    """The pool with at most `most` candidates, in their order: new ones whose validation succeeds (None: all new).
+
+    None of them has the solution of an `evaluated` task.
+    """
     seen, words = {key(task) for task in pool}, [_words(task.instruction) for task in pool]
     added, drops = list[PoolTask](), list[FragmentDrop]()
     for candidate in candidates:
         of_candidate = _words(candidate.instruction)
         if len(added) == most:
             outcome: Validation | FragmentDropReason | None = FragmentDropReason.SURPLUS
+        elif key(candidate) in evaluated:
+            outcome = FragmentDropReason.EVALUATED
         elif key(candidate) in seen:
             outcome = FragmentDropReason.DUPLICATE
         elif config.similarity is not None and any(jaccard(of_candidate, w) >= config.similarity for w in words):

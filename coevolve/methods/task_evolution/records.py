@@ -97,7 +97,8 @@ class FragmentDropReason(StrEnum):
     NOTHING_NEW = "nothing_new"  # nothing but the repeated turns was executed
     NO_GOAL = "no_goal"  # the actions reach nothing that a task could ask for
     NO_QUERY = "no_query"  # the model wrote no instruction, or a solution that is none
-    DUPLICATE = "duplicate"  # a task with the same start and the same normalised solution exists
+    EVALUATED = "evaluated"  # an evaluated task has the same normalised solution
+    DUPLICATE = "duplicate"  # a task of the pool has the same normalised solution, from whatever start
     SIMILAR = "similar"  # a task with nearly the same words exists
     NOT_EXECUTABLE = "not_executable"  # an action of the reference solution is not executed, or the task does not end
     NOT_REPEATABLE = "not_repeatable"  # the two executions differ

@@ -471,6 +471,8 @@ def test_generated_tasks_are_solvable_different_and_split_by_scenario():
         assert len({task.data["gold"] for task in of_part}) == len(of_part)
         experts = domain.experts(setup, of_part)
         assert {expert.reward for expert in experts.trajectories} == {1.0} and experts.drops == ()
+    solutions = [{task.data["gold"] for task in of_part} for of_part in (split.sft, split.evaluate)]
+    assert solutions[0].isdisjoint(solutions[1])
     assert "generated tasks" in config.note and FIXED.note == ""
     again = domain.select(setup_of(config))
     other = domain.select(setup_of(changed(config, tasks__generated=generated | {"seed": 8})))

@@ -102,11 +102,11 @@ def test_a_sampled_tag_is_a_token_and_is_read(played):
 def test_blocks_hide_nothing_from_exploration_and_refusals(played):
     task, _, (good, _) = played
     setup = Setup(NATIVE, "envs.bfcl", "fixed", QUIRKS)
-    assert synthesis.executed([good]) == ("get_stock_info(symbol='NVDA')",)
+    assert synthesis.executed(setup, [good]) == ("get_stock_info(symbol='NVDA')",)
     bad = env.Bfcl(NATIVE)
     bad.start(task)
     refused = Turn(text="", action="no_such_tool()", observation=bad.step("no_such_tool()").observation)
-    assert refused.observation.startswith("<tool_response>\nError") and synthesis.executed([refused]) == ()
+    assert refused.observation.startswith("<tool_response>\nError") and synthesis.executed(setup, [refused]) == ()
     goal = synthesis.goal_task(setup, task, "new", synthesis.describe(setup, task, ("get_watchlist()",)))
     replayed = env.Bfcl(NATIVE)
     replayed.start(goal)

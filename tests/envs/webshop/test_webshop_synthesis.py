@@ -1,0 +1,139 @@
+"""Tasks from explored pages, against the sessions of a real shop."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from coevolve.config.sections import Quirks
+from coevolve.envs.base import Setup
+from coevolve.envs.synthesis import observed_actions
+from coevolve.envs.webshop import domain, synthesis
+from coevolve.envs.webshop.catalogue import Product
+from coevolve.envs.webshop.config import WebShopConfig
+from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS
+from coevolve.envs.webshop.scripted_expert import SEPARATOR
+from coevolve.envs.webshop.shop import Shop
+from coevolve.envs.webshop.task_env import WebShopTaskEnv
+from coevolve.methods.task_evolution import prompts
+from coevolve.types import Task, Turn
+
+START = Task(env="webshop", task_id="webshop/0", split="train", data={"goal": 0})
+
+
+@pytest.fixture(scope="module")
+def setup(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    """The small shop, whose pages are not cut."""
+    section = yaml.safe_load((root / "configs/envs/webshop-small.yaml").read_text())["envs"]["webshop"]
+    config = WebShopConfig.model_validate(section | {"observation_length": 10_000})
+    protocols = yaml.safe_load((root / "configs/protocols.yaml").read_text())["protocols"]
+    folder = tmp_path_factory.mktemp("prepared")
+    made = Setup(config, "envs.webshop", "fixed", Quirks.model_validate(protocols["fixed"]), folder)
+    domain.prepare(made, folder)
+    return made
+
+
+@pytest.fixture(scope="module")
+def product(setup: Setup) -> Product:
+    """A product with options."""
+    shop = Shop.open(setup.prepared / "shop")
+    return next(each for each in map(shop.product, range(len(shop))) if each.options)
+
+
+@pytest.mark.parametrize("tab", ["description", "features", "reviews"])
+def test_a_visit_goes_back_from_a_sub_page_to_its_product(setup: Setup, product: Product, tab: str) -> None:
+    search, item = f"search[{product.title.lower()}]", f"click[{product.asin.lower()}]"
+    option = f"click[{next(iter(product.options.values()))[0]}]"
+    explored = (search, item, f"click[{tab}]", "click[< prev]", option)
+    draft = synthesis.describe(setup, START, explored)
+    assert draft is not None and draft.solution == (search, item, option)
+    with domain.pool(setup, 1) as (env,):
+        env.start(START)
+        back = [env.step(action).observation for action in explored]
+    assert back[1] == back[3] == back[4] != back[2]
+    again = synthesis.describe(setup, START, (*explored[:4], "click[< prev]"))
+    assert again is None, "from the product's page to the results"
+    on_tab = synthesis.describe(setup, START, (search, item, f"click[{tab}]", option))
+    assert on_tab is not None and on_tab.solution == (search, item), "a sub-page shows no option"
+    new = synthesis.describe(setup, START, (search, item, f"click[{tab}]", search, item, option))
+    assert new is not None and new.solution == (search, item, option)
+
+
+def explored(env: WebShopTaskEnv, *actions: str | None) -> list[Turn]:
+    """The turns of an episode."""
+    env.start(START)
+    return [Turn(text=action or "", action=action, observation=env.step(action).observation) for action in actions]
+
+
+def paths(product: Product) -> list[tuple[str, ...]]:
+    """Actions that lead to each kind of page: start, results (three), product (two), sub-page, done."""
+    search, item = f"search[{product.title.lower()}]", f"click[{product.asin.lower()}]"
+    option = f"click[{next(iter(product.options.values()))[0]}]"
+    lists = [(), (search,), (search, f"click[{NEXT}]"), (search, item, f"click[{PREVIOUS}]")]
+    return [
+        *lists,
+        (search, item),
+        (search, item, option),
+        (search, item, "click[features]"),
+        (search, item, f"click[{BUY}]"),
+    ]
+
+
+def test_a_click_is_executed_on_what_the_shop_links_and_on_nothing_else(setup: Setup, product: Product) -> None:
+    """Not on titles, prices, ratings or names of options; the purchase ends a task and is not counted."""
+    kinds = set()
+    with domain.pool(setup, 1) as (env,):
+        for path in paths(product):
+            turns = explored(env, *path)
+            page = env._running_session().page
+            kinds.add(page.kind)
+            texts = {piece.strip().lower() for piece in page.text.split(SEPARATOR)}
+            tried = texts | {BACK, PREVIOUS, NEXT, BUY, *page.clickables, product.title.lower(), "features"}
+            count = len(synthesis.executed(setup, turns))
+            clicks = {text: Turn(text="", action=f"click[{text}]", observation="") for text in tried}
+            executed = {text for text in tried if len(synthesis.executed(setup, [*turns, clicks[text]])) > count}
+            assert executed == page.clickables.keys() - {BUY, "search"}, path
+    assert kinds == {"start", "results", "item", "sub_page", "done"}
+
+
+def test_exploration_proposes_options_of_the_product_and_no_other_text_of_its_page(
+    setup: Setup, product: Product
+) -> None:
+    values = {value for group in product.options.values() for value in group}
+    rng = np.random.default_rng(0)
+    with domain.pool(setup, 1) as (env,):
+        turns = explored(env, f"search[{product.title.lower()}]", f"click[{product.asin.lower()}]")
+    proposed = {synthesis.propose(setup, START, turns, (), rng) for _ in range(200)}
+    assert proposed == {f"click[{value}]" for value in values}
+
+
+def test_exploration_of_a_product_without_options_looks_at_its_sub_pages_and_stays(setup: Setup) -> None:
+    shop, rng = Shop.open(setup.prepared / "shop"), np.random.default_rng(0)
+    plain = next(each for each in map(shop.product, range(len(shop))) if not each.options)
+    path = (f"search[{plain.title.lower()}]", f"click[{plain.asin.lower()}]")
+    with domain.pool(setup, 1) as (env,):
+        turns = explored(env, *path)
+        proposed = {synthesis.propose(setup, START, turns, (), rng) for _ in range(50)}
+        assert proposed == {"click[description]", "click[features]", "click[reviews]"}
+        turns = explored(env, *path, "click[features]")
+    assert synthesis.propose(setup, START, turns, (), rng) == "click[< prev]"
+    draft = synthesis.describe(setup, START, synthesis.executed(setup, turns))
+    assert draft is not None and draft.solution == path
+
+
+def test_every_executed_action_has_the_observation_of_its_own_turn(setup: Setup, product: Product) -> None:
+    """The shop executes actions in lower case; the product is visited twice."""
+    search, item = f"search[{product.title}]", f"click[{product.asin}]"
+    with domain.pool(setup, 1) as (env,):
+        turns = explored(env, search, item, "click[< Prev]", item, "click[nothing on this page]", None, search)
+    marked = [turn.model_copy(update={"observation": f"#{n} {turn.observation}"}) for n, turn in enumerate(turns)]
+    observed = observed_actions(setup, synthesis, marked)
+    assert [action for action, _ in observed] == [
+        search.lower(), item.lower(), "click[< prev]", item.lower(), search.lower(),
+    ]  # fmt: skip
+    assert [text for _, text in observed] == [marked[index].observation for index in (0, 1, 2, 3, 6)]
+    (message,) = prompts.abstraction_prompt(observed)
+    visits = message.content.split(f"\n{item.lower()}\n-> ")[1:]
+    assert [visit[:2] for visit in visits] == ["#1", "#3"]
+    assert f"\n{search.lower()}\n-> #6 " in visits[1]
