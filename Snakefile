@@ -5,6 +5,7 @@ Names, dependencies and digests come from `coevolve.workflow`; this file declare
 
 import functools
 import json
+import os
 import re
 import shlex
 import sys
@@ -24,6 +25,7 @@ from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock, write_json
 from coevolve.workflow import slurm
 from coevolve.workflow.job_server import JobServer
+from coevolve.workflow.layout import MIRROR
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_log import RunLog, end_message
 from coevolve.workflow.run_record import RunRecord
@@ -45,6 +47,8 @@ try:
     MACHINE_FILE = str(machine_file(str(config.get("machine", "h100"))))
     MACHINE = load_machine(MACHINE_FILE)
     PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
+    CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+    IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 except UserError as error:
     sys.exit(f"coevolve: {error}")  # Snakemake would print this file's lines below the sentence
 # An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside. The path may have
@@ -52,9 +56,8 @@ except UserError as error:
 PYTHON = re.sub(r'(["$`\\\\])', r"\\\1", str(config.get("python", sys.executable)))
 PYTHON = PYTHON.replace("{", "{{").replace("}", "}}")
 COEVOLVE = f'"${{{{COEVOLVE_PYTHON:-{PYTHON}}}}}" -m coevolve'
-CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
-IMAGES = images.named({stage.image for stage in STAGES.values()} - {""}) if CONTAINED else {}
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
+MIRROR_LOCK = ProcessLock(Path(MIRROR) / ".lock")  # Snakemake deletes what a job will write, fetched by another or not
 PLANNED = Path(PLAN.home) / ".planned.json"
 SERVERS, MISSING = [], []
 RUN_LOG = RunLog(PLAN)
@@ -99,9 +102,10 @@ def params(stage):
 
 
 # A shell command is put together when its job runs, after the loop over stages: it must not name the loop's variable.
-SET = " ".join(f"--set {shlex.quote(override)}" for override in OVERRIDES).replace("{", "{{").replace("}", "}}")
-LAUNCH = f"--processes {{resources.processes}} --nodes {{resources.nodes}} --launch {shlex.quote(MACHINE.launch or 'none')}"
-COMMAND = f"{COEVOLVE} stage {{rule}} --suite {shlex.quote(SUITE)} {SET} {REUSE} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log:q}} 2>&1"
+SET = [word for override in OVERRIDES for word in ("--set", override)]
+GIVEN = shlex.join(["--suite", SUITE, *SET, "--launch", MACHINE.launch or "none"]).replace("{", "{{").replace("}", "}}")
+LAUNCH = "--processes {resources.processes} --nodes {resources.nodes}"
+COMMAND = f"{COEVOLVE} stage {{rule}} {GIVEN} {REUSE} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log:q}} 2>&1"
 
 
 def start():
@@ -116,12 +120,15 @@ def start():
     # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
     if not LOCK.acquire():
         raise UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
+    fetches = any(STAGES[job.rule.name].shared for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES)
+    if fetches and not MIRROR_LOCK.acquire():
+        raise UserError(f"{MIRROR}: the snakemake of another suite fetches files here; wait for it or end it.")
     jobs = [job for job in workflow.dag.jobs if job.rule.name in STAGES]
     write_json(PLANNED, {PLAN.folder(job.rule.name, job.wildcards_dict): job.params.fingerprint for job in jobs})
     record = RunRecord.of(workflow, jobs, MACHINE_FILE, OVERRIDES)
     record.write(PLAN.home)
     RUN_LOG.begin(record)
-    if MACHINE.fork_jobs:
+    if MACHINE.fork_jobs and not CONTAINED and "python" not in config and "COEVOLVE_PYTHON" not in os.environ:
         stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
         SERVERS.append(JobServer(stages, OFFLINE | {"OMP_NUM_THREADS": "1"}))
 

@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command and exit; bad input ends in one sentence on stderr and exit status 2."""
+    """Run one command and exit; bad input ends in one sentence on stderr and exit status 2, Ctrl-C in 130."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(escaping.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -75,6 +75,8 @@ def main(arguments: list[str] | None = None) -> None:
         status = 2
     except OSError as error:
         status = _after_os_error(error)
+    except KeyboardInterrupt:
+        status = 130  # as a shell says it of SIGINT; `coevolve status` calls the job stopped
     sys.exit(status)
 
 

@@ -26,6 +26,10 @@ COMPRESSION = "--mksquashfs-args=-comp zstd -Xcompression-level 3"
 def main() -> None:
     """Build the given images; bad input ends with one sentence on stderr and a non-zero exit status."""
     options = _parser().parse_args()
+    # Apptainer runs in another folder than the user.
+    if options.tool == "apptainer" and options.base and Path(options.base).exists():
+        options.base = str(Path(options.base).absolute())
+    options.bind = [str(Path(path).absolute()) for path in options.bind]
     os.chdir(ROOT)
     try:
         recipes = images.load_recipes()

@@ -103,7 +103,7 @@ class DpoConfig(Optimiser):
     @field_validator("learning_rate", "beta", mode="before")
     @classmethod
     def _number_for_all_iterations(cls, value: Any) -> Any:
-        return [value] if isinstance(value, int | float) else value
+        return value if isinstance(value, list) else [value]
 
 
 #: A floating-point type of forward and backward passes. None: bfloat16 on a GPU, float32 on a CPU.

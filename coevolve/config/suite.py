@@ -144,6 +144,8 @@ class Suite(Strict):
             for key, other in others.items():
                 if other is not None:
                     self._require_recipe(f"recipes.{method}.{key}", other)
+            if recipe.shares and (owner := self.recipes[recipe.shares].shares):
+                raise ValueError(f"recipes.{method}.shares: `{recipe.shares}` itself `shares` `{owner}`; name that row")
         return self
 
     def _require_recipe(self, key: str, method: str) -> None:
@@ -270,13 +272,16 @@ def digest(value: Any) -> str:
 
 
 def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Nested settings as a list of overrides: `['dpo.nll="sum"']` for `{"dpo": {"nll": "sum"}}`."""
+    """Nested settings as a list of overrides: `['dpo.nll="sum"']` for `{"dpo": {"nll": "sum"}}`.
+
+    Snakemake reads the values of its `--config` as text: `null` and `~` are null here.
+    """
     overrides: list[str] = []
     for key, value in settings.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             overrides += as_overrides(value, f"{prefix}{key}.")
         else:
-            overrides.append(f"{prefix}{key}={json.dumps(value)}")
+            overrides.append(f"{prefix}{key}={json.dumps(None if value in ('null', '~') else value)}")
     return overrides
 
 

@@ -95,20 +95,24 @@ def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Section:
         raise UserError(f"{str(path)!r}: a file name with a null byte; correct `extends`, or the name.")
     if path.resolve() in seen:
         raise UserError(f"{path}: `extends` leads back to the file itself; remove the cycle.")
-    raw = _read(path)
-    parents = raw.get("extends", [])
-    if not isinstance(parents, str | list):
-        raise UserError(f"{path}: key `extends`: name a file, or a list of files.")
-    merged = Section({}, {})
-    for parent in [parents] if isinstance(parents, str) else parents:
-        merged = read_yaml(_extended(path, str(parent)), (*seen, path.resolve())).over(merged)
+    raw, merged = _read(path), Section({}, {})
+    for parent in _parents(path, raw):
+        merged = read_yaml(parent, (*seen, path.resolve())).over(merged)
     return raw.without("extends").over(merged)
 
 
-def _extended(path: Path, parent: str) -> Path:
-    """The file that `path` extends: relative to its own folder, else to the shipped `configs/`."""
-    local, shipped = path.parent / parent, CONFIGS / parent
-    return shipped if shipped.is_file() and not local.exists() else local
+def extended_files(path: Path) -> list[Path]:
+    """All files that a YAML file `extends`, through others too, for a file that `read_yaml` has read."""
+    return [file for parent in _parents(path, _read(path)) for file in (parent, *extended_files(parent))]
+
+
+def _parents(path: Path, raw: Section) -> list[Path]:
+    """The files that `path` extends: each relative to its own folder, else to the shipped `configs/`."""
+    names = raw.get("extends", [])
+    if not isinstance(names, str | list):
+        raise UserError(f"{path}: key `extends`: name a file, or a list of files.")
+    pairs = [(path.parent / str(name), CONFIGS / str(name)) for name in ([names] if isinstance(names, str) else names)]
+    return [shipped if shipped.is_file() and not local.exists() else local for local, shipped in pairs]
 
 
 # Every job reads its suite; libyaml does it in a tenth of the time.

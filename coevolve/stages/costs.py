@@ -7,39 +7,39 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.machine import Machine, read_machine
-from coevolve.errors import UserError
 from coevolve.report import costs
 from coevolve.report.costs import Cost
 from coevolve.report.job_history import JobHistory
 from coevolve.storage import files
-from coevolve.types import Provenance
+from coevolve.types import Provenance, Workload
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `costs.md` and `costs.json`: a table by stage and one by method."""
+    """Write `costs.md` and `costs.json`: a table by stage and one by method.
+
+    A job whose environment had no `expected` when it ran has no estimate, and is left out.
+    """
     machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
-    jobs = [(each, _cost(job, machine, each)) for each in history.jobs.values()]
+    jobs = [(each, _cost(job, machine, each, work)) for each in history.jobs.values() if (work := each.workload)]
     tables = {
         "stage": costs.lines((each.stage, cost) for each, cost in jobs),
         "method": costs.lines((_owner(job, each), cost) for each, cost in jobs),
     }
     labels = {"method": job.suite.labels}
     text = "\n\n".join(costs.text(heading, rows, labels.get(heading, {})) for heading, rows in tables.items())
+    if left_out := len(history.jobs) - len(jobs):
+        text += f"\n\nNot in the tables: {left_out} of {len(history.jobs)} jobs, which ran without `expected`."
     files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
     files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in tables.items()})
     return {"jobs": len(jobs)}
 
 
-def _cost(job: Job, machine: Machine, record: Provenance) -> Cost:
+def _cost(job: Job, machine: Machine, record: Provenance, workload: Workload) -> Cost:
     """Estimated and measured cost of a finished job; its workload was estimated when it ran."""
-    if record.workload is None:
-        raise UserError(
-            f"envs.{record.wildcards['env']}: `expected` was missing when `{record.result}` was made; add it."
-        )
     weights = job.suite.models[record.wildcards["model"]].parameter_count if "model" in record.wildcards else 0.0
-    cost = costs.estimate(record.workload, weights, machine, record.stage)
+    cost = costs.estimate(workload, weights, machine, record.stage)
     reused = record.reused_from is not None
     return replace(cost, measured=record.seconds, measured_cpu=record.cpu_seconds, reused=reused)
 

@@ -29,7 +29,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     policy = job.policy("policy")
     renderer = Renderer(loading.load_tokenizer(policy))
     sequences = reference_logps.without_prefixes(ids[: job.model.context] for ids in _sequences(job, renderer))
-    model = policy_io.load(policy, job.model.lora)
+    model = policy_io.load_checked(policy, job.model.lora)
     logps = reference_logps.score(model, sequences, Progress("rows").report, job.model.training_dtype)
     reference_logps.write(out / "scores.safetensors", sequences, logps)
     return {"rows": len(sequences), "tokens": sum(map(len, sequences))}

@@ -167,6 +167,7 @@ def run_dpo(
     order = slot_order(len(fitted.examples), config.batch_size, config.epochs, run.seed)
     by_config = config.reference == "previous" or iteration == 1
     starts_as_reference = reference.resolve() == start.resolve() if reference else by_config
+    load_reference = policy_io.load_checked if reference else policy_io.load  # `start` is described above
     # With its adapters off the model is its own reference: no second copy in memory.
     no_model = (
         fitted.examples[0].reference_logps is not None
@@ -177,7 +178,7 @@ def run_dpo(
         fitted.examples,
         order,
         model=policy_io.load(start, lora),
-        reference=None if no_model else policy_io.load(reference or start, lora),
+        reference=None if no_model else load_reference(reference or start, lora),
         config=config,
         iteration=iteration,
         run=run,

@@ -64,7 +64,8 @@ def measure(
 
     With adapters they are those of new adapters with the random numbers of `run.seed`, as a training starts with. The
     policy in `reference` is not read if the pairs have reference log-probs or the objective needs none. Calls
-    `progress(done, total)` after each micro-batch. Raises `UserError` for a gradient that is not finite.
+    `progress(done, total)` after each micro-batch. Raises `UserError` for a gradient that is not finite, and for
+    weights that are not those of their `policy.json`.
     """
     fitted = fit(pairs, run.longest).examples
     if not fitted:
@@ -73,8 +74,8 @@ def measure(
     trainer = PreferenceTrainer(
         fitted,
         list(range(len(fitted))),
-        model=policy_io.load(run.start, run.lora),
-        reference=policy_io.load(reference, run.lora) if needed and reference else None,
+        model=policy_io.load_checked(run.start, run.lora),
+        reference=policy_io.load_checked(reference, run.lora) if needed and reference else None,
         config=config,
         iteration=iteration,
         run=run,

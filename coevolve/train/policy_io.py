@@ -61,6 +61,12 @@ def load(path: Path, lora: LoraConfig | None = None) -> Any:
     return model
 
 
+def load_checked(path: Path, lora: LoraConfig | None = None) -> Any:
+    """`load`, for a policy that nothing else has described: raises `UserError` unless its files are those it names."""
+    policy_dir.describe(path)
+    return load(path, lora)
+
+
 def _quantized(path: Path) -> Any:
     """Dettmers et al. 2023 (QLoRA), section 3: NF4 with double quantisation; embeddings and norms stay float32."""
     if not find_spec("bitsandbytes"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import shutil
 import tempfile
@@ -50,12 +51,18 @@ class Profile:
         else:
             raise UserError(f"profile `{name}`: no {name}/config.yaml here; run in the repository's folder.")
         chosen: dict[str, Any] = {}
-        for file in settings.get("configfile", []):
+        for file in _listed(settings.get("configfile")):
             chosen |= read_yaml(Path(file))
-        chosen |= dict(item.split("=", 1) for item in settings.get("config", []))
+        given = settings.get("config")
+        chosen |= given if isinstance(given, dict) else dict(item.split("=", 1) for item in _listed(given))
         methods = settings.get("software-deployment-method", settings.get("sdm", []))
         slurm, containers = settings.get("executor") == "slurm", "apptainer" in methods
         return cls(chosen.get("suite"), chosen.get("machine"), slurm, containers)
+
+
+def _listed(value: list[str] | str | None) -> list[str]:
+    """A setting of a profile that is a list, or its only entry."""
+    return [value] if isinstance(value, str) else value or []
 
 
 @dataclass(frozen=True)
@@ -141,12 +148,16 @@ def disk(folder: Path, gigabytes: float) -> Check:
 def _needs(suite: Suite | None, machine: Machine) -> tuple[float, int]:
     """What the suite's jobs need: the estimated size of the results that do not exist yet, in GB (1e9 bytes), and GPUs.
 
-    Without a suite the GPUs are the most that any stage requests.
+    Without a suite the GPUs are the most that any stage requests. An environment without `expected` has no estimate.
     """
-    jobs = list(estimates.jobs(Plan(suite, shards=machine.shards), machine)) if suite else []
-    stages = {stage for stage, _, _ in jobs} if suite else machine.stages
-    gpus = max((machine.job_resources(stage).gpus for stage in stages), default=0)
-    return sum(cost.bytes for _, _, cost in jobs if cost.measured is None) / 1e9, gpus
+    stages, gigabytes = {*machine.stages}, 0.0
+    if suite:
+        plan = Plan(suite, shards=machine.shards)
+        stages = {stage for stage, _ in plan.jobs()}
+        with contextlib.suppress(UserError):
+            costs = [cost for _, _, cost in estimates.jobs(plan, machine)]
+            gigabytes = sum(cost.bytes for cost in costs if cost.measured is None) / 1e9
+    return gigabytes, max((machine.job_resources(stage).gpus for stage in stages), default=0)
 
 
 def _machine(machine: Machine, gpus: int, on_slurm: bool) -> Iterator[Check]:

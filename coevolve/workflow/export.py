@@ -34,7 +34,7 @@ def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -
     evaluations come with them, from which means and intervals can be computed again.
 
     Raises `UserError` for a product that is missing, was changed, or was made with other settings than the suite's,
-    and if `out` is no export.
+    and if `out` is no export or has other files.
     """
     if out.exists() and not (out / PAGE).exists():
         raise UserError(f"{out}: exists and is not an export; give another --out or remove it.")
@@ -46,7 +46,9 @@ def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -
         products = _products(plan, "ablation", {"ablation": ablation})
         settings = products[0].parent
     jobs = _jobs(plan, products)
-    with files.directory(out) as folder:
+    # Of any suite: its products and its pools of tasks are in folders without wildcards.
+    named = {name for stage in STAGES.values() if {*stage.wildcards} <= {"ablation"} for name in stage.files}
+    with files.named_directory(out, _WRITTEN | named) as folder:
         for path in products:
             shutil.copyfile(path, folder / path.name)
         shutil.copyfile(settings / provenance.NAME, folder / provenance.NAME)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from coevolve.config.yaml_files import extended_files
 from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.storage import policy_dir
 from coevolve.workflow.branch import SOURCES, AgentName, Branch, agent_name
@@ -41,7 +42,8 @@ def untrained(layout: Layout, wildcards: Wildcards) -> Inputs:
     if model.gguf:
         return {"model": f"{MIRROR}/converted/{name}/manifest.json"}
     if model.path:
-        return {"checkpoint": [f"{model.path}/{file}" for file in policy_dir.checkpoint_files(Path(model.path))]}
+        names = policy_dir.checkpoint_files(Path(model.path)) or ["config.json"]  # the plan says that it is missing
+        return {"checkpoint": [f"{model.path}/{name}" for name in names]}
     return {"corpus": layout.data(env, "sft.jsonl")} if model.tiny else {}
 
 
@@ -241,7 +243,7 @@ def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
 
     They are those of the first model.
     """
-    inputs: Inputs = {"experts": list(layout.experts().values()), "claims": CLAIMS, "machine": layout.machine}
+    inputs: Inputs = {"experts": list(layout.experts().values()), "claims": CLAIMS, **machine(layout, wildcards)}
     if layout.suite.gradients.pairs:
         inputs["gradients"] = _gradients(layout)
     return figure2(layout, wildcards) | inputs
@@ -269,8 +271,10 @@ def summary(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def machine(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The machine, beside the history's provenance."""
-    return {"machine": layout.machine}
+    """The machine's file and those that it `extends`, beside the history's provenance."""
+    path = Path(layout.machine)
+    parents = extended_files(path) if path.is_file() else []
+    return {"machine": layout.machine, "machine_parents": [str(parent) for parent in parents]}
 
 
 def ablation(layout: Layout, wildcards: Wildcards) -> Inputs:

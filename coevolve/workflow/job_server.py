@@ -71,11 +71,13 @@ def run_job(server: str, arguments: Sequence[str]) -> int | None:
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(path)
+            socket.send_fds(connection, [b"\n"], [sys.stdout.fileno(), sys.stderr.fileno()])
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            status = connection.recv(1)
         except OSError:  # the server was killed: the job runs as it would without one
             return None
-        socket.send_fds(connection, [b"\n"], [sys.stdout.fileno(), sys.stderr.fileno()])
-        connection.sendall(json.dumps(request).encode() + b"\n")
-        status = connection.recv(1)
+        except KeyboardInterrupt:  # a terminal sends it to the job as well
+            return 130
     return status[0] if status else 1
 
 
@@ -93,6 +95,9 @@ def serve(listener: socket.socket) -> None:
         except TimeoutError:
             continue
         request, streams = _receive(connection)
+        if request is None:
+            connection.close()
+            continue
         _preload()  # with the first job: a run that makes a table does without
         if not os.fork():
             listener.close()
@@ -115,11 +120,16 @@ def _reap(jobs: int) -> int:
     return ended
 
 
-def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """A client's request and its two output streams."""
+def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """A client's request and its two output streams; None of a client that has ended before it asked."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 2)
     with connection.makefile("rb") as file:
-        return json.loads(file.readline()), streams
+        line = file.readline()
+    if line.endswith(b"\n"):
+        return json.loads(line), streams
+    for stream in streams:
+        os.close(stream)
+    return None, []
 
 
 def _preload() -> None:

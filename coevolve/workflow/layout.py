@@ -110,14 +110,14 @@ class Layout:
     def matched_agents(self, env: str, branch: Branch) -> list[AgentName]:
         """The agents of the method `steps_like` that are trained in the branch's iteration; none without such a method.
 
-        After the last iteration's rollout the failure agent is not trained.
+        After the last iteration's rollout the failure agent is not trained, unless it is trained first.
         """
         other = self.recipe(branch.method).steps_like
         if other is None:
             return []
         trained = [name for name in self.recipe(other).agents if self.trains(other, name)]
-        last = branch.iteration == self.iterations(env, other)
-        return [name for name in trained if name == "target" or not last]
+        explores_after = branch.iteration < self.iterations(env, other) or self.recipe(other).failure_agent_first
+        return [name for name in trained if name == "target" or explores_after]
 
     def task_pool(self, model: str, env: str, method: str, seed: int, iteration: int) -> str:
         """The tasks that a method trains on in `iteration`; without exploration those of the first iteration."""
@@ -169,6 +169,9 @@ class Layout:
 
     def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
         """Episodes that each exploring agent brings to `iteration`; those of the base policies are shared."""
+        branch = self.branch(method, seed, iteration)
+        if branch.method != method:  # with the settings of the row whose iteration it is
+            return self.rollouts(model, env, branch.method, seed, iteration)
         episodes: dict[str, str] = {}
         for agent, recipe in self.recipe(method).agents.items():
             if not recipe.explores:
@@ -177,8 +180,8 @@ class Layout:
             differs = {"rollout", "prompt"} & self.recipe(method).settings.keys()
             differs |= {self.recipe(method).learns} & set(POOL_LEARNING)
             shared = iteration == 1 and recipe.base == agent and env not in recipe.foreign and not differs
-            branch = Branch("base", seed, 0) if shared else self.branch(method, seed, iteration)
-            episodes[agent] = self.result(model, env, branch, f"rollout/{agent}/episodes.jsonl")
+            where = Branch("base", seed, 0) if shared else branch
+            episodes[agent] = self.result(model, env, where, f"rollout/{agent}/episodes.jsonl")
         return episodes
 
     def paired_rollouts(
@@ -209,10 +212,11 @@ class Layout:
         records: dict[EvaluationKey, str] = {}
         for model, env, seed in product(self.suite.models, self.suite.envs, self.suite.seeds):
             for iteration in range(self.iterations(env, method) + 1):
-                if self.evaluates_alone(method):
-                    path = self.result(model, env, self.branch(method, seed, iteration), "eval/records.jsonl")
+                branch = self.branch(method, seed, iteration)
+                if self.evaluates_alone(branch.method):
+                    path = self.result(model, env, branch, "eval/records.jsonl")
                 else:
-                    policy = self.policy(model, env, method, seed, iteration, "target")
+                    policy = self.policy(model, env, branch.method, seed, iteration, "target")
                     path = policy.replace("policy/target/policy.json", "eval/records.jsonl")
                 records[model, env, seed, iteration] = path
         return records

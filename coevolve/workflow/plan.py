@@ -15,7 +15,7 @@ from coevolve.config.suite import Suite, as_dict, digest, restrict
 from coevolve.errors import UserError
 from coevolve.storage import provenance
 from coevolve.types import Provenance, Workload
-from coevolve.workflow.branch import Branch
+from coevolve.workflow.branch import Branch, agent_name
 from coevolve.workflow.layout import MIRROR, UNDIVIDED, Layout
 from coevolve.workflow.stage import Inputs, Stage, Wildcards, constrained, files_of, regex
 from coevolve.workflow.stage_table import PAGE, SCORED, STAGES
@@ -45,8 +45,11 @@ class Plan(Layout):
     def has_job(self, stage: str, wildcards: Wildcards) -> bool:
         """Whether the wildcards are those of a job that the suite could have."""
         branch = Branch.parse(wildcards.get("branch", ""))
-        if branch.iteration and branch.method not in self.suite.recipes:
-            return False
+        if branch.iteration:
+            recipe = self.suite.recipes.get(branch.method)
+            agent = agent_name(wildcards.get("agent") or wildcards.get("whole", "").rpartition("/")[2])
+            if recipe is None or agent not in recipe.agents:
+                return False
         name = STAGES[stage].files[0].format_map({"file": "any", **wildcards})
         path = f"{self.folder(stage, wildcards)}/{name}"
         return any(pattern.fullmatch(path) for owner, pattern in self._patterns if owner == stage)
@@ -92,9 +95,10 @@ class Plan(Layout):
 
     def fingerprint(self, stage: str, wildcards: Wildcards) -> str:
         """Digest of the config that a job may read and of its code; with its inputs, all that the job depends on."""
+        config = as_dict(self.restricted(stage, wildcards))
         if declared := STAGES[stage].digest:
-            return declared(self, wildcards)
-        return f"{digest(as_dict(self.restricted(stage, wildcards)))}-{self.code(stage, wildcards)}"
+            return declared(config, wildcards)
+        return f"{digest(config)}-{self.code(stage, wildcards)}"
 
     def code(self, stage: str, wildcards: Wildcards) -> str:
         """Digest of the code a job can reach: its `modules`, and all that these import."""
@@ -121,11 +125,11 @@ class Plan(Layout):
         known = stage in STAGES and wildcards.keys() >= set(STAGES[stage].wildcards)
         if not known or not self.has_job(stage, wildcards):
             return ["settings"]
-        if STAGES[stage].digest:  # what is fetched is pinned, whatever code fetched it
-            return []
-        config = digest(as_dict(self.restricted(stage, wildcards)))
+        config = as_dict(self.restricted(stage, wildcards))
+        if pinned := STAGES[stage].digest:  # what is fetched is pinned, whatever code fetched it
+            return ["settings"] if pinned(config, wildcards) != pinned(record.config, wildcards) else []
         differs = {
-            "settings": config != record.config_digest,
+            "settings": digest(config) != record.config_digest,
             "code": self.code(stage, wildcards) != record.code_digest,
         }
         return [name for name, is_other in differs.items() if is_other]

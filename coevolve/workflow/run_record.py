@@ -15,9 +15,23 @@ from coevolve.storage import files
 from coevolve.types import Record
 from coevolve.workflow.plan import JobKey
 
+#: Snakemake's options that make finished jobs again, alone and with values.
+_FORCE, _FORCE_THESE = ("-F", "--forceall", "-f", "--force"), ("-R", "--forcerun")
+
+
+def without(words: Sequence[str], flags: Sequence[str], lists: Sequence[str]) -> list[str]:
+    """The words of a command line without some options: flags, and `lists` with the values that follow them."""
+    kept, is_value = [], False
+    for word in words:
+        name = word.partition("=")[0]
+        is_value = name in lists if word.startswith("-") else is_value
+        if not is_value and name not in flags:
+            kept.append(word)
+    return kept
+
 
 class RunRecord(Record):
-    """The last run of a suite. `command` repeats it; `started` is in seconds since 1970.
+    """The last run of a suite. `command` continues it; `started` is in seconds since 1970.
 
     `slots`: cores of this computer, or jobs that a `cluster` takes at a time. `jobs` are all that the targets need,
     those that were done before included; `todo` are the numbers of those that the run has to make.
@@ -37,7 +51,7 @@ class RunRecord(Record):
         """The record of a run that starts now: Snakemake's `workflow`, and its jobs with a stage."""
         settings, todo = workflow.resource_settings, set(workflow.dag.needrun_jobs())
         return cls(
-            command=shlex.join(["snakemake", *sys.argv[1:]]),
+            command=shlex.join(["snakemake", *without(sys.argv[1:], _FORCE, _FORCE_THESE)]),
             machine=machine,
             overrides=overrides,
             cluster=not workflow.local_exec,

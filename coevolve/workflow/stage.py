@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from coevolve.config.sections import Learns
 from coevolve.storage import provenance
@@ -37,7 +38,8 @@ class Stage:
 
     Config and code: `reads` lists the config sections that it may read, `environment` the modules of an environment's
     package that it loads (`coevolve.envs.registry`). A job reruns when these sections, this code or its inputs change;
-    `digest` replaces sections and code where something else decides the result (of the plan and the wildcards).
+    `digest` replaces sections and code where a part of the sections decides the result (of the sections as JSON data,
+    and the wildcards).
 
     Files: `inputs` names the input files of a job. `history` names files; the `provenance.json` of every job behind
     them is an input too, named `provenance`. `files` are the outputs, in `folder`, which has the job's wildcards.
@@ -61,7 +63,7 @@ class Stage:
     learns: tuple[Learns, ...] = ()
     evaluates: bool = False
     environment: tuple[str, ...] = ()
-    digest: Callable[[Layout, Wildcards], str] | None = None
+    digest: Callable[[Mapping[str, Any], Wildcards], str] | None = None
     workload: Callable[[Layout, Wildcards], Workload] = no_workload
     image: str = "envs"
     launchable: bool = False

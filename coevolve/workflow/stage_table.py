@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from coevolve.config import machine as machine_config
 from coevolve.config.machine import Machine
 from coevolve.config.sections import PAIR_LEARNING, POOL_LEARNING
-from coevolve.config.suite import Suite, as_dict, digest, restrict
+from coevolve.config.suite import Suite, digest
 from coevolve.errors import UserError, suggestion
 from coevolve.workflow import inputs, workloads
 from coevolve.workflow.layout import Layout
@@ -28,22 +30,21 @@ _SAMPLED = (*_EPISODES, "sampler")
 _TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report")
 
 
-def _pinned_file(layout: Layout, wildcards: Wildcards) -> str:
+def _pinned_file(config: Mapping[str, Any], wildcards: Wildcards) -> str:
     """Digest of a file's pin: a pinned file stays what it is, whatever code fetched it."""
-    section = restrict(layout.suite, ["sources"], {"sources": wildcards["source"]})
-    return f"{digest(as_dict(section))}-"
+    return f"{digest(config)}-"
 
 
-def _pinned_model(layout: Layout, wildcards: Wildcards) -> str:
+def _pinned_model(config: Mapping[str, Any], wildcards: Wildcards) -> str:
     """Digest of a model's pin."""
-    model = layout.suite.models[wildcards["model"]]
-    return digest([model.hub, model.revision])
+    model = config["models"][wildcards["model"]]
+    return digest([model["hub"], model["revision"]])
 
 
-def _pinned_gguf(layout: Layout, wildcards: Wildcards) -> str:
+def _pinned_gguf(config: Mapping[str, Any], wildcards: Wildcards) -> str:
     """Digest of a GGUF file's pin and of the weights' in it."""
-    gguf = layout.suite.models[wildcards["model"]].gguf
-    return digest(gguf and [gguf.sha256, gguf.weights_sha256])
+    gguf = config["models"][wildcards["model"]]["gguf"]
+    return digest(gguf and [gguf["sha256"], gguf["weights_sha256"]])
 
 
 #: A table beside the paper's own.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import fcntl
 import graphlib
+import itertools
 import shlex
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ from coevolve.workflow import labels
 from coevolve.workflow.forecast import Forecast, JobId, job_id, producers
 from coevolve.workflow.layout import work_folder
 from coevolve.workflow.plan import JobKey, Plan
-from coevolve.workflow.run_record import RunRecord
+from coevolve.workflow.run_record import RunRecord, without
 from coevolve.workflow.stage_table import STAGES
 
 #: Seconds that a job may take from its start to its lock.
@@ -93,7 +94,10 @@ class SuiteState:
     def _state(self, key: JobId) -> JobStatus:
         """The state of a job; a result of other inputs than those that are there now, or will be, is to be made."""
         if key not in self._states:
-            status = self._by_files(key)
+            try:
+                status = self._by_files(key)
+            except FileNotFoundError:  # of a job that has ended, or replaced its result, at this moment
+                status = JobStatus(JobState.TODO)
             if status.state is JobState.DONE:
                 before = {job_id(*job) for job in producers(self.plan, *self.jobs[key])} & self.jobs.keys()
                 settled = (JobState.DONE, JobState.CHANGED)
@@ -119,8 +123,8 @@ class SuiteState:
         if key in self._made:
             if problem := _changed_file(folder, self._made[key]):
                 return JobStatus(JobState.CHANGED, problem)
-            current = not self.plan.changed_since(self._made[key])
-            return JobStatus(JobState.DONE if current else JobState.TODO)
+            changed = self.plan.changed_since(self._made[key]) or self._reads_another_file(key)
+            return JobStatus(JobState.TODO if changed else JobState.DONE)
         outputs = [folder / name.format_map(wildcards) for name in STAGES[stage].outputs]
         if all(path.exists() for path in outputs):  # a download leaves no provenance
             return JobStatus(JobState.DONE)
@@ -132,6 +136,12 @@ class SuiteState:
         if status.state is JobState.TODO and key in self._deleted and not (self.is_run_alive and key in self._planned):
             return JobStatus(JobState.CHANGED, f"{self._deleted[key]}: the file was deleted")
         return status
+
+    def _reads_another_file(self, key: JobId) -> bool:
+        """Whether a file from outside, such as a given checkpoint or the machine's, is not the one that a job read."""
+        written = Path(self.plan.folder(*self.jobs[key]), provenance.NAME).stat().st_mtime
+        outside = {path: sha256 for path, sha256 in self._made[key].inputs.items() if not self.plan.maker(path)}
+        return any(_is_other(Path(path), sha256, written) for path, sha256 in outside.items() if Path(path).exists())
 
     def _by_log(self, log: Path) -> JobStatus:
         """Whether a job without a result and without a lock failed or starts."""
@@ -177,7 +187,10 @@ class SuiteState:
         """The command of the last run; without one, the command with a placeholder for the profile."""
         if not self.record:
             return f"snakemake --profile PROFILE --config suite={shlex.quote(self.name)}"
-        return self.record.command.partition(" -- ")[0] if without_targets else self.record.command
+        if not without_targets:
+            return self.record.command
+        options = itertools.takewhile(lambda word: word != "--", shlex.split(self.record.command))
+        return shlex.join(without([*options], [], ["-U", "--until"]))
 
     def seconds_left(self, machine: Machine, states: Mapping[JobId, JobStatus]) -> float:
         """Estimated wall seconds until the requested jobs are done that can be; 0 where no run is recorded."""
@@ -261,7 +274,12 @@ def _changed_file(folder: Path, record: Provenance) -> str:
         path = folder / name
         if not path.exists():
             return f"{path}: the file was deleted"
-        newest = max(part.stat().st_mtime for part in (path, *path.rglob("*")))
-        if newest > written and files.sha256(path) != sha256:
+        if _is_other(path, sha256, written):
             return f"{path}: the file was changed after its stage made it"
     return ""
+
+
+def _is_other(path: Path, sha256: str, written: float) -> bool:
+    """Whether a file or folder is newer than the time `written`, and has another hash."""
+    newest = max(part.stat().st_mtime for part in (path, *path.rglob("*")))
+    return newest > written and files.sha256(path) != sha256

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import yaml
+from snakemake.cli import parse_config
 
 from coevolve.config.environments import known_kinds, section_class
 from coevolve.config.sections import Strict
@@ -47,6 +48,10 @@ def test_suites_load(root, name):
         ("seeds=[0,1,0]", "seeds: a seed is listed twice"),
         ("models.7.context=9", "key `models.7.label` is missing"),
         ("iterations.sciwrld=5", "iterations: this suite has no environment `sciwrld`; did you mean `sciworld`?"),
+        (
+            "recipes.late={extends: eto, shares: iterations_2, shares_first: 1}",
+            "recipes.late.shares: `iterations_2` itself `shares` `coevolve`; name that row",
+        ),
         ("envs={}", "key `envs`: dictionary should have at least 1 item"),
     ],
 )
@@ -119,7 +124,21 @@ def test_nested_settings_become_overrides(root):
     assert (suite.dpo.nll, suite.dpo.beta, suite.protocol) == ("sum", [0.1, 0.5], "paper")
 
 
+def test_snakemakes_config_sets_numbers_nulls_and_empty_sections(root):
+    """Snakemake reads them all as text."""
+    words = ["dpo={beta: 0.3, learning_rate: 1e-5}", "rollout={temperature: null}", "pairing={hard_negative: ~}"]
+    overrides = as_overrides(parse_config([*words, "recipes={eto: {agents: {target: {trains_on: {}}}}}"]))
+    suite = load_suite(
+        root / "configs/smoke.yaml", ["rollout.temperature=0.5", "pairing.hard_negative=0.5", *overrides]
+    )
+    assert (suite.dpo.beta, suite.dpo.learning_rate) == ([0.3], [1e-5])
+    assert suite.rollout.temperature is None and suite.pairing.hard_negative is None
+    assert suite.recipes["eto"].agents["target"].trains_on == {}
+    assert as_overrides({}) == []
+
+
 def test_one_number_is_every_iterations(root):
+    assert load_suite(root / "configs/smoke.yaml", ["dpo.learning_rate=1e-5"]).dpo.learning_rate == [1e-5]
     one, listed = (load_suite(root / "configs/smoke.yaml", [f"dpo.beta={beta}"]) for beta in ("0.2", "[0.2]"))
     assert one.dpo.beta == [0.2] and one == listed
     with pytest.raises(UserError, match=r"dpo\.beta"):

@@ -208,6 +208,25 @@ def test_a_build_that_cannot_start_is_one_sentence(root, arguments, sentence):
     assert sentence in done.stderr and "Traceback" not in done.stderr
 
 
+def test_paths_of_a_build_are_those_of_the_users_folder(root, tmp_path):
+    """Apptainer, which is scripted here, runs in another folder."""
+    clone, own, programs = tmp_path / "clone", tmp_path / "own", tmp_path / "bin"
+    subprocess.run(["git", "clone", "--quiet", root, clone], check=True)
+    shutil.copy(root / "containers/build.py", clone / "containers")
+    for folder in (own, programs):
+        folder.mkdir()
+    (own / "base.sif").touch()
+    (programs / "apptainer").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/given\nexit 1\n')
+    (programs / "apptainer").chmod(0o755)
+    command = [sys.executable, clone / "containers/build.py", "--base", "base.sif", "--bind", "pip.conf:/etc/pip.conf"]
+    variables = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(root)}
+    done = subprocess.run([*command, "mysql"], cwd=own, env=variables, capture_output=True, text=True, check=False)
+    assert "`apptainer build` ended with status 1" in done.stderr
+    given = (tmp_path / "given").read_text().splitlines()
+    assert f"--build-arg=BASE_IMAGE={own}/base.sif" in given and "--build-arg=BOOTSTRAP=localimage" in given
+    assert f"--bind={own}/pip.conf:/etc/pip.conf" in given
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_smallest_image_builds_and_runs_a_stage(root, tmp_path):

@@ -128,6 +128,30 @@ def test_a_planned_job_needs_the_provenance_and_a_copy_by_hand_does_not(here, re
     assert status(command(FIGURE3)) == 0
 
 
+ON_POLICY = {"model": "tiny", "agent": "target", **ON_ENV}
+ITERATION = {**ON_POLICY, "branch": "eto/seed0/iter1"}
+
+
+@pytest.mark.parametrize(
+    ("job", "name", "options"),
+    [
+        (("reference", {**ON_POLICY, "branch": "base/seed0", "of": "experts_target"}), "policy", ()),
+        (("train", ITERATION), "reference", ("--set", "dpo.precompute_reference=false")),
+        (("gradients", ITERATION), "policy", ()),
+        (("gradients", ITERATION), "reference", ("--set", "dpo.precompute_reference=false")),
+    ],
+)
+def test_weights_that_are_not_those_of_their_policy_are_refused(here, refused, job, name, options):
+    inputs = plan().inputs(*job)
+    policy = Path("elsewhere")
+    shutil.copytree(Path(str(inputs.get(name, inputs.get("start")))).parent, policy)
+    weights = policy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    scores = {"scores": []} if options else {}
+    sentence = refused(job, *options, **{name: "elsewhere/policy.json"}, **scores)
+    assert re.search("elsewhere: its files hash to .*; rerun the stage that made the policy", sentence)
+
+
 def copied(path):
     """A copy that no provenance covers."""
     target = Path("elsewhere", Path(path).relative_to(HOME))

@@ -1,10 +1,13 @@
+import contextlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from small_run import run_job
 
 from coevolve import cli
 from coevolve.config.machine import read_machine
@@ -185,3 +188,24 @@ def test_every_model_of_the_hub_is_planned_from_its_pinned_commit(root, tmp_path
     plan = Plan(load_suite(suite))
     assert list(plan.suite.models) == [name]
     assert [wildcards for stage, wildcards in plan.jobs() if stage == "snapshot"] == [{"model": name}]
+
+
+def test_jobs_that_were_not_estimated_when_they_ran_are_left_out_and_counted(made, tmp_path):
+    """`expected` is in no digest, so that adding it makes none of them again."""
+    with contextlib.chdir(shutil.copytree(made, tmp_path / "run", symlinks=True)):
+        plan = Plan(load_suite("configs/glance.yaml"))
+        text, counts = costs_of(plan)
+        assert "Not in the tables" not in text
+        for record in Path("results/glance/tiny/webshop/eto").rglob("eval/provenance.json"):
+            record.write_text(json.dumps(json.loads(record.read_text()) | {"workload": None}))
+        after, fewer = costs_of(plan)
+    assert after.endswith(f"\nNot in the tables: 1 of {counts['all']} jobs, which ran without `expected`.\n")
+    assert (fewer["evaluate"], fewer["all"]) == (counts["evaluate"] - 1, counts["all"] - 1)
+
+
+def costs_of(plan):
+    """The text of the stage `costs`, which runs here, and its numbers of jobs by stage."""
+    run_job(plan, ("costs", {}))
+    folder = Path(plan.folder("costs", {}))
+    rows = json.loads((folder / "costs.json").read_text())["stage"]
+    return (folder / "costs.md").read_text(), {row["name"]: row["jobs"] for row in rows}

@@ -114,7 +114,7 @@ def test_a_product_reads_what_it_is_made_of(plan):
     read = {product: set(plan.inputs(product, {})) for product in PRODUCTS}
     assert read["figure3"] == read["differences"] == {"records"}
     assert read["figure2"] == read["examples"] == {"explorations"}
-    assert read["pair_counts"] == {"summaries"} and read["costs"] == {"machine", "provenance"}
+    assert read["pair_counts"] == {"summaries"} and read["costs"] == {"machine", "machine_parents", "provenance"}
     assert read["table1"] == {"records", "claims"}
 
 

@@ -164,6 +164,26 @@ def test_only_the_stages_of_the_suite_count(repo: Path) -> None:
     assert doctor._needs(suite, cluster)[1] == 1
 
 
+def test_a_suite_without_estimates_is_examined_too(repo: Path) -> None:
+    cluster = load_machine("h100")
+    assert doctor._needs(load_suite("paper", ["envs.webshop.expected=null"]), cluster) == (0.0, 8)
+    found = doctor.setup("smoke", ["envs.webshop.expected=null"], "cpu", None)
+    assert found.suite and found.gigabytes == doctor.MINIMUM_GB and found.gpus == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["config: {suite: micro, machine: cpu}", "config: [suite=micro, machine=cpu]", "configfile: own.yaml"],
+)
+def test_a_profile_as_snakemake_takes_it(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    (tmp_path / "own.yaml").write_text("suite: micro\nmachine: cpu\n")
+    monkeypatch.chdir(tmp_path)
+    assert doctor.Profile.read(".") == doctor.Profile("micro", "cpu", slurm=False, containers=False)
+
+
 def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -7,6 +7,7 @@ otherwise the experts of SFT are those of the explored tasks.
 import pytest
 
 from coevolve.config.suite import load_suite
+from coevolve.errors import UserError
 from coevolve.workflow.plan import Plan
 
 HOME = "results/smoke_methods"
@@ -111,7 +112,40 @@ def test_the_files_of_a_given_checkpoint_are_inputs(tmp_path):
     changes = ["tiny=null", "pretrain=null", "parameters=1e6", f"path={tmp_path}"]
     plan = Plan(load_suite("smoke", [f"models.tiny.{change}" for change in changes]))
     job = ("untrained", {"model": "tiny", "env": "webshop", "branch": "base/untrained"})
-    assert plan.inputs(*job) == {"checkpoint": []}, "its stage says what is missing"
+    with pytest.raises(UserError, match=f"{tmp_path}/config.json: input `checkpoint` of stage `untrained` does not"):
+        plan.checked_inputs(*job)
     for name in ("config.json", "model.safetensors", "policy.json", "provenance.json", ".cache"):
         (tmp_path / name).write_text("{}")
     assert plan.inputs(*job) == {"checkpoint": [f"{tmp_path}/config.json", f"{tmp_path}/model.safetensors"]}
+
+
+def test_the_files_that_a_machine_extends_are_inputs(root, monkeypatch):
+    monkeypatch.chdir(root)
+    folder = "configs/machines"
+    plan = Plan(load_suite("smoke"), machine=f"{folder}/cpu_pretrained.yaml")
+    for stage in ("costs", "failures"):
+        inputs = plan.inputs(stage, {})
+        assert inputs["machine"] == f"{folder}/cpu_pretrained.yaml"
+        assert inputs["machine_parents"] == [f"{folder}/cpu.yaml"]
+        assert set(plan.input_names(stage, {})) >= inputs.keys()
+
+
+def test_a_control_counts_the_last_training_of_a_failure_agent_that_is_trained_first():
+    suite = load_suite("smoke_methods", ["iterations.webshop=3", "recipes.eto_matched.steps_like=failure_agent_first"])
+    place = {"model": "tiny", "env": "webshop", "agent": "target", "branch": "eto_matched/seed0/iter3"}
+    matched = Plan(suite).inputs("train", place)["steps_like"]
+    other = f"{TINY}/failure_agent_first/seed0/iter3/pairs"
+    assert matched == [f"{other}/{agent}/pairs.jsonl" for agent in ("target", "failure")]
+
+
+def test_shared_iterations_are_played_with_the_settings_of_their_own_row():
+    """`late` shares ETO's first iteration, and explores and is evaluated otherwise from the second on."""
+    row = "{extends: eto, shares: eto, shares_first: 1, settings: {rollout: {k: 2}, evaluation: {temperature: 0.7}}}"
+    plan = Plan(load_suite("smoke_methods", ["seeds=[3]", "iterations.webshop=3", f"recipes.late={row}"]))
+    place, own = ("tiny", "webshop"), f"{TINY}/late/seed3"
+    explored = [plan.rollouts(*place, "late", 3, iteration)["target"] for iteration in (1, 2)]
+    assert explored == [episodes("base/seed3"), f"{own}/iter2/rollout/target/episodes.jsonl"]
+    evaluated = [plan.evaluations("late")[(*place, 3, iteration)] for iteration in range(3)]
+    assert evaluated[:2] == [plan.evaluations("eto")[(*place, 3, iteration)] for iteration in range(2)]
+    assert evaluated[2] == f"{own}/iter2/eval/records.jsonl"
+    assert all(plan.maker(path) for path in (*explored, *evaluated))

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from checkout import copy_of, environment
 
 from coevolve.workflow import labels
-from coevolve.workflow.job_server import VARIABLE
+from coevolve.workflow.job_server import VARIABLE, run_job
 
 #: Starts a server, prints its variable, and waits for the end of its input.
 SNAKEMAKE = """
@@ -100,6 +102,41 @@ def test_a_killed_client_ends_its_job_and_the_server_goes_on(repo, server, tmp_p
     psutil.wait_procs([job], timeout=20)
     assert not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
     assert sft(repo, variables).returncode == 2
+
+
+def test_a_client_that_ends_before_it_asks_leaves_the_server_alive(repo, server):
+    process, variables = server
+    for text in (b"", b"half a requ"):
+        with socket.socket(socket.AF_UNIX) as client, Path(os.devnull).open("wb") as stream:
+            client.connect(variables[VARIABLE].partition(":")[2])
+            if text:
+                socket.send_fds(client, [b"\n"], [stream.fileno(), stream.fileno()])
+                client.sendall(text)
+    (alive,) = psutil.Process(process.pid).children()
+    assert sft(repo, variables).returncode == 2
+    assert alive.is_running() and alive.status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_server_that_ends_before_it_answers_is_none(tmp_path):
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        ended = threading.Timer(0.5, listener.close)
+        ended.start()
+        assert run_job(f"sft:{path}", ["stage", "sft"]) is None
+        ended.join()
+
+
+def test_a_client_that_ctrl_c_ends_leaves_no_traceback(repo, server, tmp_path):
+    _, variables = server
+    log = tmp_path / "job.log"
+    with log.open("w") as stream:
+        client, job = sleeping_job(repo, variables, tmp_path, stderr=stream)
+        client.send_signal(signal.SIGINT)
+        assert client.wait(timeout=20) == 128 + signal.SIGINT
+    psutil.wait_procs([job], timeout=20)
+    assert labels.failure(log) is None
 
 
 def test_a_killed_job_has_a_sentence(repo, server, tmp_path):

@@ -3,14 +3,19 @@
 import contextlib
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from coevolve import cli
-from coevolve.config.suite import load_suite
+from coevolve.config.suite import as_dict, load_suite
 from coevolve.storage.files import ProcessLock
+from coevolve.types import Provenance
 from coevolve.workflow import status
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_record import RunRecord
@@ -18,6 +23,8 @@ from coevolve.workflow.stage_table import load_machine
 from coevolve.workflow.status import JobState, SuiteState
 
 ITERATION = "results/glance/tiny/webshop/eto/seed0/iter1"
+#: Settings of a model that its dequantised weights do not depend on, and do.
+OTHER_SETTING, OTHER_WEIGHTS = ["models.tiny.context=9"], ["models.tiny.gguf.weights_sha256=three"]
 
 
 @pytest.fixture
@@ -103,6 +110,49 @@ def test_an_edited_setting_leaves_its_readers_and_what_follows_to_do(suite):
     assert not {"data", "sft", "pretrain", "rollout"} & todo.keys()
 
 
+def test_an_edited_file_from_outside_leaves_its_readers_and_what_follows_to_do(suite):
+    Path("configs/claims.yaml").touch()
+    assert changed(suite) == {}, "newer, with the same bytes"
+    with Path("configs/claims.yaml").open("a") as file:
+        file.write("# edited\n")
+    assert changed(suite).keys() == {"table1", "verdicts", "failures", "page"}
+
+
+def test_another_pin_makes_what_was_fetched_again(suite):
+    """Of a stage whose digest is that of the pin alone."""
+    gguf = "{path: a.gguf, sha256: one, weights_sha256: two}"
+    model = [f"models.tiny.{setting}" for setting in ("tiny=null", "pretrain=null", "parameters=1e6", f"gguf={gguf}")]
+    plans = [Plan(load_suite("configs/glance.yaml", [*model, *more])) for more in ([], OTHER_SETTING, OTHER_WEIGHTS)]
+    place = {"model": "tiny"}
+    made = next(Path(ITERATION).rglob("provenance.json")).read_bytes()
+    config = as_dict(plans[0].restricted("convert", place))
+    record = Provenance.from_json(made).model_copy(update={"stage": "convert", "wildcards": place, "config": config})
+    assert [plan.changed_since(record) for plan in plans] == [[], [], ["settings"]]
+
+
+def test_a_result_that_is_replaced_while_it_is_looked_at_is_to_do(suite):
+    state = SuiteState.of(suite, None, "glance")
+    shutil.rmtree("results/glance/paper/table1")
+    states = {state.jobs[key][0]: job.state for key, job in state.states().items()}
+    assert states["table1"] is JobState.TODO and states["figure3"] is JobState.DONE
+
+
+def test_jobs_of_an_agent_that_is_no_more_are_left_out(suite, capsys):
+    """A run is asked about after a row lost its failure agent."""
+    record = run_of(suite, set(), 0.0)
+    stage, wildcards = next(job for job in record.jobs if job[0] == "rollout" and job[1]["agent"] == "failure")
+    gone = {**wildcards, "branch": "eto/seed0/iter1"}
+    assert not suite.has_job(stage, gone) and suite.has_job(stage, {**gone, "branch": "coevolve/seed0/iter1"})
+    part = {**gone, "whole": "rollout/failure", "part": "1of2"}
+    part.pop("agent")
+    assert not suite.has_job("shard", part) and suite.has_job("shard", {**part, "whole": "rollout/target"})
+    assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, (stage, gone)]})) == {}
+    on = [word for name, value in gone.items() for word in ("--on", f"{name}={value}")]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["stage", stage, "--suite", "configs/glance.yaml", "--out", "out", *on])
+    assert ended.value.code == 2 and "has no job with model=tiny, env=webshop, branch=eto" in capsys.readouterr().err
+
+
 def test_states_of_a_run_that_goes_on(suite, capsys):
     """The run has to make two products; its scheduler and one of the jobs hold their locks."""
     for name in ("table1", "figure3"):
@@ -141,6 +191,45 @@ def test_states_of_a_run_that_goes_on(suite, capsys):
         "         log: results/glance/logs/figure3.log",
         f"No run is active; to continue: {run.command}",
     ]
+
+
+def test_a_job_that_ctrl_c_ends_is_stopped(suite):
+    """It waits for the lock of its result when it is interrupted, and leaves no traceback."""
+    shutil.rmtree("results/glance/paper/figure3")
+    on, folder = suite.arguments("figure3", {}), Path("results/glance/paper/.work-figure3")
+    log = Path("results/glance/logs/figure3.log")
+    log.parent.mkdir(exist_ok=True)
+    log.touch()
+    lock = ProcessLock(folder / "lock")
+    assert lock.acquire()
+    command = f"exec {sys.executable} -m coevolve stage figure3 --suite configs/glance.yaml {on} > {log} 2>&1"
+    job = subprocess.Popen(["bash", "-c", command])
+    while "waiting for it" not in log.read_text():
+        assert job.poll() is None
+        time.sleep(0.05)
+    job.send_signal(signal.SIGINT)
+    assert job.wait(timeout=20) == 128 + signal.SIGINT
+    lock.release()
+    assert "Traceback" not in log.read_text()
+    assert changed(suite)["figure3"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("options", "continues", "makes_one"),
+    [
+        ("--profile smoke -F", "--profile smoke", "--profile smoke"),
+        ("-R table1 page --cores 2 --force", "--cores 2", "--cores 2"),
+        ("--forcerun=data --config suite=a -- figure3", "--config suite=a -- figure3", "--config suite=a"),
+        ("--until data sft -j1 -- figure3", "--until data sft -j1 -- figure3", "-j1"),
+    ],
+)
+def test_a_run_goes_on_without_making_finished_jobs_again(suite, monkeypatch, options, continues, makes_one):
+    monkeypatch.setattr(sys, "argv", ["snakemake", *options.split()])
+    given = SimpleNamespace(cores=2, nodes=None)
+    scheduler = SimpleNamespace(resource_settings=given, local_exec=True, dag=SimpleNamespace(needrun_jobs=set))
+    state = SuiteState.of(suite, RunRecord.of(scheduler, [], "cpu", []), "glance")
+    assert state.command() == f"snakemake {continues}"
+    assert state.command(without_targets=True) == f"snakemake {makes_one}"
 
 
 def test_jobs_of_the_last_run_are_counted_alone(suite):

@@ -98,9 +98,13 @@ def test_the_page_is_made_again_from_the_folder_alone(folder, tmp_path, root):
 
 
 def test_an_export_is_replaced_and_nothing_else(made, folder, capsys, tmp_path):
-    (folder / "old.md").write_text("of an earlier export")
+    (folder / "growth.md").write_text("of an export of another suite")
     assert run(made, "--suite", "glance") == 0
-    assert not (folder / "old.md").exists()
+    assert not (folder / "growth.md").exists()
+    (folder / "notes.md").write_text("a person's")
+    assert run(made, "--suite", "glance") == 2
+    assert "glance: has notes.md, which is not of this export; name another" in capsys.readouterr().err
+    (folder / "notes.md").unlink()
     (tmp_path / "thesis").mkdir()
     assert run(made, "--suite", "glance", "--out", str(tmp_path / "thesis")) == 2
     assert "thesis: exists and is not an export; give another --out" in capsys.readouterr().err

@@ -1,0 +1,78 @@
+"""What the Snakefile does before the first job, in real runs of a suite that fetches one file from a mirror folder."""
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+from checkout import copy_of, environment
+
+from coevolve.storage.files import ProcessLock
+
+NOTE = b"a note\n"
+SUITE = f"""
+extends: smoke.yaml
+suite: mine
+sources:
+  note: {{file: note.txt, url: https://nowhere.invalid, sha256: {hashlib.sha256(NOTE).hexdigest()}, licence: none}}
+"""
+TARGET = "data/mirror/note/note.txt"
+
+
+@pytest.fixture(scope="module")
+def repo(root, tmp_path_factory):
+    repo = copy_of(root, tmp_path_factory.mktemp("repo") / "repo")
+    suite = repo / "my {suites}/mine.yaml"
+    suite.parent.mkdir()
+    suite.write_text(SUITE)
+    machine = repo / "my {suites}/machine.yaml"
+    text = (repo / "configs/machines/cpu.yaml").read_text()
+    machine.write_text(text.replace("launch: null", "launch: my {suites}/none.yaml"))
+    (repo / "mirror/note").mkdir(parents=True)
+    (repo / "mirror/note/note.txt").write_bytes(NOTE)
+    return repo
+
+
+def snakemake(repo, *arguments, suite="my {suites}/mine.yaml", settings=()):
+    machine = [] if "/" not in suite else ["machine=my {suites}/machine.yaml"]
+    command = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", f"suite={suite}", *machine]
+    variables = {**environment(repo), "COEVOLVE_MIRROR": str(repo / "mirror")}
+    return subprocess.run(
+        [*command, *settings, *arguments], cwd=repo, env=variables, capture_output=True, text=True, check=False
+    )
+
+
+def test_two_suites_do_not_fetch_at_once(repo):
+    """Snakemake would delete what the other has fetched. The paths of suite and machine have braces."""
+    other = ProcessLock(repo / "data/mirror/.lock")
+    assert other.acquire()
+    refused = snakemake(repo, "--", TARGET)
+    last = "coevolve: data/mirror: the snakemake of another suite fetches files here; wait for it or end it."
+    assert refused.returncode != 0 and refused.stderr.splitlines()[-1] == last
+    other.release()
+    done = snakemake(repo, "--", TARGET)
+    assert done.returncode == 0, done.stderr
+    assert (repo / TARGET).read_bytes() == NOTE
+    assert other.acquire(), "the lock ends with the run"
+    nothing = snakemake(repo, "--", TARGET)
+    other.release()
+    assert nothing.returncode == 0 and "Nothing to be done" in nothing.stderr, (
+        "a run that fetches nothing is not held up"
+    )
+
+
+def test_containers_without_images_are_a_sentence(repo):
+    done = snakemake(repo, "--sdm", "apptainer", "--dry-run", suite="smoke")
+    assert done.returncode != 0 and "Traceback" not in done.stderr and "Snakefile" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("coevolve: containers/images.lock: no images were built here; run")
+
+
+def test_jobs_of_another_python_are_not_forked_from_this_one(repo, tmp_path):
+    """The interpreter of the jobs writes down whether they were given a server."""
+    written, python = tmp_path / "server", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "server: $COEVOLVE_JOB_SERVER" > {written}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (repo / TARGET).unlink(missing_ok=True)
+    done = snakemake(repo, "--", TARGET, settings=[f"python={python}"])
+    assert done.returncode == 0, done.stderr
+    assert written.read_text() == "server: \n"
