@@ -26,8 +26,16 @@ BY_ITERATION = (
     (("coevolve",), ("eto",)),
     (("coevolve",), ("eto_again",)),
     (("coevolve",), BOTH),
+    (("eto_eq9",), BOTH),
+    (("coevolve",), ("eto_eq9",)),
 )
-BY_TYPE = ((("coevolve",), BOTH), (("coevolve",), ("sft",)), (BOTH, ("sft",)), (("sft_all",), ("sft",)))
+BY_TYPE = (
+    (("coevolve",), BOTH),
+    (("coevolve",), ("eto_eq9",)),
+    (("coevolve",), ("sft",)),
+    (BOTH, ("sft",)),
+    (("sft_all",), ("sft",)),
+)
 #: A failure with this reward is a hard negative.
 HARD = 0.6
 #: The folder of an evaluation, without model and environment.
