@@ -21,7 +21,7 @@ from coevolve.envs.synthesis import TaskDraft
 from coevolve.envs.webshop import goals, prepared_shop, scripted_expert
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import SyntheticGoal
-from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES
+from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES, TABS
 from coevolve.envs.webshop.scripted_expert import SEPARATOR
 from coevolve.envs.webshop.session import split_action
 from coevolve.envs.webshop.shop import Shop
@@ -65,7 +65,7 @@ def propose(setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[
     visit.follow(executed(setup, turns))
     if visit.product is not None:
         options = [value for value in visit.values if value not in _BUTTONS]
-        texts = [PREVIOUS] if visit.tab else options or SUB_PAGES[:-1]
+        texts = [PREVIOUS] if visit.tab else options or TABS
         return f"click[{texts[rng.integers(len(texts))]}]"
     title = shop.product(int(rng.integers(len(shop)))).title
     return f"search[{' '.join(title.lower().split()[:SEARCH_WORDS])}]"
@@ -171,7 +171,7 @@ class _Visit:
         Those of a product's pages are known, though an observation may be cut; of other pages, those that `page` shows.
         """
         if self.product is not None:
-            return {BACK, PREVIOUS} if self.tab else {BACK, PREVIOUS, BUY, *SUB_PAGES[:-1], *self.values}
+            return {BACK, PREVIOUS} if self.tab else {BACK, PREVIOUS, BUY, *TABS, *self.values}
         _, back, rest = page.partition("Back to Search")
         pieces = [piece.strip().lower() for piece in (back, *rest.split(SEPARATOR))]
         return {each for each in pieces if each in _BUTTONS or self._shop.number(each.upper()) is not None}
