@@ -37,7 +37,7 @@ def setup(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
 @pytest.fixture(scope="module")
 def product(setup: Setup) -> Product:
     """A product with options."""
-    shop = Shop.open(setup.prepared / "shop")
+    shop = Shop(setup.prepared / "shop")
     return next(each for each in map(shop.product, range(len(shop))) if each.options)
 
 
@@ -109,7 +109,7 @@ def test_exploration_proposes_options_of_the_product_and_no_other_text_of_its_pa
 
 
 def test_exploration_of_a_product_without_options_looks_at_its_sub_pages_and_stays(setup: Setup) -> None:
-    shop, rng = Shop.open(setup.prepared / "shop"), np.random.default_rng(0)
+    shop, rng = Shop(setup.prepared / "shop"), np.random.default_rng(0)
     plain = next(each for each in map(shop.product, range(len(shop))) if not each.options)
     path = (f"search[{plain.title.lower()}]", f"click[{plain.asin.lower()}]")
     with domain.pool(setup, 1) as (env,):
