@@ -26,7 +26,8 @@ CONVERSATIONAL = (
 )
 TOKENIZED = (
     "`sft.jsonl` has the experts of the pairs, each once, as `input_ids` and `labels`, which TRL's `SFTTrainer` trains "
-    "on as they are: only action tokens have a loss. Chosen sides of pairs of two failures are not in it. "
+    "on as they are: only action tokens have a loss. Chosen sides of pairs of two failures are not in it; those of "
+    "pairs of steps are, which can be the agent's own better continuation. "
     "`pairs.jsonl` has both sides of all pairs as ids with `*_mask`, 1 on action tokens. TRL's `DPOTrainer` tokenizes "
     "text itself and takes neither ids nor masks; they are for a training script of your own. "
     "The ids are those of the policy with sha256 {sha256}; with another tokenizer they are wrong."
