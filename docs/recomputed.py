@@ -1,7 +1,7 @@
 """Tables of results/reference/README.md that are computed from the committed evaluation records of a suite.
 
-ETO's rows are `eto` and `eto_again`, the same method with other random numbers; taken together they are compared with
-half of the noise of one of them.
+ETO's rows are `eto` and `eto_again`, the same method with other random numbers; their mean has half of the variance
+between ETO's trainings.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def by_iteration(folder: str) -> Table:
 
 
 def by_type(folder: str) -> Table:
-    """Differences of two rows on types of tasks that have hard negatives, on the others, and between these two."""
+    """Differences of two rows on types of tasks in which some evaluated episode is a hard negative, and on the others.
+
+    The last column is the first difference minus the second.
+    """
     every = {(_type(record), HARD <= record.reward < 1.0) for group in _records(folder).values() for record in group}
     hard = {name for name, is_hard in every if is_hard}
     others = {name for name, _ in every} - hard

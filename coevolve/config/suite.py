@@ -328,7 +328,8 @@ def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
     if first["type"] == UNKNOWN_KIND:
         return _ended(f"key `{key}`: {first['msg']}")
     if first["loc"][-1:] == ("[key]",):
-        return f"key `{key.removesuffix('.[key]')}`: it is part of a path; name it with letters, digits and `_`."
+        others = "`_`, `.` and `-`" if "." in first["ctx"]["pattern"] else "`_`"
+        return f"key `{key.removesuffix('.[key]')}`: it is part of a path; name it with letters, digits, {others}."
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
         return _ended(message)

@@ -1,6 +1,6 @@
 """Pairs for TRL: as conversations, or pre-tokenised with labels on the action tokens alone (TRL 1.16).
 
-An expert is chosen in pairs with several failures and is an SFT target once; the chosen side of two failures is none.
+An expert is chosen in pairs with several failures and is an SFT target once; an episode of an agent is none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.storage import files, policy_dir
-from coevolve.types import PairKind, PreferencePair
+from coevolve.types import PreferencePair
 
 #: PyTorch's label of a token without a loss.
 IGNORED = -100
@@ -26,8 +26,7 @@ CONVERSATIONAL = (
 )
 TOKENIZED = (
     "`sft.jsonl` has the experts of the pairs, each once, as `input_ids` and `labels`, which TRL's `SFTTrainer` trains "
-    "on as they are: only action tokens have a loss. Chosen sides of pairs of two failures are not in it; those of "
-    "pairs of steps are, which can be the agent's own better continuation. "
+    "on as they are: only action tokens have a loss. Chosen sides that an agent played are not in it. "
     "`pairs.jsonl` has both sides of all pairs as ids with `*_mask`, 1 on action tokens. TRL's `DPOTrainer` tokenizes "
     "text itself and takes neither ids nor masks; they are for a training script of your own. "
     "The ids are those of the policy with sha256 {sha256}; with another tokenizer they are wrong."
@@ -74,7 +73,7 @@ def _tokenized(pairs: Iterable[PreferencePair], policy: Path) -> Mapping[str, li
     for pair in pairs:
         chosen = renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids)
         rejected = renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids)
-        if pair.kind is not PairKind.FAILURE_FAILURE:
+        if not any(pair.chosen_token_ids):  # no policy sampled it
             experts[pair.prompt, pair.chosen] = {"input_ids": chosen.input_ids, "labels": _labels(chosen)}
         sides = {"chosen": chosen, "rejected": rejected}
         ids = {f"{name}_input_ids": side.input_ids for name, side in sides.items()}

@@ -205,10 +205,13 @@ def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConf
 
 
 def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
-    """The rise of the training reward, with Student's interval over seeds; fewer than three seeds decide nothing."""
+    """The rise of the training reward, with Student's interval over seeds; fewer than three seeds decide nothing.
+
+    Not measured where the base policy's explorations are missing: steps with other tasks could not be compared.
+    """
     practice = {seed: episodes for (of_env, seed), episodes in evidence.practice.items() if of_env == env}
     before = [_before(evidence, limits.method, env, seed) for seed in practice]
-    rises = learnability.rises(list(practice.values()), before)
+    rises = learnability.rises(list(practice.values()), before) if all(before) else []
     name = f"learnability: rise of {limits.learnability}'s training reward"
     low, high = stats.student_interval(rises, report.confidence) or (None, None)
     return _rise(name, env, (fmean(rises), low, high) if rises else None)

@@ -92,6 +92,8 @@ def run_grpo(
     started = time.monotonic()
     online.require_single_process("GRPO")
     before = policy_dir.describe(run.start)
+    if reference:
+        policy_dir.describe(reference)
     explorer = Explorer(setup, run)
     per_step = config.batch_size // config.group
     schedule = schedule or online.task_schedule(setup.tasks, per_step, config.epochs, run.seed)

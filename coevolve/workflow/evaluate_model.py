@@ -156,11 +156,11 @@ def _is_current(plan: Plan, out: Path, inputs: Mapping[str, str | Sequence[str]]
 
 
 def _architecture(path: Path) -> dict[str, Any]:
-    """The checkpoint's `config.json`; raises `UserError` if it is not JSON data."""
+    """The checkpoint's `config.json`; raises `UserError` if it is not a JSON object."""
     try:
         return dict(json.loads(path.read_bytes()))
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); copy the checkpoint again.") from None
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: no JSON object ({error}); copy the checkpoint again.") from None
 
 
 def _name(folder: Path) -> str:

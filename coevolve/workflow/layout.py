@@ -226,9 +226,11 @@ class Layout:
         summaries: dict[SummaryKey, str] = {}
         for method in methods:
             for model, env, seed, iteration in self.evaluations(method):
-                for agent, recipe in self.recipe(method).agents.items():
-                    if iteration and recipe.trains_on:
-                        branch, name = self.branch(method, seed, iteration), f"pairs/{agent}/summary.json"
+                branch = self.branch(method, seed, iteration)
+                agents = self.recipe(branch.method).agents if iteration else {}
+                for agent, recipe in agents.items():
+                    if recipe.trains_on:
+                        name = f"pairs/{agent}/summary.json"
                         summaries[method, model, env, seed, iteration, agent] = self.result(model, env, branch, name)
         return summaries
 

@@ -127,7 +127,11 @@ class Plan(Layout):
             return ["settings"]
         config = as_dict(self.restricted(stage, wildcards))
         if pinned := STAGES[stage].digest:  # what is fetched is pinned, whatever code fetched it
-            return ["settings"] if pinned(config, wildcards) != pinned(record.config, wildcards) else []
+            try:
+                before = pinned(record.config, wildcards)
+            except KeyError:  # an older version of the kit did not record this pin
+                before = ""
+            return ["settings"] if pinned(config, wildcards) != before else []
         differs = {
             "settings": digest(config) != record.config_digest,
             "code": self.code(stage, wildcards) != record.code_digest,

@@ -23,14 +23,12 @@ K = TypeVar("K")
 def of_job(job: Job) -> RegimeEvidence:
     """The results that the job was given, of the suite's first model."""
     suite = job.suite.with_model()
-    layout = Layout(suite)
-    practice = job.files("practice", {key: layout.tail(path) for key, path in layout.practice().items()})
     return RegimeEvidence(
         measurements=results.measurements(job, suite, suite.methods),
         explorations=results.explorations(job, suite, suite.methods),
         summaries=pair_counts.read(results.summaries(job, suite, suite.methods)),
         trainings=_trainings(suite, JobHistory.read(job.inputs["provenance"]).jobs.values()),
-        practice=_episodes(practice),
+        practice=_episodes(results.given(job, "practice", Layout(suite).practice())),
     )
 
 

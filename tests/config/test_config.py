@@ -32,7 +32,10 @@ def test_suites_load(root, name):
         ("methods=[etoo]", "`etoo` is not a recipe; did you mean `eto`"),
         ("dpo.beta=[]", "key `dpo.beta`"),
         ("protocol=fast", "key `protocol`"),
-        ("models.a/b={label: A}", "key `models.a/b`: it is part of a path; name it with letters, digits and `_`."),
+        (
+            "models.a/b={label: A}",
+            "key `models.a/b`: it is part of a path; name it with letters, digits, `_`, `.` and `-`.",
+        ),
         ("envs.sciworld.tasks.kind=null", "unknown key `envs.sciworld.tasks.kind`; did you mean `kinds`"),
         ("envs.webshop.tasks.listed=eto", "unknown key `envs.webshop.tasks.listed`; did you mean `lists`"),
         ("envs.sciworld.kind=sciwrld", "key `envs.sciworld.kind`: no environment `sciwrld`; did you mean `sciworld`?"),

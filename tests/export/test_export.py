@@ -106,7 +106,7 @@ def test_a_stock_trainer_gives_the_pretokenised_form_gradients_of_action_tokens_
 
 
 def test_the_targets_of_fine_tuning_are_experts_each_once(export, run, tmp_path):
-    """The expert of several pairs is one row, and the better of two failures none; `pairs.jsonl` keeps all pairs."""
+    """The expert of several pairs is one row, an agent's chosen episode none; `pairs.jsonl` keeps all pairs."""
     folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
     one, *rest = [pair for pair in jsonl.read(folder / "pairs.jsonl", PreferencePair) if "expert" in pair.kind]
     other = next(pair for pair in rest if pair.task_id != one.task_id)
@@ -114,16 +114,17 @@ def test_the_targets_of_fine_tuning_are_experts_each_once(export, run, tmp_path)
     sides = ("chosen", "chosen_token_ids", "chosen_id", "chosen_reward")
     failure = {name: getattr(other, name.replace("chosen", "rejected")) for name in sides}
     failures = other.model_copy(update={"kind": PairKind.FAILURE_FAILURE, **failure})
-    jsonl.write(folder / "pairs.jsonl", [failures, one, again, other])
+    swapped = other.model_copy(update=failure)  # a rollout that beat the expert
+    jsonl.write(folder / "pairs.jsonl", [failures, one, again, swapped, other])
     export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
     rows, pairs = (
         [json.loads(line) for line in (tmp_path / f"trl/{name}.jsonl").read_text().splitlines()]
         for name in ("sft", "pairs")
     )
-    assert [pair["kind"] for pair in pairs] == [pair.kind.value for pair in (failures, one, again, other)]
-    assert [row["input_ids"] for row in rows] == [pairs[index]["chosen_input_ids"] for index in (1, 3)]
+    assert [pair["kind"] for pair in pairs] == [pair.kind.value for pair in (failures, one, again, swapped, other)]
+    assert [row["input_ids"] for row in rows] == [pairs[index]["chosen_input_ids"] for index in (1, 4)]
     card = " ".join(DatasetCard.load(tmp_path / "trl/README.md").text.split())
-    assert "experts of the pairs, each once" in card and "pairs of two failures are not in it" in card
+    assert "experts of the pairs, each once" in card and "Chosen sides that an agent played are not in it" in card
 
 
 def test_the_conversational_form_trains_the_environments_turns_as_its_card_says(export, run, tmp_path):

@@ -93,7 +93,8 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, mo
     [
         (["nowhere", "--env", "webshop-small"], "nowhere: no checkpoint in transformers' format"),
         (["torn", "--env", "webshop-small"], "torn/model.safetensors: not a whole file of weights"),
-        (["garbled", "--env", "webshop-small"], "garbled/config.json: not JSON"),
+        (["garbled", "--env", "webshop-small"], "garbled/config.json: no JSON object"),
+        (["listed", "--env", "webshop-small"], "listed/config.json: no JSON object"),
         (["http://127.0.0.1:9/v1", "--env", "webshop-small"], "Give --name MODEL."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop-small", "--split", "tset"], "should be 'test' or"),
@@ -108,7 +109,7 @@ def test_bad_input_is_one_sentence(root, tmp_path, monkeypatch, capsys, argument
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(root / "configs")
     (tmp_path / "bare.yaml").write_text("envs:\n")
-    for folder, config in {"torn": '{"max_position_embeddings": 64}', "garbled": "{"}.items():
+    for folder, config in {"torn": '{"max_position_embeddings": 64}', "garbled": "{", "listed": "[1]"}.items():
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").write_text(config)
         (tmp_path / folder / "model.safetensors").write_bytes(b"half of it")

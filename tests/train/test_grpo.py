@@ -1,6 +1,7 @@
 """GRPO on TRL's trainer: what it is given, what it learns from it, its resumption."""
 
 import json
+import shutil
 from contextlib import closing
 
 import pytest
@@ -118,6 +119,14 @@ def test_adapters_have_no_other_reference_than_the_policy_without_them(half, tmp
     run = TrainingRun(half, tmp_path / "out", tmp_path, 3, ADAPTERS)
     with pytest.raises(UserError, match="with `lora` the KL divergence is from the policy that training starts from"):
         grpo.run_grpo(world(), CONFIG, run, reference=half)
+
+
+def test_a_reference_policy_with_other_weights_is_refused(half, tmp_path):
+    other = shutil.copytree(half, tmp_path / "other")
+    weights = other / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(UserError, match=r"other: its files hash to .*; rerun the stage that made the policy"):
+        grpo.run_grpo(world(), CONFIG, TrainingRun(half, tmp_path / "out", tmp_path, 3), reference=other)
 
 
 def test_each_step_plays_the_tasks_that_are_scheduled_for_it(half, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from checkout import copy_of, environment
+from checkout import copy_of, environment, heed_ctrl_c
 
 from coevolve.workflow import labels
 from coevolve.workflow.job_server import VARIABLE, run_job
@@ -172,7 +172,7 @@ def sleeping_job(repo, variables, tmp_path, **streams):
     text = module.read_text()
     module.write_text(SLEEP.format(str(note)))
     try:
-        client = subprocess.Popen([sys.executable, *PARTS], cwd=repo, env=variables, **streams)
+        client = subprocess.Popen([sys.executable, *PARTS], cwd=repo, env=variables, preexec_fn=heed_ctrl_c, **streams)
         deadline = time.monotonic() + 120
         while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from checkout import heed_ctrl_c
 
 from coevolve import cli
 from coevolve.config.suite import as_dict, load_suite
@@ -203,7 +204,7 @@ def test_a_job_that_ctrl_c_ends_is_stopped(suite):
     lock = ProcessLock(folder / "lock")
     assert lock.acquire()
     command = f"exec {sys.executable} -m coevolve stage figure3 --suite configs/glance.yaml {on} > {log} 2>&1"
-    job = subprocess.Popen(["bash", "-c", command])
+    job = subprocess.Popen(["bash", "-c", command], preexec_fn=heed_ctrl_c)
     while "waiting for it" not in log.read_text():
         assert job.poll() is None
         time.sleep(0.05)
