@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import lzma
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -59,12 +60,11 @@ def _records(folder: str) -> dict[tuple[str, int], list[EvalRecord]]:
     return grouped
 
 
-def _of(folder: str, row: Row, iteration: int | None = None) -> list[EvalRecord]:
+def _of(folder: str, row: Row, iteration: float = math.inf) -> list[EvalRecord]:
     """The records of a row's methods after one iteration, by default and at most the last one of each."""
     made = _records(folder)
     last = {method: max(number for name, number in made if name == method) for method in row}
-    numbers = {method: last[method] if iteration is None else min(iteration, last[method]) for method in row}
-    return [record for method in row for record in made[method, numbers[method]]]
+    return [record for method in row for record in made[method, int(min(iteration, last[method]))]]
 
 
 def by_iteration(folder: str) -> Table:
@@ -105,8 +105,7 @@ def _differences(better: Sequence[EvalRecord], than: Sequence[EvalRecord]) -> st
 
 def _points(folder: str, groups: Sequence[stats.Matrix], *rows: Row) -> str:
     """The sum of the groups' means in points, with its interval over tasks and trainings."""
-    config = json.loads((front_page.REFERENCE / folder / "provenance.json").read_text())["config"]
-    report = ReportConfig.model_validate(config["report"])
+    report = ReportConfig.model_validate(front_page.read(folder, "provenance.json")["config"]["report"])
     rng = seeds.generator(0, "recomputed", folder, *map(str, rows))
     spread = stats.spread(groups, resamples=report.bootstrap, rng=rng)
     return front_page.points(stats.as_estimate(spread, 0, report.confidence).model_dump())

@@ -18,7 +18,7 @@ from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.sections import RegimeConfig, ReportConfig
-from coevolve.report import learnability, stats
+from coevolve.report import exploration, learnability, stats
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
@@ -145,7 +145,7 @@ def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int)
 
 def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
     explored = [e for e in evidence.explorations if (e.method, e.env, e.seed) == (limits.method, env, seed)]
-    episodes = [episode for exploration in explored for episode in exploration.episodes]
+    episodes = [episode for each in explored for episode in each.episodes]
     failures = [episode.reward for episode in episodes if episode.is_failure]
     distinct = len({round(reward, 6) for reward in failures}) if episodes else None
     hard = _share(reward >= limits.hard_negative for reward in failures)
@@ -220,11 +220,10 @@ def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: Report
 def _before(evidence: RegimeEvidence, method: str, env: str, seed: int) -> dict[str, float]:
     """Mean reward by task of the base policy, as the target of a method in iteration 1."""
     rewards: defaultdict[str, list[float]] = defaultdict(list)
-    for each in evidence.explorations:
-        if (each.method, each.env, each.seed, each.iteration, each.agent) == (method, env, seed, 1, "target"):
-            for episode in each.episodes:
-                if episode.stop is not StopReason.ENV_ERROR:
-                    rewards[episode.task.task_id].append(episode.reward)
+    for each in exploration.of(evidence.explorations, method, env, "target"):
+        for episode in each.episodes if (each.seed, each.iteration) == (seed, 1) else ():
+            if episode.stop is not StopReason.ENV_ERROR:
+                rewards[episode.task.task_id].append(episode.reward)
     return {task: fmean(values) for task, values in rewards.items()}
 
 

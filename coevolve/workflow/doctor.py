@@ -153,9 +153,10 @@ def _needs(suite: Suite | None, machine: Machine) -> tuple[float, int]:
     stages, gigabytes = {*machine.stages}, 0.0
     if suite:
         plan = Plan(suite, shards=machine.shards)
-        stages = {stage for stage, _ in plan.jobs()}
+        jobs = list(plan.jobs())
+        stages = {stage for stage, _ in jobs}
         with contextlib.suppress(UserError):
-            costs = [cost for _, _, cost in estimates.jobs(plan, machine)]
+            costs = [estimates.cost(plan, machine, *job) for job in jobs]
             gigabytes = sum(cost.bytes for cost in costs if cost.measured is None) / 1e9
     return gigabytes, max((machine.job_resources(stage).gpus for stage in stages), default=0)
 
