@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from coevolve.report.labels import kind_label
 from docs import front_page, recomputed
 
 PAGE = front_page.REFERENCE / "README.md"
@@ -43,6 +44,7 @@ def blocks() -> dict[str, str]:
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
+        "science_pairs": _table(_pairs("science")),
         "real_iterations": _table(_iterations("real", ("eto", "coevolve"))),
         "real_seeds_iterations": _table(_iterations("real_seeds", ("eto", "coevolve"))),
         "real_sql_iterations": _table(_iterations("real_sql", ("eto", "eto_eq9", "lambda_0", "coevolve"))),
@@ -107,6 +109,24 @@ def _mechanism(folder: str) -> Iterator[list[str]]:
             *(_before_after(data[sample], target) for sample in ("gold", "explored")),
             *(_text(_mean(data["off_policy"], "rejected", target | {"kind": kind}), ".2f") for kind in kinds[:2]),
             " / ".join(_text(share, ".0%") for share in shares if share is not None),
+        ]
+
+
+def _pairs(folder: str) -> Iterator[list[str]]:
+    """The pairs that a target is trained on, by method, iteration and kind: their number, hard negatives, rewards."""
+    labels, _, _ = front_page.table1(folder)
+    rows = [row for row in front_page.read(folder, "analysis.json")["pair_rewards"] if row["agent"] == "target"]
+    sides = [f"{what}, {side}" for what in ("hard negatives", "reward") for side in ("chosen", "rejected")]
+    yield ["method, iteration", "pairs", "per training", *sides]
+    for names in dict.fromkeys((row["method"], row["iteration"], row["kind"]) for row in rows):
+        method, iteration, kind = names
+        on = {"method": method, "iteration": iteration, "kind": kind}
+        yield [
+            f"{labels[method]}, {iteration}",
+            kind_label(kind),
+            _text(_mean(rows, "pairs", on), ".0f"),
+            *(_text(_mean(rows, f"{side}_hard", on), ".0%") for side in ("chosen", "rejected")),
+            *(_text(_mean(rows, side, on), ".2f") for side in ("chosen", "rejected")),
         ]
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Self
 
 from pydantic import BaseModel
@@ -16,7 +17,7 @@ from pydantic import BaseModel
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import per_iteration
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
-from coevolve.types import GradientReport, PairKind, Provenance, Record, TrainReport
+from coevolve.types import GradientReport, PairKind, PreferencePair, Provenance, Record, TrainReport
 
 
 class HardNegatives(AgentRecord):
@@ -30,6 +31,21 @@ class HardNegatives(AgentRecord):
     hard: int
     of_episodes: float
     of_failures: float | None
+
+
+class PairRewards(AgentRecord):
+    """The rewards of the two sides of a training's pairs of one kind, as means.
+
+    `chosen_hard`, `rejected_hard`: the shares of the pairs whose side is a hard negative, `threshold` <= r < 1.
+    """
+
+    kind: str
+    threshold: float
+    pairs: int
+    chosen: float
+    rejected: float
+    chosen_hard: float
+    rejected_hard: float
 
 
 class OffPolicy(AgentRecord):
@@ -94,6 +110,7 @@ class Mechanism(BaseModel):
     """The part of `analysis.json` about the mechanism; older files lack it."""
 
     hard_negatives: tuple[HardNegatives, ...] = ()
+    pair_rewards: tuple[PairRewards, ...] = ()
     off_policy: tuple[OffPolicy, ...] = ()
     kind_weights: tuple[KindWeight, ...] = ()
     gradients: tuple[GradientShare, ...] = ()
@@ -138,6 +155,24 @@ def hard_negatives(exploration: Exploration, threshold: float) -> HardNegatives:
         of_episodes=hard / len(exploration.episodes),
         of_failures=hard / failures if failures else None,
     )
+
+
+def pair_rewards(pairs: Sequence[PreferencePair], names: AgentRecord, threshold: float) -> Iterator[PairRewards]:
+    """The rewards of one training's pairs, by kind."""
+    for kind in dict.fromkeys(pair.kind for pair in pairs):
+        chosen, rejected = zip(
+            *((pair.chosen_reward, pair.rejected_reward) for pair in pairs if pair.kind is kind), strict=True
+        )
+        yield PairRewards(
+            **names.model_dump(),
+            kind=kind,
+            threshold=threshold,
+            pairs=len(chosen),
+            chosen=fmean(chosen),
+            rejected=fmean(rejected),
+            chosen_hard=fmean(threshold <= reward < 1.0 for reward in chosen),
+            rejected_hard=fmean(threshold <= reward < 1.0 for reward in rejected),
+        )
 
 
 def off_policy(training: Provenance, branch: Mapping[str, Any]) -> Iterator[OffPolicy]:
@@ -228,6 +263,13 @@ def tables(mechanism: Mechanism) -> list[MechanismTable]:
             "Explorations with a reward from the threshold up to 1: number, share of all episodes, share of failures.",
             mechanism.hard_negatives,
             (*agent, "threshold"),
+        ),
+        MechanismTable(
+            "Rewards of chosen and rejected sides",
+            "Means over the pairs of a training, by pair kind; `hard`: the share of these sides that are hard "
+            "negatives. In pairs of failures the side with the higher reward is chosen.",
+            mechanism.pair_rewards,
+            (*agent, "kind", "threshold"),
         ),
         MechanismTable(
             "Off-policy distance",

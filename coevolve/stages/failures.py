@@ -12,7 +12,7 @@ from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import jsonl
-from coevolve.types import Agent, GradientReport, Provenance, SummaryKey, Trajectory
+from coevolve.types import Agent, GradientReport, PreferencePair, Provenance, SummaryKey, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
@@ -41,6 +41,11 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "explored")
         ),
         hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
+        pair_rewards=tuple(
+            row
+            for key, path in results.training_pairs(job, suite, suite.methods).items()
+            for row in mechanism.pair_rewards(jsonl.read(path, PreferencePair), _agent(key), paper.hard_negative[0])
+        ),
         off_policy=tuple(row for each, names in branch_jobs for row in mechanism.off_policy(each, names)),
         kind_weights=tuple(
             row

@@ -239,11 +239,16 @@ def verdicts(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Explorations, experts, the paper's thresholds and the machine, beside the history's provenance; gradients if on.
+    """Explorations, experts, pairs, the paper's thresholds and the machine, beside the history's provenance.
 
-    They are those of the first model.
+    They are those of the first model; and the gradients if they are measured.
     """
-    inputs: Inputs = {"experts": list(layout.experts().values()), "claims": CLAIMS, **machine(layout, wildcards)}
+    inputs: Inputs = {
+        "experts": list(layout.experts().values()),
+        "pairs": list(_first(layout).training_pairs(layout.suite.methods).values()),
+        "claims": CLAIMS,
+        **machine(layout, wildcards),
+    }
     if layout.suite.gradients.pairs:
         inputs["gradients"] = _gradients(layout)
     return figure2(layout, wildcards) | inputs

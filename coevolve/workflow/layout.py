@@ -234,8 +234,8 @@ class Layout:
                         summaries[method, model, env, seed, iteration, agent] = self.result(model, env, branch, name)
         return summaries
 
-    def gradients(self, methods: Sequence[str]) -> dict[SummaryKey, str]:
-        """Gradients by (method, model, env, seed, iteration, agent), of each preference training of the methods' own.
+    def training_pairs(self, methods: Sequence[str]) -> dict[SummaryKey, str]:
+        """Pairs by (method, model, env, seed, iteration, agent), of each preference training of the methods' own.
 
         A method that shares another's iterations has none in them. After the last rollout the failure agent is not
         trained.
@@ -245,9 +245,16 @@ class Layout:
             recipe, branch = self.recipe(method), self.branch(method, seed, iteration)
             explores_after = iteration < self.iterations(env, method) or recipe.failure_agent_first
             if branch.method == method and (agent == "target" or explores_after):
-                path = self.result(model, env, branch, f"gradients/{agent}/gradients.json")
+                path = self.result(model, env, branch, f"pairs/{agent}/pairs.jsonl")
                 paths[method, model, env, seed, iteration, agent] = path
         return paths
+
+    def gradients(self, methods: Sequence[str]) -> dict[SummaryKey, str]:
+        """The gradients of each training of `training_pairs`, by the same keys."""
+        return {
+            key: f"{Path(path).parents[2]}/gradients/{key[-1]}/gradients.json"
+            for key, path in self.training_pairs(methods).items()
+        }
 
     def drops(self) -> dict[str, str]:
         """The drops of each environment's `data`, by environment."""

@@ -52,6 +52,11 @@ def summaries(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey
     return given(job, "summaries", Layout(suite).summaries(methods))
 
 
+def training_pairs(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey, Path]:
+    """The pairs given to a job that is about one model, by training."""
+    return given(job, "pairs", Layout(suite).training_pairs(methods))
+
+
 def gradients(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey, GradientReport]:
     """The gradients given to a job that is about one model; none if the suite does not measure them."""
     if "gradients" not in job.inputs:

@@ -252,6 +252,8 @@ def given(root, tmp_path, monkeypatch):
                 jsonl.write(Path(path), explored(method, rewards, agent=agent, env=env).episodes)
     for path in plan.summaries(plan.suite.methods).values():
         files.write_bytes(Path(path), summary.to_json().encode())
+    for path in plan.inputs("failures", {})["pairs"]:
+        files.write_bytes(Path(path), b"")
     for path in plan.inputs("failures", {})["provenance"]:
         stage, wildcards = plan.maker(path)
         inputs = plan.inputs(stage, wildcards).values()

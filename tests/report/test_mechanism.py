@@ -13,10 +13,11 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.config.suite import load_suite
 from coevolve.policies import loading
 from coevolve.report import analysis, mechanism, mechanism_figure, mechanism_page
+from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import files, jsonl, provenance
 from coevolve.train import reference_logps
-from coevolve.types import PairKind, PreferencePair, Trajectory
+from coevolve.types import Message, PairKind, PreferencePair, Trajectory
 from coevolve.workflow.plan import Plan
 
 PRODUCT = "results/glance/paper/failures"
@@ -46,6 +47,42 @@ def test_the_hard_negatives_of_a_suite_are_those_of_its_episodes(made, plan, mea
         path = explorations[row.method, row.env, row.seed, row.iteration, row.agent]
         rewards = [episode.reward for episode in jsonl.read(made / path, Trajectory)]
         assert (row.hard, row.episodes) == (sum(0.6 <= reward < 1.0 for reward in rewards), len(rewards))
+
+
+def test_the_rewards_of_a_suites_pairs_are_those_of_their_trajectories(made, plan, measured):
+    """By way of the digests: the pairs' own rewards are not read."""
+    kinds = [(row.method, row.agent, row.kind) for row in measured.pair_rewards]
+    assert ("eto", "target", "expert_target") in kinds and ("coevolve", "target", "expert_failure") in kinds
+    for row in measured.pair_rewards:
+        branch = f"{row.method}/seed{row.seed}/iter{row.iteration}"
+        wildcards = {"model": "tiny", "env": row.env, "branch": branch, "agent": row.agent}
+        inputs = plan.inputs("pairs", wildcards)
+        paths = [inputs[name] for name in ("experts", "target", "failure") if name in inputs]
+        rewards = {e.digest(): e.reward for path in paths for e in jsonl.read(made / path, Trajectory)}
+        pairs = jsonl.read(made / plan.inputs("train", wildcards)["pairs"], PreferencePair)
+        of_kind = [(rewards[p.chosen_id], rewards[p.rejected_id]) for p in pairs if p.kind == row.kind]
+        assert row.pairs == len(of_kind) > 0
+        assert (row.chosen, row.rejected) == pytest.approx([fmean(side) for side in zip(*of_kind, strict=True)])
+        hard = [sum(0.6 <= reward < 1.0 for reward in side) / row.pairs for side in zip(*of_kind, strict=True)]
+        assert (row.chosen_hard, row.rejected_hard) == pytest.approx(hard)
+
+
+def test_hard_negatives_among_the_sides_of_pairs():
+    names = AgentRecord(method="coevolve", env="webshop", seed=0, iteration=1, agent="target")
+    of_failures, of_experts = PairKind.FAILURE_FAILURE, PairKind.EXPERT_TARGET
+    pairs = [pair(of_failures, 0.75, 0.6), pair(of_failures, 0.75, -1.0), pair(of_experts, 1.0, 0.59)]
+    failures, experts = mechanism.pair_rewards(pairs, names, 0.6)
+    assert (failures.pairs, failures.chosen_hard, failures.rejected_hard) == (2, 1.0, 0.5)
+    assert (failures.chosen, failures.rejected) == pytest.approx((0.75, -0.2))
+    assert (experts.kind, experts.chosen_hard, experts.rejected_hard) == ("expert_target", 0.0, 0.0)
+
+
+def pair(kind, chosen, rejected):
+    turn = (Message(role="assistant", content="Action: look"),)
+    return PreferencePair(
+        task_id="a", kind=kind, prompt=(), chosen=turn, rejected=turn, chosen_token_ids=((),), rejected_token_ids=((),),
+        chosen_id="c", rejected_id="r", chosen_reward=chosen, rejected_reward=rejected, lambda_dpo=1.0, lambda_sft=0.0,
+    )  # fmt: skip
 
 
 def test_the_distance_of_a_suite_is_that_of_its_pairs_and_scores(made, plan, measured):
@@ -117,15 +154,16 @@ def test_the_gradients_of_a_suite_are_those_of_its_files(made, plan, measured):
 def test_a_suite_that_measures_no_gradients_has_no_tables_of_them(measured):
     off = measured.model_copy(update={"gradients": (), "gradient_angles": ()})
     titles = [table.title for table in mechanism.tables(off)]
-    assert titles == ["Hard negatives", "Off-policy distance", "Weight of pair kinds"]
+    of_pairs = ["Rewards of chosen and rejected sides", "Off-policy distance", "Weight of pair kinds"]
+    assert titles == ["Hard negatives", *of_pairs]
     assert "whose norms are not recorded" in mechanism.tables(off)[-1].text
 
 
 def test_tables_and_charts_show_them(made, measured, tmp_path):
     text = (made / PRODUCT / "analysis.md").read_text()
     for title in (
-        "Hard negatives", "Off-policy distance", "Weight of pair kinds", "Gradient by pair kind",
-        "Cosine between the gradients of pair kinds",
+        "Hard negatives", "Rewards of chosen and rejected sides", "Off-policy distance", "Weight of pair kinds",
+        "Gradient by pair kind", "Cosine between the gradients of pair kinds",
     ):  # fmt: skip
         assert f"## {title}\n" in text
     assert "it is a weight and no share of the gradient" in text.replace("\n", " ").lower()
