@@ -29,10 +29,14 @@ BY_ITERATION = (
     (("coevolve",), BOTH),
     (("eto_eq9",), BOTH),
     (("coevolve",), ("eto_eq9",)),
+    (("second_target",), BOTH),
+    (("second_target",), ("eto_eq9",)),
+    (("coevolve",), ("second_target",)),
 )
 BY_TYPE = (
     (("coevolve",), BOTH),
     (("coevolve",), ("eto_eq9",)),
+    (("coevolve",), ("second_target",)),
     (("coevolve",), ("sft",)),
     (BOTH, ("sft",)),
     (("sft_all",), ("sft",)),

@@ -16,7 +16,7 @@ PAGE = front_page.REFERENCE / "README.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
-    "lambda_0", "coevolve",
+    "lambda_0", "second_target", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
 AGENTS = ("target", "failure")
@@ -28,6 +28,9 @@ COMPARISONS = (
     ("coevolve", "eto_again"),
     ("coevolve", "sft_all"),
     ("coevolve", "eto_eq9"),
+    ("second_target", "eto"),
+    ("second_target", "eto_eq9"),
+    ("coevolve", "second_target"),
     ("coevolve", "lambda_0"),
     ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),
@@ -40,7 +43,7 @@ def blocks() -> dict[str, str]:
     folders = ("science", "real", "real_seeds", "real_sql", "real_tuned", "micro", "methods", "bfcl", "agent_data")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "overview": front_page.overview([folder for folder in folders if folder not in ("real_sql", "agent_data")]),
-        "science_iterations": _table(_iterations("science", ("eto", "eto_again", "eto_eq9", "coevolve"))),
+        "science_iterations": _table(_iterations("science", ("eto", "eto_again", "eto_eq9", "second_target", "coevolve"))),
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
