@@ -25,7 +25,6 @@ from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock, write_json
 from coevolve.workflow import slurm
 from coevolve.workflow.job_server import JobServer
-from coevolve.workflow.layout import MIRROR
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_log import RunLog, end_message
 from coevolve.workflow.run_record import RunRecord
@@ -57,9 +56,8 @@ PYTHON = re.sub(r'(["$`\\\\])', r"\\\1", str(config.get("python", sys.executable
 PYTHON = PYTHON.replace("{", "{{").replace("}", "}}")
 COEVOLVE = f'"${{{{COEVOLVE_PYTHON:-{PYTHON}}}}}" -m coevolve'
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")
-MIRROR_LOCK = ProcessLock(Path(MIRROR) / ".lock")  # Snakemake deletes what a job will write, fetched by another or not
 PLANNED = Path(PLAN.home) / ".planned.json"
-SERVERS, MISSING = [], []
+SERVERS, MISSING, FETCHING = [], [], []
 RUN_LOG = RunLog(PLAN)
 for handler in workflow.logger_manager.get_log_handlers():
     handler.receive = RUN_LOG.receive  # of the plugin that the profiles select; another plugin has no such attribute
@@ -120,10 +118,12 @@ def start():
     # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
     if not LOCK.acquire():
         raise UserError(f"{PLAN.home}: another snakemake is working here; wait for it or end it.")
-    fetches = any(STAGES[job.rule.name].shared for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES)
-    if fetches and not MIRROR_LOCK.acquire():
-        raise UserError(f"{MIRROR}: the snakemake of another suite fetches files here; wait for it or end it.")
     jobs = [job for job in workflow.dag.jobs if job.rule.name in STAGES]
+    shared = [job for job in workflow.dag.needrun_jobs() if job.rule.name in STAGES and STAGES[job.rule.name].shared]
+    for folder in sorted({Path(PLAN.folder(job.rule.name, job.wildcards_dict)) for job in shared}):
+        FETCHING.append(ProcessLock(folder.with_name(f".{folder.name}.lock")))  # Snakemake deletes what it will make
+        if not FETCHING[-1].acquire():
+            raise UserError(f"{folder}: the snakemake of another suite fetches this; wait for it or end it.")
     write_json(PLANNED, {PLAN.folder(job.rule.name, job.wildcards_dict): job.params.fingerprint for job in jobs})
     record = RunRecord.of(workflow, jobs, MACHINE_FILE, OVERRIDES)
     record.write(PLAN.home)

@@ -192,9 +192,9 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
+    from coevolve.config.machine import machine_file
     from coevolve.config.suite import load_suite
     from coevolve.workflow import status
-    from coevolve.workflow.layout import UNDIVIDED
     from coevolve.workflow.plan import Plan
     from coevolve.workflow.run_record import RunRecord
 
@@ -204,7 +204,11 @@ def _status(options: argparse.Namespace) -> int:
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
     machine = _machine(options, record)
     suite = load_suite(name, options.set or (record.overrides if record else []))
-    results = status.SuiteState.of(Plan(suite, shards=machine.shards if machine else UNDIVIDED), record, name)
+    plan = Plan(suite)
+    if machine:
+        file = machine_file(options.machine or (record.machine if record else ""))
+        plan = Plan(suite, shards=machine.shards, machine=str(file))
+    results = status.SuiteState.of(plan, record, name)
     for line in status.text(results, machine):
         _show(line)
     return int(any(job.state in status.ATTENTION for job in results.states().values()))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -124,11 +124,15 @@ class ProcessLock:
         self._lock.release()
 
 
-def sha256(path: Path) -> str:
-    """sha256 of a file's bytes, or of a directory's names and file hashes in order; hidden entries do not count."""
+def sha256(path: Path, without: Collection[str] = ()) -> str:
+    """sha256 of a file's bytes, or of a directory's names and file hashes in order.
+
+    Hidden entries of a directory do not count, nor do its files with a name in `without`.
+    """
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
-        listing = "".join(f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in files)
+        counted = [file for file in files if file.name not in without]
+        listing = "".join(f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in counted)
         return hashlib.sha256(listing.encode()).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -25,6 +25,7 @@ from coevolve.workflow.forecast import Forecast, JobId, job_id, producers
 from coevolve.workflow.layout import work_folder
 from coevolve.workflow.plan import JobKey, Plan
 from coevolve.workflow.run_record import RunRecord, without
+from coevolve.workflow.stage import files_of
 from coevolve.workflow.stage_table import STAGES
 
 #: Seconds that a job may take from its start to its lock.
@@ -82,7 +83,8 @@ class SuiteState:
 
     def __post_init__(self) -> None:
         self.is_run_alive = _is_locked(Path(self.plan.home, ".lock"))
-        self._made = {key: record for key, job in self.jobs.items() if (record := self._provenance(job))}
+        records = {key: provenance.if_valid(self._folder(key) / provenance.NAME) for key in self.jobs}
+        self._made = {key: record for key, record in records.items() if record}
         self._states: dict[JobId, JobStatus] = {}
         self._planned = {job_id(*self.record.jobs[number]) for number in self.record.todo} if self.record else set()
         self._deleted = self._deleted_inputs()
@@ -110,23 +112,24 @@ class SuiteState:
         """Whether a job read other bytes of a producer than those that the producer made last."""
         if key not in self._made or producer not in self._made:
             return False
-        folder, outputs = Path(self.plan.folder(*self.jobs[producer])), self._made[producer].outputs
+        folder, outputs = self._folder(producer), self._made[producer].outputs
         read = {name: self._made[key].inputs.get(str(folder / name)) for name in outputs}
         return any(sha256 not in (None, outputs[name]) for name, sha256 in read.items())
 
     def _by_files(self, key: JobId) -> JobStatus:
         """The state of a job by its own files."""
         stage, wildcards = self.jobs[key]
-        folder, lock = Path(self.plan.folder(stage, wildcards)), _lock(self.plan, self.jobs[key])
+        folder = self._folder(key)
+        lock = work_folder(folder) / "lock"
         if _is_locked(lock):
             return JobStatus(JobState.RUNNING, seconds=max(self.now - lock.stat().st_mtime, 0.0))
         if key in self._made:
             if problem := _changed_file(folder, self._made[key]):
                 return JobStatus(JobState.CHANGED, problem)
-            changed = self.plan.changed_since(self._made[key]) or self._reads_another_file(key)
+            changed = self.plan.changed_since(self._made[key]) or self._reads_other_files(key)
             return JobStatus(JobState.TODO if changed else JobState.DONE)
         outputs = [folder / name.format_map(wildcards) for name in STAGES[stage].outputs]
-        if all(path.exists() for path in outputs):  # a download leaves no provenance
+        if all(path.exists() for path in outputs):  # a person put a download there
             return JobStatus(JobState.DONE)
         log = self.log(key)
         status = self._by_log(log)
@@ -137,11 +140,16 @@ class SuiteState:
             return JobStatus(JobState.CHANGED, f"{self._deleted[key]}: the file was deleted")
         return status
 
-    def _reads_another_file(self, key: JobId) -> bool:
-        """Whether a file from outside, such as a given checkpoint or the machine's, is not the one that a job read."""
-        written = Path(self.plan.folder(*self.jobs[key]), provenance.NAME).stat().st_mtime
-        outside = {path: sha256 for path, sha256 in self._made[key].inputs.items() if not self.plan.maker(path)}
-        return any(_is_other(Path(path), sha256, written) for path, sha256 in outside.items() if Path(path).exists())
+    def _reads_other_files(self, key: JobId) -> bool:
+        """Whether a job reads other files now, or one from outside that is not the file that it read.
+
+        Files from outside are a given checkpoint's and the machine's, for example.
+        """
+        read = self._made[key].inputs
+        if read.keys() != {*files_of(self.plan.inputs(*self.jobs[key]))}:
+            return True
+        written = (self._folder(key) / provenance.NAME).stat().st_mtime
+        return any(_is_other(Path(path), sha256, written) for path, sha256 in read.items() if not self.plan.maker(path))
 
     def _by_log(self, log: Path) -> JobStatus:
         """Whether a job without a result and without a lock failed or starts."""
@@ -163,11 +171,9 @@ class SuiteState:
         stage, wildcards = self.jobs[key]
         return Path(self.plan.log(stage).format_map(wildcards))
 
-    def _provenance(self, job: JobKey) -> Provenance | None:
-        """The provenance of a job's result; None if it is missing or invalid."""
-        if not STAGES[job[0]].leaves_provenance:
-            return None
-        return provenance.if_valid(Path(self.plan.folder(*job), provenance.NAME))
+    def _folder(self, key: JobId) -> Path:
+        """The folder of a job's files."""
+        return Path(self.plan.folder(*self.jobs[key]))
 
     def _deleted_inputs(self) -> dict[JobId, str]:
         """Files that a finished job has read and that are no longer there, by the job that makes them."""
@@ -248,11 +254,6 @@ def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Mac
     if len(results.requested) < len(results.jobs):
         done = sum(job.state is JobState.DONE for job in states.values())
         yield f"These are the jobs of the last run; of the whole suite {done} of {len(results.jobs)} are done."
-
-
-def _lock(plan: Plan, job: JobKey) -> Path:
-    """The lock that a job holds while it runs."""
-    return work_folder(Path(plan.folder(*job))) / "lock"
 
 
 def _is_locked(path: Path) -> bool:

@@ -183,7 +183,10 @@ def test_directory_hash_follows_names_and_contents_but_not_hidden_files(tmp_path
     (tmp_path / ".hidden").write_text("x")
     assert files.sha256(tmp_path) == first
     (tmp_path / "a").rename(tmp_path / "b")
-    assert files.sha256(tmp_path) != first
+    second = files.sha256(tmp_path)
+    assert second != first
+    (tmp_path / "LICENSE").write_text("of a")
+    assert files.sha256(tmp_path) != second == files.sha256(tmp_path, without=("LICENSE",))
 
 
 def test_a_wrong_sha256_names_file_and_key(tmp_path):

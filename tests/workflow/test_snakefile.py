@@ -42,15 +42,15 @@ def snakemake(repo, *arguments, suite="my {suites}/mine.yaml", settings=()):
     )
 
 
-def test_two_suites_do_not_fetch_at_once(repo):
+def test_two_suites_do_not_fetch_the_same_file_at_once(repo):
     """Snakemake would delete what the other has fetched. The paths of suite and machine have braces."""
-    other = ProcessLock(repo / "data/mirror/.lock")
-    assert other.acquire()
+    other, unrelated = (ProcessLock(repo / f"data/mirror/.{name}.lock") for name in ("note", "spider"))
+    assert other.acquire() and unrelated.acquire()
     refused = snakemake(repo, "--", TARGET)
-    last = "coevolve: data/mirror: the snakemake of another suite fetches files here; wait for it or end it."
+    last = "coevolve: data/mirror/note: the snakemake of another suite fetches this; wait for it or end it."
     assert refused.returncode != 0 and refused.stderr.splitlines()[-1] == last
     other.release()
-    done = snakemake(repo, "--", TARGET)
+    done = snakemake(repo, "--", TARGET)  # while the other suite fetches another file
     assert done.returncode == 0, done.stderr
     assert (repo / TARGET).read_bytes() == NOTE
     assert other.acquire(), "the lock ends with the run"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,12 +15,14 @@ import pytest
 from checkout import heed_ctrl_c
 
 from coevolve import cli
-from coevolve.config.suite import as_dict, load_suite
+from coevolve.config.suite import as_dict, as_overrides, load_suite
+from coevolve.storage import policy_dir
 from coevolve.storage.files import ProcessLock
 from coevolve.types import Provenance
 from coevolve.workflow import status
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_record import RunRecord
+from coevolve.workflow.run_stage import execute
 from coevolve.workflow.stage_table import load_machine
 from coevolve.workflow.status import JobState, SuiteState
 
@@ -129,6 +132,58 @@ def test_another_pin_makes_what_was_fetched_again(suite):
     config = as_dict(plans[0].restricted("convert", place))
     record = Provenance.from_json(made).model_copy(update={"stage": "convert", "wildcards": place, "config": config})
     assert [plan.changed_since(record) for plan in plans] == [[], [], ["settings"]]
+
+
+def test_another_pin_or_another_content_of_a_download(suite, monkeypatch, tmp_path):
+    Path("data").unlink()  # a link to the data of this checkout
+    content = b"a note\n"
+    (tmp_path / "note.txt").write_bytes(content)
+    monkeypatch.setenv("COEVOLVE_MIRROR", str(tmp_path))
+    note = {"file": "note.txt", "url": "http://localhost:9/", "sha256": sha256(content).hexdigest(), "licence": "none"}
+    plan = Plan(load_suite("configs/glance.yaml", as_overrides({"sources": {"note": note}})))
+    job = ("download", {"source": "note", "file": "note.txt"})
+    record = run_of(plan, set(), 0.0)
+    record = record.model_copy(update={"jobs": [*record.jobs, job]})
+    assert changed(plan, record) == {"download": "to do"}
+    execute(plan.suite, *job, {}, Path(plan.folder(*job)), threads=1)
+    assert changed(plan, record) == {}
+    repinned = as_overrides({"sources": {"note": {**note, "sha256": "0" * 64}}})
+    assert changed(Plan(load_suite("configs/glance.yaml", repinned)), record) == {"download": "to do"}
+    file = Path("data/mirror/note/note.txt")
+    file.write_bytes(b"another note\n")
+    assert changed(plan, record)["download"] == f"changed: {file}: the file was changed after its stage made it"
+    file.with_name("provenance.json").unlink()
+    assert changed(plan, record) == {}, "a person put it there: the jobs that read it compare it with their pin"
+
+
+def test_another_set_of_files_in_a_given_checkpoint_is_read_again(suite, tmp_path):
+    made = Path(f"{ITERATION}/policy/target")
+    names = policy_dir.checkpoint_files(made)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    for name in names:
+        shutil.copy(made / name, checkpoint)
+    given = {"label": "given", "context": 512, "path": str(checkpoint), "parameters": 1e6}
+    plan = Plan(load_suite("configs/glance.yaml", as_overrides({"models": {"given": given}})))
+    job = ("untrained", {"model": "given", "env": "webshop", "branch": "base/untrained"})
+    inputs = {"checkpoint": [checkpoint / name for name in names]}
+    execute(plan.suite, *job, inputs, Path(plan.folder(*job)), threads=1)
+    assert "untrained" not in changed(plan)
+    (checkpoint / "notes.txt").write_text("added\n")
+    assert changed(plan)["untrained"] == "to do"
+    (checkpoint / "notes.txt").unlink()
+    assert "untrained" not in changed(plan)
+    (checkpoint / "config.json").unlink()
+    assert changed(plan)["untrained"] == "to do"
+
+
+def test_the_machine_of_the_run_is_the_one_whose_costs_are_read(suite, capsys):
+    shutil.copy("configs/machines/cpu.yaml", "configs/machines/mine.yaml")
+    record = run_of(suite, set(), time.time())
+    record.write("results/glance")
+    printed(capsys, 0)
+    record.model_copy(update={"machine": "configs/machines/mine.yaml"}).write("results/glance")
+    assert ", 3 to do; " in printed(capsys, 0)[0], "failures, costs, page"
 
 
 def test_a_result_that_is_replaced_while_it_is_looked_at_is_to_do(suite):

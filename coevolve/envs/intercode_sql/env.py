@@ -12,7 +12,7 @@ from coevolve.envs.base import OVER, StepResult, truncate
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, fingerprint, item_of
-from coevolve.envs.intercode_sql.reward import reward
+from coevolve.envs.intercode_sql.reward import is_exact, reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
 from coevolve.storage import files
@@ -23,6 +23,8 @@ NOT_UNDERSTOOD = (
     "```sql ... ```, or `submit` to hand in the last result."
 )
 NO_ROWS = "Done. This statement gives no rows."
+#: The largest reward that upstream's two digits leave below 1.
+NEARLY_EXACT = 0.99
 _ACTION = re.compile(r"Action:\s?(.*)", re.DOTALL)
 _SQL = re.compile(r"```sql(.*?)```", re.DOTALL)
 _SUBMIT = re.compile(r"submit\.?", re.IGNORECASE)
@@ -111,15 +113,21 @@ class InterCodeSql:
         return self._cut(f"{text}\n" if self._result.error and "Unknown" not in text else text)
 
     def _submit(self, item: SqlItem) -> StepResult:
-        text, score = _result_text(self._result), reward(self._result.rows, self._gold_queries.rows(item))
-        observation = text if self._lenient else self._cut(text)
-        return StepResult(observation=observation, reward=self._protocol_reward(score), score=score, done=True)
+        text, rows, gold = _result_text(self._result), self._result.rows, self._gold_queries.rows(item)
+        observation, score = text if self._lenient else self._cut(text), reward(rows, gold)
+        earned = self._protocol_reward(score, is_exact(rows, gold))
+        return StepResult(observation=observation, reward=earned, score=score, done=True)
 
-    def _protocol_reward(self, score: float) -> float:
-        """The reward for upstream's raw `score`, in [-1, 1], under the configuration and the protocol."""
+    def _protocol_reward(self, score: float, exact: bool) -> float:
+        """The reward for upstream's raw `score`, in [-1, 1], under the configuration and the protocol.
+
+        It is 1 for an `exact` answer alone, but under a protocol that takes the raw score for the reward.
+        """
         if self._config.reward == "binary":
-            return 1.0 if score == 1.0 else 0.0
-        return max(0.0, score) if self._clipped else score
+            return float(exact)
+        if not self._clipped:
+            return score
+        return 1.0 if exact else min(max(0.0, score), NEARLY_EXACT)
 
     def _cut(self, text: str) -> str:
         return truncate(text, self._config.observation_length)

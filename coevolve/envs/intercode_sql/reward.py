@@ -24,6 +24,14 @@ def reward(answer: list[tuple[Any, ...]] | None, gold: list[tuple[Any, ...]]) ->
     return share if math.isnan(tau) else round(tau * share * 100) / 100
 
 
+def is_exact(answer: list[tuple[Any, ...]] | None, gold: list[tuple[Any, ...]]) -> bool:
+    """Whether the answer has the gold's rows in the gold's order: the reward before rounding is 1 then, and only then.
+
+    The rounded reward is 1 for an answer with one row too many beside 200 right ones, too.
+    """
+    return answer is not None and list(map(str, answer)) == list(map(str, gold))
+
+
 def overlap(answer: list[tuple[Any, ...]] | None, gold: list[tuple[Any, ...]]) -> float:
     """Share of common rows, in [0, 1]; in 2023 this was upstream's whole reward, whatever the rows' order."""
     if answer is None:

@@ -182,6 +182,17 @@ def test_a_part_of_the_rows_earns_a_part_or_nothing(make: Callable) -> None:
     assert played(make("fixed", reward="binary"), [sql(LANGUAGES), "submit"])[-1][1:3] == (1.0, 1.0)
 
 
+def test_a_score_that_is_rounded_to_one_is_no_success_but_in_upstreams_protocol(make: Callable) -> None:
+    """One row too many beside 200 right ones: 200 / 201 = 0.995."""
+    many = "SELECT ID FROM city ORDER BY ID LIMIT {}"
+    item, actions = task(gold=many.format(200)), [sql(many.format(201)), "submit"]
+    assert played(make("paper"), actions, item)[-1][1:3] == (1.0, 1.0)
+    assert played(make("fixed"), actions, item)[-1][1:3] == (0.99, 1.0)
+    for protocol in ("paper", "fixed"):
+        assert played(make(protocol, reward="binary"), actions, item)[-1][1:3] == (0.0, 1.0)
+        assert played(make(protocol), [sql(many.format(200)), "submit"], item)[-1][1:3] == (1.0, 1.0)
+
+
 def test_steps_after_the_end_change_nothing(make: Callable) -> None:
     steps = played(make("fixed"), [sql(LANGUAGES), "submit", "submit", sql("SELECT 1"), None])
     assert steps[2:] == [(OVER, 1.0, 1.0, True)] * 3

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from coevolve.envs.intercode_sql.reward import kendall_tau_b, reward
+from coevolve.envs.intercode_sql.reward import is_exact, kendall_tau_b, reward
 
 CELLS = st.one_of(st.integers(-2, 12), st.sampled_from(["a", "B", "é", "10", "9", "it's", ""]), st.none())
 RESULTS = st.lists(st.tuples(CELLS), max_size=12)
@@ -49,6 +49,23 @@ def test_the_gold_in_another_order_with_other_rows_between(case: tuple) -> None:
     gold, shuffled, others = case
     answer = [row for pair in zip(shuffled, others, strict=False) for row in pair] + shuffled[len(others) :]
     assert reward(answer, gold) == by_scipy(answer, gold)
+
+
+@given(RESULTS.flatmap(lambda rows: st.tuples(st.just(rows), st.one_of(st.permutations(rows), RESULTS))))
+@settings(max_examples=600, deadline=None)
+def test_an_answer_is_exact_if_its_reward_is_one_before_rounding(case: tuple) -> None:
+    """With so few rows the second-best reward is far below 0.995."""
+    answer, gold = case
+    assert is_exact(answer, gold) == (reward(answer, gold) == 1.0)
+
+
+def test_an_answer_that_is_rounded_up_to_one_is_not_exact() -> None:
+    gold = [(number,) for number in range(201)]
+    assert reward(gold[:200], gold) == reward(gold, gold[:200]) == reward(gold, gold) == 1.0
+    assert not is_exact(gold[:200], gold) and not is_exact(gold, gold[:200]) and is_exact(gold, gold)
+    swapped = [*gold[:198], gold[199], gold[198], gold[200]]
+    assert reward(swapped, gold) == 1.0 and not is_exact(swapped, gold)
+    assert not is_exact(None, [])
 
 
 @given(SHUFFLED)
