@@ -136,7 +136,7 @@ def _evidence() -> str:
         if entry.get("unit") in RECORDED:
             counts[RECORDED[entry["unit"]]] += entry["records"]
     shown = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    return f"Tests replay upstream's [recordings](tests/data/README.md): {shown}; none needs more than the clone."
+    return f"Tests replay upstream's [recordings](tests/data/README.md), which are in the clone: {shown}."
 
 
 def loop_svg() -> str:

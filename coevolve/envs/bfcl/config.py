@@ -39,7 +39,7 @@ class BfclSelection(TaskSelection):
 
 
 class BfclRules(Strict):
-    """The rules of an episode. Protocol `fixed` is `answered`, `counted`; AgentEvolver's rules are named quirks.
+    """The rules of an episode, whatever the protocol; those of AgentEvolver's service are named quirks.
 
     `calls`: one Python call after `Action:`, or JSON objects in `<tool_call>` tags, of which broken ones are ignored.
     `malformed`: a message without a call is answered with an error, or it ends the user's turn (quirk). `empty_turns`:
