@@ -322,7 +322,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from coevolve.report import claims, success_table, verdicts
+    from coevolve.report import claims, second_paper, verdicts
     from coevolve.workflow import results
     from coevolve.workflow.layout import Layout
 
@@ -332,8 +332,8 @@ def _verify(options: argparse.Namespace) -> int:
     judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if, small)
     for verdict in judged:
         _show(verdicts.line(verdict))
-    _show(verdicts.summary(judged, verdicts.AS_IF * options.as_if))
-    tables = list(success_table.texts(paper.success_tables, measured.measurements, layout.suite.report))
+    _show(verdicts.summary(judged, options.as_if))
+    tables = second_paper.texts(paper.success_tables, measured.measurements, layout.suite.report)
     _show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)

@@ -5,7 +5,7 @@ The attributes `data-x` and `data-y` of a curve, and `data-value` of a bar, hold
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -30,6 +30,12 @@ class Curve:
     style: str = "mean"
     intervals: Sequence[tuple[float, float, float]] = ()
     markers: bool = False
+
+
+def seed_curves(name: str, colour: int, seeds: Mapping[int, Sequence[tuple[float, float]]]) -> list[Curve]:
+    """A thin curve of each seed's points, where there are several."""
+    ordered = sorted(seeds.items()) if len(seeds) > 1 else []
+    return [Curve(f"{name}, seed {seed}", colour, points, "seed") for seed, points in ordered]
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,8 @@ def line_chart(
     return _svg(title, f"{_grid(axes, across, up, x_label, y_label)}{lines}{marks}")
 
 
-def histogram(title: str, counts: Sequence[float], colour: int, top: float, x_label: str) -> str:
-    """An SVG of bars over equal bins of [0, 1]; `top`: the value of the full height."""
+def histogram(title: str, counts: Sequence[float], colour: int, top: float) -> str:
+    """An SVG of bars, failures by reward in equal bins of [0, 1]; `top`: the value of the full height."""
     up = _ticks([0.0, top])
     axes = _Axes((0.0, 1.0), (0.0, up[-1]))
     bars = "".join(
@@ -81,7 +87,7 @@ def histogram(title: str, counts: Sequence[float], colour: int, top: float, x_la
         f"{readable(count)}</title></rect>"
         for index, count in enumerate(counts)
     )
-    return _svg(title, f"{_grid(axes, [0.0, 0.5, 1.0], up, x_label, 'failures')}{bars}")
+    return _svg(title, f"{_grid(axes, [0.0, 0.5, 1.0], up, 'reward', 'failures')}{bars}")
 
 
 def bar_rows(rows: Sequence[BarRow], full: float | None = None) -> str:

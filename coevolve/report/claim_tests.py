@@ -61,8 +61,19 @@ class Results:
 
 
 def prepare(claims: Claims, results: Results, *, resamples: int, as_if: bool) -> list[ClaimTest]:
-    """The test of every claim with its estimates: the cells row by row, then the statements."""
-    return [_estimated(claims, results, test, claim, resamples, as_if) for test, claim in _tests(claims)]
+    """The test of every claim: the cells row by row, then the statements. It has estimates, or why there are none."""
+    prepared = []
+    for test, claim in _tests(claims):
+        model = (claims.rows | claims.ablations)[claim.row].model if isinstance(claim, paper.CellClaim) else claim.model
+        rng = seeds_of.generator(0, "verify", test.claim)
+        estimator = _Estimator(claims, results, model or claims.model, resamples, rng, test.sized, as_if)
+        try:
+            if as_if and (test.kind not in KINDS_OF_ORDER or estimator.model != claims.model):
+                raise UserError(f"as if: only the paper's orders for {claims.model} are tested.")
+            prepared.append(replace(test, spreads=tuple(_spreads(estimator, claim))))
+        except UserError as reason:
+            prepared.append(replace(test, missing=str(reason)))
+    return prepared
 
 
 def _tests(claims: Claims) -> Iterator[tuple[ClaimTest, paper.CellClaim | paper.AnyStatement]]:
@@ -72,70 +83,33 @@ def _tests(claims: Claims) -> Iterator[tuple[ClaimTest, paper.CellClaim | paper.
         name, key = f"{cell.row}_{cell.column}", (cell.row, cell.column)
         yield ClaimTest(name, "cell", cell.place, statement, low, high, cell=key, sized=True), cell
     for name, claim in claims.statements.items():
-        low, high = 0.0, math.inf
+        test = ClaimTest(
+            name, claim.kind, claim.place, claim.text, 0.0, math.inf, caution=claim.caution, unverified=claim.unverified
+        )
         if isinstance(claim, paper.DifferenceClaim | paper.ShareClaim):
             low, high = claim.value - claim.tolerance, claim.value + claim.tolerance
-        if isinstance(claim, paper.ShareClaim):  # a share ends at 0 and 100
-            low, high = (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
-        sized = isinstance(claim, paper.DifferenceClaim | paper.ShareClaim)
-        yield (
-            ClaimTest(
-                name,
-                claim.kind,
-                claim.place,
-                claim.text,
-                low,
-                high,
-                caution=claim.caution,
-                sized=sized,
-                unverified=claim.unverified,
-            ),
-            claim,
-        )
+            if isinstance(claim, paper.ShareClaim):  # a share ends at 0 and 100
+                low, high = (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
+            test = replace(test, low=low, high=high, sized=True)
+        yield test, claim
 
 
-def _estimated(
-    claims: Claims,
-    results: Results,
-    test: ClaimTest,
-    claim: paper.CellClaim | paper.AnyStatement,
-    resamples: int,
-    as_if: bool,
-) -> ClaimTest:
-    """The test with its estimates, or with the reason why there are none."""
-    rng = seeds_of.generator(0, "verify", test.claim)
-    estimator = _Estimator(claims, results, _model(claims, claim), resamples, rng, test.sized)
-    try:
-        if as_if and (test.kind not in KINDS_OF_ORDER or estimator.model != claims.model):
-            raise UserError(f"as if: only the paper's orders for {claims.model} are tested.")
-        spreads = tuple(_spreads(estimator, claim, as_if))
-    except UserError as reason:
-        return replace(test, missing=str(reason))
-    return replace(test, spreads=spreads)
-
-
-def _model(claims: Claims, claim: paper.CellClaim | paper.AnyStatement) -> str:
-    if isinstance(claim, paper.CellClaim):
-        return (claims.rows | claims.ablations)[claim.row].model or claims.model
-    return claim.model or claims.model
-
-
-def _spreads(estimator: _Estimator, claim: paper.CellClaim | paper.AnyStatement, as_if: bool) -> Iterator[stats.Spread]:
+def _spreads(estimator: _Estimator, claim: paper.CellClaim | paper.AnyStatement) -> Iterator[stats.Spread]:
     match claim:
         case paper.CellClaim():
-            yield estimator.contrast({(claim.row, claim.column): 1.0}, as_if)
+            yield estimator.contrast({(claim.row, claim.column): 1.0})
         case paper.OrderingClaim():
-            yield estimator.contrast(_gain(claim.better, claim.than, claim.column), as_if, claim.iteration)
+            yield estimator.contrast(_gain(claim.better, claim.than, claim.column), claim.iteration)
         case paper.DifferenceClaim():
-            yield estimator.contrast(_gain(claim.better, claim.than, claim.column), as_if)
+            yield estimator.contrast(_gain(claim.better, claim.than, claim.column))
         case paper.LargestGainClaim():
             for other in claim.among:
                 less = {key: -weight for key, weight in _gain(claim.better, claim.than, other).items()}
-                yield estimator.contrast(_gain(claim.better, claim.than, claim.column) | less, as_if)
+                yield estimator.contrast(_gain(claim.better, claim.than, claim.column) | less)
         case paper.ShareClaim():
-            yield estimator.share(claim, as_if)
+            yield estimator.share(claim)
         case paper.FailuresClaim():
-            yield estimator.failures(claim, as_if)
+            yield estimator.failures(claim)
 
 
 def _gain(better: str, than: str, column: str) -> dict[tuple[str, str], float]:
@@ -144,7 +118,10 @@ def _gain(better: str, than: str, column: str) -> dict[tuple[str, str], float]:
 
 @dataclass(frozen=True)
 class _Estimator:
-    """Estimates for one claim about `model`; with `fixed_tasks`, only trainings vary."""
+    """Estimates for one claim about `model`; with `fixed_tasks`, only trainings vary.
+
+    Unless `as_if`, results that are not about the claim are refused with `UserError`.
+    """
 
     claims: Claims
     results: Results
@@ -152,8 +129,9 @@ class _Estimator:
     resamples: int
     rng: np.random.Generator
     fixed_tasks: bool
+    as_if: bool
 
-    def contrast(self, terms: Terms, as_if: bool, iteration: int | None = None) -> stats.Spread:
+    def contrast(self, terms: Terms, iteration: int | None = None) -> stats.Spread:
         """The weighted sum of cells in points, paired by task and seed; raises `UserError`."""
         weights = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float))
         for (row, column), weight in terms.items():
@@ -161,25 +139,23 @@ class _Estimator:
             for part in parts:
                 weights[part][row] += weight / len(parts)
         cells = {part: {row: self._measured(row, part, iteration) for row in rows} for part, rows in weights.items()}
-        if not as_if:
-            self._require(
-                reason for part, rows in cells.items() for m in rows.values() for reason in self._mismatches(m, part)
-            )
-        seeds = sorted(_shared({r.seed for r in m.records} for of_part in cells.values() for m in of_part.values()))
-        groups = [_weighted(cells[part], weights[part], seeds) for part in cells]
-        return self._spread(groups)
+        self._require(
+            reason for part, rows in cells.items() for m in rows.values() for reason in self._mismatches(m, part)
+        )
+        seeds = set.intersection(*({r.seed for r in m.records} for rows in cells.values() for m in rows.values()))
+        return self._spread([_weighted(cells[part], weights[part], sorted(seeds)) for part in cells])
 
-    def share(self, claim: paper.ShareClaim, as_if: bool) -> stats.Spread:
+    def share(self, claim: paper.ShareClaim) -> stats.Spread:
         """Per cent of a method's explorations with this outcome; raises `UserError`."""
-        explorations = self._explored(claim.env, [claim.method], as_if)
+        explorations = self._explored(claim.env, [claim.method])
         measure = exploration.is_outcome(claim.outcome, claim.threshold)
         values = [(task, seed, 100.0 * value) for task, seed, value in exploration.points(explorations, measure)]
         values_ts = stats.matrix(values, exploration.tasks(explorations), exploration.seeds(explorations))
         return self._spread([values_ts])
 
-    def failures(self, claim: paper.FailuresClaim, as_if: bool) -> stats.Spread:
+    def failures(self, claim: paper.FailuresClaim) -> stats.Spread:
         """A quantity of Figure 2, `better` minus `than`; raises `UserError`."""
-        explorations = self._explored(claim.env, [claim.better, claim.than], as_if)
+        explorations = self._explored(claim.env, [claim.better, claim.than])
         return figure2.difference(
             explorations, claim.quantity, claim.env, claim.better, claim.than, resamples=self.resamples, rng=self.rng
         )
@@ -196,15 +172,14 @@ class _Estimator:
             raise UserError(f"`{row}` was not evaluated on {spec.label}.")
         return max(evaluated, key=lambda m: m.iteration)
 
-    def _explored(self, env: str, methods: Sequence[str], as_if: bool) -> list[Exploration]:
+    def _explored(self, env: str, methods: Sequence[str]) -> list[Exploration]:
         by_method = {method: exploration.of(self.results.explorations, method, env) for method in methods}
         for method, explored in by_method.items():
             if not explored:
                 raise UserError(f"`{method}` did not explore {env}.")
-            if not as_if:
-                names = {episode.environment for each in explored for episode in each.episodes}
-                count, expected = len(exploration.tasks(explored)), self.claims.explored.get(env)
-                self._require([*self._differences(explored[0], names), *_fewer(count, expected, env)])
+            names = {episode.environment for each in explored for episode in each.episodes}
+            count, expected = len(exploration.tasks(explored)), self.claims.explored.get(env)
+            self._require([*self._differences(explored[0], names), *_fewer(count, expected, env)])
         return [each for explored in by_method.values() for each in explored]
 
     def _mismatches(self, measurement: Measurement, column: str) -> Iterator[str]:
@@ -223,8 +198,8 @@ class _Estimator:
             yield f"{result.env} ran in an environment marked {MARK}"
 
     def _require(self, reasons: Iterable[str]) -> None:
-        """Raise `UserError` with all `reasons` against a test, each once, if there are any."""
-        unique = list(dict.fromkeys(reasons))
+        """Raise `UserError` with all `reasons` against a test, each once, if there are any and they count."""
+        unique = [] if self.as_if else list(dict.fromkeys(reasons))
         if unique:
             raise UserError(f"not about the claim: {'; '.join(unique)}.")
 
@@ -237,14 +212,10 @@ def _fewer(count: int, expected: int | None, where: str) -> Iterator[str]:
 def _weighted(measured: Mapping[str, Measurement], weights: Mapping[str, float], seeds: Sequence[int]) -> stats.Matrix:
     """Rewards x 100 of several methods on the tasks that all of them have, weighted and summed."""
     points = {row: stats.points(m.records) for row, m in measured.items()}
-    tasks = sorted(_shared({task for task, _, _ in of_row} for of_row in points.values()), key=str)
+    tasks = sorted(set.intersection(*({task for task, _, _ in of_row} for of_row in points.values())), key=str)
     if not tasks or not seeds:
         raise UserError(f"{' and '.join(measured)} have no instruction, or no seed, in common.")
     values_ts = np.zeros((len(tasks), len(seeds)))
     for row, of_row in points.items():
         values_ts += 100.0 * weights[row] * stats.matrix(of_row, tasks, seeds)
     return values_ts
-
-
-def _shared(sets: Iterable[set]) -> set:  # type: ignore[type-arg]
-    return set.intersection(*sets)

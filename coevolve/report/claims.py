@@ -160,11 +160,6 @@ class SuccessColumn(Strict):
     split: str = ""
     unavailable: str = ""
 
-    @property
-    def where(self) -> tuple[str, str]:
-        """Environment and split."""
-        return self.env, self.split
-
 
 class SuccessRow(Strict):
     """Success rates in per cent by column; `method` is the recipe here, `against` the row that the paper compares with.

@@ -125,8 +125,7 @@ def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
         bound = None in (a.reward_deviation, b.reward_deviation)
         yield MeanDifference("mean_reward", b.mean_reward - a.mean_reward, error, paired=False, bound=bound)
     if a.success_rate is not None and b.success_rate is not None:
-        pooled = (a.success_rate * a.tasks + b.success_rate * b.tasks) / (a.tasks + b.tasks)
-        error = math.sqrt(pooled * (1 - pooled) * (1 / a.tasks + 1 / b.tasks))
+        error = proportions.pooled_error(a.success_rate * a.tasks, a.tasks, b.success_rate * b.tasks, b.tasks)
         yield MeanDifference("success_rate", b.success_rate - a.success_rate, error, paired=False)
 
 
@@ -145,7 +144,10 @@ def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iter
     }
     yield f"{names}: {verdict[comparable(a, b, split)]}\n"
     if pairs:
-        rows = [[pair.name, *map(_stated, (pair.a, pair.b)), _remark(pair)] for pair in pairs]
+        rows = [
+            [pair.name, *("not stated" if value is None else str(value) for value in (pair.a, pair.b)), _remark(pair)]
+            for pair in pairs
+        ]
         yield tabulate(rows, headers=["setting", a.label, b.label, ""], tablefmt="github", disable_numparse=True) + "\n"
 
 
@@ -153,10 +155,6 @@ def _remark(pair: SettingPair) -> str:
     if not pair.stated:
         return "unknown"
     return "the model's sampling" if pair.name in SAMPLING else "differs"
-
-
-def _stated(value: Scalar) -> str:
-    return "not stated" if value is None else str(value)
 
 
 def _settings(result: EvaluationResult, split: str) -> dict[str, Scalar]:

@@ -91,8 +91,10 @@ def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> 
         [
             labels.get(row.name, words(row.name)), f"{row.jobs:,}", duration(row.hours), readable(row.gpu_hours),
             size(row.gigabytes), f"{row.done:,}", duration(row.done_predicted_hours),
-            duration(row.done_measured_hours), _cpu_time(row), f"{row.reused:,}", duration(row.reused_hours),
-            _ratio(row),
+            duration(row.done_measured_hours),
+            "-" if row.done_cpu_hours is None else duration(row.done_cpu_hours),
+            f"{row.reused:,}", duration(row.reused_hours),
+            readable(row.done_measured_hours / row.done_predicted_hours) if row.done_predicted_hours else "-",
         ]
         for row in rows
     ]  # fmt: skip
@@ -100,20 +102,10 @@ def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> 
     return tabulate(body, headers=columns, tablefmt="github", disable_numparse=True, colalign=aligned)
 
 
-def _cpu_time(row: Line) -> str:
-    return "-" if row.done_cpu_hours is None else duration(row.done_cpu_hours)
-
-
-def _ratio(row: Line) -> str:
-    """Measured over predicted, of what is done."""
-    return readable(row.done_measured_hours / row.done_predicted_hours) if row.done_predicted_hours else "-"
-
-
 def _line(name: str, costs: list[Cost]) -> Line:
-    done = [(cost.seconds, cost.measured) for cost in costs if cost.measured is not None and not cost.reused]
-    cpu = [cost.measured_cpu for cost in costs if cost.measured is not None and not cost.reused]
-    known = [seconds for seconds in cpu if seconds is not None]
-    reused = [cost.measured or 0.0 for cost in costs if cost.reused]
+    done = [cost for cost in costs if cost.measured is not None and not cost.reused]
+    cpu = [cost.measured_cpu for cost in done if cost.measured_cpu is not None]
+    reused = [cost for cost in costs if cost.reused]
     return Line(
         name=name,
         jobs=len(costs),
@@ -121,9 +113,9 @@ def _line(name: str, costs: list[Cost]) -> Line:
         gpu_hours=sum(cost.gpu_hours for cost in costs),
         gigabytes=sum(cost.bytes for cost in costs) / 1e9,
         done=len(done),
-        done_predicted_hours=sum(predicted for predicted, _ in done) / 3600,
-        done_measured_hours=sum(measured for _, measured in done) / 3600,
+        done_predicted_hours=sum(cost.seconds for cost in done) / 3600,
+        done_measured_hours=sum(cost.measured or 0.0 for cost in done) / 3600,
         reused=len(reused),
-        reused_hours=sum(reused) / 3600,
-        done_cpu_hours=sum(known) / 3600 if len(known) == len(cpu) else None,
+        reused_hours=sum(cost.measured or 0.0 for cost in reused) / 3600,
+        done_cpu_hours=sum(cpu) / 3600 if len(cpu) == len(done) else None,
     )

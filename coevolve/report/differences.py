@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
+from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve import seeds
@@ -15,6 +15,7 @@ from coevolve.errors import UserError
 from coevolve.report import stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
+from coevolve.report.number_text import with_interval
 from coevolve.storage import files
 from coevolve.types import Estimate, EvalRecord, Record
 
@@ -50,9 +51,8 @@ def _difference(
         estimate = stats.difference(
             _over_seeds(methods[later], methods[earlier]),
             _over_seeds(methods[earlier], methods[later]),
-            resamples=report.bootstrap,
-            confidence=report.confidence,
-            rng=seeds.generator(0, "differences", env, later, earlier),
+            report,
+            seeds.generator(0, "differences", env, later, earlier),
         )
     except UserError as error:
         raise UserError(f"`{later}` minus `{earlier}` on {env}: {error}") from None
@@ -72,23 +72,20 @@ def _over_seeds(row: Sequence[Measurement], other: Sequence[Measurement]) -> lis
 
 def read(path: Path) -> list[Difference]:
     """The differences in `differences.json`."""
-    return [Difference.model_validate(item) for item in json.loads(files.read_bytes(path))]
+    return TypeAdapter(list[Difference]).validate_json(files.read_bytes(path))
 
 
 def markdown(differences: Sequence[Difference], labels: ReportLabels) -> str:
     """A table of differences x 100 with their intervals over tasks and trainings, paired by task and seed."""
     rows = [
-        [labels.env(d.env), _name(d, labels), cell(d.estimate), d.estimate.n_tasks, d.estimate.n_seeds]
+        [
+            labels.env(d.env),
+            f"{labels.method(d.better)} - {labels.method(d.than)}",
+            with_interval(100 * d.estimate.mean, 100 * d.estimate.low, 100 * d.estimate.high),
+            d.estimate.n_tasks,
+            d.estimate.n_seeds,
+        ]
         for d in differences
     ]
     head = ["environment", "difference", "average reward x 100", "tasks", "seeds"]
     return f"## Differences, paired by task and seed\n\n{tabulate(rows, head, tablefmt='github')}\n"
-
-
-def _name(difference: Difference, labels: ReportLabels) -> str:
-    return f"{labels.method(difference.better)} - {labels.method(difference.than)}"
-
-
-def cell(estimate: Estimate) -> str:
-    """Such as `-3.6 [-6.0, -1.5]`, x 100."""
-    return f"{100 * estimate.mean:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"

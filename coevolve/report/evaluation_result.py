@@ -20,6 +20,7 @@ from coevolve.config.sections import Quirks, ReportConfig
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.report import stats
+from coevolve.report.number_text import single_decimal, with_interval
 from coevolve.report.proportions import wilson
 from coevolve.storage import jsonl, provenance
 from coevolve.types import (
@@ -54,6 +55,7 @@ SAMPLING = ("temperature", "top_p", "max_new_tokens", "context")
 #: Keys of an environment's section that select tasks or experts, or that only readers see.
 _NOT_OF_EPISODES = ("kind", "label", "splits", "tasks", "experts", "expected")
 NAME = "result.json"
+_REPORT = ReportConfig(bootstrap=10_000, confidence=0.95)
 
 
 class TaskResult(Record):
@@ -126,14 +128,13 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
     if not records:
         raise UserError(f"{folder}: every episode ended by an error of the environment; repair it and evaluate again.")
     policy = episodes[0].policy
-    report = ReportConfig(bootstrap=10_000, confidence=0.95)
     spent = record.notes.spent if isinstance(record.notes, EpisodeNotes) else None
     return EvaluationResult(
         label=label or (policy.name if policy else folder.as_posix()),
         model=ModelIdentity(name=policy.name, sha256=policy.sha256) if policy else None,
         settings=dict(_settings(record, folder, episodes, records[0].seed)),
         splits={
-            split: _split([r for r in records if r.split == split], report)
+            split: _split([r for r in records if r.split == split])
             for split in dict.fromkeys(record.split for record in records)
         },
         spent={key: value for key, value in spent.items() if key != "episodes"} if spent else None,
@@ -203,7 +204,7 @@ def _settings(
     quirks = Quirks.model_validate(config["protocols"][record.protocol])
     yield "environment", first.task.env
     yield "implementation", "; ".join(sorted({episode.environment for episode in episodes}))
-    yield from _numbers_of(_prepared_meta(record, folder))
+    yield from ((name, value) for name, value in _prepared_meta(record, folder).items() if isinstance(value, int))
     yield "protocol", record.protocol
     yield from _flat({key: value for key, value in section.items() if key not in _NOT_OF_EPISODES})
     success = "reward 1" if quirks.success == "reward_one" else "any ending by the environment"
@@ -220,10 +221,10 @@ def _settings(
     )
 
 
-def _split(records: Sequence[EvalRecord], report: ReportConfig) -> SplitResult:
+def _split(records: Sequence[EvalRecord]) -> SplitResult:
     rewards, n = [record.reward for record in records], len(records)
     rng = seeds.generator(0, "evaluation_result", records[0].split)
-    reward = stats.estimate(records, resamples=report.bootstrap, confidence=report.confidence, rng=rng)
+    reward = stats.estimate(records, _REPORT, rng)
     successes = sum(record.success for record in records)
     return SplitResult(
         tasks=n,
@@ -231,7 +232,7 @@ def _split(records: Sequence[EvalRecord], report: ReportConfig) -> SplitResult:
         reward_interval=(reward.low, reward.high),
         reward_deviation=stdev(rewards) if n > 1 else None,
         success_rate=successes / n,
-        success_interval=wilson(successes, n, report.confidence),
+        success_interval=wilson(successes, n, _REPORT.confidence),
         settings={"task_list": _digest(sorted(record.task_id for record in records))},
         stops=Counter(record.stop for record in records),
         values=tuple(
@@ -252,10 +253,6 @@ def _prepared_meta(record: Provenance, folder: Path) -> dict[str, Any]:
     return meta
 
 
-def _numbers_of(meta: Mapping[str, Any]) -> Iterator[tuple[str, Scalar]]:
-    return ((key, value) for key, value in meta.items() if isinstance(value, int))
-
-
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
     """The values of nested sections by dotted key, without paths: a file is named by its sha256."""
     for key, value in section.items():
@@ -272,5 +269,6 @@ def _digest(texts: Sequence[str]) -> str:
 def _percent(share: float | None, interval: tuple[float, float] | None) -> str:
     if share is None:
         return "not stated"
-    ends = f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else ""
-    return f"{100 * share:.1f}{ends}"
+    if interval is None:
+        return single_decimal(100 * share)
+    return with_interval(100 * share, 100 * interval[0], 100 * interval[1])

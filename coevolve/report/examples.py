@@ -62,7 +62,9 @@ def markdown(selected: Sequence[Example], labels: Mapping[str, str]) -> str:
     for example in selected:
         head = f"## {labels[example.env]}, {escaping.markdown(example.eto.task.task_id)}"
         where = f"Iteration {example.iteration}, seed {example.seed}."
-        parts.append(f"{head}\n\n{where}\n\n{_quoted(example.eto.prompt[-1].content)}\n\n{_turns(example)}")
+        lines = example.eto.prompt[-1].content.splitlines()
+        quoted = "\n".join(f"> {_inline(line)}" for line in lines if line.strip())
+        parts.append(f"{head}\n\n{where}\n\n{quoted}\n\n{_turns(example)}")
     if not selected:
         parts.append("There is no instruction that both failed with different rewards.\n")
     return "\n".join(parts)
@@ -96,7 +98,3 @@ def _inline(text: str) -> str:
     """Text for a cell of a table: on one line, truncated and escaped."""
     line = " ".join(text.split())
     return escaping.markdown(line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]}...")
-
-
-def _quoted(text: str) -> str:
-    return "\n".join(f"> {_inline(line)}" for line in text.splitlines() if line.strip())

@@ -86,12 +86,8 @@ def draw(data: Curves, labels: ReportLabels) -> Figure:
 
 
 def _point(m: Measurement, report: ReportConfig) -> Point:
-    estimate = stats.estimate(
-        m.records,
-        resamples=report.bootstrap,
-        confidence=report.confidence,
-        rng=seeds.generator(0, "figure3", m.method, m.env, m.split, m.iteration),
-    )
+    rng = seeds.generator(0, "figure3", m.method, m.env, m.split, m.iteration)
+    estimate = stats.estimate(m.records, report, rng)
     return Point(method=m.method, env=m.env, split=m.split, iteration=m.iteration, estimate=estimate, sources=m.sources)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from coevolve.report import task_growth
-from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, legend, line_chart
+from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, legend, line_chart, seed_curves
 from coevolve.report.labels import ReportLabels
 from coevolve.report.page_figures import PageChart, PageFigure
 from coevolve.report.task_growth import RoundGrowth
@@ -47,7 +47,11 @@ def _charts(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Iterator[Pag
         gains = _curves(of_env, methods, labels, task_growth.gain_curve)
         yield PageChart(title, line_chart(title, list(gains), "round", "gain"))
         yield PageChart("", legend((cause, colour, "thick") for colour, cause in enumerate(CAUSES)))
-        rows = [_row(method, number, of_env, labels) for method in methods for number in _rounds(of_env, method)]
+        rows = [
+            _row(method, number, of_env, labels)
+            for method in methods
+            for number in sorted({each.round for each in of_env if each.method == method and each.new})
+        ]
         yield PageChart(f"{labels.env(env)}: new tasks by signal", bar_rows([row for row, _ in rows]))
         yield PageChart(
             f"{labels.env(env)}: share of new tasks solved later", bar_rows([row for _, row in rows], full=1.0)
@@ -62,15 +66,8 @@ def _curves(
         of_method = [each for each in rounds if each.method == method]
         name, colour = labels.method(method), labels.colour(method)
         yield Curve(name, colour, curve(of_method), "mean")
-        seeds = sorted({each.seed for each in of_method})
-        for seed in seeds if len(seeds) > 1 else ():
-            of_seed = curve([each for each in of_method if each.seed == seed])
-            yield Curve(f"{name}, seed {seed}", colour, of_seed, "seed")
-
-
-def _rounds(rounds: Sequence[RoundGrowth], method: str) -> list[int]:
-    """The rounds of a method in which tasks were added."""
-    return sorted({each.round for each in rounds if each.method == method and each.new})
+        seeds = {each.seed for each in of_method}
+        yield from seed_curves(name, colour, {s: curve([each for each in of_method if each.seed == s]) for s in seeds})
 
 
 def _row(method: str, number: int, rounds: Sequence[RoundGrowth], labels: ReportLabels) -> tuple[BarRow, BarRow]:

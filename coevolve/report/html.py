@@ -25,7 +25,7 @@ from coevolve.report.mechanism_page import mechanism_figure
 from coevolve.report.number_text import duration, readable
 from coevolve.report.page_figures import PageFigure, TrainingCurve
 from coevolve.report.page_template import TEMPLATE
-from coevolve.report.verdicts import OUTCOMES, Verdict
+from coevolve.report.verdicts import OUTCOMES
 from coevolve.report.why import splits, tables
 from coevolve.types import Cell, EpisodeNotes, Provenance
 
@@ -67,7 +67,7 @@ _BEFORE: tuple[tuple[str, Draw], ...] = (
     ("pairs.json", page_figures.pairs_and_drops),
     ("analysis.json", mechanism_figure),
 )
-_AFTER: dict[str, Draw] = {"growth.json": pool_growth, "costs.json": page_figures.costs}
+_AFTER: tuple[tuple[str, Draw], ...] = (("growth.json", pool_growth), ("costs.json", page_figures.costs))
 
 
 class LabelledSection(BaseModel):
@@ -138,8 +138,7 @@ def report(
     result.
     """
     files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
-    judgements = [path for name, path in files.items() if name == "verdicts.json"]
-    judged = [verdict for path in judgements for verdict in verdicts.read(path)]
+    judged = verdicts.read(files["verdicts.json"]) if "verdicts.json" in files else []
     shown = {
         f"{path.stem}-{number}": {
             "title": section_title(path.stem),
@@ -166,12 +165,11 @@ def report(
         figures=list(figures.values()),
         texts=list(_texts(files, run.labels, page, TEXTS if "growth.json" in files else ())),
         provenance=_provenance(jobs.values()),
-        verdicts=_groups(judged),
+        verdicts={outcome: group for outcome in OUTCOMES if (group := [v for v in judged if v.verdict == outcome])},
         miniature=[verdict for verdict in judged if verdict.miniature],
         miniature_text=f"{verdicts.miniature_summary(judged)} {verdicts.MINIATURE}",
         order_outcome=verdicts.order_outcome,
-        not_run=sum(verdict.verdict == "not run" for verdict in judged),
-        verdict_file="".join(map(page.address, judgements)),
+        verdict_file=page.address(files["verdicts.json"]) if "verdicts.json" in files else "",
         readable=readable,
     )
 
@@ -221,10 +219,11 @@ def _other_jobs(jobs: Iterable[Provenance]) -> str:
 
 
 def _regime(files: Mapping[str, Path], run: RunSettings) -> str:
-    """Whether the suite could decide between methods, in one sentence."""
-    checked = [path for name, path in files.items() if name == "regime.json"]
+    """Whether the suite could decide between methods, in one sentence; empty if that was not checked."""
+    if "regime.json" not in files:
+        return ""
     every = ReportLabels({name: recipe.label for name, recipe in run.recipes.items()}, run.labels.envs)
-    return " ".join(regime.sentence(regime.read(path), every) for path in checked)
+    return regime.sentence(regime.read(files["regime.json"]), every)
 
 
 def section_title(name: str) -> str:
@@ -246,7 +245,7 @@ def _figures(
     """Sections of the charts of all data files and of the trainings, by id; one without a chart is left out."""
     drawn = [draw(files[name], labels) for name, draw in _BEFORE if name in files]
     drawn.append(page_figures.training_curves(trainings, labels))
-    drawn += [draw(files[name], labels) for name, draw in _AFTER.items() if name in files]
+    drawn += [draw(files[name], labels) for name, draw in _AFTER if name in files]
     results = {training.result for training in trainings}
     for figure in drawn:
         if figure.charts or figure.folded:
@@ -263,12 +262,6 @@ def _figures(
                 "data": list(dict.fromkeys(links)),
             }
             yield name, section
-
-
-def _groups(judged: Sequence[Verdict]) -> dict[str, list[dict[str, Any]]]:
-    """The verdicts by outcome, but for claims that were not run."""
-    groups = {outcome: [v.model_dump() for v in judged if v.verdict == outcome] for outcome in OUTCOMES}
-    return {outcome: group for outcome, group in groups.items() if group and outcome != "not run"}
 
 
 def _texts(
@@ -310,29 +303,23 @@ def _formatted(text: str) -> str:
 
 def _provenance(jobs: Collection[Provenance]) -> dict[str, str]:
     """Values that all results share, or the number of results with each value where they differ."""
-    counts = {name: Counter(_value(name, job) for job in jobs) for name in ("commit", "container", "protocol")}
     seeds = sorted({job.seeds["suite"] for job in jobs if "suite" in job.seeds})
     played = [job.notes for job in jobs if isinstance(job.notes, EpisodeNotes)]
     return {
-        **{name: _counted(values) for name, values in counts.items()},
+        "commit": _counted(f"{job.commit or 'unknown'}{_CHANGES[job.dirty]}" for job in jobs),
+        "container": _counted(job.container or "none" for job in jobs),
+        "protocol": _counted(job.protocol for job in jobs),
         "seeds": ", ".join(map(str, seeds)),
         "environments": "; ".join(sorted({name for each in played for name in each.environments})),
-        "versions": _counted(Counter(_versions(job) for job in jobs)),
+        "versions": _counted(
+            ", ".join(f"{name} {version}" for name, version in sorted(job.versions.items())) for job in jobs
+        ),
         "results": ", ".join(f"{count} {stage}" for stage, count in sorted(Counter(job.stage for job in jobs).items())),
     }
 
 
-def _value(name: str, provenance: Provenance) -> str:
-    if name == "commit":
-        return f"{provenance.commit or 'unknown'}{_CHANGES[provenance.dirty]}"
-    return str(getattr(provenance, name)) or "none"
-
-
-def _versions(provenance: Provenance) -> str:
-    return ", ".join(f"{name} {version}" for name, version in sorted(provenance.versions.items()))
-
-
-def _counted(counts: Mapping[str, int]) -> str:
+def _counted(values: Iterable[str]) -> str:
+    counts = Counter(values)
     if len(counts) == 1:
         return next(iter(counts))
     return "; ".join(f"{value} ({count} results)" for value, count in sorted(counts.items()))

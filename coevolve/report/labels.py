@@ -56,12 +56,16 @@ class ReportLabels:
 
     def in_text(self, text: str) -> str:
         """The text with the keys of methods and environments as labels."""
-        labels = {**self.methods, **self.envs}
-        return re.sub(r"\w+", lambda match: labels.get(match[0], match[0]), text)
+        return with_labels(text, {**self.methods, **self.envs})
 
     def words(self) -> dict[str, str]:
         """Labels of all keys that stand in tables: methods, environments and pair kinds."""
         return {**self.methods, **self.envs, **{kind.value: kind_label(kind) for kind in PairKind}}
+
+
+def with_labels(text: str, labels: Mapping[str, str]) -> str:
+    """The text with its words that are keys of `labels` as labels."""
+    return re.sub(r"\w+", lambda match: labels.get(match[0], match[0]), text)
 
 
 def kind_label(kind: str) -> str:

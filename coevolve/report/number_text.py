@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 
 def readable(value: float) -> str:
@@ -14,6 +15,16 @@ def readable(value: float) -> str:
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
+
+
+def single_decimal(value: float) -> str:
+    """A number with one decimal: `52.3`."""
+    return f"{value:.1f}"
+
+
+def with_interval(value: float, low: float, high: float, number: Callable[[float], str] = single_decimal) -> str:
+    """A number and the ends of its interval, each as `number` writes it: `52.3 [48.1, 56.0]`."""
+    return f"{number(value)} [{number(low)}, {number(high)}]"
 
 
 def size(gigabytes: float) -> str:

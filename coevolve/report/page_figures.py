@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from pydantic import TypeAdapter
 
 from coevolve.report import analysis, figure2, figure3, pair_counts, stats
-from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, histogram, legend, line_chart
+from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, histogram, legend, line_chart, seed_curves
 from coevolve.report.costs import Line
 from coevolve.report.labels import SHARED, ReportLabels, kind_label, words
-from coevolve.report.number_text import duration, readable
+from coevolve.report.number_text import duration, readable, with_interval
 from coevolve.report.pair_counts import PairCount
 from coevolve.types import DropReason, PairKind, TrajectoryLogps
 
@@ -93,10 +92,11 @@ def _method_curves(points: Sequence[figure3.Point], method: str, labels: ReportL
     means = [(point.iteration, 100 * point.estimate.mean) for point in drawn]
     ends = [(point.iteration, 100 * point.estimate.low, 100 * point.estimate.high) for point in drawn]
     yield Curve(name, colour, means, "mean", ends, markers=True)
-    seeds = sorted({seed for point in drawn for seed in point.estimate.seed_means})
-    for seed in seeds if len(seeds) > 1 else ():
-        of_seed = [(p.iteration, 100 * p.estimate.seed_means[seed]) for p in drawn if seed in p.estimate.seed_means]
-        yield Curve(f"{name}, seed {seed}", colour, of_seed, "seed")
+    seeds: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    for point in drawn:
+        for seed, mean in point.estimate.seed_means.items():
+            seeds[seed].append((point.iteration, 100 * mean))
+    yield from seed_curves(name, colour, seeds)
 
 
 def failure_numbers(path: Path, labels: ReportLabels) -> PageFigure:
@@ -108,8 +108,7 @@ def failure_numbers(path: Path, labels: ReportLabels) -> PageFigure:
             rows = []
             for bar in (bar for bar in panel.bars if bar.quantity == quantity):
                 name = labels.method(bar.method) + (f", {bar.agent} agent" if bar.agent else "")
-                low, high = readable(bar.estimate.low), readable(bar.estimate.high)
-                text = f"{readable(bar.estimate.mean)} [{low}, {high}]"
+                text = with_interval(bar.estimate.mean, bar.estimate.low, bar.estimate.high, readable)
                 colour = labels.colour(bar.method) + 2 * (bar.agent is not None)
                 rows.append(BarRow(name, [[Segment(name, colour, bar.estimate.mean)]], text))
             title = f"{labels.env(panel.env)}: {heading} ({readable(panel.instructions)} instructions)"
@@ -129,8 +128,8 @@ def failure_rewards(path: Path, labels: ReportLabels) -> PageFigure:
         sums = {key: [sum(column) for column in zip(*counts, strict=True)] for key, counts in histograms.items()}
         top = max(1, *(max(counts) for counts in sums.values()))
         folded[labels.env(env)] = [
-            PageChart(title, histogram(f"{labels.env(env)}: {title}", counts, labels.colour(method), top, "reward"))
-            for (method, agent, iteration), counts in sorted(sums.items(), key=lambda item: _order(item[0], labels))
+            PageChart(title, histogram(f"{labels.env(env)}: {title}", counts, labels.colour(method), top))
+            for (method, agent, iteration), counts in sorted(sums.items(), key=lambda item: _order(labels, *item[0]))
             for title in [f"{labels.method(method)}, {agent} agent, iteration {iteration}"]
         ]
     return PageFigure(
@@ -151,7 +150,7 @@ def pairs_and_drops(path: Path, labels: ReportLabels) -> PageFigure:
         groups: defaultdict[tuple[str, str, int, str], list[PairCount]] = defaultdict(list)
         for row in (row for row in rows if row.env == env):
             groups[row.method, row.agent, row.iteration, row.kind].append(row)
-        ordered = sorted(groups.items(), key=lambda item: (_order(item[0], labels), item[0][3]))
+        ordered = sorted(groups.items(), key=lambda item: (_order(labels, *item[0][:3]), item[0][3]))
         bars = [_pair_row(key, group, reasons, labels) for key, group in ordered]
         folded[labels.env(env)] = [PageChart("", bar_rows(bars))]
     names = [("pairs", 0, "thick"), *((words(name), 1 + i, "thick") for i, name in enumerate(reasons))]
@@ -189,8 +188,7 @@ def training_curves(trainings: Sequence[TrainingCurve], labels: ReportLabels) ->
     folded: defaultdict[str, list[PageChart]] = defaultdict(list)
     order = [*labels.envs]
     for (env, model, method, agent), group in sorted(
-        groups.items(),
-        key=lambda item: (order.index(item[0][0]), item[0][1], *_order((item[0][2], item[0][3]), labels)),
+        groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1], _order(labels, *item[0][2:]))
     ):
         name = f"{labels.method(method)}, {agent} agent" + (f", {model}" if len(models) > 1 else "")
         folded[labels.env(env)] += _training_charts(name, group, labels.colour(method))
@@ -207,12 +205,12 @@ def training_curves(trainings: Sequence[TrainingCurve], labels: ReportLabels) ->
     )
 
 
-#: Title of a chart, and the metrics in it: name in the history, style, and whether it is a mean over pairs.
-_METRICS: dict[str, tuple[tuple[str, str, bool], ...]] = {
-    "loss": (("loss", "mean", False),),
-    "reward margin": (("rewards/margins", "mean", True),),
-    "log-probs, nats": (("logps/chosen", "mean", True), ("logps/rejected", "mean dashed", True)),
-    "reward": (("reward", "mean", False),),
+#: Title of a chart, and the metrics in it with their styles.
+_METRICS = {
+    "loss": {"loss": "mean"},
+    "reward margin": {"rewards/margins": "mean"},
+    "log-probs, nats": {"logps/chosen": "mean", "logps/rejected": "mean dashed"},
+    "reward": {"reward": "mean"},
 }
 
 
@@ -224,14 +222,12 @@ def _training_charts(name: str, group: Sequence[TrainingCurve], colour: int) -> 
     starts = dict(zip(ordered, accumulate((lengths[i] for i in ordered), initial=0), strict=False))
     for title, metrics in _METRICS.items():
         curves = []
-        for metric, style, of_pairs in metrics:
-            value = pair_mean(metric) if of_pairs else _plain(metric)
-            seeds = {seed: _points(group, seed, starts, value) for seed in sorted({each.seed for each in group})}
+        for metric, style in metrics.items():
+            seeds = {seed: _points(group, seed, starts, metric) for seed in {each.seed for each in group}}
             label = f"{name}, {metric}"
-            curves.append(Curve(label, colour, thinned(stats.mean_curve(chain.from_iterable(seeds.values()))), style))
-            if len(seeds) > 1:
-                curves += [Curve(f"{label}, seed {seed}", colour, thinned(p), "seed") for seed, p in seeds.items()]
-        drawn = [curve for curve in curves if curve.points]
+            curves.append(Curve(label, colour, stats.mean_curve(chain.from_iterable(seeds.values())), style))
+            curves += seed_curves(label, colour, seeds)
+        drawn = [replace(curve, points=thinned(curve.points)) for curve in curves if curve.points]
         if chart := line_chart(f"{name}: {title}", drawn, "step", title, breaks=list(starts.values())[1:]):
             yield PageChart(f"{name}: {title}", chart)
     title = f"{name}: gold log-prob, nats"
@@ -250,19 +246,16 @@ def _gold_curves(name: str, group: Sequence[TrainingCurve], colour: int, starts:
         label = f"{name}, gold log-prob, iteration {iteration}"
         if ends:
             yield Curve(label, colour, stats.mean_curve(chain.from_iterable(ends.values())), markers=True)
-        for seed, points in sorted(ends.items()) if len(ends) > 1 else ():
-            yield Curve(f"{label}, seed {seed}", colour, points, "seed")
+        yield from seed_curves(label, colour, ends)
 
 
-def pair_mean(metric: str) -> Callable[[Mapping[str, float]], float | None]:
-    """The mean of a metric over all pairs of a step, whatever their kind; None for a step without it."""
-
-    def value(step: Mapping[str, float]) -> float | None:
-        kinds = [kind for kind in PairKind if f"{kind}/{metric}" in step]
-        pairs = sum(step[f"{kind}/pairs"] for kind in kinds)
-        return sum(step[f"{kind}/{metric}"] * step[f"{kind}/pairs"] for kind in kinds) / pairs if pairs else None
-
-    return value
+def step_metric(step: Mapping[str, float], metric: str) -> float | None:
+    """A metric of a step, or its mean over the step's pairs of all kinds; None for a step without it."""
+    if metric in step:
+        return step[metric]
+    kinds = [kind for kind in PairKind if f"{kind}/{metric}" in step]
+    pairs = sum(step[f"{kind}/pairs"] for kind in kinds)
+    return sum(step[f"{kind}/{metric}"] * step[f"{kind}/pairs"] for kind in kinds) / pairs if pairs else None
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -294,30 +287,18 @@ def costs(path: Path, labels: ReportLabels) -> PageFigure:
     )
 
 
-def _plain(metric: str) -> Callable[[Mapping[str, float]], float | None]:
-    return lambda step: step.get(metric)
-
-
 def _points(
-    group: Sequence[TrainingCurve],
-    seed: int,
-    starts: Mapping[int, int],
-    value: Callable[[Mapping[str, float]], float | None],
+    group: Sequence[TrainingCurve], seed: int, starts: Mapping[int, int], metric: str
 ) -> list[tuple[float, float]]:
     """(step, value) of one seed, the iterations one after another."""
     return [
-        (float(starts[each.iteration] + number), number_value)
+        (float(starts[each.iteration] + number), value)
         for each in sorted((each for each in group if each.seed == seed), key=lambda each: each.iteration)
         for number, step in enumerate(each.history, start=1)
-        if (number_value := value(step)) is not None
+        if (value := step_metric(step, metric)) is not None
     ]
 
 
-def _order(key: Sequence[Any], labels: ReportLabels) -> tuple[int, int, int]:
-    """Sorts (method, agent, iteration) as the suite lists methods; what methods share comes first."""
-    method, agent, *iteration = key[:3]
-    return (
-        [*SHARED, *labels.methods, method].index(method),
-        _AGENTS.index(agent),
-        iteration[0] if iteration else 0,
-    )
+def _order(labels: ReportLabels, method: str, agent: str, iteration: int = 0) -> tuple[int, int, int]:
+    """Sorts as the suite lists methods, then by agent and iteration; what methods share comes first."""
+    return [*SHARED, *labels.methods, method].index(method), _AGENTS.index(agent), iteration

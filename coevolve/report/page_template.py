@@ -174,7 +174,7 @@ Every measured number links to its episodes in the <a href="{{ view }}">view</a>
 {% if verdict_file %}
 <h2 id="verdicts">Verdicts</h2>
 <p class="quiet">Whether a claim of the paper was reproduced. Data: <a href="{{ verdict_file }}">verdicts.json</a>.</p>
-{% for outcome, group in verdicts.items() %}
+{% for outcome, group in verdicts.items() if outcome != "not run" %}
 <details><summary>{{ outcome | capitalize }}: {{ group | length }}</summary>
 {% call wide(outcome) %}
 <table>
@@ -189,8 +189,8 @@ Every measured number links to its episodes in the <a href="{{ view }}">view</a>
 {% endcall %}
 </details>
 {% endfor %}
-{% if not_run %}
-<p>Not run: {{ not_run }} claims.</p>
+{% if "not run" in verdicts %}
+<p>Not run: {{ verdicts["not run"] | length }} claims.</p>
 {% endif %}
 {% endif %}
 {% if miniature %}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve.config.sections import Recipe
-from coevolve.report.labels import ReportLabels, kind_label, words
+from coevolve.report.labels import ReportLabels, kind_label, with_labels, words
 from coevolve.storage import jsonl
 from coevolve.types import Agent, Drop, DropReason, KindCount, PairingSummary, PairKind, SummaryKey
 
@@ -60,7 +59,7 @@ def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLa
             kind_label(kind),
             count.candidates,
             count.pairs,
-            _reasons(count.drops),
+            ", ".join(f"{words(reason)} {dropped}" for reason, dropped in sorted(count.drops.items())) or "none",
         ]
         for (method, _, env, seed, iteration, agent), summary in sorted(summaries.items())
         for kind, count in summary.kinds.items()
@@ -73,9 +72,10 @@ def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLa
     other = sum(count.other_prompt for summary in summaries.values() for count in summary.kinds.values())
     if other:
         sentences.append(f"In {other:,} pairs the rejected side was played under another text of the task.")
+    shown = {kind.value: kind_label(kind) for kind in PairKind} | {reason.value: words(reason) for reason in DropReason}
     empty = [
         f"{labels.method(method)}, {labels.env(env)}, seed {seed}, iteration {iteration}, {agent} agent: "
-        f"{_sentence(sentence)}"
+        f"{with_labels(sentence, shown)}"
         for (method, _, env, seed, iteration, agent), summary in sorted(summaries.items())
         for sentence in summary.empty
     ]
@@ -95,15 +95,3 @@ def rows(summaries: Summaries) -> list[dict[str, Any]]:
 def read_rows(path: Path) -> list[PairCount]:
     """The rows of `pairs.json`."""
     return TypeAdapter(list[PairCount]).validate_json(path.read_bytes())
-
-
-def _sentence(text: str) -> str:
-    """A sentence of a pairing with pair kinds and drop reasons in words."""
-    labels = {kind.value: kind_label(kind) for kind in PairKind} | {
-        reason.value: words(reason) for reason in DropReason
-    }
-    return re.sub(r"\w+", lambda match: labels.get(match[0], match[0]), text)
-
-
-def _reasons(drops: Mapping[DropReason, int]) -> str:
-    return ", ".join(f"{words(reason)} {count}" for reason, count in sorted(drops.items())) or "none"

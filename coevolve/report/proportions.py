@@ -17,9 +17,14 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, f
 
 def two_proportion_p(successes_a: float, n_a: int, successes_b: float, n_b: int) -> float:
     """Two-sided p-value of equal shares: the z-test with the pooled share; 1 where all tasks have one outcome."""
-    pooled = (successes_a + successes_b) / (n_a + n_b)
-    error = math.sqrt(pooled * (1 - pooled) * (1 / n_a + 1 / n_b))
+    error = pooled_error(successes_a, n_a, successes_b, n_b)
     return two_sided_p(successes_a / n_a - successes_b / n_b, error) if error else 1.0
+
+
+def pooled_error(successes_a: float, n_a: int, successes_b: float, n_b: int) -> float:
+    """Standard error of the difference of two shares, if the true ones are equal."""
+    pooled = (successes_a + successes_b) / (n_a + n_b)
+    return math.sqrt(pooled * (1 - pooled) * (1 / n_a + 1 / n_b))
 
 
 def two_sided_p(difference: float, error: float) -> float:

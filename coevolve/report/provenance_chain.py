@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +44,11 @@ class Chain(Record):
         """The result in `folder`; None if it has no provenance."""
         return next((result for result in self.results if result.folder == folder), None)
 
+    def checked(self, broken: Sequence[str]) -> list[str]:
+        """Lines of text: how much was checked, and the inconsistencies `broken`."""
+        state = "NOT as they were:" if broken else "all as they were"
+        return [f"{len(self.results)} results, {self.files} files checked; {state}", *broken]
+
 
 def read(folder: str) -> Provenance:
     """The provenance of the result in `folder`; raises `UserError` if it is missing or invalid."""
@@ -65,17 +70,13 @@ def walk(folder: str, read_files: Iterable[str], is_made: IsMade) -> Chain:
         current = waiting.pop()
         if current in results or not Path(current, NAME).exists():
             continue
-        results[current] = _result(current)
-        files.check_outputs(current, results[current].provenance)
-        files.check_inputs(current, results[current].provenance.inputs)
-        waiting += [each.made_by for each in reversed(results[current].inputs) if each.made_by]
+        record = read(current)
+        inputs = tuple(Input(path=path, sha256=sha, made_by=_maker(path)) for path, sha in record.inputs.items())
+        results[current] = Result(folder=current, provenance=record, inputs=inputs)
+        files.check_outputs(current, record)
+        files.check_inputs(current, record.inputs)
+        waiting += [each.made_by for each in reversed(inputs) if each.made_by]
     return Chain(results=tuple(results.values()), files=len(files.now), broken=tuple(files.sentences()))
-
-
-def _result(folder: str) -> Result:
-    record = read(folder)
-    inputs = tuple(Input(path=path, sha256=sha, made_by=_maker(path)) for path, sha in record.inputs.items())
-    return Result(folder=folder, provenance=record, inputs=inputs)
 
 
 def _maker(path: str) -> str | None:

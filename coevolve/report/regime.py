@@ -22,7 +22,7 @@ from coevolve.report import exploration, learnability, stats
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
-from coevolve.report.number_text import readable
+from coevolve.report.number_text import readable, with_interval
 from coevolve.storage import files
 from coevolve.types import (
     DropReason,
@@ -198,8 +198,7 @@ def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConf
     name = f"headroom: {limits.headroom} minus sft"
     if not more or not base:
         return _rise(name, env, None)
-    rng = seeds.generator(0, "regime", env)
-    gain = stats.difference(more, base, resamples=report.bootstrap, confidence=report.confidence, rng=rng)
+    gain = stats.difference(more, base, report, seeds.generator(0, "regime", env))
     ends = (gain.low, gain.high) if gain.n_seeds >= stats.MIN_SEEDS else (None, None)
     return _rise(name, env, (gain.mean, *ends))
 
@@ -255,5 +254,5 @@ def _value(check: RegimeCheck) -> str:
     if check.value is None:
         return "-"
     if check.low is not None and check.high is not None:
-        return f"{readable(check.value)} [{readable(check.low)}, {readable(check.high)}]"
+        return with_interval(check.value, check.low, check.high, readable)
     return readable(check.value)

@@ -29,6 +29,7 @@ from statistics import NormalDist, fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
+from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.types import Estimate, EvalRecord
 
@@ -212,33 +213,21 @@ def spread(groups: Sequence[Matrix], *, resamples: int, rng: np.random.Generator
 
 
 def estimate(
-    records: Sequence[EvalRecord],
-    *,
-    resamples: int,
-    confidence: float,
-    rng: np.random.Generator,
-    quantity: Quantity = reward,
+    records: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator, quantity: Quantity = reward
 ) -> Estimate:
     """Mean of a quantity over tasks with its interval, in the quantity's units; raises `UserError` without records."""
-    return macro_average([records], resamples=resamples, confidence=confidence, rng=rng, quantity=quantity)
+    return macro_average([records], report, rng, quantity)
 
 
 def macro_average(
-    groups: Sequence[Sequence[EvalRecord]],
-    *,
-    resamples: int,
-    confidence: float,
-    rng: np.random.Generator,
-    quantity: Quantity = reward,
+    groups: Sequence[Sequence[EvalRecord]], report: ReportConfig, rng: np.random.Generator, quantity: Quantity = reward
 ) -> Estimate:
     """Mean of the groups' means with its interval; raises `UserError` if a group has no records."""
-    if not groups or not all(groups):
-        raise UserError("no evaluation records to average; run the evaluation first.")
     points_g = [points(records, quantity) for records in groups]
     seeds = sorted({seed for of_group in points_g for _, seed, _ in of_group})
     matrices = [matrix(of_group, _tasks(of_group), seeds) / len(groups) for of_group in points_g]
-    spread_of_mean = spread(matrices, resamples=resamples, rng=rng)
-    estimated = as_estimate(spread_of_mean, sum(map(len, groups)), confidence, seeds)
+    spread_of_mean = spread(matrices, resamples=report.bootstrap, rng=rng)
+    estimated = as_estimate(spread_of_mean, sum(map(len, groups)), report.confidence, seeds)
     # Draws are scaled, so their quantiles can leave the range of the quantity: [0, 1], or from -1 on where it does.
     least = 0.0 if all(value >= 0.0 for of_group in points_g for _, _, value in of_group) else -1.0
     ends = {"low": max(least, estimated.low), "high": min(1.0, estimated.high)}
@@ -246,12 +235,7 @@ def macro_average(
 
 
 def difference(
-    a: Sequence[EvalRecord],
-    b: Sequence[EvalRecord],
-    *,
-    resamples: int,
-    confidence: float,
-    rng: np.random.Generator,
+    a: Sequence[EvalRecord], b: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator
 ) -> Estimate:
     """Mean of a's value minus b's, paired by task and seed, with its interval; `n` counts the records of both.
 
@@ -265,7 +249,7 @@ def difference(
     if np.isnan(values_ts).all():
         raise UserError("the two methods share no evaluated task with a seed; evaluate them on the same split.")
     used = sum(task in shared_tasks and seed in shared_seeds for task, seed, _ in (*points_a, *points_b))
-    return as_estimate(spread([values_ts], resamples=resamples, rng=rng), used, confidence, seeds)
+    return as_estimate(spread([values_ts], resamples=report.bootstrap, rng=rng), used, report.confidence, seeds)
 
 
 def as_estimate(spread: Spread, n: int, confidence: float, seeds: Sequence[int] = ()) -> Estimate:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tabulate import LATEX_ESCAPE_RULES, tabulate
 
+from coevolve.report.number_text import with_interval
 from coevolve.storage import files
 from coevolve.types import Cell, Protocol, Record
 
@@ -70,7 +71,7 @@ def _body(table: Table) -> list[list[str]]:
 def _text(cell: Cell, footnotes: tuple[Footnote, ...]) -> str:
     """Such as `52.3 [48.1, 56.0] (paper 66.3, note a)`, or `not run`."""
     estimate = cell.estimate
-    measured = "not run" if estimate is None else f"{estimate.mean:.1f} [{estimate.low:.1f}, {estimate.high:.1f}]"
+    measured = "not run" if estimate is None else with_interval(estimate.mean, estimate.low, estimate.high)
     if cell.paper is None:
         return measured
     marks = [footnote.mark for footnote in footnotes if (cell.row, cell.column) in footnote.cells]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from string import ascii_lowercase
 
 from coevolve import seeds
@@ -11,13 +12,18 @@ from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import stats
 from coevolve.report.claims import Claims
-from coevolve.report.measurement import Measurement, Setting, common_setting, remarks
+from coevolve.report.measurement import Measurement, common_setting, remarks
 from coevolve.report.table import Footnote, Table
 from coevolve.types import Cell, Estimate
 
-#: Row and column of a cell, or their labels.
+#: Row and column of a cell.
 Key = tuple[str, str]
 Labels = dict[str, str]
+#: What a table shows, by its unit.
+QUANTITIES: dict[str, stats.Quantity] = {
+    "average reward x 100": stats.reward,
+    "success rate in per cent": stats.success,
+}
 
 
 def reward_table(
@@ -33,24 +39,12 @@ def reward_table(
     paper's table lacks. `environments`: those of the paper's columns (None: all); a row of the paper without a cell in
     them is left out. Raises `UserError` for nothing measured, for mixed settings and for a cell measured twice.
     """
-    setting = common_setting(measurements)
     measured = _by_cell(measurements, claims)
     columns = _columns(measured, claims, environments)
     rows = _rows(measured, claims, columns, labels)
-    parts = {(row, column): _parts(row, column, measured, claims) for row in rows for column in columns}
-    cells = [_cell(key, parts[key], stats.reward, claims.value(*key), setting, report) for key in parts]
-    quantity = "average reward x 100"
-    paper = f"In brackets the paper's cell ({claims.source}). " if any(cell.paper is not None for cell in cells) else ""
-    remark = f"{paper}{remarks(measurements)}".rstrip()
-    return Table(
-        caption=_caption(quantity, remark, setting, report, _sizes(rows, columns, cells)),
-        unit=quantity,
-        **vars(setting),
-        rows=rows,
-        columns=columns,
-        cells=tuple(cells),
-        footnotes=_footnotes(claims, parts),
-    )
+    paper = {key: claims.value(*key) for key in product(rows, columns)}
+    remark = f"In brackets the paper's cell ({claims.source})." if {*paper.values()} - {None} else ""
+    return _table("average reward x 100", measured, claims, rows, columns, paper, remark, report)
 
 
 def measured_table(
@@ -73,28 +67,17 @@ def success_table(
     measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
 ) -> Table:
     """Success rate in per cent of what was measured, in the same order; the paper prints none. Raises likewise."""
-    setting = common_setting(measurements)
     measured = _by_cell(measurements, claims)
     run, where = {row for row, _ in measured}, {column for _, column in measured}
     columns = {column: label for column, label in _columns(measured, claims).items() if column in where}
     rows = {row: label for row, label in _rows(measured, claims, columns, labels).items() if row in run}
-    parts = {(row, column): _measured(measured, row, column) for row in rows for column in columns}
-    cells = [_cell(key, parts[key], stats.success, None, setting, report) for key in parts]
-    counted = f"Success as protocol {setting.protocol} counts it; the paper prints none."
-    remark = f"{counted} {remarks(measurements)}".rstrip()
-    quantity = "success rate in per cent"
-    return Table(
-        caption=_caption(quantity, remark, setting, report, _sizes(rows, columns, cells)),
-        unit=quantity,
-        **vars(setting),
-        rows=rows,
-        columns=columns,
-        cells=tuple(cells),
-    )
+    remark = f"Success as protocol {measurements[0].protocol} counts it; the paper prints none."
+    return _table("success rate in per cent", measured, claims, rows, columns, {}, remark, report)
 
 
 def _by_cell(measurements: Sequence[Measurement], claims: Claims) -> dict[Key, Measurement]:
     """Measurements by row and column; a split that the paper's table lacks is a column of its own."""
+    common_setting(measurements)  # raises for nothing measured and for mixed settings
     column_of = {(column.env, column.split): key for key, column in claims.columns.items()}
     cells: dict[Key, Measurement] = {}
     for measurement in measurements:
@@ -132,54 +115,55 @@ def _columns(
     return of_paper | {column: column for _, column in measured if column not in claims.columns}
 
 
+def _table(
+    unit: str,
+    measured: Mapping[Key, Measurement],
+    claims: Claims,
+    rows: Labels,
+    columns: Labels,
+    paper: Mapping[Key, float | None],
+    remark: str,
+    report: ReportConfig,
+) -> Table:
+    """The table of these rows and columns beside the numbers of the `paper`; `remark` stands in the caption."""
+    measurements = list(measured.values())
+    setting = common_setting(measurements)
+    cells = []
+    for key in product(rows, columns):
+        parts = _parts(*key, measured, claims)
+        cell = Cell(
+            row=key[0],
+            column=key[1],
+            estimate=_estimate(unit, parts, report, key) if parts else None,
+            paper=paper.get(key),
+            protocol=setting.protocol,
+            sources=tuple(source for part in parts for source in part.sources),
+        )
+        cells.append(cell)
+    interval = f"{100 * report.confidence:g} % interval over tasks and, where there are several, trainings"
+    texts = [f"{unit.capitalize()} with its {interval}.", remark, remarks(measurements), setting.sentence()]
+    return Table(
+        caption=f"{' '.join(filter(None, texts))} Tasks x seeds: {_sizes(rows, columns, cells)}.",
+        unit=unit,
+        **vars(setting),
+        rows=rows,
+        columns=columns,
+        cells=tuple(cells),
+        footnotes=_footnotes(claims, paper),
+    )
+
+
 def _parts(row: str, column: str, measured: Mapping[Key, Measurement], claims: Claims) -> list[Measurement]:
     """What a cell is the mean of: one measurement, in the mean column one of each of the paper's columns, or none."""
-    spec = claims.columns.get(column)
-    if spec is None or spec.env is not None:
-        return _measured(measured, row, column)
-    others = [key for key, other in claims.columns.items() if other.env is not None]
-    parts = [part for key in others for part in _measured(measured, row, key)]
-    return parts if len(parts) == len(others) else []
+    columns = claims.parts(column) if column in claims.columns else [column]
+    parts = [measured[row, part] for part in columns if (row, part) in measured]
+    return parts if len(parts) == len(columns) else []
 
 
-def _measured(measured: Mapping[Key, Measurement], row: str, column: str) -> list[Measurement]:
-    return [measured[row, column]] if (row, column) in measured else []
-
-
-def _cell(
-    key: Key,
-    parts: Sequence[Measurement],
-    quantity: stats.Quantity,
-    paper: float | None,
-    setting: Setting,
-    report: ReportConfig,
-) -> Cell:
-    row, column = key
-    return Cell(
-        row=row,
-        column=column,
-        estimate=_estimate(parts, quantity, report, key) if parts else None,
-        paper=paper,
-        protocol=setting.protocol,
-        sources=tuple(source for part in parts for source in part.sources),
-    )
-
-
-def _estimate(parts: Sequence[Measurement], quantity: stats.Quantity, report: ReportConfig, key: Key) -> Estimate:
+def _estimate(unit: str, parts: Sequence[Measurement], report: ReportConfig, key: Key) -> Estimate:
     """The mean of the parts' means, x 100. Each cell has its own generator: a new row changes no other."""
-    estimate = stats.macro_average(
-        [part.records for part in parts],
-        resamples=report.bootstrap,
-        confidence=report.confidence,
-        rng=seeds.generator(0, "table1", *key),
-        quantity=quantity,
-    )
-    return estimate.times(100.0)
-
-
-def _caption(quantity: str, remark: str, setting: Setting, report: ReportConfig, sizes: str) -> str:
-    interval = f"{100 * report.confidence:g} % interval over tasks and, where there are several, trainings"
-    return f"{quantity.capitalize()} with its {interval}. {remark} {setting.sentence()} Tasks x seeds: {sizes}."
+    records, rng = [part.records for part in parts], seeds.generator(0, "table1", *key)
+    return stats.macro_average(records, report, rng, QUANTITIES[unit]).times(100.0)
 
 
 def _sizes(rows: Labels, columns: Labels, cells: Sequence[Cell]) -> str:

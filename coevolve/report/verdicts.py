@@ -30,7 +30,7 @@ from coevolve.config.suite import Suite
 from coevolve.report import stats
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims, FailuresClaim
-from coevolve.report.number_text import readable
+from coevolve.report.number_text import readable, with_interval
 from coevolve.report.table import Footnote, Table
 from coevolve.storage import files
 from coevolve.types import Record, is_none
@@ -42,8 +42,6 @@ OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "underpowered", "
 POWER = 0.8
 AS_IF = "As if: orders are judged on results that are not about the paper's setting. They show what verdicts look like."
 SIZES = "reward in points, shares in per cent"
-
-
 #: A model with fewer parameters is a miniature. choice: all models of the papers have more.
 SMALL = 1e9
 #: Half of the interval's width, in points, that `InMiniature.seeds_needed` is about.
@@ -132,14 +130,15 @@ def in_miniature(test: ClaimTest, claims: Claims, confidence: float) -> InMiniat
     counted = isinstance(claim, FailuresClaim) and claim.quantity == "number"
     unit: Literal["points", "failures"] = "failures" if counted else "points"
     outcome, shown = _IN_MINIATURE[judge([test], confidence)[0].verdict], _weakest(test)
-    seeds = _seeds_for_interval(test, confidence) if outcome == "undecided" else None
     low, high = shown.interval(confidence)
-    numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}] {unit}"
-    basis = f"{shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}"
-    remark = _what_decides(seeds, shown.n_seeds, unit) if outcome == "undecided" else ""
+    seeds, remark = None, ""
+    if outcome == "undecided":
+        seeds = _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
+        remark = _what_decides(seeds, shown.n_seeds, unit)
+    numbers = f"{with_interval(shown.mean, low, high)} {unit}; {shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}."
     return InMiniature(
         outcome=outcome,
-        text=" ".join(filter(None, [f"{numbers}; {basis}.", remark, test.caution])),
+        text=" ".join(filter(None, [numbers, remark, test.caution])),
         mean=shown.mean,
         low=low,
         high=high,
@@ -148,11 +147,6 @@ def in_miniature(test: ClaimTest, claims: Claims, confidence: float) -> InMiniat
         seeds=shown.n_seeds,
         seeds_needed=seeds,
     )
-
-
-def _seeds_for_interval(test: ClaimTest, confidence: float) -> int | None:
-    """Seeds with which the interval of each of a test's numbers is narrow; None if no number of seeds would do."""
-    return _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
 
 
 def _largest(counts: Sequence[int | None]) -> int | None:
@@ -183,7 +177,7 @@ def resamples(least: int, claims: Claims) -> int:
 def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False, tables: Sequence[str] = ()) -> dict[str, Any]:
     """Write `verdicts.json`, and `verdicts.md` with further `tables`; returns the number of claims by verdict."""
     files.write_json(out / "verdicts.json", [verdict.model_dump(mode="json") for verdict in verdicts])
-    texts = [markdown(verdicts, AS_IF * as_if), *filter(None, [miniature_markdown(verdicts)]), *tables]
+    texts = [markdown(verdicts, as_if), *filter(None, [miniature_markdown(verdicts)]), *tables]
     files.write_bytes(out / "verdicts.md", "\n".join(texts).encode())
     return {outcome: sum(verdict.verdict == outcome for verdict in verdicts) for outcome in OUTCOMES}
 
@@ -199,9 +193,7 @@ def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
         for test, p in zip(family, stats.holm([min(tails(test)) for test in family]), strict=True)
     }
     return [
-        _verdict(
-            test, adjusted.get(test.claim, 1.0), 1.0 - confidence, max(1, len(families[test.unverified])), confidence
-        )
+        _verdict(test, adjusted.get(test.claim, 1.0), max(1, len(families[test.unverified])), confidence)
         if test.spreads
         else Verdict(**_about(test), verdict="not run", text=test.missing)
         for test in tests
@@ -234,11 +226,11 @@ def line(verdict: Verdict) -> str:
     return f"{verdict.verdict:12} {verdict.claim:34} {verdict.text}"
 
 
-def summary(verdicts: Sequence[Verdict], as_if: str = "") -> str:
-    """The number of claims by verdict; `as_if` is the remark on verdicts for other settings."""
+def summary(verdicts: Sequence[Verdict], as_if: bool = False) -> str:
+    """The number of claims by verdict; with a remark if they were judged `as_if`."""
     of_paper, of_others = ([v for v in verdicts if v.unverified == apart] for apart in (False, True))
     apart = f"From secondary sources, unverified: {_counted(of_others)}." if of_others else ""
-    return " ".join(filter(None, [f"{len(of_paper)} claims: {_counted(of_paper)}.", apart, as_if]))
+    return " ".join(filter(None, [f"{len(of_paper)} claims: {_counted(of_paper)}.", apart, AS_IF * as_if]))
 
 
 def _counted(verdicts: Sequence[Verdict]) -> str:
@@ -246,7 +238,7 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
 
 
-def markdown(verdicts: Sequence[Verdict], as_if: str = "") -> str:
+def markdown(verdicts: Sequence[Verdict], as_if: bool = False) -> str:
     """The verdicts as a table, and the claims that were not run, by reason."""
     judged = sorted((v for v in verdicts if v.verdict != "not run"), key=lambda v: OUTCOMES.index(v.verdict))
     rows = [[v.verdict + " (unverified)" * v.unverified, v.claim, v.place, v.says, v.text] for v in judged]
@@ -283,8 +275,7 @@ def order_outcome(order: InMiniature) -> str:
 
 def read(path: Path) -> list[Verdict]:
     """The verdicts in `verdicts.json`."""
-    verdicts: list[Verdict] = TypeAdapter(list[Verdict]).validate_json(files.read_bytes(path))
-    return verdicts
+    return TypeAdapter(list[Verdict]).validate_json(files.read_bytes(path))
 
 
 def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
@@ -309,19 +300,23 @@ def _about(test: ClaimTest) -> dict[str, Any]:
     return {**claim, "unverified": test.unverified, **cell}
 
 
-def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: float) -> Verdict:
+def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdict:
     inside, outside = tails(test)
+    level = 1.0 - confidence
     decided: Outcome = "reproduced" if inside < outside else "contradicted"
     outcome: Outcome = decided if p <= level and _decidable(test) else "underpowered"
     shown = _weakest(test)
     low, high = shown.interval(confidence)
-    needed = _seeds_needed(test, level / claims) if outcome == "underpowered" else None
-    numbers = f"{_number(shown.mean)} [{_number(low)}, {_number(high)}], claimed {_range(test)}"
+    needed, remark = None, ""
+    if outcome == "underpowered":
+        needed = _largest([s.seeds_needed(abs(_room(s.mean, test)), level / claims, POWER) for s in test.spreads])
+        remark = _caveat(shown.n_seeds, needed)
+    numbers = f"{with_interval(shown.mean, low, high)}, claimed {_range(test)}"
     basis = f"{shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}, p {readable(p)} of {claims} claims"
     return Verdict(
         **_about(test),
         verdict=outcome,
-        text=" ".join(filter(None, [f"{numbers}; {basis}.", _caveat(shown, outcome, needed), test.caution])),
+        text=" ".join(filter(None, [f"{numbers}; {basis}.", remark, test.caution])),
         mean=shown.mean,
         low=low,
         high=high,
@@ -332,20 +327,13 @@ def _verdict(test: ClaimTest, p: float, level: float, claims: int, confidence: f
     )
 
 
-def _caveat(shown: stats.Spread, outcome: Outcome, needed: int | None) -> str:
-    """What would decide an underpowered claim, else empty."""
-    if outcome != "underpowered":
-        return ""
+def _caveat(seeds: int, needed: int | None) -> str:
+    """What would decide an underpowered claim."""
     if needed is None:
         return "No number of seeds would decide: the instructions are too few."
-    if shown.n_seeds < stats.MIN_SEEDS:
+    if seeds < stats.MIN_SEEDS:
         return f"Fewer than {stats.MIN_SEEDS} seeds never decide: how trainings differ is not known."
     return f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
-
-
-def _seeds_needed(test: ClaimTest, level: float) -> int | None:
-    """Seeds that would show on which side of its range each number lies; None if no number of seeds would."""
-    return _largest([s.seeds_needed(abs(_room(s.mean, test)), level, POWER) for s in test.spreads])
 
 
 def _weakest(test: ClaimTest) -> stats.Spread:
@@ -360,11 +348,7 @@ def _room(value: float, test: ClaimTest) -> float:
 
 def _range(test: ClaimTest) -> str:
     if math.isinf(test.low):
-        return f"{_number(test.high)} at most"
+        return f"{test.high:.1f} at most"
     if math.isinf(test.high):
-        return f"{_number(test.low)} at least" if test.sized else f"above {test.low:g}"
-    return f"{_number(test.low)} to {_number(test.high)}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}"
+        return f"{test.low:.1f} at least" if test.sized else f"above {test.low:g}"
+    return f"{test.low:.1f} to {test.high:.1f}"

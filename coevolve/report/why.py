@@ -66,10 +66,11 @@ def cells(home: Path) -> list[Printed]:
     by_name |= {f"ablation_{path.parent.name}": path for path in home.glob("ablations/*/table.json")}
     files = sorted(by_name.items(), key=lambda item: (item[0] != FIRST, item[0]))
     printed = [
-        Printed(name=_name(stem, table, in_file[0], cell), file=path.as_posix(), table=_without_cells(table), cell=cell)
+        Printed(name=_name(stem, table, in_file[0], cell), file=path.as_posix(), table=bare, cell=cell)
         for stem, path in files
         for in_file in [list(tables(path))]
         for table in in_file
+        for bare in [table.model_copy(update={"cells": ()})]
         for cell in table.cells
     ]
     if not printed:
@@ -84,9 +85,8 @@ def find(printed: Sequence[Printed], query: str) -> Printed:
     and with similar ones if there is none.
     """
     words = _words(query)
-    tests = (_is_name, _has_words, _begins_words)
-    for test in tests:
-        fitting = [each for each in printed if test(words, each)]
+    for fit in range(3):
+        fitting = [each for each in printed if _fits(words, each)[fit]]
         first = [each for each in fitting if (each.file, each.table) == (fitting[0].file, fitting[0].table)]
         if len(first) == 1:
             return first[0]
@@ -144,28 +144,15 @@ def _name(file: str, table: Table, first: Table, cell: Cell) -> str:
     return f"{file}{which}: {table.rows[cell.row]}, {table.columns[cell.column]}"
 
 
-def _without_cells(table: Table) -> Table:
-    return table.model_copy(update={"cells": ()})
-
-
 def _words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9.]+", text.lower())
 
 
-def _names(printed: Printed) -> list[str]:
-    return _words(f"{printed.name} {printed.cell.row} {printed.cell.column}")
-
-
-def _is_name(words: list[str], printed: Printed) -> bool:
-    return words == _words(printed.name)
-
-
-def _has_words(words: list[str], printed: Printed) -> bool:
-    return set(words) <= set(_names(printed))
-
-
-def _begins_words(words: list[str], printed: Printed) -> bool:
-    return all(any(name.startswith(word) for name in _names(printed)) for word in words)
+def _fits(words: list[str], printed: Printed) -> tuple[bool, bool, bool]:
+    """Whether the words are the cell's name; are all words of its name or keys; are beginnings of such words."""
+    names = _words(f"{printed.name} {printed.cell.row} {printed.cell.column}")
+    begin = all(any(name.startswith(word) for name in names) for word in words)
+    return words == _words(printed.name), set(words) <= set(names), begin
 
 
 def _listed(printed: Sequence[Printed]) -> str:
@@ -174,10 +161,9 @@ def _listed(printed: Sequence[Printed]) -> str:
 
 def splits(column: str, claims: Claims) -> set[str]:
     """The splits of a column; a column that the paper lacks is named after its environment and split."""
-    spec = claims.columns.get(column)
-    if spec is None:
+    if column not in claims.columns:
         return {column.split(" ")[-1]}
-    return {spec.split} if spec.split else {each.split for each in claims.columns.values() if each.split}
+    return {split for part in claims.parts(column) if (split := claims.columns[part].split)}
 
 
 def _statements(cell: Cell, claims: Claims) -> Iterator[str]:

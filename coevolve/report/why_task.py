@@ -80,9 +80,7 @@ def _record(chain: provenance_chain.Chain, name: str, kind: type[R], digest: str
 
 def text(answer: TaskTrace) -> str:
     """The trace for a terminal."""
-    checked = f"{len(answer.chain.results)} results, {answer.chain.files} files checked"
-    state = "NOT as they were:" if answer.broken else "all as they were"
-    return "\n".join([*_task(answer), *_cause(answer), "", f"{checked}; {state}", *answer.broken])
+    return "\n".join([*_task(answer), *_cause(answer), "", *answer.chain.checked(answer.broken)])
 
 
 def _task(answer: TaskTrace) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coevolve.report import view
-from coevolve.report.number_text import readable
+from coevolve.report.number_text import readable, with_interval
 from coevolve.report.provenance_chain import Chain, Result
 from coevolve.report.why import CellTrace, Evidence
 from coevolve.storage import policy_dir
@@ -26,7 +26,7 @@ def text(answer: CellTrace, home: str) -> str:
     records = [line for evidence in answer.evidence for line in _records(evidence)]
     tree = list(_tree(answer, home))
     made = ["", f"made from, under {home}:", *tree, ""] if tree else []
-    return "\n".join([*head, *records, *made, *_verdict(answer)])
+    return "\n".join([*head, *records, *made, *answer.chain.checked(answer.broken)])
 
 
 def _head(answer: CellTrace, home: str) -> Iterator[tuple[str, str]]:
@@ -34,7 +34,7 @@ def _head(answer: CellTrace, home: str) -> Iterator[tuple[str, str]]:
     measured = "not run"
     if estimate:
         sizes = f"tasks x seeds: {estimate.n_tasks} x {estimate.n_seeds}, {estimate.n} episodes"
-        measured = f"{estimate.mean:.1f} [{estimate.low:.1f}, {estimate.high:.1f}], {table.unit}; {sizes}"
+        measured = f"{with_interval(estimate.mean, estimate.low, estimate.high)}, {table.unit}; {sizes}"
     yield "measured", measured
     yield "paper", "prints no such cell" if cell.paper is None else f"{cell.paper:.1f}: {answer.place}"
     yield from (("says", sentence) for sentence in answer.said)
@@ -126,8 +126,3 @@ def _contents(result: Result) -> Iterator[str]:
             yield " + ".join(f"{count.pairs} {kind}" for kind, count in kinds.items())
         case EpisodeNotes(episodes=episodes, mean_reward=mean):
             yield f"{episodes} episodes, mean reward {readable(mean)}"
-
-
-def _verdict(answer: CellTrace) -> list[str]:
-    checked = f"{len(answer.chain.results)} results, {answer.chain.files} files checked"
-    return [f"{checked}; {'all as they were' if not answer.broken else 'NOT as they were:'}", *answer.broken]

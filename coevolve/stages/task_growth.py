@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.methods.task_evolution.records import PoolTask
-from coevolve.report import claims, drawing, success_table, task_growth
+from coevolve.report import claims, drawing, second_paper, task_growth
 from coevolve.report.labels import ReportLabels
 from coevolve.report.task_growth import RoundGrowth
 from coevolve.storage import files, jsonl
@@ -40,7 +40,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels, suite.report.confidence).encode())
     drawing.write(out / "growth", lambda: task_growth.draw(rounds, labels))
     paper, measured = claims.load(job.file("claims")), results.measurements(job, suite, suite.methods)
-    comparison = "\n".join(success_table.texts(paper.success_tables, measured, suite.report))
+    comparison = "\n".join(second_paper.texts(paper.success_tables, measured, suite.report))
     files.write_bytes(out / "comparison.md", comparison.encode())
     files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])
     return {"rounds": len(rounds)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import claims, success_table, verdicts
+from coevolve.report import claims, second_paper, verdicts
 from coevolve.report.claim_tests import Results
 from coevolve.workflow import results
 from coevolve.workflow.job import Job
@@ -19,5 +19,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     paper = claims.load(job.file("claims"))
     evidence = Results(tuple(measured), tuple(explored))
     judged = verdicts.verify(paper, evidence, suite.report, miniature=verdicts.is_miniature(suite))
-    tables = list(success_table.texts(paper.success_tables, measured, suite.report))
+    tables = second_paper.texts(paper.success_tables, measured, suite.report)
     return verdicts.write(judged, out, tables=tables)

@@ -83,8 +83,8 @@ def test_values_of_pairs_are_means_over_all_pairs_of_a_step():
         "expert_target/pairs": 3.0, "expert_target/rewards/margins": 1.0,
         "failure_failure/pairs": 1.0, "failure_failure/rewards/margins": 5.0,
     }  # fmt: skip
-    assert page_figures.pair_mean("rewards/margins")(step) == 2.0
-    assert page_figures.pair_mean("rewards/margins")({"loss": 1.0}) is None
+    assert page_figures.step_metric(step, "rewards/margins") == 2.0
+    assert page_figures.step_metric({"loss": 1.0}, "rewards/margins") is None
 
 
 def test_a_long_training_is_drawn_as_means():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from coevolve import seeds
+from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import stats
 from coevolve.types import EvalRecord, StopReason
@@ -30,7 +31,8 @@ def records(rewards_by_task, split="seen"):
 
 
 def options(name="test", resamples=2000, confidence=0.95):
-    return {"resamples": resamples, "confidence": confidence, "rng": seeds.generator(0, name)}
+    report = ReportConfig(bootstrap=resamples, confidence=confidence)
+    return {"report": report, "rng": seeds.generator(0, name)}
 
 
 def test_mean_and_counts_of_a_balanced_design_are_those_of_the_plain_mean():
@@ -186,6 +188,7 @@ def test_an_interval_stays_in_the_range_of_rewards():
 
 HASHED = """
 from coevolve import seeds
+from coevolve.config.sections import ReportConfig
 from coevolve.report import stats
 from coevolve.types import EvalRecord, StopReason
 
@@ -196,7 +199,7 @@ def records(shift):
         for task in range(30) for seed in range(3)
     ]
 
-options = {"resamples": 50, "confidence": 0.95, "rng": seeds.generator(0, "x")}
+options = {"report": ReportConfig(bootstrap=50, confidence=0.95), "rng": seeds.generator(0, "x")}
 found = stats.estimate(records(0), **options), stats.difference(records(0), records(4), **options)
 assert all(each.high - each.low > 0.05 for each in found), found
 print(*found)

@@ -6,7 +6,7 @@ import pytest
 
 from coevolve.config.suite import load_suite
 from coevolve.methods.task_evolution.records import PoolTask
-from coevolve.report import claims, html, success_table, task_growth
+from coevolve.report import claims, html, second_paper, task_growth
 from coevolve.report.growth_page import pool_growth
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
@@ -107,7 +107,7 @@ def section(root, tmp_path):
     folder.mkdir()
     files.write_json(folder / "growth.json", [each.model_dump(mode="json") for each in rounds])
     (folder / "growth.md").write_text(task_growth.markdown(rounds, ReportLabels.of(suite), 0.95))
-    (folder / "comparison.md").write_text("\n".join(success_table.texts(paper.success_tables, [], suite.report)))
+    (folder / "comparison.md").write_text("\n".join(second_paper.texts(paper.success_tables, [], suite.report)))
     paths = sorted(folder.iterdir())
     page = html.report(PageFiles(paths), RunSettings.of(suite), paper, {}, [])
     return re.search(r"<section aria-labelledby=\"the-second-paper.*?</section>", page, re.DOTALL)[0]
@@ -132,7 +132,7 @@ def test_a_share_is_drawn_in_the_scale_of_1(root, tmp_path):
 
 def test_the_page_has_the_papers_numbers_with_their_tests_and_links_to_the_data(root, section):
     (table,) = claims.load(root / "configs/claims.yaml").success_tables.values()
-    assert success_table.sentence(table) in section
+    assert second_paper.sentence(table) in section
     assert "Qwen3-4B full" in section and re.search(r"p 0\.\d", section)
     links = re.findall('href="([^"]*)"', section)
     assert "../../task_growth/growth.json" in links and "../../task_growth/comparison.md" in links

@@ -54,7 +54,11 @@ def record_files(home: Path) -> tuple[list[Path], list[Path]]:
     """
     experts = sorted(home.glob("data/*/experts.jsonl"))
     episodes, pairs = (
-        sorted(path for path in home.rglob(name) if not _is_part(path.relative_to(home)))
+        sorted(
+            path
+            for path in home.rglob(name)
+            if not any(folder == "parts" or folder.startswith(".") for folder in path.relative_to(home).parts)
+        )
         for name in ("episodes.jsonl", "pairs.jsonl")
     )
     return experts + episodes, pairs
@@ -69,7 +73,3 @@ def link(page: str, sources: Iterable[str], split: str = "") -> str:
     }
     single = {name: values for name, values in filters.items() if " " not in values}
     return f"{page}#/episodes?{urlencode(single | ({'split': split} if split else {}))}"
-
-
-def _is_part(relative: Path) -> bool:
-    return any(folder == "parts" or folder.startswith(".") for folder in relative.parts)

@@ -1,8 +1,8 @@
-"""The success rates of a second paper beside this suite's, with tests of the paper's own differences."""
+"""The second paper's success rates beside this suite's, with tests of the paper's own differences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -12,7 +12,7 @@ from coevolve.config.sections import ReportConfig
 from coevolve.report import measurement, stats
 from coevolve.report.claims import SuccessColumn, SuccessRow, SuccessTable
 from coevolve.report.measurement import Measurement
-from coevolve.report.number_text import readable
+from coevolve.report.number_text import readable, with_interval
 from coevolve.report.proportions import two_proportion_p, wilson
 
 LEVEL = 0.05
@@ -54,16 +54,26 @@ def sentence(table: SuccessTable) -> str:
     return f"{len(small)} of {len(tested)} differences are significant at 5 %: {names} ({span}; {how})."
 
 
+def texts(tables: Mapping[str, SuccessTable], measured: Sequence[Measurement], report: ReportConfig) -> list[str]:
+    """All tables in Markdown."""
+    return [markdown(table, measured, report) for table in tables.values()]
+
+
 def markdown(table: SuccessTable, measured: Sequence[Measurement], report: ReportConfig) -> str:
     """The table: the paper's rate with Wilson's interval, the test against the row compared with, and ours."""
-    tested = {(each.row, each.column): each for each in differences(table)}
+    tested, last = {(each.row, each.column): each for each in differences(table)}, measurement.final(measured)
     head = ["row", "column", "the paper, %", "against", "here, %"]
     rows = [
-        [row.label, spec.label, _paper(row, column, spec), _test(table, tested.get((name, column))), ours]
+        [
+            row.label,
+            spec.label,
+            _paper(row, column, spec),
+            _test(table, tested.get((name, column))),
+            _ours(row, spec, last, report),
+        ]
         for name, row in table.rows.items()
         for column, spec in table.columns.items()
         if column in row.cells
-        for ours in [_ours(row, spec, measured, report)]
     ]
     grid = tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
     notes = [f"* {spec.label}: {spec.unavailable}" for spec in table.columns.values() if spec.unavailable]
@@ -79,7 +89,7 @@ def _p(row: SuccessRow, other: SuccessRow, column: str, tasks: int) -> float:
 
 def _paper(row: SuccessRow, column: str, spec: SuccessColumn) -> str:
     low, high = wilson(round(row.cells[column] * spec.tasks / 100), spec.tasks)
-    return f"{row.cells[column]:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({row.status})"
+    return f"{with_interval(row.cells[column], 100 * low, 100 * high)} ({row.status})"
 
 
 def _test(table: SuccessTable, difference: CellDifference | None) -> str:
@@ -88,32 +98,21 @@ def _test(table: SuccessTable, difference: CellDifference | None) -> str:
     return f"{table.rows[difference.against].label}: {difference.points:+.1f}, p {readable(difference.p)}"
 
 
-def _ours(row: SuccessRow, spec: SuccessColumn, measured: Sequence[Measurement], report: ReportConfig) -> str:
+def _ours(row: SuccessRow, spec: SuccessColumn, last: Sequence[Measurement], report: ReportConfig) -> str:
     """Our success rate with the interval over tasks and seeds, and the model it is of."""
     if spec.unavailable:
         return "not available"
-    of_cell = [m for m in measurement.final(measured) if (m.method, m.env, m.split) == (row.method, *spec.where)]
+    of_cell = [m for m in last if (m.method, m.env, m.split) == (row.method, spec.env, spec.split)]
     return "; ".join(_rate(m, report) for m in of_cell if m.records) or "not run"
 
 
 def _rate(measured: Measurement, report: ReportConfig) -> str:
-    estimate = stats.estimate(
-        measured.records,
-        resamples=report.bootstrap,
-        confidence=report.confidence,
-        rng=seeds.generator(0, "success_table", measured.method, measured.env, measured.split),
-        quantity=stats.success,
-    )
+    rng = seeds.generator(0, "success_table", measured.method, measured.env, measured.split)
+    estimate = stats.estimate(measured.records, report, rng, stats.success)
     successes = sum(record.success for record in measured.records)
     several = "s" * (estimate.n_seeds > 1)
     run = f"{successes} of {estimate.n}, {estimate.n_seeds} seed{several}, {measured.model}, {measured.suite}"
     low, high = estimate.low, estimate.high
     if successes in (0, estimate.n):  # equal values have no spread
         low, high = wilson(successes, estimate.n, report.confidence)
-    rate = f"{100 * estimate.mean:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({run})"
-    return rate + (f" {measured.note}" if measured.note else "")
-
-
-def texts(tables: dict[str, SuccessTable], measured: Sequence[Measurement], report: ReportConfig) -> Iterator[str]:
-    """All tables."""
-    return (markdown(table, measured, report) for table in tables.values())
+    return f"{with_interval(100 * estimate.mean, 100 * low, 100 * high)} ({run}) {measured.note}".rstrip()

@@ -9,7 +9,7 @@ from report.conftest import measurement
 from scipy import stats as scipy_stats
 
 from coevolve.errors import UserError
-from coevolve.report import claims, success_table
+from coevolve.report import claims, second_paper
 
 
 @pytest.fixture(scope="module")
@@ -18,21 +18,21 @@ def table(root):
 
 
 def test_no_difference_of_the_paper_is_significant(table):
-    differences = success_table.differences(table)
+    differences = second_paper.differences(table)
     for each in differences:
         tasks = table.columns[each.column].tasks
         k = [round(table.rows[name].cells[each.column] * tasks / 100) for name in (each.row, each.against)]
         expected = scipy_stats.chi2_contingency([[count, tasks - count] for count in k], correction=False).pvalue
         assert each.p == pytest.approx(expected) and each.p > 0.05
     assert {each.row for each in differences} >= {"qwen3_4b_full", "qwen25_7b_full", "qwen3_30b_full"}
-    assert success_table.sentence(table).startswith(f"No single difference of these {len(differences)} is significant")
+    assert second_paper.sentence(table).startswith(f"No single difference of these {len(differences)} is significant")
 
 
 def test_a_difference_that_is_large_enough_is_named(table):
     rows = dict(table.rows)
     rows["qwen3_4b_full"] = rows["qwen3_4b_full"].model_copy(update={"cells": {"bfcl": 75.0}})
     changed = table.model_copy(update={"rows": rows})
-    assert "differences are significant at 5 %: qwen3_4b_full on bfcl" in success_table.sentence(changed)
+    assert "differences are significant at 5 %: qwen3_4b_full on bfcl" in second_paper.sentence(changed)
 
 
 def test_every_rate_is_a_whole_number_of_tasks(table):
@@ -43,21 +43,21 @@ def test_every_rate_is_a_whole_number_of_tasks(table):
 
 
 def test_ours_stand_beside_it_and_appworld_is_empty_with_its_reason(table, report):
-    without = success_table.markdown(table, [], report)
+    without = second_paper.markdown(table, [], report)
     assert without.count("| not run") == sum("bfcl" in row.cells for row in table.rows.values())
     assert without.count("| not available") == 4 and "its data bundle is not in its wheel" in without
     ours = measurement("agent_data", "bfcl", "test", {"a": [1.0, 0.5], "b": [1.0, 1.0]}, model="tiny")
-    text = success_table.markdown(table, [ours], report)
+    text = second_paper.markdown(table, [ours], report)
     (line,) = [line for line in text.splitlines() if "(3 of 4, 2 seeds, tiny, micro)" in line]
     assert re.match(r"\| Qwen3-4B full +\| BFCL", line)
     low, high = map(float, re.search(r"75\.0 \[([\d.]+), ([\d.]+)\] \(3 of 4", line).groups())
     assert 0.0 <= low < 75.0 < high <= 100.0  # over tasks and seeds
     none = measurement("agent_data", "bfcl", "test", {"a": [0.0, 0.0], "b": [0.0, 0.0]}, model="tiny")
-    assert "0.0 [0.0, 49.0] (0 of 4" in success_table.markdown(table, [none], report)  # Wilson's
+    assert "0.0 [0.0, 49.0] (0 of 4" in second_paper.markdown(table, [none], report)  # Wilson's
     empty = dataclasses.replace(ours, records=())
-    assert success_table.markdown(table, [empty], report) == without, "a split whose every episode ended by an error"
+    assert second_paper.markdown(table, [empty], report) == without, "a split whose every episode ended by an error"
     generated = dataclasses.replace(ours, note="BFCL: generated tasks; non-comparable.")
-    assert "tiny, micro) BFCL: generated tasks; non-comparable." in success_table.markdown(table, [generated], report)
+    assert "tiny, micro) BFCL: generated tasks; non-comparable." in second_paper.markdown(table, [generated], report)
 
 
 def test_an_unknown_row_is_refused(root, tmp_path):
