@@ -254,7 +254,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from coevolve.report import claims
-    from coevolve.workflow import export
+    from coevolve.workflow import suite_export
     from coevolve.workflow.layout import UNDIVIDED
     from coevolve.workflow.plan import Plan
     from coevolve.workflow.run_record import RunRecord
@@ -263,8 +263,8 @@ def _export(options: argparse.Namespace) -> int:
     if options.suite is None:
         if options.out is None:
             raise UserError("give --suite, or --out with the folder of an export whose page is written again.")
-        export.write_page(options.out, paper)
-        _show(options.out / export.PAGE)
+        suite_export.write_page(options.out, paper)
+        _show(options.out / suite_export.PAGE)
         return 0
     suite = _suite(options)
     machine = _machine(options, RunRecord.read(Plan(suite).home))
@@ -272,8 +272,8 @@ def _export(options: argparse.Namespace) -> int:
     if options.ablation:
         _ablation(suite, options.ablation)
     out = options.out or REFERENCE / (f"{suite.suite}_{options.ablation}" if options.ablation else suite.suite)
-    names = export.export(Plan(suite, shards=shards), out, paper, options.ablation)
-    _show(f"{len(names)} files: {out / export.PAGE}")
+    names = suite_export.export(Plan(suite, shards=shards), out, paper, options.ablation)
+    _show(f"{len(names)} files: {out / suite_export.PAGE}")
     return 0
 
 

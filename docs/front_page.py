@@ -15,6 +15,7 @@ from typing import Any
 
 from coevolve.config.suite import load_suite
 from coevolve.report import loop
+from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import JobKey, Plan
 
 ROOT = Path(__file__).parents[1]
@@ -146,7 +147,7 @@ def loop_svg() -> str:
 
 def _edges(plan: Plan) -> Iterator[tuple[loop.Box, loop.Box, bool]]:
     """(from, to, whether it leads to the next iteration) for the inputs of the jobs of two iterations."""
-    last = plan.result("tiny", "sciworld", plan.branch("coevolve", 0, 2), "eval/records.jsonl")
+    last = plan.result("tiny", "sciworld", Branch("coevolve", 0, 2), "eval/records.jsonl")
     for job in plan.jobs([last]):
         for name, paths in plan.inputs(*job).items():
             makers = map(plan.maker, [paths] if isinstance(paths, str) else paths)

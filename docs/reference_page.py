@@ -41,9 +41,10 @@ COMPARISONS = (
 def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
     folders = ("science", "real", "real_seeds", "real_sql", "real_tuned", "micro", "methods", "bfcl", "agent_data")
+    rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "overview": front_page.overview([folder for folder in folders if folder not in ("real_sql", "agent_data")]),
-        "science_iterations": _table(_iterations("science", (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve"))),
+        "science_iterations": _table(_iterations("science", rows)),
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.suite import Suite
 from coevolve.report import claims, differences, measurement, pair_counts, table, table1
-from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels
-from coevolve.report.measurement import Measurement
 from coevolve.report.table import Table
 from coevolve.storage import files
 from coevolve.workflow import results
@@ -30,15 +26,11 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         last = measurement.final(list(measurement.read(suite, records)))
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
         labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})
-        tables += _tables(suite, last, paper, labels.methods)
+        for make in (table1.measured_table, table1.success_table):  # without what was not run
+            tables.append(make(last, paper, labels.methods, suite.report))
         compared = differences.paired(last, suite.report)
         text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
         texts.append(f"Model: {model.label}.\n\n{differences.markdown(compared, labels)}\n{text}")
     table.write(tables, out, "table")
     files.write_bytes(out / "summary.md", "\n".join(texts).encode())
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}
-
-
-def _tables(suite: Suite, last: list[Measurement], paper: Claims, labels: Mapping[str, str]) -> list[Table]:
-    """Average rewards and success rates of a suite's one model, without what was not run."""
-    return [make(last, paper, labels, suite.report) for make in (table1.measured_table, table1.success_table)]

@@ -15,6 +15,6 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `differences.json`: average reward of every method minus that of every other, with intervals."""
     suite = job.suite.with_model()
-    compared = differences.paired(final(results.measurements(job, suite, suite.methods)), suite.report)
+    compared = differences.paired(final(results.measurements(job, suite)), suite.report)
     files.write_json(out / "differences.json", [difference.model_dump(mode="json") for difference in compared])
     return {"differences": len(compared)}

@@ -42,15 +42,9 @@ def _record(episode: Trajectory, quirks: Quirks, seed: int, samples: int) -> Eva
         seed=seed,
         environment=episode.environment,
         reward=episode.reward,
-        success=_success(episode, quirks),
+        success=episode.stop is StopReason.DONE if quirks.success == "any_ending" else not episode.is_failure,
         stop=episode.stop,
         turns=len(episode.turns),
         trajectory_id=episode.digest(),
         samples=samples,
     )
-
-
-def _success(episode: Trajectory, quirks: Quirks) -> bool:
-    if quirks.success == "any_ending":
-        return episode.stop is StopReason.DONE
-    return not episode.is_failure

@@ -18,7 +18,7 @@ COUNT = 3
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `examples.md`."""
     suite = job.suite.with_model()
-    explored = results.explorations(job, suite, suite.methods)
+    explored = results.explorations(job, suite)
     chosen = [example for env in suite.envs for example in examples.examples(explored, env, COUNT)]
     files.write_bytes(out / "examples.md", examples.markdown(chosen, ReportLabels.of(suite).envs).encode())
     return {"examples": len(chosen)}

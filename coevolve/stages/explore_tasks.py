@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coevolve import seeds
+from coevolve.envs.synthesis import TaskDraft
 from coevolve.methods.task_evolution import exploration
 from coevolve.methods.task_evolution.exploration import ExplorationStart
 from coevolve.methods.task_evolution.records import (
@@ -58,21 +59,17 @@ def _outcomes(job: Job, explored: TaskExploration) -> Iterator[tuple[Fragment, P
     pairs = [(fragment, _reason(explored, fragment, stop)) for fragment, stop in explored.fragments()]
     usable = [fragment for fragment, reason in pairs if reason is None]
     by_model = job.suite.task_evolution.abstraction == "model"
-    drafts = explored.written_drafts(usable) if by_model else [explored.draft(fragment) for fragment in usable]
-    waiting = iter(drafts)
+    drafts = iter(explored.written_drafts(usable) if by_model else [explored.draft(each) for each in usable])
+    writer = explored.explorer if by_model else "rules"
     for index, (fragment, reason) in enumerate(pairs):
         if reason is not None:
             yield fragment, _drop(fragment, reason)
-        elif (draft := next(waiting)) is None:
+        elif (draft := next(drafts)) is None:
             yield fragment, _drop(fragment, FragmentDropReason.NO_QUERY if by_model else FragmentDropReason.NO_GOAL)
+        elif task := explored.goal_task(fragment, f"{job.env.kind}/round{job.branch.iteration}/{index}", draft):
+            yield fragment, _candidate(fragment, task, draft, writer)
         else:
-            name = f"{job.env.kind}/round{job.branch.iteration}/{index}"
-            task = explored.goal_task(fragment, name, draft)
-            if task is None:
-                yield fragment, _drop(fragment, FragmentDropReason.NO_GOAL)
-                continue
-            writer = explored.explorer if by_model else "rules"
-            yield fragment, _candidate(fragment, task, draft.instruction, draft.solution, writer)
+            yield fragment, _drop(fragment, FragmentDropReason.NO_GOAL)
 
 
 def _reason(explored: TaskExploration, fragment: Fragment, stop: StopReason) -> FragmentDropReason | None:
@@ -89,26 +86,19 @@ def _drop(fragment: Fragment, reason: FragmentDropReason) -> FragmentDrop:
     return FragmentDrop(name=fragment.name, fragment=fragment.digest(), signal=kind, reason=reason)
 
 
-def _candidate(
-    fragment: Fragment, task: Task, instruction: str, solution: tuple[str, ...], written_by: str
-) -> PoolTask:
+def _candidate(fragment: Fragment, task: Task, draft: TaskDraft, written_by: str) -> PoolTask:
     signal = fragment.signal
-    cause = {
-        "signal": signal.kind,
-        "signal_round": signal.round,
-        "signal_step": signal.step,
-        "signal_task": signal.task.task_id,
-        "episode": signal.episode,
-    } if signal else {"signal": None}  # fmt: skip
-    return PoolTask.model_validate(
-        {
-            "task": task,
-            "instruction": instruction,
-            "solution": solution,
-            "round": fragment.round,
-            "fragment": fragment.digest(),
-            "explorer": fragment.explorer.name,
-            "written_by": written_by,
-            **cause,
-        }
+    return PoolTask(
+        task=task,
+        instruction=draft.instruction,
+        solution=draft.solution,
+        round=fragment.round,
+        fragment=fragment.digest(),
+        signal=signal.kind if signal else None,
+        signal_round=signal.round if signal else 0,
+        signal_step=signal.step if signal else 0,
+        signal_task=signal.task.task_id if signal else "",
+        episode=signal.episode if signal else "",
+        explorer=fragment.explorer.name,
+        written_by=written_by,
     )

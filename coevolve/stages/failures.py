@@ -27,8 +27,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
     labels, layout = ReportLabels.of(suite), Layout(suite)
-    explored = results.explorations(job, suite, suite.methods)
-    experts = {env: _first_of_task(path) for env, path in results.experts(job).items()}
+    explored = results.explorations(job, suite)
+    experts = {env: _first_of_task(path) for env, path in results.given(job, "experts", layout.experts()).items()}
     jobs = {method: history.behind(map(layout.tail, layout.evaluations(method).values())) for method in suite.methods}
     branch_jobs = list(_jobs_of_branches(jobs))
     measured = analysis.Analysis(
@@ -43,7 +43,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
         pair_rewards=tuple(
             row
-            for key, path in results.training_pairs(job, suite, suite.methods).items()
+            for key, path in results.training_pairs(job, suite).items()
             for row in mechanism.pair_rewards(jsonl.read(path, PreferencePair), _agent(key), paper.hard_negative[0])
         ),
         off_policy=tuple(row for each, names in branch_jobs for row in mechanism.off_policy(each, names)),
@@ -56,7 +56,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             analysis.compute(method, [analysis.usage(each, machine) for each in of_method])
             for method, of_method in jobs.items()
         ),
-        **_gradients(results.gradients(job, suite, suite.methods)),
+        **_gradients(results.gradients(job, suite)),
     )
     analysis.write(measured, labels, out)
     drawing.write(out / "mechanism", lambda: mechanism_figure.draw(measured, labels))

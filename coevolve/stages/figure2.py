@@ -17,12 +17,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the figure as PNG and SVG, and its data as JSON."""
     suite = job.suite.with_model()
     (model,) = suite.models.values()
-    explored = results.explorations(job, suite, suite.methods)
+    explored = results.explorations(job, suite)
     setting = Setting(suite.suite, model.label, suite.protocol).sentence()
     notes = " ".join([setting, *dict.fromkeys(each.note for each in explored if each.note)])
-    labels = suite.labels
-    data = figure2.data(explored, labels, notes, suite.report)
-    shown = ReportLabels.of(suite)
+    labels, data = ReportLabels.of(suite), figure2.data(explored, suite.labels, notes, suite.report)
     files.write_json(out / "figure2.json", data.model_dump(mode="json"))
-    drawing.write(out / "figure2", lambda: figure2.draw(data, shown))
+    drawing.write(out / "figure2", lambda: figure2.draw(data, labels))
     return {"explorations": len(explored)}

@@ -18,7 +18,7 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the figure and its data as JSON; where no method has iterations, it shows the final rewards."""
     suite = job.suite.with_model()
-    measured = results.measurements(job, suite, suite.methods)
+    measured = results.measurements(job, suite)
     trained = {each.method for each in measured if each.iteration}
     drawn = [each for each in measured if each.iteration or _begins_a_curve(each, suite, trained)] or final(measured)
     labels = ReportLabels.of(suite)

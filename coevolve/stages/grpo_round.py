@@ -10,7 +10,7 @@ from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.train import grpo
 from coevolve.types import TrainReport
 from coevolve.workflow.job import Job
-from coevolve.workflow.online import online_setup
+from coevolve.workflow.online_training import online_setup
 from coevolve.workflow.training import training_run
 
 

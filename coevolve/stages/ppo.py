@@ -7,7 +7,7 @@ from pathlib import Path
 from coevolve.train import ppo
 from coevolve.types import TrainReport
 from coevolve.workflow.job import Job
-from coevolve.workflow.online import online_setup
+from coevolve.workflow.online_training import online_setup
 from coevolve.workflow.training import training_run
 
 

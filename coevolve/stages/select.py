@@ -21,14 +21,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     experts = [expert for name in names for expert in job.records(name, Trajectory)]
     rollouts = job.records(job.agent, Trajectory) if job.agent in job.inputs else []
     result = rejection_sampling.select(job.suite.selection, experts, rollouts)
-    excluded_example = job.few_shot_example("excluded_example")
-    jsonl.write(
-        out / "selected.jsonl",
-        (
-            each.model_copy(update={"prompt": without_example(each.prompt, excluded_example)})
-            for each in result.selected
-        ),
-    )
+    example = job.few_shot_example("excluded_example")
+    trimmed = (t.model_copy(update={"prompt": without_example(t.prompt, example)}) for t in result.selected)
+    jsonl.write(out / "selected.jsonl", trimmed)
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = rejection_sampling.summary(result)
     files.write_json(out / "summary.json", summary)

@@ -26,11 +26,8 @@ def run(job: Job, out: Path) -> PairingSummary:
     tasks, experts = job.records("tasks", Task), job.records("experts", Trajectory)
     whole_kinds = {kind: weights for kind, weights in recipe.trains_on.items() if kind is not PairKind.EXPERT_STEP}
     rollouts: dict[Agent, list[Trajectory]] = {job.agent: job.records(job.agent, Trajectory)}
-    recipe_of_whole, excluded_example = (
-        recipe.model_copy(update={"trains_on": whole_kinds}),
-        job.few_shot_example("excluded_example"),
-    )
-    whole = pairing.pair(recipe_of_whole, rules, tasks, experts, rollouts, excluded_example)
+    whole_recipe = recipe.model_copy(update={"trains_on": whole_kinds})
+    whole = pairing.pair(whole_recipe, rules, tasks, experts, rollouts, job.few_shot_example("excluded_example"))
     agent = _Player(job, "policy", job.temperature, samples=1)
     scorer = _Player(job, "scorer", job.suite.steps.temperature, job.suite.steps.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]

@@ -15,7 +15,7 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `table1` as Markdown, LaTeX and JSON."""
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
-    labels, last = ReportLabels.of(suite).methods, final(results.measurements(job, suite, suite.methods))
+    labels, last = ReportLabels.of(suite).methods, final(results.measurements(job, suite))
     rewards = table1.reward_table(last, paper, labels, suite.report, suite.envs)
     successes = table1.success_table(last, paper, labels, suite.report)
     tables = [rewards, successes]

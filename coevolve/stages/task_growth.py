@@ -22,7 +22,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     `comparison.md` has the second paper's own numbers with this suite's.
     """
     suite = job.suite.with_model()
-    paths = Layout(suite).training_rounds(suite.methods)
+    paths = Layout(suite).training_rounds()
     episodes = results.given(job, "episodes", {key: path for key, (path, _) in paths.items()})
     pools = results.given(job, "pools", {key: path for key, (_, path) in paths.items()})
     rounds: list[RoundGrowth] = []
@@ -39,7 +39,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     labels = ReportLabels.of(suite)
     files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels, suite.report.confidence).encode())
     drawing.write(out / "growth", lambda: task_growth.draw(rounds, labels))
-    paper, measured = claims.load(job.file("claims")), results.measurements(job, suite, suite.methods)
+    paper, measured = claims.load(job.file("claims")), results.measurements(job, suite)
     comparison = "\n".join(second_paper.texts(paper.success_tables, measured, suite.report))
     files.write_bytes(out / "comparison.md", comparison.encode())
     files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])

@@ -33,7 +33,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         return {"policy": ref.sha256}
     if model.tiny is None:
         source = Path(str(model.path))
-        names = _checkpoint(source)
+        if not (names := policy_dir.checkpoint_files(source)):
+            raise UserError(f"{source}: no checkpoint in transformers' format; put one there or change `path`.")
         _link(source, names, out)
         ref = policy_dir.seal(out, name=source.name, base=str(source), revision=model.revision)
         return {"policy": ref.sha256, "linked": names}
@@ -42,12 +43,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     corpus = texts(job.records("corpus", Trajectory))
     ref = tiny_model.build(model.tiny, context=model.context, texts=corpus, seed=job.seed, out=out, name=name)
     return {"policy": ref.sha256, "texts": len(corpus)}
-
-
-def _checkpoint(source: Path) -> list[str]:
-    if not (names := policy_dir.checkpoint_files(source)):
-        raise UserError(f"{source}: no checkpoint in transformers' format; put one there or change `path`.")
-    return names
 
 
 def _link(source: Path, names: Iterable[str], out: Path) -> None:

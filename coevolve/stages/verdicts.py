@@ -14,8 +14,8 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `verdicts.json` and `verdicts.md`; returns the number of claims by verdict."""
     suite = job.suite.with_model()
-    measured = results.measurements(job, suite, suite.methods)
-    explored = results.explorations(job, suite, suite.methods)
+    measured = results.measurements(job, suite)
+    explored = results.explorations(job, suite)
     paper = claims.load(job.file("claims"))
     evidence = Results(tuple(measured), tuple(explored))
     judged = verdicts.verify(paper, evidence, suite.report, miniature=verdicts.is_miniature(suite))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 AgentName = Literal["target", "failure"]
@@ -27,12 +28,22 @@ class Branch:
             return cls(numbered[1], int(numbered[2]), int(numbered[3] or 0))
         return cls(text, 0, 0)
 
+    def at(self, iteration: int) -> Branch:
+        """The branch of another iteration of the same method and seed."""
+        return replace(self, iteration=iteration)
+
+    @property
+    def previous(self) -> Branch:
+        """The branch of the iteration before."""
+        return self.at(self.iteration - 1)
+
     def __str__(self) -> str:
         if "/" in self.method:
             return self.method
         return f"{self.method}/seed{self.seed}" + (f"/iter{self.iteration}" if self.iteration else "")
 
 
-def agent_name(text: str) -> AgentName:
-    """The agent that a wildcard names; its constraint lets only these two pass."""
-    return "failure" if text == "failure" else "target"
+def agent_of(wildcards: Mapping[str, str]) -> AgentName:
+    """The agent of a job: that of the wildcard `agent`, or of the `whole` whose part it plays; else the target."""
+    agents = (wildcards.get("agent"), wildcards.get("whole", "").removeprefix("rollout/"))
+    return "failure" if "failure" in agents else "target"

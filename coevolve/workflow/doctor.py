@@ -36,10 +36,10 @@ MINIMUM_GB = 1.0
 class Profile:
     """The suite and machine of a Snakemake profile, and whether it uses Slurm and containers."""
 
-    suite: str | None
-    machine: str | None
-    slurm: bool
-    containers: bool
+    suite: str | None = None
+    machine: str | None = None
+    slurm: bool = False
+    containers: bool = False
 
     @classmethod
     def read(cls, name: str) -> Profile:
@@ -75,23 +75,31 @@ class RunSetup:
 
     suite: Suite | None
     machine: Machine | None
-    slurm: bool = False
-    containers: bool = False
-    gigabytes: float = MINIMUM_GB
-    gpus: int = 0
-    suite_name: str = ""
-    profile: str = "smoke"
+    slurm: bool
+    containers: bool
+    gigabytes: float
+    gpus: int
+    suite_name: str
+    profile: str
 
 
 def setup(suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> RunSetup:
     """The setup of a command line; without a suite or machine, those of the profile."""
-    given = Profile.read(profile) if profile else Profile(None, None, slurm=False, containers=False)
-    suite, machine = suite or given.suite, machine or given.machine
-    suite_config = load_suite(suite, overrides) if suite else None
-    machine_config = stage_table.load_machine(machine) if machine else None
+    given = Profile.read(profile) if profile else Profile()
+    suite_name, machine_name = suite or given.suite or "", machine or given.machine
+    suite_config = load_suite(suite_name, overrides) if suite_name else None
+    machine_config = stage_table.load_machine(machine_name) if machine_name else None
     gigabytes, gpus = _needs(suite_config, machine_config) if machine_config else (0.0, 0)
-    needs, names = (max(gigabytes, MINIMUM_GB), gpus), (suite or "", profile or "smoke")
-    return RunSetup(suite_config, machine_config, given.slurm, given.containers, *needs, *names)
+    return RunSetup(
+        suite_config,
+        machine_config,
+        given.slurm,
+        given.containers,
+        gigabytes=max(gigabytes, MINIMUM_GB),
+        gpus=gpus,
+        suite_name=suite_name,
+        profile=profile or "smoke",
+    )
 
 
 def run_checks(setup: RunSetup) -> Iterator[Check]:

@@ -121,7 +121,8 @@ def single_environment(
         raise UserError(f"{path}: key `envs` is empty; add an environment.")
     name = env if suite else next(iter(envs), "")
     if name not in envs:
-        raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {_listed(envs)}.'}")
+        listed = ", ".join(f"`{each}`" for each in envs)
+        raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {listed}.'}")
     if split:
         raw.override(f"envs.{name}.splits=[{split}]")
     raw |= {"models": {"model": model}, "envs": {name: envs[name]}, "iterations": {name: 1}}
@@ -183,7 +184,3 @@ def _parameters(folder: Path) -> float:
         except SafetensorError as error:
             raise UserError(f"{path}: not a whole file of weights ({error}); copy the checkpoint again.") from None
     return float(count)
-
-
-def _listed(names: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{name}`" for name in names) or "none"

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coevolve import seeds
-from coevolve.config.sections import EndpointConfig
-from coevolve.config.task_evolution import TaskEvolutionConfig
-from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, observed_actions, synthesis
+from coevolve.envs.synthesis import TaskDraft, observed_actions, synthesis
 from coevolve.envs.workers import environments
 from coevolve.methods.task_evolution import prompts
 from coevolve.methods.task_evolution.exploration import ExplorationStart
@@ -64,9 +62,9 @@ class TaskExploration:
 
     def __init__(self, job: Job, starts: Mapping[str, ExplorationStart]) -> None:
         self._job, self._starts = job, starts
-        self._config: TaskEvolutionConfig = job.suite.task_evolution
-        self._synthesis: TaskSynthesis = synthesis(job.env)
-        (self._player, self._workers), self._draft_tokens = self._load_player(), 0
+        self._config, self._synthesis = job.suite.task_evolution, synthesis(job.env)
+        self._player, self._workers = self._load_player()
+        self._draft_tokens = 0
 
     def fragments(self) -> Iterator[tuple[Fragment, StopReason]]:
         """The fragment of every start, in their order, with the reason why its episode ended."""
@@ -136,7 +134,10 @@ class TaskExploration:
         if not self._starts:
             return []
         workers = min(self._workers, len(self._starts))
-        tasks = [self._open_task(name, start) for name, start in self._starts.items()]
+        tasks = [
+            self._synthesis.open_task(start.start, name, prompts.exploration_prompt(start.signal, start.actions))
+            for name, start in self._starts.items()
+        ]
         journal = jsonl.Journal(job.work / "explored.jsonl", Trajectory)
         with contextlib.closing(journal), environments(job.setup, workers) as envs:
             return rollout(
@@ -156,10 +157,6 @@ class TaskExploration:
                 prefixes=[self._repeated(task, envs[0].parse) for task in tasks],
             )
 
-    def _open_task(self, name: str, start: ExplorationStart) -> Task:
-        instruction = prompts.exploration_prompt(start.signal, start.actions)
-        return self._synthesis.open_task(start.start, name, instruction)
-
     def _repeated(self, task: Task, parse: Callable[[str], str | None]) -> list[Turn]:
         """The turns that repeat a signal's actions."""
         texts = (self._synthesis.write(self._job.setup, task, action) for action in self._starts[task.task_id].repeated)
@@ -177,10 +174,9 @@ class TaskExploration:
             return ScriptedPolicy(self._propose), workers
         if self._config.explorer == "policy":
             return playing.load_player(self._job, "policy", workers)
-        endpoint: EndpointConfig | None = self._config.endpoint
-        assert endpoint is not None, "the configuration was validated without `endpoint`"
+        assert self._config.endpoint is not None, "the configuration was validated without `endpoint`"
         journal = jsonl.Journal(self._job.work / playing.USAGE, Usage)
-        return OpenAIPolicy(endpoint, context=UNKNOWN_CONTEXT, journal=journal), workers
+        return OpenAIPolicy(self._config.endpoint, context=UNKNOWN_CONTEXT, journal=journal), workers
 
     def _propose(self, conversation: Conversation) -> str:
         """The next turn of scripted exploration, drawn from the episode's seed."""

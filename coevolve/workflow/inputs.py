@@ -9,12 +9,11 @@ from pathlib import Path
 from coevolve.config.yaml_files import extended_files
 from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.storage import policy_dir
-from coevolve.workflow.branch import SOURCES, AgentName, Branch, agent_name
+from coevolve.workflow.branch import SOURCES, AgentName, Branch, agent_of
 from coevolve.workflow.layout import MIRROR, Layout
 from coevolve.workflow.stage import Inputs, Wildcards
 
 CLAIMS = "configs/claims.yaml"
-Subject = tuple[str, str, Branch, AgentName]
 
 
 def prepare(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -48,9 +47,11 @@ def untrained(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 
 def pretrain(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """A corpus and the untrained policy."""
+    """A corpus and the untrained policy, which all seeds share or of which each has its own."""
     model, env, branch, _ = _subject(wildcards)
-    return {"corpus": layout.data(env, "sft.jsonl"), "start": layout.pretraining_start(model, env, branch)}
+    start = Branch("untrained", branch.seed, 0) if branch.method == "pretrained" else Branch.parse("base/untrained")
+    policy = layout.result(model, env, start, "policy/target/policy.json")
+    return {"corpus": layout.data(env, "sft.jsonl"), "start": policy}
 
 
 def sft(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -62,7 +63,7 @@ def sft(layout: Layout, wildcards: Wildcards) -> Inputs:
 def shard(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of the undivided rollout or evaluation."""
     model, env, branch, _ = _subject(wildcards)
-    return _episodes(layout, model, env, branch, wildcards["whole"], 1)
+    return _episodes(layout, model, env, branch, wildcards["whole"])
 
 
 def rollout(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -83,7 +84,7 @@ def pairs(layout: Layout, wildcards: Wildcards) -> Inputs:
     return {
         "tasks": layout.explored(model, env, branch, "explore.jsonl"),
         "experts": layout.explored(model, env, branch, "experts.jsonl"),
-        **layout.paired_rollouts(model, env, branch.method, branch.seed, branch.iteration, agent),
+        **layout.paired_rollouts(model, env, branch, agent),
         **_excluded_example(layout, env, branch),
     }
 
@@ -91,14 +92,14 @@ def pairs(layout: Layout, wildcards: Wildcards) -> Inputs:
 def steps(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of `pairs`, the policy that explores after steps, and the `scorer` whose continuations value them."""
     model, env, branch, agent = _subject(wildcards)
-    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
+    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}")
     if excluded_example := _excluded_example(layout, env, branch):
         inputs.pop("example")
     return {
         **inputs,
         "experts": layout.data(env, "experts.jsonl"),
-        agent: layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)[agent],
-        "scorer": layout.policy(model, env, branch.method, branch.seed, 0, agent),
+        agent: layout.rollouts(model, env, branch)[agent],
+        "scorer": layout.policy(model, env, branch.at(0), agent),
         **excluded_example,
     }
 
@@ -106,7 +107,7 @@ def steps(layout: Layout, wildcards: Wildcards) -> Inputs:
 def select(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Experts, and the agent's episodes if it explores."""
     model, env, branch, _ = _subject(wildcards)
-    episodes = layout.rollouts(model, env, branch.method, branch.seed, branch.iteration)
+    episodes = layout.rollouts(model, env, branch)
     inputs: Inputs = {"experts": layout.data(env, "sft.jsonl"), **episodes, **_excluded_example(layout, env, branch)}
     if layout.suite.for_method(branch.method).selection.experts == "all":
         inputs["explored_experts"] = layout.data(env, "experts.jsonl")
@@ -123,18 +124,18 @@ def rft_train(layout: Layout, wildcards: Wildcards) -> Inputs:
 def online(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of a rollout; the policy is trained while it plays."""
     model, env, branch, agent = _subject(wildcards)
-    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
-    return {**inputs, "policy": layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)}
+    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}")
+    return {**inputs, "policy": layout.policy(model, env, branch.previous, agent)}
 
 
 def signals(layout: Layout, wildcards: Wildcards) -> Inputs:
     """All agents' training episodes of the earlier rounds (`round1`, ...), the last one's pool, and a prepared shop."""
     model, env, branch, _ = _subject(wildcards)
     rounds = {
-        f"round{number}": [*layout.training_episodes(model, env, branch.method, branch.seed, number).values()]
+        f"round{number}": [*layout.training_episodes(model, env, branch.at(number)).values()]
         for number in range(1, branch.iteration)
     }
-    pool = layout.task_pool(model, env, branch.method, branch.seed, branch.iteration - 1)
+    pool = layout.task_pool(model, env, branch.previous)
     return {"pool": pool, **rounds, **_prepared(layout, env)}
 
 
@@ -142,7 +143,7 @@ def explore_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of a rollout of `data`'s tasks, with the signals that guide it; the policy only if it explores."""
     model, env, branch, agent = _subject(wildcards)
     config = layout.suite.for_method(branch.method).task_evolution
-    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}", 1)
+    inputs = _episodes(layout, model, env, branch, f"rollout/{agent}")
     inputs["tasks"] = layout.data(env, "explore.jsonl")
     if config.explorer != "policy":
         inputs.pop("policy")
@@ -154,11 +155,10 @@ def explore_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
 def validate_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The candidates of a round, the pool that they join, the tasks that none may equal, and what an episode reads."""
     model, env, branch, _ = _subject(wildcards)
-    before = branch.method, branch.seed, branch.iteration - 1
     return {
         "candidates": layout.result(model, env, branch, "explored/candidates.jsonl"),
         "evaluated": layout.data(env, "evaluate.jsonl"),
-        **({"pool": layout.task_pool(model, env, *before)} if branch.iteration > 1 else {}),
+        **({"pool": layout.task_pool(model, env, branch.previous)} if branch.iteration > 1 else {}),
         **layout.suite.envs[env].play_files,
         **_prepared(layout, env),
     }
@@ -167,11 +167,11 @@ def validate_tasks(layout: Layout, wildcards: Wildcards) -> Inputs:
 def pool_experts(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The pool whose reference solutions are played, and how agents are prompted."""
     model, env, branch, _ = _subject(wildcards)
-    inputs = _episodes(layout, model, env, branch, "rollout/target", 1)
+    inputs = _episodes(layout, model, env, branch, "rollout/target")
     names = ["instruction", "prepared", *layout.suite.envs[env].play_files]
     if layout.suite.prompt.trained:
         names.append("example")
-    pool = layout.task_pool(model, env, branch.method, branch.seed, branch.iteration)
+    pool = layout.task_pool(model, env, branch)
     return {"pool": pool} | {name: inputs[name] for name in names if name in inputs}
 
 
@@ -184,8 +184,8 @@ def grpo_round(layout: Layout, wildcards: Wildcards) -> Inputs:
     inputs = online(layout, wildcards)
     inputs.pop("tasks")
     if layout.suite.for_method(branch.method).grpo.beta and not layout.suite.models[model].lora:
-        inputs["reference"] = layout.policy(model, env, branch.method, branch.seed, 0, agent)
-    return {**inputs, "pool": layout.task_pool(model, env, branch.method, branch.seed, branch.iteration)}
+        inputs["reference"] = layout.policy(model, env, branch.at(0), agent)
+    return {**inputs, "pool": layout.task_pool(model, env, branch)}
 
 
 def reference(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -200,7 +200,7 @@ def train(layout: Layout, wildcards: Wildcards) -> Inputs:
     dpo = layout.suite.for_method(branch.method).dpo
     inputs: Inputs = {
         "pairs": layout.result(model, env, branch, f"pairs/{agent}/pairs.jsonl"),
-        "start": layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent),
+        "start": layout.policy(model, env, branch.previous, agent),
         **_steps_like(layout, model, env, branch, agent),
     }
     if not dpo.objective.reference_free:
@@ -219,8 +219,7 @@ def gradients(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def tables(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The evaluation records of the suite's methods with the first model."""
-    first = _first(layout)
-    return {"records": _records(first, layout.suite.methods)}
+    return {"records": evaluated(layout, wildcards)}
 
 
 def table1(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -245,7 +244,7 @@ def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
     """
     inputs: Inputs = {
         "experts": list(layout.experts().values()),
-        "pairs": list(_first(layout).training_pairs(layout.suite.methods).values()),
+        "pairs": list(_first(layout).training_pairs().values()),
         "claims": CLAIMS,
         **machine(layout, wildcards),
     }
@@ -295,7 +294,7 @@ def ablation(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def task_growth(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The training episodes and the pools of the suite's methods with the first model, their records, the claims."""
-    rounds = _first(layout).training_rounds(layout.suite.methods).values()
+    rounds = _first(layout).training_rounds().values()
     return table1(layout, wildcards) | {
         "episodes": _unique(episodes for episodes, _ in rounds),
         "pools": _unique(pool for _, pool in rounds),
@@ -310,7 +309,7 @@ def evaluated(layout: Layout, wildcards: Wildcards) -> list[str]:
 def measured(layout: Layout, wildcards: Wildcards) -> list[str]:
     """History: everything that the products are made of, with all models."""
     layouts = (replace(layout, suite=layout.suite.with_model(model)) for model in layout.suite.models)
-    return [path for each in layouts for path in each.results(layout.suite.methods)]
+    return [path for each in layouts for path in each.results()]
 
 
 def costed(layout: Layout, wildcards: Wildcards) -> list[str]:
@@ -319,7 +318,7 @@ def costed(layout: Layout, wildcards: Wildcards) -> list[str]:
 
 
 def _gradients(layout: Layout) -> list[str]:
-    return _unique(_first(layout).gradients(layout.suite.methods).values())
+    return _unique(_first(layout).gradients().values())
 
 
 def _first(layout: Layout) -> Layout:
@@ -334,17 +333,16 @@ def _unique(paths: Iterable[str]) -> list[str]:
     return sorted(set(paths))
 
 
-def _subject(wildcards: Wildcards) -> Subject:
+def _subject(wildcards: Wildcards) -> tuple[str, str, Branch, AgentName]:
     """Model, environment, branch and agent of a job."""
-    branch = Branch.parse(wildcards["branch"])
-    return wildcards["model"], wildcards["env"], branch, agent_name(wildcards.get("agent", "target"))
+    return wildcards["model"], wildcards["env"], Branch.parse(wildcards["branch"]), agent_of(wildcards)
 
 
 def _prepared(layout: Layout, env: str) -> dict[str, str]:
     return {"prepared": f"{layout.home}/prepared/{env}/meta.json"} if layout.suite.envs[env].prepared else {}
 
 
-def _episodes(layout: Layout, model: str, env: str, branch: Branch, whole: str, jobs: int) -> Inputs:
+def _episodes(layout: Layout, model: str, env: str, branch: Branch, whole: str, jobs: int = 1) -> Inputs:
     """Inputs of a job that plays episodes; the parts of a rollout or evaluation that is divided over several `jobs`."""
     evaluated = whole == "eval"
     tasks = layout.data(env, "evaluate.jsonl") if evaluated else layout.explored(model, env, branch, "explore.jsonl")
@@ -364,11 +362,11 @@ def _episodes(layout: Layout, model: str, env: str, branch: Branch, whole: str, 
 def _player(layout: Layout, model: str, env: str, branch: Branch, whole: str) -> str:
     """The policy that is evaluated on a branch, or that explores there after the previous iteration's training."""
     if whole == "eval" and branch.method in layout.suite.recipes:
-        return layout.policy(model, env, branch.method, branch.seed, branch.iteration, "target")
-    agent = agent_name("target" if whole == "eval" else whole.removeprefix("rollout/"))
+        return layout.policy(model, env, branch, "target")
+    agent = agent_of({"whole": whole})
     if whole == "eval" or not branch.iteration:
         return layout.result(model, env, branch, f"policy/{agent}/policy.json")
-    return layout.policy(model, env, branch.method, branch.seed, branch.iteration - 1, agent)
+    return layout.policy(model, env, branch.previous, agent)
 
 
 def _excluded_example(layout: Layout, env: str, branch: Branch) -> dict[str, str]:
@@ -380,7 +378,7 @@ def _excluded_example(layout: Layout, env: str, branch: Branch) -> dict[str, str
 def _reference(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> str:
     """The reference policy of an agent's training: the one that training starts from, or its base."""
     fixed = layout.suite.for_method(branch.method).dpo.reference == "base"
-    return layout.policy(model, env, branch.method, branch.seed, 0 if fixed else branch.iteration - 1, agent)
+    return layout.policy(model, env, branch.at(0) if fixed else branch.previous, agent)
 
 
 def _scores(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> str:
@@ -404,7 +402,7 @@ def _scored(layout: Layout, model: str, env: str, branch: Branch, agent: AgentNa
     names = of.split("_")
     if branch.iteration:
         policy = _reference(layout, model, env, branch, agent)
-        files = layout.paired_rollouts(model, env, branch.method, branch.seed, branch.iteration, agent)
+        files = layout.paired_rollouts(model, env, branch, agent)
     else:
         policy = layout.result(model, env, branch, f"policy/{agent}/policy.json")
         files = {name: layout.result(model, env, branch, f"rollout/{name}/episodes.jsonl") for name in names}
@@ -419,6 +417,6 @@ def _steps_like(layout: Layout, model: str, env: str, branch: Branch, agent: Age
     other = layout.recipe(branch.method).steps_like
     if other is None or agent == "failure":
         return {}
-    agents = layout.matched_agents(env, branch)
-    where = layout.branch(other, branch.seed, branch.iteration)
-    return {"steps_like": [layout.result(model, env, where, f"pairs/{name}/pairs.jsonl") for name in agents]}
+    matched = replace(branch, method=other)
+    names = [f"pairs/{each}/pairs.jsonl" for each in layout.trained_agents(env, matched)]
+    return {"steps_like": [layout.result(model, env, layout.owner(matched), name) for name in names]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -18,10 +17,9 @@ from coevolve.envs.base import Setup
 from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
 from coevolve.types import Message, Record, Trajectory
-from coevolve.workflow.branch import AgentName, Branch, agent_name
+from coevolve.workflow.branch import AgentName, Branch, agent_of
 
 R = TypeVar("R", bound=Record)
-K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Job:
     @property
     def agent(self) -> AgentName:
         """The job's agent."""
-        return agent_name(self.wildcards.get("agent") or self.wildcards.get("whole", "").rpartition("/")[2])
+        return agent_of(self.wildcards)
 
     @property
     def recipe(self) -> Recipe:
@@ -91,24 +89,6 @@ class Job:
         stage = {"": self.stage, "eval": "evaluate"}.get(whole, "rollout")
         names = (stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
         return seeds.derive(self.branch.seed, *names)
-
-    def files(self, name: str, tails: Mapping[K, str]) -> dict[K, Path]:
-        """The input files called `name` by key, where `tails` are the ends of their paths.
-
-        Raises `UserError` for a tail without a file, for a file with no such tail, and for two files with one tail.
-        """
-        ends, paths = set(tails.values()), dict[str, Path]()
-        for path in self.inputs.get(name, []):
-            tail = next((end for end in files.tails_of(path) if end in ends), None)
-            if tail is None:
-                raise UserError(f"{path}: this stage reads no such `{name}`; leave it out.")
-            if tail in paths:
-                raise UserError(f"{path}: `{name}` has a second file {tail}, {paths[tail]}; give one of them.")
-            paths[tail] = path
-        for tail in tails.values():
-            if tail not in paths:
-                raise UserError(f"stage `{self.stage}`: the input {tail} is missing; give {name}=FILE.")
-        return {key: paths[tail] for key, tail in tails.items()}
 
     def file(self, name: str) -> Path:
         """The single input file called `name`; raises `UserError` if there is none, or more than one."""

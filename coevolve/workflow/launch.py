@@ -145,7 +145,9 @@ def _require_devices(wanted: Launch, kind: str) -> None:
         if kind == "DEEPSPEED":  # accelerate's CPU mode would switch DeepSpeed off; hidden GPUs have the same effect
             del os.environ[_USE_CPU]
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-            delete_abandoned_locks(_compiled_operators())
+            # Nodes that share a home can have different CPUs, so each has compiled operators of its own.
+            operators = Path.home() / ".cache/torch_extensions" / socket.gethostname()
+            delete_abandoned_locks(Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(operators))))
         return
     devices = torch.cuda.device_count()
     if devices < wanted.per_node:
@@ -156,28 +158,18 @@ def _require_devices(wanted: Launch, kind: str) -> None:
         )
 
 
-def _compiled_operators() -> Path:
-    """The folder of this node's compiled operators: nodes that share a home can have different CPUs."""
-    default = Path.home() / ".cache/torch_extensions" / socket.gethostname()
-    return Path(os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(default)))
-
-
 def delete_abandoned_locks(folder: Path) -> None:
     """Delete the lock files of compilations in `folder` that no process of this node holds open.
 
     A killed compilation leaves its lock file, and torch waits without limit until that file is gone.
     """
-    held = set(_open_files())
+    held = set[str]()
+    for opened in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # another user's process, or one that has ended
+            held.add(str(opened.readlink()))
     for lock in folder.glob("*/lock"):
         if str(lock.resolve()) not in held:
             lock.unlink(missing_ok=True)
-
-
-def _open_files() -> Iterator[str]:
-    """The files that processes of this node have open, as far as this user may see them."""
-    for opened in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # another user's process, or one that has ended
-            yield str(opened.readlink())
 
 
 def _on_cpus() -> bool:
@@ -238,11 +230,15 @@ def _over_nodes(wanted: Launch, arguments: list[str]) -> None:
     job, main = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURMD_NODENAME")
     if job is None or main is None or shutil.which("srun") is None:
         raise UserError(f"--nodes {wanted.nodes}: no Slurm job; start it with sbatch or srun on that many nodes.")
-    names = _nodes_of(job)
+    # In Slurm's order; the environment variables of a step have the step's nodes only.
+    listed = _slurm("squeue", "--job", job, "--noheader", "--format", "%N")
+    names = _slurm("scontrol", "show", "hostnames", listed).split()
     if len(names) < wanted.nodes:
         raise UserError(f"--nodes {wanted.nodes}: job {job} has {len(names)} ({', '.join(names)}); request more.")
     chosen = [main, *(name for name in names if name != main)][: wanted.nodes]
-    address = f"{socket.gethostname()}:{_free_port()}"
+    with socket.socket() as free:
+        free.bind(("", 0))
+        address = f"{socket.gethostname()}:{free.getsockname()[1]}"
     variables = {_NODES: ",".join(chosen), _MAIN_ADDRESS: address, _LAUNCH_ID: uuid.uuid4().hex}
     command = [*_srun(wanted, job, chosen), sys.executable, *arguments]
     if subprocess.run(command, env={**_job_environment(), **variables}, check=False).returncode:
@@ -263,20 +259,8 @@ def _job_environment() -> dict[str, str]:
     return kept | {name: os.environ[name] for name in ("SLURM_JOB_ID", "SLURM_CONF") if name in os.environ}
 
 
-def _nodes_of(job: str) -> list[str]:
-    """Names of the job's nodes in Slurm's order; the environment variables of a step have the step's nodes only."""
-    listed = _slurm("squeue", "--job", job, "--noheader", "--format", "%N")
-    return _slurm("scontrol", "show", "hostnames", listed).split()
-
-
 def _slurm(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"{command[0]}: {done.stderr.strip()}; check that the job belongs to this Slurm.")
     return done.stdout.strip()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return int(free.getsockname()[1])

@@ -8,7 +8,7 @@ or `coevolve/seed0/iter2`; with `pretrain.per_seed` also `untrained/seed0` and `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -61,11 +61,11 @@ class Layout:
         """A method's row."""
         return self.suite.recipes[method]
 
-    def branch(self, method: str, seed: int, iteration: int) -> Branch:
-        """The branch of a method's results, or of the method whose results it shares."""
-        recipe = self.recipe(method)
-        shared = recipe.shares_first is None or iteration <= recipe.shares_first
-        return Branch((recipe.shares if shared else None) or method, seed, iteration)
+    def owner(self, branch: Branch) -> Branch:
+        """The branch where a branch's results lie: its own, or that of the method whose iteration it shares."""
+        recipe = self.recipe(branch.method)
+        shared = recipe.shares_first is None or branch.iteration <= recipe.shares_first
+        return replace(branch, method=recipe.shares) if recipe.shares and shared else branch
 
     def iterations(self, env: str, method: str) -> int:
         """Iterations of a method: the recipe's, else the environment's."""
@@ -76,12 +76,6 @@ class Layout:
         """The policy before any training."""
         return self.result(model, env, Branch.parse("base/untrained"), "policy/target/policy.json")
 
-    def pretraining_start(self, model: str, env: str, branch: Branch) -> str:
-        """The random weights that a pre-training starts from: those of `untrained`, or of its own seed."""
-        if branch.method != "pretrained":
-            return self.untrained(model, env)
-        return self.result(model, env, Branch("untrained", branch.seed, 0), "policy/target/policy.json")
-
     def pretrained(self, model: str, env: str, seed: int) -> str:
         """The policy that fine-tuning starts from: a downloaded checkpoint, or the tiny model after pre-training."""
         pretrain = self.suite.models[model].pretrain
@@ -90,16 +84,17 @@ class Layout:
         branch = Branch("pretrained", seed, 0) if pretrain.per_seed else Branch.parse("base/pretrained")
         return self.result(model, env, branch, "policy/target/policy.json")
 
-    def policy(self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName) -> str:
-        """The policy that an agent has after `iteration` (0: before the first); a frozen agent keeps its base."""
-        recipe = self.recipe(method).agents[agent]
-        if iteration and self.trains(method, agent):
-            return self.result(model, env, self.branch(method, seed, iteration), f"policy/{agent}/policy.json")
+    def policy(self, model: str, env: str, branch: Branch, agent: AgentName) -> str:
+        """The policy that an agent has after an iteration (0: before the first); a frozen agent keeps its base."""
+        recipe = self.recipe(branch.method).agents[agent]
+        if branch.iteration and self.trains(branch.method, agent):
+            return self.result(model, env, self.owner(branch), f"policy/{agent}/policy.json")
         if other := recipe.foreign.get(env):
-            return self.policy(model, other, "coevolve", seed, self.iterations(other, "coevolve") - 1, "failure")
+            last_trained = Branch("coevolve", branch.seed, self.iterations(other, "coevolve") - 1)
+            return self.policy(model, other, last_trained, "failure")
         if recipe.base == "untrained":
             return self.untrained(model, env)
-        return self.result(model, env, Branch("base", seed, 0), f"policy/{recipe.base}/policy.json")
+        return self.result(model, env, Branch("base", branch.seed, 0), f"policy/{recipe.base}/policy.json")
 
     def trains(self, method: str, agent: AgentName) -> bool:
         """Whether an agent is trained in each iteration; methods that learn without pairs train the target only."""
@@ -107,43 +102,42 @@ class Layout:
         from_pairs = recipe.learns in (*PAIR_LEARNING, "steps")
         return (agent == "target" and not from_pairs) or bool(recipe.agents[agent].trains_on)
 
-    def matched_agents(self, env: str, branch: Branch) -> list[AgentName]:
-        """The agents of the method `steps_like` that are trained in the branch's iteration; none without such a method.
+    def trained_agents(self, env: str, branch: Branch) -> list[AgentName]:
+        """The agents that are trained in an iteration.
 
         After the last iteration's rollout the failure agent is not trained, unless it is trained first.
         """
-        other = self.recipe(branch.method).steps_like
-        if other is None:
-            return []
-        trained = [name for name in self.recipe(other).agents if self.trains(other, name)]
-        explores_after = branch.iteration < self.iterations(env, other) or self.recipe(other).failure_agent_first
-        return [name for name in trained if name == "target" or explores_after]
+        method, recipe = branch.method, self.recipe(branch.method)
+        explores_after = branch.iteration < self.iterations(env, method) or recipe.failure_agent_first
+        return [name for name in recipe.agents if self.trains(method, name) and (name == "target" or explores_after)]
 
-    def task_pool(self, model: str, env: str, method: str, seed: int, iteration: int) -> str:
-        """The tasks that a method trains on in `iteration`; without exploration those of the first iteration."""
-        grows = self.suite.for_method(method).task_evolution.exploration != "none"
-        number = iteration if grows else 1
-        owner = self.recipe(method).first_pool if number == 1 else None
-        return self.result(model, env, self.branch(owner or method, seed, number), "tasks/pool.jsonl")
+    def task_pool(self, model: str, env: str, branch: Branch) -> str:
+        """The tasks that an iteration trains on; without exploration those of the first iteration."""
+        grows = self.suite.for_method(branch.method).task_evolution.exploration != "none"
+        where = branch if grows else branch.at(1)
+        if where.iteration == 1:
+            where = replace(where, method=self.recipe(branch.method).first_pool or branch.method)
+        return self.result(model, env, self.owner(where), "tasks/pool.jsonl")
 
     def explored(self, model: str, env: str, branch: Branch, name: str) -> str:
         """`explore.jsonl` (tasks) or `experts.jsonl` of an iteration's explorations: of `data`, or of the pool."""
         recipe = self.suite.recipes.get(branch.method)
         if recipe is None or recipe.learns != "pool_preference":
             return self.data(env, name)
-        return self.result(model, env, self.branch(branch.method, branch.seed, branch.iteration), f"pool/{name}")
+        return self.result(model, env, self.owner(branch), f"pool/{name}")
 
-    def training_rounds(self, methods: Sequence[str]) -> dict[tuple[str, str, int, int], tuple[str, str]]:
+    def training_rounds(self) -> dict[tuple[str, str, int, int], tuple[str, str]]:
         """The target's training episodes and the pool by (method, env, seed, round), of methods with a pool."""
         return {
             (method, env, seed, number): (
-                self.training_episodes(model, env, method, seed, number)["target"],
-                self.task_pool(model, env, method, seed, number),
+                self.training_episodes(model, env, branch)["target"],
+                self.task_pool(model, env, branch),
             )
-            for method in methods
+            for method in self.suite.methods
             if self.recipe(method).learns in POOL_LEARNING
             for model, env, seed, number in self.evaluations(method)
             if number
+            for branch in [Branch(method, seed, number)]
         }
 
     def practice(self) -> dict[tuple[str, int], str]:
@@ -155,46 +149,40 @@ class Layout:
         if method not in self.suite.methods or self.recipe(method).learns not in ("ppo", "grpo"):
             return {}
         return {
-            (env, seed): self.training_episodes(model, env, method, seed, number)["target"]
+            (env, seed): self.training_episodes(model, env, Branch(method, seed, number))["target"]
             for model, env, seed, number in self.evaluations(method)
             if number == 1
         }
 
-    def training_episodes(self, model: str, env: str, method: str, seed: int, number: int) -> dict[str, str]:
-        """The episodes on the pool's tasks that round `number` trains on, by agent: GRPO's, or the rollouts."""
-        if self.recipe(method).learns == "pool_preference":
-            return self.rollouts(model, env, method, seed, number)
-        policy = self.policy(model, env, method, seed, number, "target")
-        return {"target": policy.replace("policy.json", "episodes.jsonl")}
+    def training_episodes(self, model: str, env: str, branch: Branch) -> dict[str, str]:
+        """The episodes on the pool's tasks that a round trains on, by agent: GRPO's, or the rollouts."""
+        if self.recipe(branch.method).learns == "pool_preference":
+            return self.rollouts(model, env, branch)
+        return {"target": self.policy(model, env, branch, "target").replace("policy.json", "episodes.jsonl")}
 
-    def rollouts(self, model: str, env: str, method: str, seed: int, iteration: int) -> dict[str, str]:
-        """Episodes that each exploring agent brings to `iteration`; those of the base policies are shared."""
-        branch = self.branch(method, seed, iteration)
-        if branch.method != method:  # with the settings of the row whose iteration it is
-            return self.rollouts(model, env, branch.method, seed, iteration)
+    def rollouts(self, model: str, env: str, branch: Branch) -> dict[str, str]:
+        """Episodes that each exploring agent brings to an iteration; those of the base policies are shared."""
+        where = self.owner(branch)
+        method = self.recipe(where.method)  # the row whose iteration it is
+        # A method that explores otherwise, or an agent that starts as another's base, shares none of the base policies.
+        differs = {"rollout", "prompt"} & method.settings.keys() or method.learns in POOL_LEARNING
         episodes: dict[str, str] = {}
-        for agent, recipe in self.recipe(method).agents.items():
-            if not recipe.explores:
-                continue
-            # An agent that starts as another's base, or explores otherwise, shares no rollout of the base policies.
-            differs = {"rollout", "prompt"} & self.recipe(method).settings.keys()
-            differs |= {self.recipe(method).learns} & set(POOL_LEARNING)
-            shared = iteration == 1 and recipe.base == agent and env not in recipe.foreign and not differs
-            where = Branch("base", seed, 0) if shared else branch
-            episodes[agent] = self.result(model, env, where, f"rollout/{agent}/episodes.jsonl")
+        for agent, recipe in method.agents.items():
+            if recipe.explores:
+                shared = branch.iteration == 1 and recipe.base == agent and env not in recipe.foreign and not differs
+                folder = Branch("base", branch.seed, 0) if shared else where
+                episodes[agent] = self.result(model, env, folder, f"rollout/{agent}/episodes.jsonl")
         return episodes
 
-    def paired_rollouts(
-        self, model: str, env: str, method: str, seed: int, iteration: int, agent: AgentName
-    ) -> dict[str, str]:
+    def paired_rollouts(self, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, str]:
         """Episodes that the pairs of an agent are made of: `rollouts`.
 
         With `failure_agent_first` the target's have the failure agent's rollout of the next iteration, which its policy
         after this iteration's training plays.
         """
-        episodes = self.rollouts(model, env, method, seed, iteration)
-        if self.recipe(method).failure_agent_first and agent == "target":
-            episodes["failure"] = self.rollouts(model, env, method, seed, iteration + 1)["failure"]
+        episodes = self.rollouts(model, env, branch)
+        if self.recipe(branch.method).failure_agent_first and agent == "target":
+            episodes["failure"] = self.rollouts(model, env, branch.at(branch.iteration + 1))["failure"]
         return episodes
 
     def explorations(self, methods: Sequence[str]) -> dict[ExplorationKey, str]:
@@ -204,7 +192,7 @@ class Layout:
             for method in methods
             for model, env, seed, iteration in self.evaluations(method)
             if iteration
-            for agent, path in self.rollouts(model, env, method, seed, iteration).items()
+            for agent, path in self.rollouts(model, env, Branch(method, seed, iteration)).items()
         }
 
     def evaluations(self, method: str) -> dict[EvaluationKey, str]:
@@ -212,11 +200,11 @@ class Layout:
         records: dict[EvaluationKey, str] = {}
         for model, env, seed in product(self.suite.models, self.suite.envs, self.suite.seeds):
             for iteration in range(self.iterations(env, method) + 1):
-                branch = self.branch(method, seed, iteration)
+                branch = self.owner(Branch(method, seed, iteration))
                 if self.evaluates_alone(branch.method):
                     path = self.result(model, env, branch, "eval/records.jsonl")
                 else:
-                    policy = self.policy(model, env, branch.method, seed, iteration, "target")
+                    policy = self.policy(model, env, branch, "target")
                     path = policy.replace("policy/target/policy.json", "eval/records.jsonl")
                 records[model, env, seed, iteration] = path
         return records
@@ -226,7 +214,7 @@ class Layout:
         summaries: dict[SummaryKey, str] = {}
         for method in methods:
             for model, env, seed, iteration in self.evaluations(method):
-                branch = self.branch(method, seed, iteration)
+                branch = self.owner(Branch(method, seed, iteration))
                 agents = self.recipe(branch.method).agents if iteration else {}
                 for agent, recipe in agents.items():
                     if recipe.trains_on:
@@ -234,26 +222,24 @@ class Layout:
                         summaries[method, model, env, seed, iteration, agent] = self.result(model, env, branch, name)
         return summaries
 
-    def training_pairs(self, methods: Sequence[str]) -> dict[SummaryKey, str]:
+    def training_pairs(self) -> dict[SummaryKey, str]:
         """Pairs by (method, model, env, seed, iteration, agent), of each preference training of the methods' own.
 
-        A method that shares another's iterations has none in them. After the last rollout the failure agent is not
-        trained.
+        A method that shares another's iterations has none in them.
         """
         paths: dict[SummaryKey, str] = {}
-        for method, model, env, seed, iteration, agent in self.summaries(methods):
-            recipe, branch = self.recipe(method), self.branch(method, seed, iteration)
-            explores_after = iteration < self.iterations(env, method) or recipe.failure_agent_first
-            if branch.method == method and (agent == "target" or explores_after):
+        for method, model, env, seed, iteration, agent in self.summaries(self.suite.methods):
+            branch = Branch(method, seed, iteration)
+            if self.owner(branch) == branch and agent in self.trained_agents(env, branch):
                 path = self.result(model, env, branch, f"pairs/{agent}/pairs.jsonl")
                 paths[method, model, env, seed, iteration, agent] = path
         return paths
 
-    def gradients(self, methods: Sequence[str]) -> dict[SummaryKey, str]:
+    def gradients(self) -> dict[SummaryKey, str]:
         """The gradients of each training of `training_pairs`, by the same keys."""
         return {
             key: f"{Path(path).parents[2]}/gradients/{key[-1]}/gradients.json"
-            for key, path in self.training_pairs(methods).items()
+            for key, path in self.training_pairs().items()
         }
 
     def drops(self) -> dict[str, str]:
@@ -264,11 +250,11 @@ class Layout:
         """The experts of each environment's explored tasks, by environment."""
         return {env: self.data(env, "experts.jsonl") for env in self.suite.envs}
 
-    def results(self, methods: Sequence[str]) -> list[str]:
-        """All files of `methods` that tables and figures are made of."""
-        records = (path for method in methods for path in self.evaluations(method).values())
-        explored = self.explorations(methods).values()
-        summaries = self.summaries(methods).values()
+    def results(self) -> list[str]:
+        """All files that tables and figures are made of."""
+        records = (path for method in self.suite.methods for path in self.evaluations(method).values())
+        explored = self.explorations(self.suite.methods).values()
+        summaries = self.summaries(self.suite.methods).values()
         return sorted({*records, *explored, *summaries, *self.drops().values(), *self.experts().values()})
 
     def evaluates_alone(self, method: str) -> bool:

@@ -15,9 +15,9 @@ from coevolve.config.suite import Suite, as_dict, digest, restrict
 from coevolve.errors import UserError
 from coevolve.storage import provenance
 from coevolve.types import Provenance, Workload
-from coevolve.workflow.branch import Branch, agent_name
+from coevolve.workflow.branch import Branch, agent_of
 from coevolve.workflow.layout import MIRROR, UNDIVIDED, Layout
-from coevolve.workflow.stage import Inputs, Stage, Wildcards, constrained, files_of, regex
+from coevolve.workflow.stage import Inputs, Stage, Wildcards, files_of
 from coevolve.workflow.stage_table import PAGE, SCORED, STAGES
 
 #: A stage, and the wildcards of one of its jobs.
@@ -30,7 +30,7 @@ class Plan(Layout):
 
     def targets(self) -> list[str]:
         """The files of all products, which a full run ends with."""
-        return [f"{self.folder(stage.name, {})}/{name}" for stage in _products() for name in stage.files]
+        return [path for name, stage in STAGES.items() if stage.product for path in self.files(name, {})]
 
     def inputs(self, stage: str, wildcards: Wildcards) -> Inputs:
         """Input files of a job by name."""
@@ -47,11 +47,9 @@ class Plan(Layout):
         branch = Branch.parse(wildcards.get("branch", ""))
         if branch.iteration:
             recipe = self.suite.recipes.get(branch.method)
-            agent = agent_name(wildcards.get("agent") or wildcards.get("whole", "").rpartition("/")[2])
-            if recipe is None or agent not in recipe.agents:
+            if recipe is None or agent_of(wildcards) not in recipe.agents:
                 return False
-        name = STAGES[stage].files[0].format_map({"file": "any", **wildcards})
-        path = f"{self.folder(stage, wildcards)}/{name}"
+        path = self.files(stage, {"file": "any", **wildcards})[0]
         return any(pattern.fullmatch(path) for owner, pattern in self._patterns if owner == stage)
 
     def input_names(self, stage: str, wildcards: Wildcards) -> list[str]:
@@ -63,7 +61,8 @@ class Plan(Layout):
     def outputs(self, stage: str) -> list[str]:
         """Output patterns of a stage, with Snakemake's wildcards and their constraints."""
         folder, constraints = f"{self._root(stage)}/{STAGES[stage].folder}", self._constraints(STAGES[stage])
-        return [constrained(f"{folder}/{name}", constraints) for name in STAGES[stage].outputs]
+        paths = [f"{folder}/{name}" for name in STAGES[stage].outputs]
+        return [re.sub(r"\{(\w+)\}", lambda m: f"{{{m[1]},{constraints[m[1]]}}}", path) for path in paths]
 
     def log(self, stage: str) -> str:
         """The log file of a stage's jobs, with Snakemake's wildcards."""
@@ -87,7 +86,11 @@ class Plan(Layout):
     @property
     def page(self) -> Path:
         """The report page of the suite."""
-        return Path(self.folder(PAGE.name, {}), *PAGE.files)
+        return Path(self.files(PAGE.name, {})[0])
+
+    def files(self, stage: str, wildcards: Wildcards) -> list[str]:
+        """The files of a job, without its provenance."""
+        return [f"{self.folder(stage, wildcards)}/{name.format_map(wildcards)}" for name in STAGES[stage].files]
 
     def folder(self, stage: str, wildcards: Wildcards) -> str:
         """The folder of a job's files."""
@@ -193,7 +196,9 @@ class Plan(Layout):
 
     @functools.cached_property
     def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:
-        return [(stage, re.compile(regex(pattern))) for stage in STAGES for pattern in self.outputs(stage)]
+        """Regular expressions of the files of all stages, with groups that are called like the wildcards."""
+        patterns = [(stage, pattern) for stage in STAGES for pattern in self.outputs(stage)]
+        return [(stage, re.compile(re.sub(r"\{(\w+),([^}]*)\}", r"(?P<\1>\2)", each))) for stage, each in patterns]
 
     def _constraints(self, stage: Stage) -> dict[str, str]:
         """Regular expressions of the wildcards of a stage's files."""
@@ -227,10 +232,6 @@ class Plan(Layout):
 
     def _root(self, stage: str) -> str:
         return MIRROR if STAGES[stage].shared else self.home
-
-
-def _products() -> Iterator[Stage]:
-    return (stage for stage in STAGES.values() if stage.product)
 
 
 def _any(names: Iterable[str]) -> str:

@@ -75,19 +75,14 @@ def prompt_builder(job: Job) -> PromptBuilder:
 def load_player(job: Job, name: str, workers: int) -> tuple[Policy, int]:
     """The input policy called `name`, and the episodes it plays at once: `workers`, or what memory allows."""
     torch.set_num_threads(job.threads)
-    player = _load_policy(job, name, workers)
-    # Without a slot, each turn of an episode would prefill the whole conversation.
-    return player, min(workers, player.slots) if isinstance(player, TransformersPolicy) else workers
-
-
-def _load_policy(job: Job, name: str, workers: int) -> Policy:
-    model = job.model
+    model, path = job.model, job.policy(name)
     if model.endpoint:
-        return _endpoint_policy(job, model.endpoint, name)
-    sampler = job.suite.sampler
-    path, long_prompt = job.policy(name), job.suite.quirks.long_prompt
+        openai.check_ref(path, model.endpoint.model)
+        journal = jsonl.Journal(job.work / USAGE, Usage)
+        return OpenAIPolicy(model.endpoint, context=model.context, journal=journal), workers
+    sampler, long_prompt = job.suite.sampler, job.suite.quirks.long_prompt
     if sampler.engine == "vllm":
-        return VllmPolicy.load(
+        policy = VllmPolicy.load(
             path,
             context=model.context,
             long_prompt=long_prompt,
@@ -96,14 +91,11 @@ def _load_policy(job: Job, name: str, workers: int) -> Policy:
             tensor_parallel_size=sampler.tensor_parallel_size,
             dtype=sampler.dtype,
         )
+        return policy, workers
     dtype = loading.compute_dtype(sampler.dtype)
-    return TransformersPolicy.load(path, slots=workers, context=model.context, long_prompt=long_prompt, dtype=dtype)
-
-
-def _endpoint_policy(job: Job, endpoint: EndpointConfig, name: str) -> OpenAIPolicy:
-    """The endpoint's model, whose name the input policy must have; usage goes to a journal in the work folder."""
-    openai.check_ref(job.policy(name), endpoint.model)
-    return OpenAIPolicy(endpoint, context=job.model.context, journal=jsonl.Journal(job.work / USAGE, Usage))
+    player = TransformersPolicy.load(path, slots=workers, context=model.context, long_prompt=long_prompt, dtype=dtype)
+    # Without a slot, each turn of an episode would prefill the whole conversation.
+    return player, min(workers, player.slots)
 
 
 def exploration(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:

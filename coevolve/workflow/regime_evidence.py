@@ -24,8 +24,8 @@ def of_job(job: Job) -> RegimeEvidence:
     """The results that the job was given, of the suite's first model."""
     suite = job.suite.with_model()
     return RegimeEvidence(
-        measurements=results.measurements(job, suite, suite.methods),
-        explorations=results.explorations(job, suite, suite.methods),
+        measurements=results.measurements(job, suite),
+        explorations=results.explorations(job, suite),
         summaries=pair_counts.read(results.summaries(job, suite, suite.methods)),
         trainings=_trainings(suite, JobHistory.read(job.inputs["provenance"]).jobs.values()),
         practice=_episodes(results.given(job, "practice", Layout(suite).practice())),

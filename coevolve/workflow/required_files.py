@@ -57,13 +57,13 @@ class RequiredFile:
 
 def required_files(suite: Suite) -> list[RequiredFile]:
     """All files and models that the suite reads and that come from outside, files first."""
-    files = {
+    data = {
         file.path: _file(suite, f"envs.{name}.{key}", file)
         for name, env in suite.envs.items()
         for key, file in _files(env)
     }
     models = {name: model for name, model in suite.models.items() if model.tiny is None and model.endpoint is None}
-    return [*files.values(), *(_model(suite, name, model) for name, model in models.items())]
+    return [*data.values(), *(_model(suite, name, model) for name, model in models.items())]
 
 
 def verify(suite: Suite, name: str, root: Path = Path(MIRROR), *, thorough: bool = True) -> Iterator[Check]:
@@ -108,9 +108,8 @@ def _file(suite: Suite, key: str, file: SourceFile) -> RequiredFile:
             mirror_paths = (f"{name}/{source.file}", source.file)
             return RequiredFile(key, file.path, mirror_paths, origin, file.sha256, source.licence)
     relative = file.path.removeprefix(f"{MIRROR}/")
-    return RequiredFile(
-        key, file.path, (relative,) if relative != file.path else (), _NAMED_ORIGIN, file.sha256, fetched=False
-    )
+    in_mirror = (relative,) if relative != file.path else ()
+    return RequiredFile(key, file.path, in_mirror, _NAMED_ORIGIN, file.sha256, fetched=False)
 
 
 def _model(suite: Suite, name: str, model: ModelConfig) -> RequiredFile:

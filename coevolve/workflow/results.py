@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from coevolve.config.suite import Suite
+from coevolve.errors import UserError
 from coevolve.report import exploration, measurement
 from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
@@ -23,10 +24,22 @@ K = TypeVar("K")
 def given(job: Job, name: str, paths: Mapping[K, str]) -> dict[K, Path]:
     """The input files called `name` of a job by key, where `paths` are those in its suite's layout.
 
-    Raises `UserError` for a missing or a needless file.
+    A file may lie below another folder. Raises `UserError` for a missing, a needless or a second file.
     """
-    layout = Layout(job.suite)
-    return job.files(name, {key: layout.tail(path) for key, path in paths.items()})
+    layout, files_by_tail = Layout(job.suite), dict[str, Path]()
+    tails = {key: layout.tail(path) for key, path in paths.items()}
+    wanted = set(tails.values())
+    for path in job.inputs.get(name, []):
+        tail = next((end for end in files.tails_of(path) if end in wanted), None)
+        if tail is None:
+            raise UserError(f"{path}: this stage reads no such `{name}`; leave it out.")
+        if tail in files_by_tail:
+            raise UserError(f"{path}: `{name}` has a second file {tail}, {files_by_tail[tail]}; give one of them.")
+        files_by_tail[tail] = path
+    for tail in tails.values():
+        if tail not in files_by_tail:
+            raise UserError(f"stage `{job.stage}`: the input {tail} is missing; give {name}=FILE.")
+    return {key: files_by_tail[tail] for key, tail in tails.items()}
 
 
 def records(job: Job, suite: Suite, methods: Sequence[str]) -> Records:
@@ -37,14 +50,14 @@ def records(job: Job, suite: Suite, methods: Sequence[str]) -> Records:
     return {method: {key: path for (owner, key), path in paths.items() if owner == method} for method in methods}
 
 
-def measurements(job: Job, suite: Suite, methods: Sequence[str]) -> list[Measurement]:
-    """The evaluations given to a job that is about one model."""
-    return list(measurement.read(suite, records(job, suite, methods)))
+def measurements(job: Job, suite: Suite) -> list[Measurement]:
+    """The evaluations of a suite about one model that a job was given."""
+    return list(measurement.read(suite, records(job, suite, suite.methods)))
 
 
-def explorations(job: Job, suite: Suite, methods: Sequence[str]) -> list[exploration.Exploration]:
-    """The explorations given to a job that is about one model."""
-    return exploration.read(suite, given(job, "explorations", Layout(suite).explorations(methods)))
+def explorations(job: Job, suite: Suite) -> list[exploration.Exploration]:
+    """The explorations of a suite about one model that a job was given."""
+    return exploration.read(suite, given(job, "explorations", Layout(suite).explorations(suite.methods)))
 
 
 def summaries(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey, Path]:
@@ -52,27 +65,22 @@ def summaries(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey
     return given(job, "summaries", Layout(suite).summaries(methods))
 
 
-def training_pairs(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey, Path]:
-    """The pairs given to a job that is about one model, by training."""
-    return given(job, "pairs", Layout(suite).training_pairs(methods))
+def training_pairs(job: Job, suite: Suite) -> dict[SummaryKey, Path]:
+    """The pairs that a job was given, by training, of a suite about one model."""
+    return given(job, "pairs", Layout(suite).training_pairs())
 
 
-def gradients(job: Job, suite: Suite, methods: Sequence[str]) -> dict[SummaryKey, GradientReport]:
-    """The gradients given to a job that is about one model; none if the suite does not measure them."""
+def gradients(job: Job, suite: Suite) -> dict[SummaryKey, GradientReport]:
+    """The gradients of a suite about one model that a job was given; none if the suite does not measure them."""
     if "gradients" not in job.inputs:
         return {}
-    paths = given(job, "gradients", Layout(suite).gradients(methods))
+    paths = given(job, "gradients", Layout(suite).gradients())
     return {key: GradientReport.from_json(files.read_bytes(path)) for key, path in paths.items()}
 
 
 def drops(job: Job) -> dict[str, Path]:
     """The drops of each environment's `data` that a job was given."""
     return given(job, "drops", Layout(job.suite).drops())
-
-
-def experts(job: Job) -> dict[str, Path]:
-    """The experts of each environment that a job was given."""
-    return given(job, "experts", Layout(job.suite).experts())
 
 
 def on_disk(layout: Layout, methods: Sequence[str]) -> Results:

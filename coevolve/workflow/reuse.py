@@ -75,12 +75,10 @@ def _write(source: Path, made: Provenance, record: Mapping[str, Any], out: Path,
 
 def _copy(source: Path, target: Path, *, linked: bool) -> None:
     """Copy or link a file, or a folder without its hidden entries, which have no part in its sha256."""
+    copy = files.link_or_copy if linked else shutil.copyfile
     if source.is_symlink():
         target.symlink_to(source.readlink())
     elif source.is_dir():
-        copy = files.link_or_copy if linked else shutil.copyfile
         shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(".*"), copy_function=copy)
-    elif linked:
-        files.link_or_copy(source, target)
     else:
-        shutil.copyfile(source, target)
+        copy(source, target)

@@ -120,7 +120,8 @@ class RunLog:
         elif sentence := re.search(r"UserError: (.+)", text):
             _write(f"coevolve: {sentence[1]}")
         elif not text.startswith(REPEATED) and "CalledProcessError" not in text:
-            _write(self._with_suggestion(_without_traceback(text)))
+            where = re.compile(r"\s*File .*, line \d+|Traceback( \(most .*)?:$")  # in the code
+            _write(self._with_suggestion("\n".join(line for line in text.splitlines() if not where.match(line))))
 
     def _summary(self) -> None:
         """Print how many jobs are done, and the logs of the failed ones again, which many lines may follow."""
@@ -162,17 +163,6 @@ def _write(text: str) -> None:
 
 def end_message(plan: Plan, files: Sequence[str], log: Sequence[str]) -> str:
     """The last lines of a successful run: Snakemake's log, and the report page or else the targets' `files`."""
-    page = plan.page
-    shown = (
-        [f"Report page: {page}"]
-        if str(page) in files
-        else [f"Made: {', '.join(files[:4])}{', ...' * (len(files) > 4)}"]
-    )
+    made = f"Made: {', '.join(files[:4])}{', ...' * (len(files) > 4)}"
     logs = [f"Snakemake's log: {os.path.relpath(path)}" for path in log]
-    return "\n".join([*logs, *shown])
-
-
-def _without_traceback(text: str) -> str:
-    """An error's message without the lines that say where in the code it was raised."""
-    lines = [line for line in text.splitlines() if not re.match(r"\s*File .*, line \d+|Traceback( \(most .*)?:$", line)]
-    return "\n".join(lines)
+    return "\n".join([*logs, f"Report page: {plan.page}" if str(plan.page) in files else made])

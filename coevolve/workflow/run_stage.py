@@ -24,7 +24,7 @@ from coevolve.workflow.job import Job
 from coevolve.workflow.launch import LaunchedProcess, errors_to_launcher
 from coevolve.workflow.layout import work_folder
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.required_files import RequiredFile, required_files
+from coevolve.workflow.required_files import required_files
 from coevolve.workflow.reuse import take
 from coevolve.workflow.stage_table import STAGES
 
@@ -54,14 +54,9 @@ def execute(
     job's fingerprint is not the planned one, for an input that is not as its stage wrote it or as its pin
     says, and for an `out` that holds anything else than a result of this stage.
     """
-    plan, process = Plan(suite), LaunchedProcess.current()
+    plan, process, scratch = Plan(suite), LaunchedProcess.current(), work_folder(out)
     with errors_to_launcher():
-        hashes = _checked(plan, stage, wildcards, inputs, out, planned)
-        # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
-        fingerprint = digest([plan.fingerprint(stage, wildcards), hashes, wildcards, process.note])
-        scratch = work_folder(out)
-        job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch / fingerprint, threads)
-        record = _record(plan, job, hashes)
+        job, record = _checked(plan, stage, wildcards, inputs, out, planned, threads)
         if process.rank:
             _load_code(plan, stage, wildcards)
             _run_other_rank(job, process)
@@ -82,11 +77,10 @@ def reuse_before_launch(
 
     Raises `UserError` as `execute`.
     """
-    plan, scratch = Plan(suite), work_folder(out)
-    hashes = _checked(plan, stage, wildcards, inputs, out, planned)
-    job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, scratch, threads=1)
+    scratch = work_folder(out)
+    _, record = _checked(Plan(suite), stage, wildcards, inputs, out, planned, threads=1)
     with _result_lock(scratch):
-        taken = _is_taken(_record(plan, job, hashes), out)
+        taken = _is_taken(record, out)
         if taken:
             shutil.rmtree(scratch, ignore_errors=True)
     return taken
@@ -100,30 +94,35 @@ def _is_taken(record: dict[str, Any], out: Path) -> bool:
 
 
 def _checked(
-    plan: Plan, stage: str, wildcards: dict[str, str], inputs: dict[str, list[Path]], out: Path, planned: str
-) -> dict[str, list[str]]:
-    """sha256 of the inputs; raises `UserError` if the job must not run."""
+    plan: Plan,
+    stage: str,
+    wildcards: dict[str, str],
+    inputs: dict[str, list[Path]],
+    out: Path,
+    planned: str,
+    threads: int,
+) -> tuple[Job, dict[str, Any]]:
+    """The job, and its provenance as far as it is known before it runs; raises `UserError` if it must not run."""
     _check(plan, stage, wildcards, inputs)
     _require_replaceable(plan, stage, wildcards, out)
     _require_planned(plan, stage, wildcards, planned)
-    hashes = {name: [files.sha256(path) for path in paths] for name, paths in inputs.items()}
+    hashes = {path: files.sha256(path) for paths in inputs.values() for path in paths}
     _check_contents(plan, inputs, hashes, bool(planned))
-    return hashes
-
-
-def _record(plan: Plan, job: Job, hashes: dict[str, list[str]]) -> dict[str, Any]:
-    """The part of the job's provenance that is known before it runs."""
+    given = {name: [hashes[path] for path in paths] for name, paths in inputs.items()}
+    # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
+    fingerprint = digest([plan.fingerprint(stage, wildcards), given, wildcards, LaunchedProcess.current().note])
+    job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, work_folder(out) / fingerprint, threads)
     config = as_dict(job.suite)
-    return {
-        "stage": job.stage,
-        "wildcards": job.wildcards,
-        "result": STAGES[job.stage].folder.format_map(job.wildcards),
+    return job, {
+        "stage": stage,
+        "wildcards": wildcards,
+        "result": STAGES[stage].folder.format_map(wildcards),
         "config": config,
         "config_digest": digest(config),
-        "code_digest": plan.code(job.stage, job.wildcards),
+        "code_digest": plan.code(stage, wildcards),
         "protocol": plan.suite.protocol,
-        "seeds": {"suite": job.branch.seed, "job": job.seed} if "branch" in job.wildcards else {},
-        "inputs": {str(path): sha for name in hashes for path, sha in zip(job.inputs[name], hashes[name], strict=True)},
+        "seeds": {"suite": job.branch.seed, "job": job.seed} if "branch" in wildcards else {},
+        "inputs": {str(path): sha256 for path, sha256 in hashes.items()},
         "workload": _workload(plan, job),
     }
 
@@ -156,12 +155,13 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
     started, clock, cpu = datetime.now(UTC), time.monotonic(), _cpu_seconds()
     with files.directory(out) as folder:
         notes = _run(job, folder) | process.note
+        envs = job.suite.envs.values() if "envs" in STAGES[job.stage].reads else ()
         commit, dirty = provenance.repository()
         made = Provenance(
             **record,
             commit=commit,
             dirty=dirty,
-            versions=provenance.versions(_distributions(job)),
+            versions=provenance.versions(distributions(env.kind for env in envs)),
             container=provenance.container(),
             outputs={path.name: files.sha256(path) for path in sorted(folder.iterdir())},
             notes=notes,
@@ -176,12 +176,6 @@ def _cpu_seconds() -> float:
     """User and system time of this process and of its ended children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-def _distributions(job: Job) -> list[str]:
-    """Names of the installed packages that the environments which the job reads come from, other than this one."""
-    envs = job.suite.envs.values() if "envs" in STAGES[job.stage].reads else ()
-    return distributions(env.kind for env in envs)
 
 
 def _run_other_rank(job: Job, process: LaunchedProcess) -> None:
@@ -261,19 +255,20 @@ def _load_code(plan: Plan, stage: str, wildcards: dict[str, str]) -> None:
         raise UserError(f"stage `{stage}`: its code changed while the job started; {_PLAN_ANEW}.")
 
 
-def _check_contents(plan: Plan, inputs: dict[str, list[Path]], hashes: dict[str, list[str]], planned: bool) -> None:
+def _check_contents(plan: Plan, inputs: dict[str, list[Path]], hashes: dict[Path, str], planned: bool) -> None:
     """Raise `UserError` unless each input has the sha256 of its pin in the config, or of the provenance beside it.
 
     A planned job reads the files of other jobs, so a missing provenance is an error, too.
     """
     pins = {Path(file.path): file for file in required_files(plan.suite) if file.sha256}
     folders: dict[Path, dict[Path, str]] = {}
-    for name, paths in inputs.items():
-        for path, sha256 in zip(paths, hashes[name], strict=True):
-            if path in pins:
-                _check_pin(path, sha256, pins[path])
-            elif path.name != provenance.NAME:
-                folders.setdefault(path.parent, {})[path] = sha256
+    for path, sha256 in hashes.items():
+        if pin := pins.get(path):
+            if sha256 != pin.sha256:
+                problem = f"sha256 is {sha256}, but `{pin.key}.sha256` is {pin.sha256}"
+                raise UserError(f"{path}: {problem}; fetch it again or correct the key.")
+        elif path.name != provenance.NAME:
+            folders.setdefault(path.parent, {})[path] = sha256
     prepared = {path.parent for path in inputs.get("prepared", [])}
     for folder, known in folders.items():
         path = next(iter(known))
@@ -282,12 +277,6 @@ def _check_contents(plan: Plan, inputs: dict[str, list[Path]], hashes: dict[str,
             provenance.check(record, (_contents(folder, record) if folder in prepared else {}) | known)
         elif planned and plan.leaves_provenance(str(path)):
             raise UserError(f"{path}: no {provenance.NAME} beside it; delete {path} and run the same command again.")
-
-
-def _check_pin(path: Path, sha256: str, pin: RequiredFile) -> None:
-    if sha256 != pin.sha256:
-        problem = f"sha256 is {sha256}, but `{pin.key}.sha256` is {pin.sha256}"
-        raise UserError(f"{path}: {problem}; fetch it again or correct the key.")
 
 
 def _contents(folder: Path, record: Provenance) -> dict[Path, str]:

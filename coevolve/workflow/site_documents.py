@@ -17,6 +17,5 @@ def site_documents(plan: Plan) -> Iterator[SiteDocument]:
     jobs = [(stage, section_title(stage.name), dict[str, str]()) for stage in stages]
     jobs += [(ABLATION, ablation.label or name, {"ablation": name}) for name, ablation in plan.suite.ablations.items()]
     for stage, title, wildcards in jobs:
-        paths = [Path(plan.folder(stage.name, wildcards), name) for name in stage.files]
-        if there := [path for path in paths if path.is_file()]:
+        if there := [path for path in map(Path, plan.files(stage.name, wildcards)) if path.is_file()]:
             yield SiteDocument("Report" if stage is PAGE else title, stage.help, there)

@@ -22,16 +22,6 @@ def files_of(inputs: Mapping[str, str | Sequence[str]]) -> list[str]:
     return [path for paths in inputs.values() for path in ([paths] if isinstance(paths, str) else paths)]
 
 
-def no_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Inputs of a stage that reads its config only."""
-    return {}
-
-
-def no_workload(layout: Layout, wildcards: Wildcards) -> Workload:
-    """Workload of a stage that runs no model."""
-    return Workload()
-
-
 @dataclass(frozen=True)
 class Stage:
     """The declaration of a stage.
@@ -57,14 +47,14 @@ class Stage:
     reads: tuple[str, ...]
     files: tuple[str, ...]
     folder: str
-    inputs: Callable[[Layout, Wildcards], Inputs] = no_inputs
+    inputs: Callable[[Layout, Wildcards], Inputs] = lambda layout, wildcards: {}
     history: Callable[[Layout, Wildcards], list[str]] | None = None
     branches: str = ""
     learns: tuple[Learns, ...] = ()
     evaluates: bool = False
     environment: tuple[str, ...] = ()
     digest: Callable[[Mapping[str, Any], Wildcards], str] | None = None
-    workload: Callable[[Layout, Wildcards], Workload] = no_workload
+    workload: Callable[[Layout, Wildcards], Workload] = lambda layout, wildcards: Workload()
     image: str = "envs"
     launchable: bool = False
     network: bool = False
@@ -95,13 +85,3 @@ class Stage:
     def leaves_provenance(self) -> bool:
         """Whether its provenance is an output of a job."""
         return provenance.NAME in self.outputs
-
-
-def constrained(pattern: str, constraints: Mapping[str, str]) -> str:
-    """`{name}` as Snakemake's `{name,constraint}`."""
-    return re.sub(r"\{(\w+)\}", lambda name: f"{{{name[1]},{constraints[name[1]]}}}", pattern)
-
-
-def regex(pattern: str) -> str:
-    """A Snakemake pattern `a/{name,constraint}` as a regular expression."""
-    return re.sub(r"\{(\w+),([^}]*)\}", r"(?P<\1>\2)", pattern)

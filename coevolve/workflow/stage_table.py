@@ -452,20 +452,16 @@ _PRODUCTS = (
 )
 
 
-def _of_pools(suite: Suite) -> tuple[Stage, ...]:
-    """The stages that describe pools of tasks; none in a suite whose methods have no pool."""
-    pools = any(suite.recipes[method].learns in POOL_LEARNING for method in suite.methods)
-    return (_TASK_GROWTH,) if pools else ()
-
-
 def exported(suite: Suite) -> list[str]:
-    """The stages whose files an export of a suite holds: its products, and those about its pools of tasks."""
-    return [*(name for name, stage in STAGES.items() if stage.product), *(stage.name for stage in _of_pools(suite))]
+    """The stages whose files an export of a suite holds: its products, and `task_growth` if a method has a pool."""
+    products = [name for name, stage in STAGES.items() if stage.product]
+    pools = any(suite.recipes[method].learns in POOL_LEARNING for method in suite.methods)
+    return [*products, _TASK_GROWTH.name] if pools else products
 
 
 def _page_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The files of all other products, and of `task_growth` if the suite has a pool of tasks."""
-    shown = [*_PRODUCTS, *_of_pools(layout.suite)]
+    """The files of all other stages that an export holds."""
+    shown = [STAGES[name] for name in exported(layout.suite) if name != PAGE.name]
     products = [f"{layout.home}/{stage.folder}/{name}" for stage in shown for name in stage.files]
     return {"products": products, "claims": inputs.CLAIMS}
 

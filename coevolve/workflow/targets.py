@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage import Wildcards
 from coevolve.workflow.stage_table import STAGES, exported
 
 
@@ -25,7 +24,7 @@ def targets(plan: Plan) -> Iterator[Target]:
     suite = plan.suite
     methods = [method for method in suite.recipes if suite.supports(method)]
     for name in exported(suite):
-        yield Target(name, STAGES[name].help, _files(plan, name, {}))
+        yield Target(name, STAGES[name].help, tuple(plan.files(name, {})))
     for env, section in suite.envs.items():
         yield Target(f"env_{env}", f"all methods on {section.label}", _evaluated(plan, suite.methods, [env]))
     for method in methods:
@@ -37,13 +36,8 @@ def targets(plan: Plan) -> Iterator[Target]:
     tables = [stage.name for stage in STAGES.values() if stage.wildcards == ["ablation"]]
     for name, ablation in suite.ablations.items():
         if all(map(suite.supports, ablation.methods)):
-            files = [path for stage in tables for path in _files(plan, stage, {"ablation": name})]
+            files = [path for stage in tables for path in plan.files(stage, {"ablation": name})]
             yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", tuple(files))
-
-
-def _files(plan: Plan, stage: str, wildcards: Wildcards) -> tuple[str, ...]:
-    """The files of a stage's job."""
-    return tuple(f"{plan.folder(stage, wildcards)}/{name}" for name in STAGES[stage].files)
 
 
 def _evaluated(plan: Plan, methods: list[str], envs: list[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from coevolve.config.suite import Suite
 from coevolve.errors import UserError
 from coevolve.report.costs import FORWARD, TRAIN
 from coevolve.types import PairKind, Workload
-from coevolve.workflow.branch import Branch, agent_name
+from coevolve.workflow.branch import Branch, agent_of
 from coevolve.workflow.layout import Layout
 from coevolve.workflow.stage import Wildcards
 
@@ -87,15 +87,13 @@ def gradients(layout: Layout, wildcards: Wildcards) -> Workload:
 def ppo(layout: Layout, wildcards: Wildcards) -> Workload:
     """Episodes, and several passes of training over each."""
     suite, _, expected = _setting(layout, wildcards)
-    episodes = _episodes(expected, expected.explore * suite.ppo.epochs, suite.ppo.passes)
-    return episodes.model_copy(update={"keeps_weights": True})
+    return _episodes(expected, expected.explore * suite.ppo.epochs, suite.ppo.passes)
 
 
 def grpo(layout: Layout, wildcards: Wildcards) -> Workload:
     """Groups of episodes, and one pass of training over each."""
     suite, _, expected = _setting(layout, wildcards)
-    episodes = _episodes(expected, expected.explore * suite.grpo.epochs * suite.grpo.group, 1)
-    return episodes.model_copy(update={"keeps_weights": True})
+    return _episodes(expected, expected.explore * suite.grpo.epochs * suite.grpo.group, 1)
 
 
 def explore_tasks(layout: Layout, wildcards: Wildcards) -> Workload:
@@ -103,7 +101,7 @@ def explore_tasks(layout: Layout, wildcards: Wildcards) -> Workload:
     suite, branch, expected = _setting(layout, wildcards)
     config = suite.task_evolution
     fragments = config.initial_fragments if branch.iteration == 1 else config.fragments
-    episodes = _episodes(expected, fragments * min(1.0, config.turns / expected.turns), 0)
+    episodes = _episodes(expected, fragments * min(1.0, config.turns / expected.turns))
     if config.explorer == "policy":
         return episodes
     return Workload(turn_seconds=episodes.turn_seconds)
@@ -112,42 +110,34 @@ def explore_tasks(layout: Layout, wildcards: Wildcards) -> Workload:
 def grpo_round(layout: Layout, wildcards: Wildcards) -> Workload:
     """The episodes of a round's steps, and one pass of training over each."""
     suite, _, expected = _setting(layout, wildcards)
-    episodes = _episodes(expected, suite.task_evolution.steps * suite.grpo.batch_size, 1)
-    return episodes.model_copy(update={"keeps_weights": True})
+    return _episodes(expected, suite.task_evolution.steps * suite.grpo.batch_size, 1)
 
 
 def steps(layout: Layout, wildcards: Wildcards) -> Workload:
     """Continuations from steps of the experts' trajectories; on average half a trajectory is left."""
     suite, _, expected = _setting(layout, wildcards)
     starts = expected.experts * expected.turns / suite.steps.every
-    return _episodes(expected, starts * (1 + 2 * suite.steps.samples) / 2, 0)
+    return _episodes(expected, starts * (1 + 2 * suite.steps.samples) / 2)
 
 
-def rollout(layout: Layout, wildcards: Wildcards) -> Workload:
-    """The episodes of an exploration."""
+def rollout(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
+    """The episodes of an exploration, divided into equal parts."""
     suite, branch, expected = _setting(layout, wildcards)
-    return _episodes(expected, _explored_tasks(suite, branch, expected) * suite.rollout.k, 0)
+    return _episodes(expected, _explored_tasks(suite, branch, expected) * suite.rollout.k / parts)
 
 
-def evaluate(layout: Layout, wildcards: Wildcards) -> Workload:
-    """The episodes of an evaluation."""
+def evaluate(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
+    """The episodes of an evaluation, divided into equal parts."""
     suite, branch, expected = _setting(layout, wildcards)
-    return _episodes(expected, expected.evaluate * suite.evaluation.samples, 0, _untrained(suite, branch, expected))
+    recipe = suite.recipes.get(branch.method.removeprefix("base/"))
+    means = expected.untrained if recipe and recipe.prompting_only else None
+    return _episodes(expected, expected.evaluate * suite.evaluation.samples / parts, means=means)
 
 
 def shard(layout: Layout, wildcards: Wildcards) -> Workload:
-    """An equal part of the episodes of a rollout or an evaluation."""
-    suite, branch, expected = _setting(layout, wildcards)
-    explored = _explored_tasks(suite, branch, expected) * suite.rollout.k
-    parts, is_evaluation = int(wildcards["part"].partition("of")[2]), wildcards["whole"] == "eval"
-    whole = expected.evaluate * suite.evaluation.samples if is_evaluation else explored
-    return _episodes(expected, whole / parts, 0, _untrained(suite, branch, expected) if is_evaluation else None)
-
-
-def _untrained(suite: Suite, branch: Branch, expected: Expected) -> ExpectedEpisodes | None:
-    """What is expected of the episodes of a policy without fine-tuning, if the branch evaluates one."""
-    recipe = suite.recipes.get(branch.method.removeprefix("base/"))
-    return expected.untrained if recipe and recipe.prompting_only else None
+    """A part of the episodes of a rollout or an evaluation."""
+    whole = evaluate if wildcards["whole"] == "eval" else rollout
+    return whole(layout, wildcards, int(wildcards["part"].partition("of")[2]))
 
 
 def _setting(layout: Layout, wildcards: Wildcards) -> tuple[Suite, Branch, Expected]:
@@ -166,7 +156,9 @@ def _training(tokens: float) -> Workload:
     return Workload(train=tokens, starts=tokens > 0, keeps_weights=True)
 
 
-def _episodes(expected: Expected, episodes: float, passes: float, means: ExpectedEpisodes | None = None) -> Workload:
+def _episodes(
+    expected: Expected, episodes: float, passes: float = 0, means: ExpectedEpisodes | None = None
+) -> Workload:
     """Prompts and observations are read once, actions written token by token; then `passes` of training.
 
     `means`: of an episode, where they are not those expected of a trained policy.
@@ -181,16 +173,16 @@ def _episodes(expected: Expected, episodes: float, passes: float, means: Expecte
         turn_seconds=turn_seconds,
         kept=tokens,
         starts=episodes > 0,
+        keeps_weights=passes > 0,
     )
 
 
 def _pairs(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> dict[PairKind, float]:
     """The number of an agent's pairs of one iteration, by kind."""
-    agent = agent_name(wildcards.get("agent", "target"))
     tasks, k = _explored_tasks(suite, branch, expected), suite.rollout.k
     share = expected.failures if expected.expert_pair_share is None else expected.expert_pair_share
     pairs = {PairKind.FAILURE_FAILURE: k**2 * expected.failures**2 / 2}  # choice: half of two failures earn the same
-    kinds = suite.recipes[branch.method].agents[agent].trains_on
+    kinds = suite.recipes[branch.method].agents[agent_of(wildcards)].trains_on
     return {kind: tasks * pairs.get(kind, k * share) for kind in kinds}
 
 
@@ -203,11 +195,11 @@ def _trained_tokens(layout: Layout, wildcards: Wildcards) -> float:
     """Tokens on both sides of the pairs of one epoch; of a compute-matched control, those of the other method."""
     suite, branch, expected = _setting(layout, wildcards)
     other = layout.recipe(branch.method).steps_like
-    if other is None or agent_name(wildcards.get("agent", "target")) == "failure":
+    if other is None or agent_of(wildcards) == "failure":
         return _pair_tokens(suite, branch, wildcards, expected)
-    suite, where = layout.suite.for_method(other), replace(branch, method=other)
-    agents = layout.matched_agents(wildcards["env"], branch)
-    return sum(_pair_tokens(suite, where, {**wildcards, "agent": name}, expected) for name in agents)
+    suite, matched = layout.suite.for_method(other), replace(branch, method=other)
+    agents = layout.trained_agents(wildcards["env"], matched)
+    return sum(_pair_tokens(suite, matched, {**wildcards, "agent": name}, expected) for name in agents)
 
 
 def _scored_tokens(suite: Suite, branch: Branch, wildcards: Wildcards, expected: Expected) -> float:

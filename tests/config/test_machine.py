@@ -8,6 +8,7 @@ from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
 from coevolve.stages.shard import part
 from coevolve.types import Task
+from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES, load_machine
 from coevolve.workflow.targets import targets
@@ -119,7 +120,7 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
     plan = Plan(load_suite(root / "configs/smoke.yaml", more))
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "many/seed0/iter1", "agent": "target"}
     assert plan.restricted("rollout", wildcards).rollout.k == 4
-    assert plan.rollouts("tiny", "sciworld", "many", 0, 1)["target"].endswith(
+    assert plan.rollouts("tiny", "sciworld", Branch("many", 0, 1))["target"].endswith(
         "many/seed0/iter1/rollout/target/episodes.jsonl"
     )
     scored = plan.inputs("reference", {**wildcards, "branch": "many/seed0/iter2", "of": "experts_target_failure"})

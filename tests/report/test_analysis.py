@@ -27,6 +27,7 @@ from coevolve.types import (
     TrajectoryCount,
     Turn,
 )
+from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import STAGES
@@ -247,7 +248,7 @@ def given(root, tmp_path, monkeypatch):
     for method in plan.suite.methods:
         for model, env, seed, iteration in plan.evaluations(method):
             jsonl.write(Path("results/smoke/data", env, "experts.jsonl"), experts(env))
-            for agent, path in plan.rollouts(model, env, method, seed, iteration).items() if iteration else ():
+            for agent, path in plan.rollouts(model, env, Branch(method, seed, iteration)).items() if iteration else ():
                 rewards = {"a": 0.1 if agent == "target" else 0.7, "b": 0.2}
                 jsonl.write(Path(path), explored(method, rewards, agent=agent, env=env).episodes)
     for path in plan.summaries(plan.suite.methods).values():

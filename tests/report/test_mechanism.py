@@ -18,6 +18,7 @@ from coevolve.report.labels import ReportLabels
 from coevolve.storage import files, jsonl, provenance
 from coevolve.train import reference_logps
 from coevolve.types import Message, PairKind, PreferencePair, Trajectory
+from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import Plan
 
 PRODUCT = "results/glance/paper/failures"
@@ -109,7 +110,7 @@ def test_weights_of_a_suite_are_those_of_its_logged_margins(made, plan, measured
     assert {row.method for row in measured.kind_weights} == {"eto", "coevolve"}
     for method, agent in {(row.method, row.agent) for row in measured.kind_weights}:
         rows = [row for row in measured.kind_weights if (row.method, row.agent) == (method, agent)]
-        policy = plan.policy("tiny", "webshop", method, 0, 1, agent)
+        policy = plan.policy("tiny", "webshop", Branch(method, 0, 1), agent)
         job = provenance.read((made / policy).with_name("provenance.json"))
         (beta, *_) = job.config["dpo"]["beta"]
         for row in rows:
@@ -125,7 +126,7 @@ def test_weights_of_a_suite_are_those_of_its_logged_margins(made, plan, measured
 
 
 def test_another_objective_has_no_such_weight(made, plan):
-    policy = plan.policy("tiny", "webshop", "eto", 0, 1, "target")
+    policy = plan.policy("tiny", "webshop", Branch("eto", 0, 1), "target")
     job = provenance.read((made / policy).with_name("provenance.json"))
     branch, recipe = {"method": "eto", "seed": 0, "iteration": 1}, plan.suite.recipes["eto"]
     assert mechanism.kind_weights(job, branch, recipe)
@@ -134,7 +135,7 @@ def test_another_objective_has_no_such_weight(made, plan):
 
 
 def test_the_gradients_of_a_suite_are_those_of_its_files(made, plan, measured):
-    paths = plan.gradients(plan.suite.methods)
+    paths = plan.gradients()
     assert {key[0] for key in paths} == {row.method for row in measured.gradients} == {"eto", "coevolve"}
     for (method, *_, agent), path in paths.items():
         points = json.loads((made / path).read_text())
@@ -193,7 +194,8 @@ def test_log_probs_before_and_after_are_those_that_the_trainings_noted(made, pla
     ]
     assert {row["method"] for row in rows} == {"eto", "coevolve"}
     for row in rows:
-        policy = plan.policy("tiny", row["env"], row["method"], row["seed"], row["iteration"], row["agent"])
+        branch = Branch(row["method"], row["seed"], row["iteration"])
+        policy = plan.policy("tiny", row["env"], branch, row["agent"])
         noted = getattr(provenance.read((made / policy).with_name("provenance.json")).notes, sample)
         assert (row["before"], row["after"]) == (noted.before, noted.after) and noted.before is not None
 

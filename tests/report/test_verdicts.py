@@ -16,6 +16,7 @@ from coevolve.report.table import Footnote, markdown
 from coevolve.report.table1 import reward_table
 from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, StopReason
+from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.results import finished, on_disk
 
@@ -326,7 +327,7 @@ def results(plan, rewards):
                     for task in range(20)
                 ],
             )
-            for agent, file in plan.rollouts("tiny", env, method, seed, iteration).items() if iteration else ():
+            for agent, file in plan.rollouts("tiny", env, Branch(method, seed, iteration)).items() if iteration else ():
                 own = explored(method, {f"t{task}": 0.5 for task in range(20)}, agent=agent, env=env)
                 jsonl.write(Path(file), own.episodes)
 

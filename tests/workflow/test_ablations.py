@@ -9,6 +9,7 @@ from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
 from coevolve.stages import train
 from coevolve.train.dataset import slot_order
+from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.targets import targets
@@ -55,7 +56,7 @@ def test_asking_for_another_number_of_iterations_computes_none_twice(plan):
 
 
 def test_a_second_copy_of_the_target_has_rollouts_of_its_own(plan):
-    twice = plan.rollouts(MODEL, ENV, "same_target_twice", 0, 1)
+    twice = plan.rollouts(MODEL, ENV, Branch("same_target_twice", 0, 1))
     assert twice["target"] != twice["failure"]
     assert twice["failure"].endswith("same_target_twice/seed0/iter1/rollout/failure/episodes.jsonl")
     wildcards = {"model": MODEL, "env": ENV, "branch": "same_target_twice/seed0/iter1", "agent": "failure"}
@@ -99,7 +100,7 @@ def test_a_compute_matched_control_takes_the_steps_of_both_agents(
 
 
 def test_the_noise_floor_shares_the_base_and_nothing_it_trains(plan):
-    first, again = (plan.rollouts(MODEL, ENV, method, 0, 1) for method in ("eto", "eto_again"))
+    first, again = (plan.rollouts(MODEL, ENV, Branch(method, 0, 1)) for method in ("eto", "eto_again"))
     assert first == again
     jobs = {
         stage
@@ -134,7 +135,7 @@ def test_a_failure_agent_trained_first_plays_for_the_target_after_its_training(p
     scores = plan.inputs("train", {**names, "agent": "target"})["scores"]
     scored = plan.inputs(*plan.maker(scores))
     assert scored["failure"] == plan.inputs("pairs", {**names, "agent": "target"})["failure"]
-    assert list(plan.jobs([plan.policy(MODEL, ENV, "failure_agent_first", 0, iteration, "target")]))
+    assert list(plan.jobs([plan.policy(MODEL, ENV, Branch("failure_agent_first", 0, iteration), "target")]))
 
 
 def test_a_frozen_failure_agent_cannot_be_trained_first(root):
@@ -155,9 +156,9 @@ def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):
 
 
 def test_a_foreign_failure_agent_is_the_one_last_trained_elsewhere(plan):
-    policy = plan.policy(MODEL, "webshop", "foreign_failure_agent", 1, 0, "failure")
+    policy = plan.policy(MODEL, "webshop", Branch("foreign_failure_agent", 1, 0), "failure")
     assert policy.endswith("sciworld/coevolve/seed1/iter2/policy/failure/policy.json")
-    explored = plan.rollouts(MODEL, "webshop", "foreign_failure_agent", 1, 1)["failure"]
+    explored = plan.rollouts(MODEL, "webshop", Branch("foreign_failure_agent", 1, 1))["failure"]
     assert "foreign_failure_agent" in explored
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
+from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import Plan
 
 HOME = "results/smoke_methods"
@@ -143,7 +144,7 @@ def test_shared_iterations_are_played_with_the_settings_of_their_own_row():
     row = "{extends: eto, shares: eto, shares_first: 1, settings: {rollout: {k: 2}, evaluation: {temperature: 0.7}}}"
     plan = Plan(load_suite("smoke_methods", ["seeds=[3]", "iterations.webshop=3", f"recipes.late={row}"]))
     place, own = ("tiny", "webshop"), f"{TINY}/late/seed3"
-    explored = [plan.rollouts(*place, "late", 3, iteration)["target"] for iteration in (1, 2)]
+    explored = [plan.rollouts(*place, Branch("late", 3, iteration))["target"] for iteration in (1, 2)]
     assert explored == [episodes("base/seed3"), f"{own}/iter2/rollout/target/episodes.jsonl"]
     evaluated = [plan.evaluations("late")[(*place, 3, iteration)] for iteration in range(3)]
     assert evaluated[:2] == [plan.evaluations("eto")[(*place, 3, iteration)] for iteration in range(2)]

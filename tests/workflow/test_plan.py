@@ -47,10 +47,10 @@ def test_every_output_has_one_maker(plan):
 
 
 def test_iteration_one_explores_with_the_base_and_later_ones_with_what_was_trained(plan):
-    first = plan.rollouts("tiny", "sciworld", "coevolve", 1, 1)
+    first = plan.rollouts("tiny", "sciworld", Branch("coevolve", 1, 1))
     assert first["target"].endswith("base/seed1/rollout/target/episodes.jsonl")
     assert first["failure"].endswith("base/seed1/rollout/failure/episodes.jsonl")
-    second = plan.rollouts("tiny", "sciworld", "coevolve", 1, 2)
+    second = plan.rollouts("tiny", "sciworld", Branch("coevolve", 1, 2))
     assert second["failure"].endswith("coevolve/seed1/iter2/rollout/failure/episodes.jsonl")
     explorer = plan.inputs(
         "rollout", {"model": "tiny", "env": "sciworld", "branch": "coevolve/seed1/iter2", "agent": "failure"}
@@ -59,7 +59,7 @@ def test_iteration_one_explores_with_the_base_and_later_ones_with_what_was_train
 
 
 def test_a_frozen_agent_keeps_its_base_policy(plan):
-    policy = plan.policy("tiny", "sciworld", "frozen_failure_agent", 0, 2, "failure")
+    policy = plan.policy("tiny", "sciworld", Branch("frozen_failure_agent", 0, 2), "failure")
     assert policy.endswith("base/seed0/policy/failure/policy.json")
 
 

@@ -16,7 +16,7 @@ from coevolve import cli
 from coevolve.config.suite import load_suite
 from coevolve.report import claims
 from coevolve.types import Provenance
-from coevolve.workflow import export
+from coevolve.workflow import suite_export
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_record import RunRecord
 from coevolve.workflow.stage_table import STAGES, load_machine
@@ -208,7 +208,7 @@ def test_every_committed_result_has_the_page_that_the_present_code_writes(root, 
     paper = claims.load(root / "configs/claims.yaml")
     for folder in folders:
         copy = shutil.copytree(folder, tmp_path / folder.name)
-        export.write_page(copy, paper)
+        suite_export.write_page(copy, paper)
         assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes(), (
             f"`coevolve export reference --out results/reference/{folder.name}` writes it again"
         )

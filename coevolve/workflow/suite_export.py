@@ -17,7 +17,7 @@ from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.job_history import JobHistory
 from coevolve.storage import files, jsonl, provenance
 from coevolve.types import EvalRecord, Provenance
-from coevolve.workflow.plan import Plan
+from coevolve.workflow.plan import JobKey, Plan
 from coevolve.workflow.stage_table import STAGES, exported
 from coevolve.workflow.training_curves import trainings
 
@@ -40,18 +40,16 @@ def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -
         raise UserError(f"{out}: exists and is not an export; give another --out or remove it.")
     if Path(plan.home).resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError(f"{out}: is in the suite's own results; give another --out.")
-    products = [path for name in exported(plan.suite) for path in _products(plan, name, {})] if ablation is None else []
-    settings = Path(plan.folder("table1", {}))
-    if ablation is not None:
-        products = _products(plan, "ablation", {"ablation": ablation})
-        settings = products[0].parent
+    table: JobKey = ("table1", {}) if ablation is None else ("ablation", {"ablation": ablation})
+    shown: list[JobKey] = [(name, {}) for name in exported(plan.suite)] if ablation is None else [table]
+    products = [path for job in shown for path in _products(plan, *job)]
     jobs = _jobs(plan, products)
     # Of any suite: its products and its pools of tasks are in folders without wildcards.
     named = {name for stage in STAGES.values() if {*stage.wildcards} <= {"ablation"} for name in stage.files}
     with files.named_directory(out, _WRITTEN | named) as folder:
         for path in products:
             shutil.copyfile(path, folder / path.name)
-        shutil.copyfile(settings / provenance.NAME, folder / provenance.NAME)
+        shutil.copyfile(Path(plan.folder(*table), provenance.NAME), folder / provenance.NAME)
         _write_lines(folder / JOBS, (job.to_json() for job in jobs))
         _write_lines(folder / RECORDS, _records(Path(plan.home), jobs))
         write_page(folder, claims)
@@ -75,23 +73,22 @@ def write_page(folder: Path, claims: Claims) -> None:
 
 def _products(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> list[Path]:
     """The files of a product or ablation but for the page; raises as `export`."""
-    folder = Path(plan.folder(stage, wildcards))
-    names = [name for name in STAGES[stage].files if name != PAGE]
-    if missing := next((name for name in STAGES[stage].files if not (folder / name).is_file()), None):
-        raise UserError(f"{folder / missing}: no such file; run the suite to its end first.")
-    record = provenance.read(folder / provenance.NAME)
-    provenance.check(record, {folder / name: files.sha256(folder / name) for name in names})
+    folder, paths = Path(plan.folder(stage, wildcards)), [Path(path) for path in plan.files(stage, wildcards)]
+    if missing := next((path for path in paths if not path.is_file()), None):
+        raise UserError(f"{missing}: no such file; run the suite to its end first.")
+    record, products = provenance.read(folder / provenance.NAME), [path for path in paths if path.name != PAGE]
+    provenance.check(record, {path: files.sha256(path) for path in products})
     if "settings" in plan.changed_since(record):
         raise UserError(f"{folder}: made with other settings than the suite's; run the suite again.")
-    return [folder / name for name in names]
+    return products
 
 
 def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
     """The provenance of the suite's jobs that the products are made of, in the order in which they started."""
     given = {path.parent for path in products}
-    behind = [(stage, Path(plan.folder(stage, names))) for stage, names in plan.jobs([str(path) for path in products])]
-    suite = [folder for stage, folder in behind if not STAGES[stage].shared and stage not in exported(plan.suite)]
-    records = [folder / provenance.NAME for folder in suite if folder not in given]
+    behind = plan.jobs([str(path) for path in products])
+    folders = [Path(plan.folder(stage, wildcards)) for stage, wildcards in behind if not STAGES[stage].shared]
+    records = [folder / provenance.NAME for folder in folders if folder not in given]
     return list(JobHistory.read(path for path in records if path.exists()).jobs.values())
 
 
