@@ -46,7 +46,7 @@ def blocks() -> dict[str, str]:
     """The parts of the README that are made from committed results, by the name of their mark."""
     return {
         "times": _times(),
-        "results": overview(RESULTS),
+        "results": overview(RESULTS, ("coevolve", "second_target")),
         "evidence": _evidence(),
     }
 
@@ -89,10 +89,15 @@ def table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
     return reward["rows"], *by_place
 
 
-def overview(folders: Sequence[str]) -> str:
-    """A row for each suite and environment: its size, its checks of the regime, and the methods' differences."""
+def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
+    """A row for each suite and environment: its size, its checks of the regime, and the differences of methods.
+
+    These are three, and those of the pairs in `also`, which the first folder's methods include.
+    """
+    shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"), *also)
+    labels, _, _ = table1(folders[0])
     head = ["results", "model", "environment", "tasks", "seeds", "checks"]
-    shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"))
+    head += [f"{labels[better]} - {labels[than]}" for better, than in shown]
     rows = []
     for folder in folders:
         entries, (rewards, *_) = read(folder, "differences.json"), read(folder, "table1.json")
@@ -101,8 +106,8 @@ def overview(folders: Sequence[str]) -> str:
             estimates = {(each["better"], each["than"]): each["estimate"] for each in entries if each["env"] == env}
             size = [str(estimates["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
             row = [f"`{folder}/`", rewards["model"].split(" (")[0], sections[env]["label"], *size, _checks(folder, env)]
-            rows.append([*row, *(points(estimates[pair]) for pair in shown)])
-    return table([*head, "ETO - SFT", "Co-evolving - SFT", "Co-evolving - ETO"], rows)
+            rows.append([*row, *(points(estimates[pair]) if pair in estimates else "-" for pair in shown)])
+    return table(head, rows)
 
 
 def _checks(folder: str, env: str) -> str:

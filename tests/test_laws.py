@@ -59,8 +59,8 @@ def test_torch_stays_in_its_rooms():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-#: Objects whose keys are data: a job's names, config and seeds, a regular expression's groups.
-KEYED = ("wildcards", "config", "config['dpo']", "seeds", "match", "Literal")
+#: Objects whose keys are data: a job's names, config and seeds, files by name, a regular expression's groups.
+KEYED = ("wildcards", "config", "config['dpo']", "seeds", "files", "match", "Literal")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "coevolve/report").rglob("*.py")), ids=lambda path: path.name)

@@ -131,7 +131,8 @@ def evaluate(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
     suite, branch, expected = _setting(layout, wildcards)
     recipe = suite.recipes.get(branch.method.removeprefix("base/"))
     means = expected.untrained if recipe and recipe.prompting_only else None
-    return _episodes(expected, expected.evaluate * suite.evaluation.samples / parts, means=means)
+    episodes = expected.evaluate * suite.evaluation.samples
+    return _episodes(expected, episodes / parts, means=means)
 
 
 def shard(layout: Layout, wildcards: Wildcards) -> Workload:

@@ -202,14 +202,21 @@ class SqlSession:
 
 
 def _roll_back_prepared(connection: Connection) -> None:
-    """Roll back transactions that earlier sessions prepared by XA; MariaDB lets every account do that."""
+    """Roll back transactions that earlier sessions prepared by XA; MariaDB lets every account do that.
+
+    A session that is still ending holds its transaction: it is tried again, for a second at most.
+    """
     with contextlib.suppress(pymysql.MySQLError), connection.cursor() as cursor:
-        cursor.execute("XA RECOVER")
-        for format_id, length, _, name in cursor.fetchall():
-            data = name.encode() if isinstance(name, str) else name
-            # The server reports a successful rollback as an error as well.
-            with contextlib.suppress(pymysql.MySQLError):
-                cursor.execute(f"XA ROLLBACK X'{data[:length].hex()}', X'{data[length:].hex()}', {format_id}")
+        for _ in range(100):
+            cursor.execute("XA RECOVER")
+            if not (prepared := cursor.fetchall()):
+                return
+            for format_id, length, _, name in prepared:
+                data = name.encode() if isinstance(name, str) else name
+                # The server reports a successful rollback as an error as well.
+                with contextlib.suppress(pymysql.MySQLError):
+                    cursor.execute(f"XA ROLLBACK X'{data[:length].hex()}', X'{data[length:].hex()}', {format_id}")
+            time.sleep(0.01)
 
 
 def _as_mysql(statement: str, result: QueryResult) -> QueryResult:
