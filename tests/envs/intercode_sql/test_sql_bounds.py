@@ -212,6 +212,25 @@ def test_a_transaction_left_prepared_ends_with_the_next_episode(bounded: Databas
         assert cursor.fetchall() == ()
 
 
+def test_a_transaction_left_prepared_by_a_session_that_is_still_ending(
+    bounded: DatabaseServer, attacker: SqlSession
+) -> None:
+    """As long as its session lives, no other session can roll it back."""
+    if bounded.comparable:
+        pytest.skip("MySQL prepares XA from no text, and its account may not list prepared transactions")
+    ending = bounded.connect("world_1")
+    with ending.cursor() as cursor:
+        for step in ("XA START 'a'", "SELECT * FROM city LIMIT 1", "XA END 'a'", "XA PREPARE 'a'"):
+            cursor.execute(step)
+    end = threading.Timer(0.2, ending.close)
+    end.start()
+    attacker.use("world_1")
+    end.join()
+    with bounded.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("XA RECOVER")
+        assert cursor.fetchall() == ()
+
+
 FRAGMENTS = (
     *(
         "/*",
