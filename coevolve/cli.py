@@ -140,12 +140,13 @@ def _machine_argument(parser: argparse.ArgumentParser, *, required: bool = True)
     parser.add_argument("--machine", required=required, help=text)
 
 
-def _machine(options: argparse.Namespace, record: RunRecord | None) -> Machine | None:
-    """The machine file that was given, else that of the recorded run."""
+def _machine(options: argparse.Namespace, record: RunRecord | None) -> tuple[Path, Machine] | None:
+    """The machine that was given, else that of the recorded run, with its file."""
+    from coevolve.config.machine import machine_file
     from coevolve.workflow.stage_table import load_machine
 
     name = options.machine or (record.machine if record else None)
-    return load_machine(name) if name else None
+    return (machine_file(name), load_machine(name)) if name else None
 
 
 def _ablation(suite: Suite, name: str) -> Ablation:
@@ -192,7 +193,6 @@ def _status_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from coevolve.config.machine import machine_file
     from coevolve.config.suite import load_suite
     from coevolve.workflow import status
     from coevolve.workflow.plan import Plan
@@ -204,12 +204,9 @@ def _status(options: argparse.Namespace) -> int:
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
     machine = _machine(options, record)
     suite = load_suite(name, options.set or (record.overrides if record else []))
-    plan = Plan(suite)
-    if machine:
-        file = machine_file(options.machine or (record.machine if record else ""))
-        plan = Plan(suite, shards=machine.shards, machine=str(file))
+    plan = Plan(suite, shards=machine[1].shards, machine=str(machine[0])) if machine else Plan(suite)
     results = status.SuiteState.of(plan, record, name)
-    for line in status.text(results, machine):
+    for line in status.text(results, machine[1] if machine else None):
         _show(line)
     return int(any(job.state in status.ATTENTION for job in results.states().values()))
 
@@ -268,7 +265,7 @@ def _export(options: argparse.Namespace) -> int:
         return 0
     suite = _suite(options)
     machine = _machine(options, RunRecord.read(Plan(suite).home))
-    shards = machine.shards if machine else UNDIVIDED
+    shards = machine[1].shards if machine else UNDIVIDED
     if options.ablation:
         _ablation(suite, options.ablation)
     out = options.out or REFERENCE / (f"{suite.suite}_{options.ablation}" if options.ablation else suite.suite)

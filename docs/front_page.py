@@ -92,7 +92,7 @@ def table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
 def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
     """A row for each suite and environment: its size, its checks of the regime, and the differences of methods.
 
-    These are three, and those of the pairs in `also`, which the first folder's methods include.
+    The differences are three, and those of `also`, pairs of methods of the first folder; `-` in a folder without them.
     """
     shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"), *also)
     labels, _, _ = table1(folders[0])

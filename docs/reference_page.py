@@ -48,7 +48,7 @@ def blocks() -> dict[str, str]:
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
-        "science_pairs": _table(_pairs("science", ("eto", "second_target", "coevolve"))),
+        "science_pairs": _table(_pairs("science")),
         "real_iterations": _table(_iterations("real", ("eto", "coevolve"))),
         "real_seeds_iterations": _table(_iterations("real_seeds", ("eto", "coevolve"))),
         "real_sql_iterations": _table(_iterations("real_sql", ("eto", "eto_eq9", "lambda_0", "coevolve"))),
@@ -116,11 +116,10 @@ def _mechanism(folder: str) -> Iterator[list[str]]:
         ]
 
 
-def _pairs(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
+def _pairs(folder: str) -> Iterator[list[str]]:
     """The pairs that a target is trained on, by method, iteration and kind: their number, hard negatives, rewards."""
     labels, _, _ = front_page.table1(folder)
-    every = front_page.read(folder, "analysis.json")["pair_rewards"]
-    rows = [row for row in every if row["agent"] == "target" and row["method"] in methods]
+    rows = [row for row in front_page.read(folder, "analysis.json")["pair_rewards"] if row["agent"] == "target"]
     sides = [f"{what}, {side}" for what in ("hard negatives", "reward") for side in ("chosen", "rejected")]
     yield ["method, iteration", "pairs", "per training", *sides]
     for names in dict.fromkeys((row["method"], row["iteration"], row["kind"]) for row in rows):

@@ -266,8 +266,8 @@ def tables(mechanism: Mechanism) -> list[MechanismTable]:
         ),
         MechanismTable(
             "Rewards of chosen and rejected sides",
-            "Means over the pairs of a training, by pair kind; `hard`: the share of these sides that are hard "
-            "negatives. In pairs of failures the side with the higher reward is chosen.",
+            "Means over the pairs of a training, by pair kind. `chosen hard`, `rejected hard`: the shares of these "
+            "sides that are hard negatives. In pairs of failures the side with the higher reward is chosen.",
             mechanism.pair_rewards,
             (*agent, "kind", "threshold"),
         ),

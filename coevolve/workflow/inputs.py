@@ -240,7 +240,7 @@ def verdicts(layout: Layout, wildcards: Wildcards) -> Inputs:
 def failures(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Explorations, experts, pairs, the paper's thresholds and the machine, beside the history's provenance.
 
-    They are those of the first model; and the gradients if they are measured.
+    All are those of the first model. The gradients come with them if the suite measures them.
     """
     inputs: Inputs = {
         "experts": list(layout.experts().values()),

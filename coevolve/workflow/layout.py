@@ -223,7 +223,7 @@ class Layout:
         return summaries
 
     def training_pairs(self) -> dict[SummaryKey, str]:
-        """Pairs by (method, model, env, seed, iteration, agent), of each preference training of the methods' own.
+        """The pairs of each preference training, by (method, model, env, seed, iteration, agent).
 
         A method that shares another's iterations has none in them.
         """

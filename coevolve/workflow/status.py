@@ -146,7 +146,7 @@ class SuiteState:
         Files from outside are a given checkpoint's and the machine's, for example.
         """
         read = self._made[key].inputs
-        if read.keys() != {*files_of(self.plan.inputs(*self.jobs[key]))}:
+        if read.keys() != {str(Path(path)) for path in files_of(self.plan.inputs(*self.jobs[key]))}:
             return True
         written = (self._folder(key) / provenance.NAME).stat().st_mtime
         return any(_is_other(Path(path), sha256, written) for path, sha256 in read.items() if not self.plan.maker(path))

@@ -163,7 +163,7 @@ def test_another_set_of_files_in_a_given_checkpoint_is_read_again(suite, tmp_pat
     checkpoint.mkdir()
     for name in names:
         shutil.copy(made / name, checkpoint)
-    given = {"label": "given", "context": 512, "path": str(checkpoint), "parameters": 1e6}
+    given = {"label": "given", "context": 512, "path": f"{checkpoint}/./", "parameters": 1e6}
     plan = Plan(load_suite("configs/glance.yaml", as_overrides({"models": {"given": given}})))
     job = ("untrained", {"model": "given", "env": "webshop", "branch": "base/untrained"})
     inputs = {"checkpoint": [checkpoint / name for name in names]}
