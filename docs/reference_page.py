@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from coevolve.report.labels import kind_label
+from coevolve.report.number_text import with_interval
 from docs import front_page, recomputed
 
 PAGE = front_page.REFERENCE / "README.md"
@@ -121,7 +122,7 @@ def _pairs(folder: str) -> Iterator[list[str]]:
     labels, _, _ = front_page.table1(folder)
     rows = [row for row in front_page.read(folder, "analysis.json")["pair_rewards"] if row["agent"] == "target"]
     sides = [f"{what}, {side}" for what in ("hard negatives", "reward") for side in ("chosen", "rejected")]
-    yield ["method, iteration", "pairs", "per training", *sides]
+    yield ["method, iteration", "pair kind", "pairs", *sides]
     for names in dict.fromkeys((row["method"], row["iteration"], row["kind"]) for row in rows):
         method, iteration, kind = names
         on = {"method": method, "iteration": iteration, "kind": kind}
@@ -156,7 +157,7 @@ def _cells(folder: str) -> Iterator[list[str]]:
     estimates = {(cell["row"], cell["column"]): cell["estimate"] for cell in table["cells"]}
     for row, label in table["rows"].items():
         shown = [estimates[row, column] for column in columns]
-        yield [label, *(f"{each['mean']:.1f} [{each['low']:.1f}, {each['high']:.1f}]" for each in shown)]
+        yield [label, *(with_interval(each["mean"], each["low"], each["high"]) for each in shown)]
 
 
 def _trials(folder: str) -> Iterator[list[str]]:
