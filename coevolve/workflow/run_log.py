@@ -19,7 +19,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from coevolve import escaping
 from coevolve.errors import suggestion
-from coevolve.workflow import estimates, labels
+from coevolve.workflow import estimates, job_text
 from coevolve.workflow.forecast import Forecast, JobId, job_id
 from coevolve.workflow.plan import JobKey, Plan
 from coevolve.workflow.run_record import RunRecord
@@ -57,7 +57,7 @@ class RunLog:
         self._todo, self._total = {job_id(*job) for job in todo}, len(record.jobs)
         self._cluster, self._begun = record.cluster, time.monotonic()
         if todo:
-            left = labels.about(self._forecast.whole)
+            left = job_text.about(self._forecast.whole)
             done = f", {self._total - len(todo)} are done" if len(todo) < self._total else ""
             _write(f"Suite {self._plan.suite.suite}: {self._total} jobs{done}; {left} left.")
 
@@ -85,9 +85,9 @@ class RunLog:
             seconds = estimates.measured(self._plan, *job) or seconds
         self._todo.discard(key)
         self._failed.pop(key, None)
-        label = labels.job_label(self._plan.suite, *job)
+        label = job_text.job_label(self._plan.suite, *job)
         source = estimates.reused_from(self._plan, *job)
-        took = f"reused from {source}" if source else labels.clock(seconds)
+        took = f"reused from {source}" if source else job_text.clock(seconds)
         _write(f"{label}  {took}  [{self._progress()}]")
 
     def _progress(self) -> str:
@@ -99,13 +99,13 @@ class RunLog:
         running = {key: now - started for key, started in self._started.items()}
         todo = self._todo - self._forecast.blocked(self._failed)
         left = self._forecast.remaining(now - self._begun, running, todo)
-        return f"{count}, {labels.about(left)} left"
+        return f"{count}, {job_text.about(left)} left"
 
     def _job_failed(self, fields: dict[str, Any]) -> None:
         """Print the sentence of a failed job, and its log."""
         job, paths = self._jobs.get(fields["jobid"]), [Path(log) for log in fields["log"]]
-        label = labels.job_label(self._plan.suite, *job) if job else str(fields["rule_name"])
-        sentences = (sentence for path in paths if (sentence := labels.failure(path)))
+        label = job_text.job_label(self._plan.suite, *job) if job else str(fields["rule_name"])
+        sentences = (sentence for path in paths if (sentence := job_text.failure(path)))
         sentence = next(sentences, str(fields.get("rule_msg") or "it ended without a sentence; see its log."))
         text = "\n".join([f"FAILED  {label}: {sentence}", *(f"        log: {path}" for path in paths)])
         if job:
@@ -147,7 +147,7 @@ class RunLog:
         if restarted := re.fullmatch(r"Trying to restart job (\d+)\.", text):
             job = self._jobs.get(int(restarted[1]))
             if job:
-                _write(f"        {labels.job_label(self._plan.suite, *job)}: it is run again.")
+                _write(f"        {job_text.job_label(self._plan.suite, *job)}: it is run again.")
         elif record.levelno >= logging.ERROR:
             self._error(text)
         elif record.levelno >= logging.WARNING or hasattr(record, "coevolve") or text.startswith(SHOWN):

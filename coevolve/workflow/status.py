@@ -20,7 +20,7 @@ from pathlib import Path
 from coevolve.config.machine import Machine
 from coevolve.storage import files, provenance
 from coevolve.types import Provenance
-from coevolve.workflow import labels
+from coevolve.workflow import job_text
 from coevolve.workflow.forecast import Forecast, JobId, job_id, producers
 from coevolve.workflow.layout import work_folder
 from coevolve.workflow.plan import JobKey, Plan
@@ -156,7 +156,7 @@ class SuiteState:
         if self._is_of_earlier_run(log):
             return JobStatus(JobState.TODO)
         written = log.stat().st_mtime if log.exists() else 0.0
-        if sentence := labels.failure(log):
+        if sentence := job_text.failure(log):
             return JobStatus(JobState.FAILED, sentence)
         is_new = self.is_run_alive and self.now - written < START_SECONDS
         return JobStatus(JobState.RUNNING, seconds=self.now - written) if is_new else JobStatus(JobState.TODO)
@@ -221,10 +221,10 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
     states = results.states()
     keys = {state: [key for key, job in states.items() if job.state is state] for state in JobState}
     yield from _counts(results, states, machine)
-    names = {key: labels.job_label(results.plan.suite, *job) for key, job in results.jobs.items()}
+    names = {key: job_text.job_label(results.plan.suite, *job) for key, job in results.jobs.items()}
     for key in keys[JobState.RUNNING]:
-        progress = labels.progress(results.log(key))
-        yield f"running  {names[key]}  {labels.clock(states[key].seconds)}" + (f"  {progress}" if progress else "")
+        progress = job_text.progress(results.log(key))
+        yield f"running  {names[key]}  {job_text.clock(states[key].seconds)}" + (f"  {progress}" if progress else "")
     for key in keys[JobState.FAILED]:
         yield f"FAILED   {names[key]}: {states[key].text}\n         log: {results.log(key)}"
     for key in keys[JobState.STOPPED]:
@@ -248,7 +248,7 @@ def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Mac
     left = (
         ""
         if is_over or not machine or not results.record
-        else f"; {labels.about(results.seconds_left(machine, states))} left"
+        else f"; {job_text.about(results.seconds_left(machine, states))} left"
     )
     yield f"Suite {results.plan.suite.suite}: {', '.join(counts)}{left}."
     if len(results.requested) < len(results.jobs):

@@ -3,7 +3,7 @@
 import pytest
 
 from coevolve.config.suite import load_suite
-from coevolve.workflow import labels
+from coevolve.workflow import job_text
 from coevolve.workflow.forecast import Forecast, job_id
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import load_machine
@@ -43,7 +43,7 @@ def test_every_job_of_a_suite_has_a_name_and_an_estimate(suite):
     machine = load_machine("h100")
     plan = Plan(load_suite(suite), shards=machine.shards)
     jobs = list(plan.jobs())
-    names = [labels.job_label(plan.suite, *job) for job in jobs]
+    names = [job_text.job_label(plan.suite, *job) for job in jobs]
     assert len(set(names)) == len(names) == len({job_id(*job) for job in jobs})
     forecast = Forecast.of(plan, machine, jobs, 64, cluster=True)
     assert max(forecast.seconds.values()) <= forecast.whole < sum(forecast.seconds.values())
@@ -54,7 +54,7 @@ def test_every_job_of_a_suite_has_a_name_and_an_estimate(suite):
     [(0, "5 s"), (12, "10 s"), (54, "50 s"), (55, "1 min"), (3540, "59 min"), (3600, "1 h 0 min"), (8e3, "2 h 10 min")],
 )
 def test_estimated_durations_are_rounded(seconds, text):
-    assert labels.about(seconds) == f"about {text}"
+    assert job_text.about(seconds) == f"about {text}"
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_estimated_durations_are_rounded(seconds, text):
 def test_the_error_of_a_log(tmp_path, log, sentence):
     path = tmp_path / "log"
     path.write_text(log)
-    assert labels.failure(path) == sentence
-    assert labels.failure(tmp_path / "missing") is None
+    assert job_text.failure(path) == sentence
+    assert job_text.failure(tmp_path / "missing") is None
 
 
 def test_jobs_on_the_only_gpu_are_forecast_one_after_the_other():

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from checkout import copy_of, environment, heed_ctrl_c
 
-from coevolve.workflow import labels
+from coevolve.workflow import job_text
 from coevolve.workflow.job_server import VARIABLE, run_job
 
 #: Starts a server, prints its variable, and waits for the end of its input.
@@ -136,7 +136,7 @@ def test_a_client_that_ctrl_c_ends_leaves_no_traceback(repo, server, tmp_path):
         client.send_signal(signal.SIGINT)
         assert client.wait(timeout=20) == 128 + signal.SIGINT
     psutil.wait_procs([job], timeout=20)
-    assert labels.failure(log) is None
+    assert job_text.failure(log) is None
 
 
 def test_a_killed_job_has_a_sentence(repo, server, tmp_path):
@@ -147,7 +147,7 @@ def test_a_killed_job_has_a_sentence(repo, server, tmp_path):
         client, job = sleeping_job(repo, variables, tmp_path, stderr=stream)
         job.kill()
         assert client.wait(timeout=20) == 256 - signal.SIGKILL
-    assert "memory runs out" in labels.failure(log)
+    assert "memory runs out" in job_text.failure(log)
 
 
 def test_a_job_outlives_a_killed_snakemake_and_the_server_ends_with_it(repo, server, tmp_path):
