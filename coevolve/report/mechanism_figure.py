@@ -42,8 +42,8 @@ def draw(data: Analysis, labels: ReportLabels) -> Figure:
 
     Hard negatives: dashed lines are the failure agent's. Gradients: shares of eq. 9 at the policy that the target's
     trainings start from, means over iterations too. Log-probs in nats a trajectory, of experts and of the target's
-    episodes that experts are preferred to: a line for each of the target's trainings. Each training has a sample of
-    its own pairs, so compare the directions of lines, not their heights.
+    episodes that experts are preferred to: a line for each of the target's trainings, with a dot at its end. Each
+    training has a sample of its own pairs, so compare the directions of lines, not their heights.
     """
     shown = panels(data)
     figure = drawing.new_figure(3.75 * max(1, len(shown)), 3.3 * len(labels.envs))
@@ -53,11 +53,13 @@ def draw(data: Analysis, labels: ReportLabels) -> Figure:
             axes.set_title(f"{label}: {title}", fontsize="medium")
             if of_env := [row for row in records if row.env == env]:
                 draw_panel(axes, of_env, labels)
-                axes.legend(fontsize="x-small")
             else:
                 _write(axes, "not measured")
         if not shown:
             _write(axes_of_row[0], f"{label}: nothing was measured")
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines if line.get_label()[0] != "_"}
+    if lines:
+        figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=6, fontsize="small")
     return figure
 
 
@@ -74,6 +76,8 @@ def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: Repo
         shares = stats.mean_curve((row.iteration, row.of_episodes) for row in of_agent)
         style, name = ("o-", labels.method(method)) if agent == "target" else ("o--", None)
         axes.plot(*zip(*shares, strict=True), style, color=f"C{labels.colour(method)}", label=name)
+    if any(row.agent == "failure" for row in rows):
+        axes.plot([], [], "k--", label="failure agent")
     ticks = sorted({row.iteration for row in rows})
     axes.set(xlabel="iteration", ylabel="share of explorations", ylim=(0, None), xticks=ticks)
 
@@ -91,6 +95,7 @@ def _draw_gradients(axes: Axes, rows: Sequence[GradientShare], labels: ReportLab
             axes.barh(position, width, left=left, color=_KIND_COLOURS[kind], label=name)
             left += width
     axes.set(xlim=(0, 1), yticks=range(len(methods)), yticklabels=map(labels.method, methods))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), fontsize="x-small", frameon=False, ncols=3)
 
 
 def _draw_trainings(axes: Axes, rows: Sequence[TrajectoryDrift], labels: ReportLabels) -> None:
@@ -101,6 +106,7 @@ def _draw_trainings(axes: Axes, rows: Sequence[TrajectoryDrift], labels: ReportL
         after = stats.mean_curve((row.iteration, row.after) for row in of_method)
         for (iteration, start), (_, end) in zip(before, after, strict=True):
             name = labels.method(method) if iteration == before[0][0] else None
-            axes.plot([iteration - 1, iteration], [start, end], "o-", color=f"C{labels.colour(method)}", label=name)
+            colour = f"C{labels.colour(method)}"
+            axes.plot([iteration - 1, iteration], [start, end], "o-", markevery=[1], color=colour, label=name)
     axes.set(xlabel="iteration", ylabel="nats a trajectory")
     axes.locator_params(axis="x", integer=True)
