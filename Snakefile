@@ -19,7 +19,7 @@ from snakemake.settings.types import DeploymentMethod
 from coevolve.assets import images
 from coevolve.cli import OFFLINE
 from coevolve.config.machine import machine_file
-from coevolve.config.suite import as_overrides, load_suite
+from coevolve.config.suite import as_overrides, given_name, load_suite
 from coevolve.envs import registry
 from coevolve.errors import UserError
 from coevolve.storage.files import ProcessLock, write_json
@@ -34,16 +34,14 @@ from coevolve.workflow.targets import targets
 min_version("9.0")
 
 try:
-    if empty := [key for key in ("suite", "machine", "python") if config.get(key, key) in (None, "")]:
-        raise UserError(f"--config {empty[0]}=: it is empty; name one, or leave it out.")
-    SUITE = str(config.get("suite", "paper"))
+    SUITE, PYTHON = given_name(config, "suite", "paper"), given_name(config, "python", sys.executable)
     NO_OVERRIDES = ("suite", "machine", "python", "reuse")
     OVERRIDES = as_overrides({key: value for key, value in config.items() if key not in NO_OVERRIDES})
     FLAGS = {"true": "--reuse", "false": "--no-reuse"}
     REUSE = FLAGS.get(str(config.get("reuse", True)).lower())
     if REUSE is None:
         raise UserError(f"--config reuse={config['reuse']}: write `reuse=false` to run every job, or leave it out.")
-    MACHINE_FILE = str(machine_file(str(config.get("machine", "h100"))))
+    MACHINE_FILE = str(machine_file(given_name(config, "machine", "h100")))
     MACHINE = load_machine(MACHINE_FILE)
     PLAN = Plan(load_suite(SUITE, OVERRIDES), shards=MACHINE.shards, machine=MACHINE_FILE)
     CONTAINED = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
@@ -52,7 +50,7 @@ except UserError as error:
     sys.exit(f"coevolve: {error}")  # Snakemake would print this file's lines below the sentence
 # An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside. The path may have
 # blanks: it stands in double quotes of the shell, in a format string of Snakemake.
-PYTHON = re.sub(r'(["$`\\\\])', r"\\\1", str(config.get("python", sys.executable)))
+PYTHON = re.sub(r'(["$`\\\\])', r"\\\1", PYTHON)
 PYTHON = PYTHON.replace("{", "{{").replace("}", "}}")
 COEVOLVE = f'"${{{{COEVOLVE_PYTHON:-{PYTHON}}}}}" -m coevolve'
 LOCK = ProcessLock(Path(PLAN.home) / ".lock")

@@ -20,7 +20,6 @@ from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
     from coevolve.assets.checks import Check
-    from coevolve.config.machine import Machine
     from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
     from coevolve.workflow.run_record import RunRecord
@@ -140,13 +139,12 @@ def _machine_argument(parser: argparse.ArgumentParser, *, required: bool = True)
     parser.add_argument("--machine", required=required, help=text)
 
 
-def _machine(options: argparse.Namespace, record: RunRecord | None) -> tuple[Path, Machine] | None:
-    """The machine that was given, else that of the recorded run, with its file."""
+def _machine_file(options: argparse.Namespace, record: RunRecord | None) -> Path | None:
+    """The file of the machine that was given, else of that of the recorded run."""
     from coevolve.config.machine import machine_file
-    from coevolve.workflow.stage_table import load_machine
 
     name = options.machine or (record.machine if record else None)
-    return (machine_file(name), load_machine(name)) if name else None
+    return machine_file(name) if name else None
 
 
 def _ablation(suite: Suite, name: str) -> Ablation:
@@ -197,16 +195,18 @@ def _status(options: argparse.Namespace) -> int:
     from coevolve.workflow import status
     from coevolve.workflow.plan import Plan
     from coevolve.workflow.run_record import RunRecord
+    from coevolve.workflow.stage_table import load_machine
 
     name = options.name or options.suite
     if not name:
         raise UserError("which suite? Write `coevolve status SUITE`.")
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
-    machine = _machine(options, record)
+    file = _machine_file(options, record)
+    machine = load_machine(file) if file else None
     suite = load_suite(name, options.set or (record.overrides if record else []))
-    plan = Plan(suite, shards=machine[1].shards, machine=str(machine[0])) if machine else Plan(suite)
+    plan = Plan(suite, shards=machine.shards, machine=str(file)) if machine else Plan(suite)
     results = status.SuiteState.of(plan, record, name)
-    for line in status.text(results, machine[1] if machine else None):
+    for line in status.text(results, machine):
         _show(line)
     return int(any(job.state in status.ATTENTION for job in results.states().values()))
 
@@ -255,6 +255,7 @@ def _export(options: argparse.Namespace) -> int:
     from coevolve.workflow.layout import UNDIVIDED
     from coevolve.workflow.plan import Plan
     from coevolve.workflow.run_record import RunRecord
+    from coevolve.workflow.stage_table import load_machine
 
     paper = claims.load(shipped_file(CLAIMS))
     if options.suite is None:
@@ -264,8 +265,8 @@ def _export(options: argparse.Namespace) -> int:
         _show(options.out / suite_export.PAGE)
         return 0
     suite = _suite(options)
-    machine = _machine(options, RunRecord.read(Plan(suite).home))
-    shards = machine[1].shards if machine else UNDIVIDED
+    machine = _machine_file(options, RunRecord.read(Plan(suite).home))
+    shards = load_machine(machine).shards if machine else UNDIVIDED
     if options.ablation:
         _ablation(suite, options.ablation)
     out = options.out or REFERENCE / (f"{suite.suite}_{options.ablation}" if options.ablation else suite.suite)

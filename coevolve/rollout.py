@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from coevolve import seeds
@@ -49,10 +49,11 @@ class RolloutSettings:
 
 @dataclass(frozen=True)
 class EpisodeStart:
-    """The task of an episode, and the turns to replay before the policy acts."""
+    """The task of an episode, its number among those of the task, and the turns to replay before the policy acts."""
 
     task: Task
-    prefix: Sequence[Turn] = ()
+    sample: int
+    prefix: Sequence[Turn]
 
 
 @dataclass
@@ -75,22 +76,6 @@ class StreamState:
 
     finished: list[Trajectory]
     awaiting: Conversation | None
-
-
-@dataclass(frozen=True)
-class StreamGroup:
-    """Streams whose conversations are completed together, and their states to come."""
-
-    streams: list[EpisodeStream]
-    states: list[Future[StreamState]]
-
-    @classmethod
-    def resume(
-        cls, threads: Executor, streams: list[EpisodeStream], completions: Sequence[Completion | None]
-    ) -> StreamGroup:
-        """The `streams`, each continued with its completion in a thread."""
-        sent = zip(streams, completions, strict=True)
-        return cls(streams, [threads.submit(_advance, stream, completion) for stream, completion in sent])
 
 
 def rollout(
@@ -118,10 +103,9 @@ def rollout(
     Episodes in `journal` are not played again. Raises `UserError` if it holds episodes of another rollout.
     """
     settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries)
-    starts = [EpisodeStart(*pair) for pair in zip(tasks, prefixes or [()] * len(tasks), strict=True)]
-    episodes = _episodes(starts, samples)
+    episodes = _episodes(tasks, prefixes or [()] * len(tasks), samples)
     finished = _finished(journal, settings, episodes)
-    waiting = deque((start, key[1]) for key, start in episodes.items() if key not in finished)
+    waiting = deque(start for key, start in episodes.items() if key not in finished)
     progress = Progress("episodes")
     reward_sum = sum(trajectory.reward for trajectory in finished.values())
     progress.report(len(finished), len(episodes), reward=reward_sum / max(1, len(finished)))
@@ -135,15 +119,16 @@ def rollout(
     return [finished[key] for key in episodes]
 
 
-def _episodes(starts: Sequence[EpisodeStart], samples: int) -> dict[EpisodeKey, EpisodeStart]:
+def _episodes(
+    tasks: Sequence[Task], prefixes: Sequence[Sequence[Turn]], samples: int
+) -> dict[EpisodeKey, EpisodeStart]:
     """The episodes to play by task id and sample number, in task order."""
     counts: Counter[str] = Counter()
     episodes: dict[EpisodeKey, EpisodeStart] = {}
-    for start in starts:
-        task_id = start.task.task_id
-        for sample in range(counts[task_id], counts[task_id] + samples):
-            episodes[task_id, sample] = start
-        counts[task_id] += samples
+    for task, prefix in zip(tasks, prefixes, strict=True):
+        for sample in range(counts[task.task_id], counts[task.task_id] + samples):
+            episodes[task.task_id, sample] = EpisodeStart(task, sample, prefix)
+        counts[task.task_id] += samples
     return episodes
 
 
@@ -170,22 +155,25 @@ def _starts_with(record: Trajectory, start: EpisodeStart) -> bool:
 
 
 def _play_all(
-    waiting: deque[tuple[EpisodeStart, int]], policy: Policy, envs: Sequence[Env], settings: RolloutSettings
+    waiting: deque[EpisodeStart], policy: Policy, envs: Sequence[Env], settings: RolloutSettings
 ) -> Iterator[Trajectory]:
     """Play the `waiting` episodes; yields each as it ends."""
     with ThreadPoolExecutor(max_workers=max(1, min(len(envs), THREADS))) as threads:
         streams = [_stream(env, waiting, settings) for env in envs]
-        groups = deque(StreamGroup.resume(threads, half, [None] * len(half)) for half in (streams[0::2], streams[1::2]))
+        groups = deque(
+            {stream: threads.submit(_advance, stream, None) for stream in half}
+            for half in (streams[0::2], streams[1::2])
+        )
         while groups:
-            group = groups.popleft()
-            states = [state.result() for state in group.states]
-            for trajectory in (episode for state in states for episode in state.finished):
+            states = {stream: future.result() for stream, future in groups.popleft().items()}
+            for trajectory in (episode for state in states.values() for episode in state.finished):
                 policy.forget(_key(trajectory.task, trajectory.sample))
                 yield trajectory
-            active = [stream for stream, state in zip(group.streams, states, strict=True) if state.awaiting]
-            if active:
-                completions = policy.complete([state.awaiting for state in states if state.awaiting], settings.sampling)
-                groups.append(StreamGroup.resume(threads, active, completions))
+            awaiting = {stream: state.awaiting for stream, state in states.items() if state.awaiting}
+            if awaiting:
+                completions = policy.complete([*awaiting.values()], settings.sampling)
+                sent = zip(awaiting, completions, strict=True)
+                groups.append({stream: threads.submit(_advance, stream, completion) for stream, completion in sent})
 
 
 def _advance(stream: EpisodeStream, completion: Completion | None) -> StreamState:
@@ -201,36 +189,36 @@ def _advance(stream: EpisodeStream, completion: Completion | None) -> StreamStat
     return StreamState(finished, event)
 
 
-def _stream(env: Env, waiting: deque[tuple[EpisodeStart, int]], settings: RolloutSettings) -> EpisodeStream:
+def _stream(env: Env, waiting: deque[EpisodeStart], settings: RolloutSettings) -> EpisodeStream:
     """Play `waiting` episodes in `env` until none is left."""
     while True:
         try:
-            start, sample = waiting.popleft()
+            start = waiting.popleft()
         except IndexError:
             return
-        yield (yield from _episode(env, start, sample, settings))
+        yield (yield from _episode(env, start, settings))
 
 
 def _episode(
-    env: Env, start: EpisodeStart, sample: int, settings: RolloutSettings
+    env: Env, start: EpisodeStart, settings: RolloutSettings
 ) -> Generator[Conversation, Completion, Trajectory]:
     """Play one episode, with retries after failures of the environment."""
-    began, task = time.monotonic(), start.task
+    began = time.monotonic()
     for attempt in range(1, settings.retries + 2):
         partial, error = PartialEpisode(), ""
         try:
-            stop = yield from _play(env, start, sample, settings, partial)
+            stop = yield from _play(env, start, settings, partial)
             break
         except EnvError as failure:
             stop, error, partial.reward = StopReason.ENV_ERROR, str(failure) or type(failure).__name__, 0.0
-            _log.warning("%s, attempt %d: %s", _key(task, sample), attempt, error)
+            _log.warning("%s, attempt %d: %s", _key(start.task, start.sample), attempt, error)
     return Trajectory(
-        task=task,
+        task=start.task,
         agent=settings.agent,
         policy=settings.policy,
         sampling=settings.sampling,
         seed=settings.seed,
-        sample=sample,
+        sample=start.sample,
         protocol=settings.protocol,
         environment=env.identity,
         prompt=partial.prompt,
@@ -245,18 +233,18 @@ def _episode(
 
 
 def _play(
-    env: Env, start: EpisodeStart, sample: int, settings: RolloutSettings, partial: PartialEpisode
+    env: Env, start: EpisodeStart, settings: RolloutSettings, partial: PartialEpisode
 ) -> Generator[Conversation, Completion, StopReason]:
     """Act until the episode ends; `partial` holds the turns so far, also if the environment fails."""
-    task = start.task
-    seed = seeds.derive(settings.seed, settings.agent, task.task_id, sample)
+    task, key = start.task, _key(start.task, start.sample)
+    seed = seeds.derive(settings.seed, settings.agent, task.task_id, start.sample)
     partial.prompt = settings.prompt(without_surrogates(env.start(task)))
     for given in start.prefix:
         if _take_turn(env, given, partial):
             return StopReason.DONE
     limit = env.step_limit(task)
     while len(partial.turns) < limit:
-        completion = yield Conversation(_key(task, sample), seed, partial.prompt, tuple(partial.turns))
+        completion = yield Conversation(key, seed, partial.prompt, tuple(partial.turns))
         if not completion.fits:
             return StopReason.CONTEXT
         text = without_surrogates(completion.text)

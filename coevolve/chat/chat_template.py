@@ -86,7 +86,9 @@ class Renderer:
         self._tokenizer = tokenizer
         self._wrappers = read_template(tokenizer)
         self._content_ids = functools.lru_cache(maxsize=1 << 16)(_content_encoder(tokenizer))
-        self._wrapper_ids = functools.lru_cache(maxsize=16)(_wrapper_encoder(tokenizer))
+        self._wrapper_ids = functools.lru_cache(maxsize=16)(
+            _inside_a_text(tokenizer, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
+        )
         # The texts that the template writes before and after an action, divided so that control tokens are wrappers.
         self._lead, self._lead_text = _split_after_control(tokenizer, self._wrappers.lead)
         self._end_text, self._end = _split_before_control(tokenizer, self._wrappers.end)
@@ -220,7 +222,8 @@ def _split_template(tokenizer: Any, *, system: bool) -> list[str]:
 
 def _split_at_end(tokenizer: Any, between: str) -> tuple[str, str, str]:
     """The text between two contents before, at and after its first special token, which ends a turn."""
-    special = [token for token in _special_tokens(tokenizer) if token in between]
+    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    special = [token for token in (*tokenizer.all_special_tokens, *added) if token in between]
     if not special:
         raise UserError(
             f"{_name(tokenizer)}: its chat template ends a turn without a special token; "
@@ -229,11 +232,6 @@ def _split_at_end(tokenizer: Any, between: str) -> tuple[str, str, str]:
     token = min(special, key=between.index)
     end, _, after = between.partition(token)
     return end, token, after
-
-
-def _special_tokens(tokenizer: Any) -> list[str]:
-    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-    return [*tokenizer.all_special_tokens, *added]
 
 
 def _control_tokens(tokenizer: Any) -> dict[str, int]:
@@ -253,11 +251,6 @@ def _split_before_control(tokenizer: Any, text: str) -> tuple[str, str]:
     """The text before its first control token, and the rest."""
     start = min((text.index(token) for token in _control_tokens(tokenizer) if token in text), default=len(text))
     return text[:start], text[start:]
-
-
-def _wrapper_encoder(tokenizer: Any) -> Callable[[str], Ids]:
-    """A function that tokenizes a wrapper, with its control tokens."""
-    return _inside_a_text(tokenizer, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _content_encoder(tokenizer: Any) -> Callable[[str], Ids]:

@@ -29,12 +29,12 @@ def demonstration(episode: Trajectory) -> tuple[Message, ...]:
     return (episode.prompt[-1], *episode.completion)
 
 
-def without_example(prompt: Sequence[Message], example: Sequence[Message]) -> tuple[Message, ...]:
-    """`prompt` without the few-shot `example` before its task; unchanged if it does not contain the example."""
-    start = len(prompt) - 1 - len(example)
-    if start < 0 or tuple(prompt[start:-1]) != tuple(example):
-        return tuple(prompt)
-    return (*prompt[:start], prompt[-1])
+def without_example(trajectory: Trajectory, example: Sequence[Message]) -> Trajectory:
+    """The trajectory without the few-shot `example` before its task; unchanged if its prompt does not contain it."""
+    prompt, start = trajectory.prompt, len(trajectory.prompt) - 1 - len(example)
+    if start < 0 or prompt[start:-1] != tuple(example):
+        return trajectory
+    return trajectory.model_copy(update={"prompt": (*prompt[:start], prompt[-1])})
 
 
 def write_action(action: str, thought: str = "") -> str:

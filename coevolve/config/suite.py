@@ -94,13 +94,13 @@ class Suite(Strict):
     @model_validator(mode="after")
     def _methods_are_recipes(self) -> Suite:
         lists = {f"ablations.{name}.methods": ablation.methods for name, ablation in self.ablations.items()}
+        for key, methods in {"methods": self.methods, **lists}.items():
+            for method in methods:
+                self._require_recipe(key, method)
         if unsupported := [method for method in self.methods if not self.supports(method)]:
             raise ValueError(
                 f"methods: `{unsupported[0]}` needs an environment, method or model that this suite does not have"
             )
-        for key, methods in {"methods": self.methods, **lists}.items():
-            for method in methods:
-                self._require_recipe(key, method)
         return self
 
     @model_validator(mode="after")
@@ -157,12 +157,12 @@ class Suite(Strict):
 
         Tiny models have a tokenizer per environment, so a policy of one environment cannot start in another.
         """
-        agents = self.recipes[method].agents.values() if method in self.recipes else []
+        recipe = self.recipes[method]
+        if recipe.learns in POOL_LEARNING and not all(has_module(env.kind, "synthesis") for env in self.envs.values()):
+            return False
+        agents = recipe.agents.values()
         foreign = {other for agent in agents for env, other in agent.foreign.items() if env in self.envs}
         tiny = any(model.tiny for model in self.models.values())
-        learns = self.recipes[method].learns if method in self.recipes else ""
-        if learns in POOL_LEARNING and not all(has_module(env.kind, "synthesis") for env in self.envs.values()):
-            return False
         return not foreign or (not tiny and foreign <= self.envs.keys() and "coevolve" in self.recipes)
 
     def with_model(self, model: str | None = None) -> Suite:
@@ -212,6 +212,19 @@ def completed(path: Path, raw: Section, overrides: Sequence[str]) -> Section:
 def suite_file(name: str | Path) -> Path:
     """Path of a suite given by name (`smoke` is `configs/smoke.yaml`) or by path; raises as `named_file`."""
     return named_file("suite", name, Path("configs"))
+
+
+def given_name(config: Mapping[str, Any], key: str, default: str) -> str:
+    """The name that Snakemake's `--config` gives for a key, or the default.
+
+    Raises `UserError` for an empty name, and for one that Snakemake reads as a number: `2024_01` is 202401 then.
+    """
+    name = config.get(key, default)
+    if name in (None, ""):
+        raise UserError(f"--config {key}=: it is empty; name one, or leave it out.")
+    if not isinstance(name, str):
+        raise UserError(f"--config {key}: Snakemake reads this name as {name}; give its file, {key}=FOLDER/NAME.yaml.")
+    return name
 
 
 def named_file(kind: str, name: str | Path, folder: Path) -> Path:

@@ -35,6 +35,12 @@ def licences(folders: Iterable[ResultFolder]) -> tuple[list[str], str]:
     return identifiers or ["unknown"], "\n".join(lines)
 
 
+def rewards(folders: Iterable[ResultFolder]) -> str:
+    """The interval of the rewards; InterCodeSQL's can be negative under protocol `paper` (quirk 10)."""
+    negative = any(folder.kind == "intercode_sql" and folder.record.protocol == "paper" for folder in folders)
+    return "[-1, 1]" if negative else "[0, 1]"
+
+
 def origin(folders: Sequence[ResultFolder]) -> str:
     """Protocols, environments and code of the folders."""
     identities = sorted({episode.environment for folder in folders for episode in folder.episodes})

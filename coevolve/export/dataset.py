@@ -52,8 +52,8 @@ def _card(folders: Sequence[ResultFolder], names: Sequence[str]) -> str:
         "What is in a row": (
             "`pairs`: `prompt`, `chosen`, `rejected` are messages; `*_token_ids` the sampled ids of each action; "
             "`lambda_dpo` and `lambda_sft` the weights of eq. 9. `trajectories`: `turns` with text, action and "
-            "observation, `reward` in [0, 1], `stop`; `episode_seed` is that of its random numbers. `seed` is that of "
-            "the training in all three. `drops`: every candidate that became no pair, with its reason."
+            f"observation, `reward` in {cards.rewards(folders)}, `stop`; `episode_seed` is that of its random numbers. "
+            "`seed` is that of the training in all three. `drops`: every candidate that became no pair, and why."
         ),
         "Training on it": cards.WARNING,
         "Pairs and drops": cards.drops(folders),

@@ -59,10 +59,14 @@ class ResultFolder:
         return self._read("drops.jsonl", Drop)
 
     @property
+    def kind(self) -> str:
+        """The environment's kind: that of the episodes; of a folder of pairs, the environment's name in the suite."""
+        return self.episodes[0].task.env if self.episodes else str(self.origin["env"])
+
+    @property
     def environment(self) -> type[EnvSection] | None:
         """The section class of the environment's kind; None if its package is not here."""
-        kind = self.episodes[0].task.env if self.episodes else str(self.origin["env"])
-        return section_class(kind) if kind in known_kinds() else None
+        return section_class(self.kind) if self.kind in known_kinds() else None
 
     def _read(self, name: str, kind: type[Any]) -> list[Any]:
         return jsonl.read(self.path / name, kind) if (self.path / name).is_file() else []

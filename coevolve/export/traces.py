@@ -78,9 +78,9 @@ def _card(folders: Sequence[ResultFolder]) -> str:
     sections = {
         "Origin": cards.origin(folders),
         "What is in a file": (
-            "An episode as a session: a header with the task, `reward` in [0, 1] and the stop reason `stop`, then one "
-            "line a message. The policy sampled the messages with `model`; each is followed by the environment's "
-            "observation, of role `user`. The messages before them are the prompt."
+            f"An episode as a session: a header with the task, `reward` in {cards.rewards(folders)} and the stop "
+            "reason `stop`, then one line a message. The policy sampled the messages with `model`; each is followed by "
+            "the environment's observation, of role `user`. The messages before them are the prompt."
         ),
         "Licences and limits": limits,
     }

@@ -113,11 +113,9 @@ def pair(
     agent's name, or if the prompts of two sides differ before the task.
     """
     _check_agents(recipe, experts, rollouts)
-    expert, target, failure = (
-        _sides(trajectories, excluded_example)
-        for trajectories in (experts, rollouts.get("target", ()), rollouts.get("failure", ()))
-    )
-    by_task = _by_task(list(dict.fromkeys(task.task_id for task in tasks)), expert, target, failure)
+    everything = [*experts, *rollouts.get("target", ()), *rollouts.get("failure", ())]
+    sides = [PairSide(each.digest(), without_example(each, excluded_example)) for each in everything]
+    by_task = _by_task(dict.fromkeys(task.task_id for task in tasks), sides)
     candidates = [c for group in by_task for c in _candidates(group, recipe.trains_on, rules.within)]
     limits = {group.task_id: _turn_limit(group, rules) for group in by_task}
     outcomes = _drop_duplicates([_build(c, limits[c.task_id], recipe.trains_on[c.kind], rules) for c in candidates])
@@ -125,12 +123,16 @@ def pair(
         outcomes = _drop_conflicts(outcomes)
     built = [outcome for outcome in outcomes if isinstance(outcome, BuiltPair)]
     drops = [outcome for outcome in outcomes if isinstance(outcome, Drop)]
-    without_kind = _drops_without_kind(limits.keys(), [*expert, *target, *failure])
+    without_kind = _drops_without_kind(limits.keys(), sides)
     return Pairing(
         pairs=tuple(outcome.pair for outcome in built),
         drops=(*drops, *without_kind),
-        kinds={kind: _kind_count(kind, candidates, built, drops) for kind in PairKind if kind in recipe.trains_on},
-        trajectories=_trajectory_count([*expert, *target, *failure], built, [*drops, *without_kind], recipe),
+        kinds={
+            kind: kind_count(kind, sum(c.kind is kind for c in candidates), built, drops)
+            for kind in PairKind
+            if kind in recipe.trains_on
+        },
+        trajectories=_trajectory_count(sides, built, [*drops, *without_kind], recipe),
     )
 
 
@@ -195,33 +197,23 @@ def _check_agents(
                 )
 
 
-def _sides(trajectories: Sequence[Trajectory], excluded_example: Sequence[Message]) -> list[PairSide]:
-    """Each trajectory with its digest, its prompt without the example."""
-    return [
-        PairSide(t.digest(), t.model_copy(update={"prompt": without_example(t.prompt, excluded_example)}))
-        for t in trajectories
-    ]
-
-
-def _by_task(
-    task_ids: Sequence[str], experts: Sequence[PairSide], target: Sequence[PairSide], failure: Sequence[PairSide]
-) -> list[TaskTrajectories]:
+def _by_task(task_ids: Iterable[str], sides: Iterable[PairSide]) -> list[TaskTrajectories]:
     groups: defaultdict[tuple[str, Agent], list[PairSide]] = defaultdict(list)
-    for side in (*experts, *_in_sample_order(target), *_in_sample_order(failure)):
+    for side in sides:
         groups[side.trajectory.task.task_id, side.trajectory.agent].append(side)
     return [
         TaskTrajectories(
             task_id,
             expert=next(iter(groups[task_id, "expert"]), None),
-            target=tuple(groups[task_id, "target"]),
-            failure=tuple(groups[task_id, "failure"]),
+            target=_in_sample_order(groups[task_id, "target"]),
+            failure=_in_sample_order(groups[task_id, "failure"]),
         )
         for task_id in task_ids
     ]
 
 
-def _in_sample_order(sides: Sequence[PairSide]) -> list[PairSide]:
-    return sorted(sides, key=lambda side: (side.trajectory.sample, side.id))
+def _in_sample_order(sides: Iterable[PairSide]) -> tuple[PairSide, ...]:
+    return tuple(sorted(sides, key=lambda side: (side.trajectory.sample, side.id)))
 
 
 def _drops_without_kind(explored: Collection[str], sides: Sequence[PairSide]) -> list[Drop]:
@@ -325,11 +317,12 @@ def _truncated(side: PairSide, limit: int | None) -> PairSide:
 
 def _drop_reason(kind: PairKind, chosen: Trajectory, rejected: Trajectory, rules: PairingConfig) -> DropReason | None:
     """The first reason that applies against a pair, or None; `chosen` has the higher reward, or an equal one."""
+    failures, hard = kind is PairKind.FAILURE_FAILURE, rules.hard_negative
     reasons = {
         DropReason.ENV_ERROR: StopReason.ENV_ERROR in (chosen.stop, rejected.stop),
         DropReason.EMPTY: not (chosen.turns and rejected.turns),
-        DropReason.NOT_A_FAILURE: kind is PairKind.FAILURE_FAILURE and not chosen.is_failure,
-        DropReason.NOT_HARD: kind is PairKind.FAILURE_FAILURE and _below(chosen.reward, rules.hard_negative),
+        DropReason.NOT_A_FAILURE: failures and not chosen.is_failure,
+        DropReason.NOT_HARD: failures and hard is not None and chosen.reward < hard,
         DropReason.IDENTICAL: [turn.text for turn in chosen.turns] == [turn.text for turn in rejected.turns],
         DropReason.TIE: chosen.reward == rejected.reward,
         DropReason.EXPERT_BEATEN: rejected.agent == "expert" and rules.expert_beaten == "drop",
@@ -340,10 +333,6 @@ def _drop_reason(kind: PairKind, chosen: Trajectory, rejected: Trajectory, rules
 def first_reason(reasons: Mapping[DropReason, bool]) -> DropReason | None:
     """The first reason that applies, or None."""
     return next((reason for reason, applies in reasons.items() if applies), None)
-
-
-def _below(reward: float, threshold: float | None) -> bool:
-    return threshold is not None and reward < threshold
 
 
 def preference_pair(kind: PairKind, chosen: PairSide, rejected: PairSide, weights: PairWeights) -> PreferencePair:
@@ -375,12 +364,11 @@ def preference_pair(kind: PairKind, chosen: PairSide, rejected: PairSide, weight
     )
 
 
-def _kind_count(
-    kind: PairKind, candidates: Sequence[Candidate], built: Sequence[BuiltPair], drops: Sequence[Drop]
-) -> KindCount:
+def kind_count(kind: PairKind, candidates: int, built: Iterable[BuiltPair], drops: Iterable[Drop]) -> KindCount:
+    """The counts of one pair kind; asserts that each of its `candidates` is a pair or a drop."""
     of_kind = [outcome for outcome in built if outcome.pair.kind is kind]
     return KindCount(
-        candidates=sum(candidate.kind is kind for candidate in candidates),
+        candidates=candidates,
         pairs=len(of_kind),
         swapped=sum(outcome.swapped for outcome in of_kind),
         cut=sum(outcome.cut for outcome in of_kind),

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from coevolve.config.baselines import StepsConfig
 from coevolve.config.sections import PairingConfig
-from coevolve.methods.pairing import BuiltPair, PairSide, by_reason, first_reason, preference_pair
+from coevolve.methods.pairing import BuiltPair, PairSide, first_reason, kind_count, preference_pair
 from coevolve.types import (
     Drop,
     DropReason,
@@ -111,10 +111,11 @@ def pair_steps(
     task_ids = list(dict.fromkeys(task.task_id for task in tasks))
     without_expert = [_drop(task_id, DropReason.MISSING_EXPERT) for task_id in task_ids if task_id not in expert_of]
     points = [
-        point
+        BranchPoint(expert_of[task_id], turn)
         for task_id in task_ids
         if task_id in expert_of
-        for point in _branch_points(expert_of[task_id], settings.every)
+        # Not from turn 0: episodes from there are whole trajectories.
+        for turn in range(settings.every, len(expert_of[task_id].turns), settings.every)
     ]
     explored = explore([point.expert.task for point in points], [point.prefix for point in points])
     compared = [compare(point, episode, rules) for point, episode in zip(points, explored, strict=True)]
@@ -126,13 +127,7 @@ def pair_steps(
     return StepPairing(
         pairs=tuple(outcome.pair for outcome in built),
         drops=tuple(drops),
-        count=KindCount(
-            candidates=len(without_expert) + len(points),
-            pairs=len(built),
-            swapped=sum(outcome.swapped for outcome in built),
-            cut=sum(outcome.cut for outcome in built),
-            drops=by_reason(drop.reason for drop in drops),
-        ),
+        count=kind_count(PairKind.EXPERT_STEP, len(without_expert) + len(points), built, drops),
         explored=tuple(explored),
         step_values=tuple(values),
     )
@@ -169,11 +164,6 @@ def build(
         detail = f"{turn}: step value {values.expert:.3f} of the expert, {values.explored:.3f} of the agent"
         return _drop(values.task_id, DropReason.MARGIN, ids, detail)
     return _step_pair(divergence, swapped, rules, weights)
-
-
-def _branch_points(expert: Trajectory, every: int) -> list[BranchPoint]:
-    """One per `every` turns, without the start: episodes from there are whole trajectories."""
-    return [BranchPoint(expert, turn) for turn in range(every, len(expert.turns), every)]
 
 
 def _estimate(divergences: Sequence[Divergence], samples: int, resume: Player) -> list[StepValues]:

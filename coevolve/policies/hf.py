@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.policies import loading
@@ -93,7 +92,8 @@ class TransformersPolicy:
         """The sampled token ids of each conversation of `batch`; `prompts` are their token ids so far."""
         prefills = self._table.assign([conversation.key for conversation in batch], prompts)
         logits = self._decoder.prefill(prefills)
-        uniform = self._uniform_numbers(batch, sampling)
+        seeded = [uniforms(each.seed, len(each.turns), sampling.max_new_tokens) for each in batch]
+        uniform = np.stack(seeded, axis=1)  # [max_new_tokens, R]
         sampled: list[list[int]] = [[] for _ in batch]
         active = list(range(len(batch)))
         for step in range(sampling.max_new_tokens):
@@ -107,14 +107,6 @@ class TransformersPolicy:
             if not active:
                 break
         return [tuple(tokens) for tokens in sampled]
-
-    def _uniform_numbers(self, batch: Sequence[Conversation], sampling: Sampling) -> NDArray[np.float64]:
-        """The uniform number of each token to sample, [max_new_tokens, R]; zeros for greedy decoding."""
-        numbers = np.zeros((sampling.max_new_tokens, len(batch)))
-        if sampling.temperature > 0:
-            for i, conversation in enumerate(batch):
-                numbers[:, i] = uniforms(conversation.seed, len(conversation.turns), sampling.max_new_tokens)
-        return numbers
 
 
 class SlotTable:

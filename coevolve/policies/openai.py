@@ -95,7 +95,9 @@ class OpenAIPolicy:
             if _too_long(error):
                 return Completion(text="", fits=False)
             raise UserError(self._error_message(error)) from None
-        self._record_usage(conversation.key, answer)
+        counts = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
+        with self._journal_lock:
+            self._journal.append(Usage(key=conversation.key, **counts))
         if answer.prompt_tokens + sampling.max_new_tokens > self._context:
             return Completion(text="", fits=False)
         return Completion(answer.text.strip(), truncated=answer.truncated)
@@ -127,11 +129,6 @@ class OpenAIPolicy:
             # Some servers store a seed as a signed 32-bit number.
             request["seed"] = seeds.derive(conversation.seed, "turn", len(conversation.turns)) % 2**31
         return request
-
-    def _record_usage(self, key: str, answer: Answer) -> None:
-        usage = Usage(key=key, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
-        with self._journal_lock:
-            self._journal.append(usage)
 
     def _error_message(self, error: openai.OpenAIError) -> str:
         """The problem and its remedy in one sentence, without the API key."""

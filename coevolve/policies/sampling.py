@@ -25,7 +25,8 @@ def choose(logits: torch.Tensor, sampling: Sampling, uniform: NDArray[np.float64
     restricted to the nucleus: the most likely tokens until their probabilities add up to top_p.
     """
     if sampling.temperature == 0:
-        return _ids(logits.argmax(-1))
+        greedy: list[int] = logits.argmax(-1).tolist()
+        return greedy
     probabilities = torch.softmax(logits.double() / sampling.temperature, dim=-1)
     if sampling.top_p < 1:
         probabilities = _nucleus(probabilities, sampling.top_p)
@@ -33,7 +34,8 @@ def choose(logits: torch.Tensor, sampling: Sampling, uniform: NDArray[np.float64
     total = cumulative[:, -1:]
     target = torch.as_tensor(uniform, device=logits.device)[:, None] * total
     target = target.minimum(total.nextafter(torch.zeros_like(total)))  # the product may round up to the total
-    return _ids(torch.searchsorted(cumulative, target, right=True)[:, 0])
+    sampled: list[int] = torch.searchsorted(cumulative, target, right=True)[:, 0].tolist()
+    return sampled
 
 
 def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
@@ -41,7 +43,3 @@ def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
     ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
     outside = ordered.cumsum(-1) - ordered >= top_p
     return probabilities.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), 0.0)
-
-
-def _ids(tokens: torch.Tensor) -> list[int]:
-    return [int(token) for token in tokens.tolist()]

@@ -44,7 +44,7 @@ def _sequences(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
     excluded_example = job.few_shot_example("excluded_example")
     sources = job.inputs.keys() & SOURCES.values()
     trajectories = _comparable([trajectory for name in sources for trajectory in job.records(name, Trajectory)])
-    trimmed = [t.model_copy(update={"prompt": without_example(t.prompt, excluded_example)}) for t in trajectories]
+    trimmed = [without_example(trajectory, excluded_example) for trajectory in trajectories]
     yield from (sequence.input_ids for sequence in tokenize(list(_as_in_pairs(trimmed)), renderer))
 
 

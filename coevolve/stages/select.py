@@ -22,8 +22,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     rollouts = job.records(job.agent, Trajectory) if job.agent in job.inputs else []
     result = rejection_sampling.select(job.suite.selection, experts, rollouts)
     example = job.few_shot_example("excluded_example")
-    trimmed = (t.model_copy(update={"prompt": without_example(t.prompt, example)}) for t in result.selected)
-    jsonl.write(out / "selected.jsonl", trimmed)
+    jsonl.write(out / "selected.jsonl", (without_example(trajectory, example) for trajectory in result.selected))
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = rejection_sampling.summary(result)
     files.write_json(out / "summary.json", summary)

@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -91,30 +92,31 @@ def code_digest(*modules: str) -> str:
     An edit of comments, docstrings or layout keeps the digest; any other edit of these modules changes it, and so does
     an edit of the shipped data that one of them names (`shipped.DATA / NAME`), but for their README.md and LICENSE.
     """
-    names = sorted(set().union(*map(reachable, modules)))
-    trees = "".join(f"{name}={_tree(name)}\n" for name in names)
-    data = "".join(f"{folder}={_data(folder)}\n" for folder in sorted({f for name in names for f in _module(name)[2]}))
+    names = sorted(reachable(*modules))
+    trees = "".join(f"{name}={_module(name).hash}\n" for name in names)
+    folders = sorted({folder for name in names for folder in _module(name).data})
+    data = "".join(f"{folder}={_data(folder)}\n" for folder in folders)
     return hashlib.sha256((trees + data).encode()).hexdigest()[:16]
 
 
-def reachable(module: str) -> set[str]:
-    """Names of the package modules that an import of `module` can load, including itself and its parent packages.
+def reachable(*modules: str) -> set[str]:
+    """Names of the package modules that an import of the modules can load, with themselves and their parent packages.
 
     Of an environment in another package, they are the modules of that package and of this one.
     """
     visited: set[str] = set()
-    queue = [module]
+    queue = [*modules]
     while queue:
         name = queue.pop()
         if name not in visited:
             visited.add(name)
-            queue += [*_imports(name), *_parents(name)]
+            queue += [*_module(name).imports, *_parents(name)]
     return visited
 
 
 def is_current(*modules: str) -> bool:
     """Whether the source files still hold the code that `code_digest` of the modules read."""
-    return all(map(_is_unchanged, set().union(*map(reachable, modules))))
+    return all(map(_is_unchanged, reachable(*modules)))
 
 
 @functools.cache
@@ -131,7 +133,7 @@ def edited_since(commit: str) -> frozenset[str]:
 def _is_as_in(commit: str, path: str) -> bool:
     """Whether the code of a file in the package is that of a commit."""
     before = _git("show", f"{commit}:./{path}")
-    return before is not None and _hash(_parse(before.encode())) == _tree(_name(path))
+    return before is not None and _hash(_parse(before.encode())) == _module(_name(path)).hash
 
 
 def _name(path: str) -> str:
@@ -144,7 +146,7 @@ def load(*modules: str) -> None:
 
     A module that needs a package which is not installed is left to the code that uses it.
     """
-    for name in sorted(set().union(*map(reachable, modules))):
+    for name in sorted(reachable(*modules)):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
@@ -195,13 +197,20 @@ def _hash(tree: ast.Module) -> str:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
-@functools.cache
-def _module(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+class _Module(NamedTuple):
     """Hash of a module's syntax tree, the package modules that it imports, the shipped data that it names."""
+
+    hash: str
+    imports: tuple[str, ...]
+    data: tuple[str, ...]
+
+
+@functools.cache
+def _module(name: str) -> _Module:
     tree = _parse(_source(name))
     imports = (target for node in ast.walk(tree) for target in _targets(node, name))
     folders = tuple(folder for node in ast.walk(tree) if (folder := _data_folder(node)))
-    return _hash(tree), tuple(target for target in imports if _path(target).exists()), folders
+    return _Module(_hash(tree), tuple(target for target in imports if _path(target).exists()), folders)
 
 
 def _data_folder(node: ast.AST) -> str:
@@ -217,20 +226,12 @@ def _data(folder: str) -> str:
     return files.sha256(shipped.DATA / folder, without=("README.md", "LICENSE"))
 
 
-def _tree(name: str) -> str:
-    return _module(name)[0]
-
-
 def _is_unchanged(name: str) -> bool:
     try:
         now = _path(name).read_bytes()
-        return now == _source(name) or _hash(_parse(now)) == _tree(name)
+        return now == _source(name) or _hash(_parse(now)) == _module(name).hash
     except (FileNotFoundError, SyntaxError):
         return False
-
-
-def _imports(name: str) -> tuple[str, ...]:
-    return _module(name)[1]
 
 
 def _targets(node: ast.AST, importer: str) -> Iterator[str]:

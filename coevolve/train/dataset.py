@@ -65,7 +65,7 @@ class TrainingSet(Generic[Example]):
     dropped: int
 
 
-def fit(examples: Sequence[Example], context: int) -> TrainingSet[Example]:
+def cut_to_context(examples: Sequence[Example], context: int) -> TrainingSet[Example]:
     """Examples of at most `context` tokens, or two sides of as many, cut on the right so that the instruction stays.
 
     choice: as ETO cuts. An example is dropped if it, or one of its sides, has no action token left.

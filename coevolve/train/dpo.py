@@ -20,7 +20,7 @@ from coevolve.config.suite import per_iteration
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, PairCollator, collate
-from coevolve.train.dataset import TokenizedPair, fit, slot_order
+from coevolve.train.dataset import TokenizedPair, cut_to_context, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import kind_means, report
@@ -104,9 +104,8 @@ class PreferenceTrainer(trainer.MaskedTrainer):
             return None
         self.model.eval()  # no dropout
         masks = [torch.tensor(trajectory.action_mask[1:]) for trajectory in sample]
-        known = [trajectories[trajectory] for trajectory in sample] if starts_as_reference else []
-        masked = [logps * mask for logps, mask in zip(known, masks, strict=False) if logps is not None]
-        before = [float(logps.sum()) for logps in masked]
+        known = ((trajectories[trajectory], mask) for trajectory, mask in zip(sample, masks, strict=True))
+        before = [float((logps * mask).sum()) for logps, mask in known if starts_as_reference and logps is not None]
         return TrajectoryLogps(
             trajectories=len(sample),
             action_tokens=fmean(float(mask.sum()) for mask in masks),
@@ -157,28 +156,27 @@ def run_dpo(
     `iteration` counts from 1 and selects learning rate and beta. Without any pair the new policy is a copy of the old
     one, and the report notes it. Raises as `run_sft` does.
     """
-    started, start, lora = time.monotonic(), run.start, run.lora
+    started, start = time.monotonic(), run.start
     before = policy_dir.describe(start)
-    fitted = fit(pairs, run.longest)
-    if not fitted.examples:
+    training_set = cut_to_context(pairs, run.longest)
+    examples = training_set.examples
+    if not examples:
         policy_io.copy(start, run.out)
-        note = f"no pair to train on ({fitted.dropped} of {len(pairs)} dropped): the policy is the one it started from"
-        return report(fitted, [], config.batch_size, [], seconds=time.monotonic() - started, note=note)
-    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, run.seed)
-    by_config = config.reference == "previous" or iteration == 1
-    starts_as_reference = reference.resolve() == start.resolve() if reference else by_config
-    load_reference = policy_io.load_checked if reference else policy_io.load  # `start` is described above
+        problem = f"no pair to train on ({training_set.dropped} of {len(pairs)} dropped)"
+        note = f"{problem}: the policy is the one it started from"
+        return report(training_set, [], config.batch_size, [], seconds=time.monotonic() - started, note=note)
+    order = slot_order(len(examples), config.batch_size, config.epochs, run.seed)
+    if reference:
+        starts_as_reference = reference.resolve() == start.resolve()
+    else:
+        starts_as_reference = config.reference == "previous" or iteration == 1
     # With its adapters off the model is its own reference: no second copy in memory.
-    no_model = (
-        fitted.examples[0].reference_logps is not None
-        or config.objective.reference_free
-        or (starts_as_reference and lora)
-    )
+    second_model = needs_reference(examples, config) and not (starts_as_reference and run.lora)
     preference = PreferenceTrainer(
-        fitted.examples,
+        examples,
         order,
-        model=policy_io.load(start, lora),
-        reference=None if no_model else load_reference(reference or start, lora),
+        model=policy_io.load(start, run.lora),
+        reference=policy_io.load_checked(reference or start, run.lora) if second_model else None,
         config=config,
         iteration=iteration,
         run=run,
@@ -186,19 +184,24 @@ def run_dpo(
     history = trainer.train(preference, run.work)
     gold, explored = (
         preference.before_and_after(sides, starts_as_reference=starts_as_reference)
-        for sides in (experts_of(fitted.examples), explored_by_target(fitted.examples))
+        for sides in (experts_of(examples), explored_by_target(examples))
     )
     policy_io.write(preference, run, before, f"dpo{iteration}")
     return report(
-        fitted,
+        training_set,
         order,
         config.batch_size,
         history,
         gold=gold,
         explored=explored,
-        reference=reference_levels(fitted.examples),
+        reference=reference_levels(examples),
         seconds=time.monotonic() - started,
     )
+
+
+def needs_reference(pairs: Sequence[TokenizedPair], config: DpoConfig) -> bool:
+    """Whether the objective takes log-probs of a reference policy that the pairs do not have."""
+    return pairs[0].reference_logps is None and not config.objective.reference_free
 
 
 def experts_of(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tensor | None]:

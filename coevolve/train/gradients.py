@@ -20,8 +20,8 @@ from torch import Tensor
 from coevolve.config.sections import DpoConfig
 from coevolve.errors import UserError
 from coevolve.train import policy_io
-from coevolve.train.dataset import TokenizedPair, fit
-from coevolve.train.dpo import PreferenceTrainer
+from coevolve.train.dataset import TokenizedPair, cut_to_context
+from coevolve.train.dpo import PreferenceTrainer, needs_reference
 from coevolve.train.policy_io import TrainingRun
 from coevolve.types import GradientCosine, GradientSize, KindGradient, PairKind, PointGradients
 
@@ -67,20 +67,20 @@ def measure(
     `progress(done, total)` after each micro-batch. Raises `UserError` for a gradient that is not finite, and for
     weights that are not those of their `policy.json`.
     """
-    fitted = fit(pairs, run.longest).examples
-    if not fitted:
+    examples = cut_to_context(pairs, run.longest).examples
+    if not examples:
         return PointGradients(trainable_parameters=0, kinds=(), cosines=())
-    needed = fitted[0].reference_logps is None and not config.objective.reference_free
+    read = reference if needs_reference(examples, config) else None
     trainer = PreferenceTrainer(
-        fitted,
-        list(range(len(fitted))),
+        examples,
+        list(range(len(examples))),
         model=policy_io.load_checked(run.start, run.lora),
-        reference=policy_io.load_checked(reference, run.lora) if needed and reference else None,
+        reference=policy_io.load_checked(read, run.lora) if read else None,
         config=config,
         iteration=iteration,
         run=run,
     )
-    sums = gradient_sums(trainer, [pair.kind for pair in fitted], limit, progress)
+    sums = gradient_sums(trainer, [pair.kind for pair in examples], limit, progress)
     for kind, of_kind in sums.items():
         if not math.isfinite(norm(of_kind.loss)):
             raise UserError(f"{run.start}: the gradient of the pairs {kind} is not finite; lower `dpo.learning_rate`.")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate.utils import is_peft_model  # type: ignore[import-untyped]
 
 from coevolve import seeds
@@ -24,7 +23,8 @@ from coevolve.policies.context import LongPrompt
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
-from coevolve.train import policy_io
+from coevolve.train import train_report
+from coevolve.train.dataset import TrainingSet
 from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, TrainReport, Trajectory
 
@@ -130,20 +130,11 @@ class Explorer:
         jsonl.write(self._run.out / "episodes.jsonl", episodes)
         experiences = [self.experience(episode) for episode in episodes]
         trained = [experience for experience in experiences if experience is not None]
-        tokens = passes * sum(map(len, trained))
-        return TrainReport(
-            rows=len(trained),
-            truncated=sum(experience.truncated for experience in trained),
-            dropped=len(experiences) - len(trained),
-            steps=len(history),
-            tokens=tokens,
-            first_loss=history[0]["loss"] if history else None,
-            last_loss=history[-1]["loss"] if history else None,
-            history=tuple(history),
-            seconds=seconds,
-            trained_tokens=tokens,
-            sampled_tokens=sum(len(turn.token_ids) for episode in episodes for turn in episode.turns),
-        )
+        truncated = sum(experience.truncated for experience in trained)
+        training_set = TrainingSet(tuple(trained), truncated, dropped=len(experiences) - len(trained))
+        sampled = sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
+        order = [*range(len(trained))] * passes
+        return train_report.report(training_set, order, 1, history, seconds=seconds, sampled_tokens=sampled)
 
     @property
     def end_of_turn(self) -> int:
@@ -186,15 +177,6 @@ def task_schedule(tasks: Sequence[Task], per_step: int, epochs: float, seed: int
     return [stream[step * per_step : (step + 1) * per_step] for step in range(steps)]
 
 
-def load(run: TrainingRun) -> Any:
-    """The policy that the training starts from, in float32, with new adapters if it trains adapters."""
-    model = policy_io.load(run.start)
-    if run.lora is None:
-        return model
-    with seeded(run.seed, "adapters"):
-        return policy_io.add_adapters(model, run.lora)
-
-
 def causal_lm(model: Any) -> Any:
     """The causal language model, without the wrapper of its adapters if it has any."""
     return model.get_base_model() if is_peft_model(model) else model
@@ -209,15 +191,6 @@ def evaluating(model: Any) -> Iterator[None]:
         yield
     finally:
         model.train(before)
-
-
-@contextlib.contextmanager
-def seeded(seed: int, *names: str | int) -> Iterator[None]:
-    """Derive torch's random numbers (dropout, new adapters) from `seed` inside the block; restore its state after."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seeds.derive(seed, *names))
-        yield
 
 
 def require_single_process(method: str) -> None:

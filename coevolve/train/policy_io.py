@@ -40,7 +40,9 @@ class TrainingRun:
     @property
     def longest(self) -> int:
         """The longest sequence in tokens."""
-        return self.context or context_of(self.start)
+        if self.context is not None:
+            return self.context
+        return int(AutoConfig.from_pretrained(self.start, local_files_only=True).max_position_embeddings)
 
     @property
     def mixed(self) -> bool:
@@ -95,11 +97,6 @@ def _quantized(path: Path) -> Any:
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
     return model.eval()
-
-
-def context_of(path: Path) -> int:
-    """The context of the model in a policy directory, in tokens."""
-    return int(AutoConfig.from_pretrained(path, local_files_only=True).max_position_embeddings)
 
 
 def adapter_config(lora: LoraConfig) -> Any:

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -145,7 +145,7 @@ class PpoTrainer:
     def learn(self, episodes: Sequence[Experience], iteration: int) -> None:
         """Train for `passes` passes over the episodes; adds one entry per step to the history."""
         batch, metrics = self.estimate(episodes)
-        with online.seeded(self._seed, "dropout", iteration):
+        with seeded(self._seed, "dropout", iteration):
             for number in range(self._config.passes):
                 order = seeds.generator(self._seed, "pass", iteration, number).permutation(len(episodes)).tolist()
                 for first in range(0, len(episodes), self._config.batch_size):
@@ -177,7 +177,10 @@ class PpoTrainer:
         sums = torch.zeros(3, dtype=torch.float64)
         self._optimizer.zero_grad()
         for first in range(0, len(selected), config.micro_batch):
-            losses = self._micro_losses(episodes, batch, selected[first : first + config.micro_batch])
+            micro = selected[first : first + config.micro_batch]
+            logps, values, _ = self.forward([episodes[index] for index in micro])
+            old = batch.select(micro, logps.shape[1])
+            losses = ppo_losses(logps, values, old, clip=config.clip, value_clip=config.value_clip)
             shares = torch.stack([losses.policy.sum(), losses.value.sum(), losses.clipped.sum()]) / tokens
             self.accelerator.backward(shares[0] + config.value_weight * shares[1])
             sums += shares.detach().double().cpu()
@@ -238,11 +241,6 @@ class PpoTrainer:
         self.history = state["history"]
         return int(state["iteration"])
 
-    def _micro_losses(self, episodes: Sequence[Experience], batch: PpoBatch, selected: Sequence[int]) -> PpoLosses:
-        logps, values, _ = self.forward([episodes[index] for index in selected])
-        old = batch.select(selected, logps.shape[1])
-        return ppo_losses(logps, values, old, clip=self._config.clip, value_clip=self._config.value_clip)
-
     def _tensors(self, episodes: Sequence[Experience]) -> tuple[Tensor, Tensor, Tensor]:
         """Token ids [B, T + 1], the tokens to predict [B, T], and their action mask [B, T]."""
         batch = collate([[episode] for episode in episodes], "padded")
@@ -262,7 +260,7 @@ def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainRep
     before = policy_dir.describe(run.start)
     explorer = Explorer(setup, run)
     reference = None if run.lora else policy_io.load(run.start)
-    trainer = PpoTrainer(online.load(run), reference, config, run.seed, run.dtype)
+    trainer = PpoTrainer(load(run), reference, config, run.seed, run.dtype)
     schedule = online.task_schedule(setup.tasks, config.rollouts, config.epochs, run.seed)
     for iteration in range(trainer.resume(run.work), len(schedule)):
         episodes = explorer.play(trainer.model, iteration, schedule[iteration])
@@ -274,6 +272,24 @@ def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainRep
     policy_io.write(trainer, run, before, "ppo")
     seconds = time.monotonic() - started
     return explorer.report(trainer.history, steps=len(schedule), passes=config.passes, seconds=seconds)
+
+
+def load(run: TrainingRun) -> Any:
+    """The policy that the training starts from, in float32, with new adapters if it trains adapters."""
+    model = policy_io.load(run.start)
+    if run.lora is None:
+        return model
+    with seeded(run.seed, "adapters"):
+        return policy_io.add_adapters(model, run.lora)
+
+
+@contextlib.contextmanager
+def seeded(seed: int, *names: str | int) -> Iterator[None]:
+    """Derive torch's random numbers (dropout, new adapters) from `seed` inside the block; restore its state after."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seeds.derive(seed, *names))
+        yield
 
 
 def _predict(model: Any, ids: Tensor, targets: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:

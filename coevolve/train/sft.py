@@ -15,7 +15,7 @@ from coevolve.errors import UserError
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, TrajectoryCollator
-from coevolve.train.dataset import fit, slot_order
+from coevolve.train.dataset import cut_to_context, slot_order
 from coevolve.train.losses import sft_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import report
@@ -66,15 +66,15 @@ def _train(
 ) -> TrainReport:
     started = time.monotonic()
     before = policy_dir.describe(run.start)
-    fitted = fit(trajectories, run.longest)
-    if not fitted.examples:
+    training_set = cut_to_context(trajectories, run.longest)
+    if not training_set.examples:
         raise UserError(
             f"{run.start}: {stage} got no trajectory with an action token inside the context; give it some."
         )
-    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, run.seed)
+    order = slot_order(len(training_set.examples), config.batch_size, config.epochs, run.seed)
     supervised = SupervisedTrainer(
-        fitted.examples, order, model=policy_io.load(run.start, run.lora), config=config, run=run
+        training_set.examples, order, model=policy_io.load(run.start, run.lora), config=config, run=run
     )
     history = trainer.train(supervised, run.work)
     policy_io.write(supervised, run, before, stage)
-    return report(fitted, order, config.batch_size, history, seconds=time.monotonic() - started)
+    return report(training_set, order, config.batch_size, history, seconds=time.monotonic() - started)

@@ -20,7 +20,7 @@ KIND_METRICS = ("loss", "logps/chosen", "logps/rejected", "rewards/margins", "re
 
 
 def report(
-    fitted: TrainingSet[Any],
+    training_set: TrainingSet[Any],
     order: Sequence[int],
     batch_size: int,
     history: Sequence[dict[str, float]],
@@ -30,17 +30,18 @@ def report(
     explored: TrajectoryLogps | None = None,
     reference: Mapping[PairKind, ReferenceLevels] | None = None,
     note: str = "",
+    sampled_tokens: int | None = None,
 ) -> TrainReport:
     """The report of a training that visited the examples in `order`, `batch_size` slots a step.
 
     Its `kinds` are means over the last steps, as many as an epoch has: steps of two epochs, if it ends inside one.
     """
-    epoch = math.ceil(len(fitted.examples) / batch_size)
-    tokens = sum(len(fitted.examples[slot]) for slot in order if slot != EMPTY_SLOT)
+    epoch = math.ceil(len(training_set.examples) / batch_size)
+    tokens = sum(len(training_set.examples[slot]) for slot in order if slot != EMPTY_SLOT)
     return TrainReport(
-        rows=len(fitted.examples),
-        truncated=fitted.truncated,
-        dropped=fitted.dropped,
+        rows=len(training_set.examples),
+        truncated=training_set.truncated,
+        dropped=training_set.dropped,
         steps=len(history),
         tokens=tokens,
         first_loss=history[0]["loss"] if history else None,
@@ -53,6 +54,7 @@ def report(
         note=note,
         seconds=seconds,
         trained_tokens=tokens,
+        sampled_tokens=sampled_tokens,
     )
 
 

@@ -28,7 +28,6 @@ from coevolve.train.collate import MicroBatch, PairCollator, TrajectoryCollator,
 
 logger = logging.getLogger(__name__)
 
-SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
 #: Above this many parameters the backward pass recomputes activations: slower, less memory, the same numbers.
 RECOMPUTE_ABOVE = 1_000_000_000
 #: The config sections of the trainings that this module runs.
@@ -61,7 +60,7 @@ class ScheduledTrainer(Trainer):  # type: ignore[misc]
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """The scheduler, made once."""
         if self.lr_scheduler is None:
-            schedule = next(name for name, kind in SCHEDULES.items() if kind == self.args.lr_scheduler_type)
+            schedule = self.args.lr_scheduler_type.value
             warmup = self.args.get_warmup_steps(num_training_steps)
             factor = functools.partial(rate_factor, schedule=schedule, warmup=warmup, steps=num_training_steps)
             self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
@@ -224,7 +223,7 @@ def training_settings(
         "gradient_accumulation_steps": config.batch_size // (micro * ranks),
         "train_sampling_strategy": "sequential",
         "learning_rate": learning_rate,
-        "lr_scheduler_type": SCHEDULES[config.schedule],
+        "lr_scheduler_type": config.schedule,
         "warmup_steps": math.ceil(config.warmup * steps),
         "weight_decay": config.weight_decay,
         "max_grad_norm": config.max_grad_norm,

@@ -60,7 +60,7 @@ def _edits(plan: Plan, stale: list[Provenance]) -> str:
     for commit, records in commits.items():
         changed = provenance.edited_since(commit)
         for record in records:
-            reached = set().union(*map(provenance.reachable, plan.modules(record.stage, record.wildcards)))
+            reached = provenance.reachable(*plan.modules(record.stage, record.wildcards))
             edited.update(changed & reached)
             unknown += not changed & reached
     texts = [f"edited since: {_counted(edited)}"] if edited else []

@@ -71,9 +71,10 @@ def test_an_example_is_earlier_turns_of_the_same_conversation():
 @pytest.mark.parametrize("settings", [{}, {"instruction": "how to play"}])
 def test_an_example_is_taken_out_again(settings):
     example, bare = demonstration(shown()), prompt_messages("the task", **settings)
-    assert without_example(prompt_messages("the task", example=example, **settings), example) == bare
-    assert without_example(bare, example) == bare
-    assert without_example(bare, ()) == bare
+    whole = prompt_messages("the task", example=example, **settings)
+    for prompt, removed in ((whole, example), (bare, example), (bare, ())):
+        episode = shown().model_copy(update={"prompt": prompt})
+        assert without_example(episode, removed) == episode.model_copy(update={"prompt": bare})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -44,14 +44,18 @@ def test_the_version_is_the_packages(coevolve):
     assert coevolve("--version") == (0, f"coevolve {metadata.version('coevolve')}\n", "")
 
 
-def test_snakemake_ends_in_the_sentence_alone(root):
-    command = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--dry-run", "--config", "suite=smok"]
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("smok", "suite `smok`: configs/smok.yaml does not exist; did you mean `smoke`?"),
+        ("2024_01", "--config suite: Snakemake reads this name as 202401; give its file, suite=FOLDER/NAME.yaml."),
+    ],
+)
+def test_snakemake_ends_in_the_sentence_alone(root, name, sentence):
+    command = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--dry-run", "--config", f"suite={name}"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert (
-        done.stderr.splitlines()[-1]
-        == "coevolve: suite `smok`: configs/smok.yaml does not exist; did you mean `smoke`?"
-    )
+    assert done.stderr.splitlines()[-1] == f"coevolve: {sentence}"
     assert "File " not in done.stderr
 
 

@@ -12,7 +12,7 @@ from snakemake.cli import parse_config
 
 from coevolve.config.environments import known_kinds, section_class
 from coevolve.config.sections import Strict
-from coevolve.config.suite import as_dict, as_overrides, load_suite, per_iteration, restrict
+from coevolve.config.suite import as_dict, as_overrides, given_name, load_suite, per_iteration, restrict
 from coevolve.errors import UserError
 
 SUITES = ["paper", "smoke", "micro"]
@@ -223,3 +223,11 @@ def test_a_method_has_a_target_that_is_evaluated(agents):
     """Its base policy is that of the target: the failure agent's is evaluated by no stage."""
     with pytest.raises(UserError, match=r"`agents.target` is required, with `base` `target` or `untrained`"):
         load_suite("smoke", [f"recipes.mine={{label: Mine, source: here, iterations: null, agents: {agents}}}"])
+
+
+@pytest.mark.parametrize("name", ["2024_01", "2024", "1e5", "True"])
+def test_a_name_that_snakemake_does_not_read_as_text_is_refused(name):
+    with pytest.raises(UserError, match="--config suite: Snakemake reads this name as "):
+        given_name(parse_config([f"suite={name}"]), "suite", "paper")
+    path = f"configs/{name}.yaml"
+    assert given_name(parse_config([f"suite={path}"]), "suite", "paper") == path

@@ -14,7 +14,7 @@ from web_server import served
 
 from coevolve import cli
 from coevolve.policies import loading
-from coevolve.storage import jsonl
+from coevolve.storage import files, jsonl, provenance
 from coevolve.types import Drop, EvalRecord, PairKind, PreferencePair, StopReason, Trajectory
 
 HOME = "results/glance/tiny/webshop"
@@ -65,6 +65,26 @@ def test_a_data_set_is_loaded_with_all_rows_and_its_drops(export, run, tmp_path)
     table = [line.split("|")[1:-1] for line in card.text.split("## Pairs and drops")[1].split("##")[0].splitlines()]
     counts = [int(cells[2]) for cells in table if len(cells) == 3 and cells[2].strip().isdecimal()]
     assert sum(counts) == len(pairs) + len(drops)
+
+
+@pytest.mark.parametrize("form", ["dataset", "traces"])
+@pytest.mark.parametrize(
+    ("env", "protocol", "interval"),
+    [
+        ("intercode_sql", "paper", "[-1, 1]"),
+        ("intercode_sql", "fixed", "[0, 1]"),
+        ("webshop", "paper", "[0, 1]"),
+    ],
+)
+def test_a_card_has_the_interval_of_its_environments_rewards(form, env, protocol, interval, export, run, tmp_path):
+    folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
+    episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
+    renamed = [e.model_copy(update={"task": e.task.model_copy(update={"env": env})}) for e in episodes]
+    jsonl.write(folder / "episodes.jsonl", renamed)
+    record = provenance.read(folder / "provenance.json").model_copy(update={"protocol": protocol})
+    files.write_bytes(folder / "provenance.json", record.to_json().encode())
+    export(form, folder, "--out", tmp_path / "out")
+    assert f"`reward` in {interval}" in " ".join(DatasetCard.load(tmp_path / "out/README.md").text.split())
 
 
 def trainer(dataset, run, tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, fit, slot_order
+from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, cut_to_context, slot_order
 from coevolve.types import PairKind
 
 LONG, SHORT = TokenizedTrajectory((5, 6, 7, 8), (0, 1, 0, 1)), TokenizedTrajectory((9, 8), (0, 1))
@@ -36,21 +36,21 @@ def test_fractions_of_epochs(epochs, steps):
 
 
 def test_cutting_is_counted():
-    fitted = fit(
+    training_set = cut_to_context(
         [LONG, SHORT, TokenizedTrajectory((1, 2, 3, 4), (0, 0, 0, 1)), TokenizedTrajectory((1,), (1,))], context=3
     )
-    assert fitted.examples == (TokenizedTrajectory((5, 6, 7), (0, 1, 0)), SHORT)
-    assert (fitted.truncated, fitted.dropped) == (1, 2)
+    assert training_set.examples == (TokenizedTrajectory((5, 6, 7), (0, 1, 0)), SHORT)
+    assert (training_set.truncated, training_set.dropped) == (1, 2)
 
 
 def test_a_pair_goes_when_one_side_does():
     silent = TokenizedTrajectory((1, 2, 3, 4), (0, 0, 0, 1))
-    fitted = fit([PAIR, TokenizedPair(PAIR.kind, SHORT, silent, 1.0, 0.0)], context=3)
-    assert [pair.chosen for pair in fitted.examples] == [TokenizedTrajectory((5, 6, 7), (0, 1, 0))]
-    assert (fitted.truncated, fitted.dropped) == (1, 1)
+    training_set = cut_to_context([PAIR, TokenizedPair(PAIR.kind, SHORT, silent, 1.0, 0.0)], context=3)
+    assert [pair.chosen for pair in training_set.examples] == [TokenizedTrajectory((5, 6, 7), (0, 1, 0))]
+    assert (training_set.truncated, training_set.dropped) == (1, 1)
 
 
 def test_a_cut_pair_knows_the_reference_of_what_is_left():
     known = TokenizedPair(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-4.0])))
-    (pair,) = fit([known], context=3).examples
+    (pair,) = cut_to_context([known], context=3).examples
     assert [side.tolist() for side in pair.reference_logps] == [[-1.0, -2.0], [-4.0]]

@@ -17,7 +17,7 @@ from coevolve.policies import loading
 from coevolve.train import dpo, policy_io, sft, varlen_attention
 from coevolve.train import trainer as training
 from coevolve.train.collate import collate, token_logps
-from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, fit, slot_order
+from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, cut_to_context, slot_order
 from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PairKind
 
@@ -189,11 +189,11 @@ def batches_of(rows, order, size):
 
 
 def observe_dpo(path, reference, pairs, config, lora, iteration, work):
-    fitted = fit(pairs, CONTEXT)
-    assert 0 < fitted.truncated < len(fitted.examples)
-    order = slot_order(len(fitted.examples), config.batch_size, config.epochs, seed=5)
+    training_set = cut_to_context(pairs, CONTEXT)
+    assert 0 < training_set.truncated < len(training_set.examples)
+    order = slot_order(len(training_set.examples), config.batch_size, config.epochs, seed=5)
     trainer = dpo.PreferenceTrainer(
-        fitted.examples,
+        training_set.examples,
         order,
         model=load(path),
         reference=load(reference) if reference else None,
@@ -201,7 +201,7 @@ def observe_dpo(path, reference, pairs, config, lora, iteration, work):
         iteration=iteration,
         run=TrainingRun(path, work / "out", work, 5, lora),
     )
-    return observe(trainer, work), batches_of(fitted.examples, order, config.batch_size)
+    return observe(trainer, work), batches_of(training_set.examples, order, config.batch_size)
 
 
 CASES = {
@@ -248,14 +248,14 @@ def test_preference_training_is_equation_9(case, request, tmp_path):
 def test_supervised_training_is_equation_5(model, lora, micro, layout, request, tmp_path):
     path = request.getfixturevalue(model)
     rng = np.random.default_rng(1)
-    fitted = fit([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
-    assert fitted.truncated > 0
+    training_set = cut_to_context([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
+    assert training_set.truncated > 0
     config = SftConfig(**optimiser(micro, layout=layout), learning_rate=1e-2)
     order = slot_order(7, 4, 1.0, seed=5)
     run = TrainingRun(path, tmp_path / "out", tmp_path, 5, lora)
-    trainer = sft.SupervisedTrainer(fitted.examples, order, model=load(path), config=config, run=run)
+    trainer = sft.SupervisedTrainer(training_set.examples, order, model=load(path), config=config, run=run)
     steps = observe(trainer, tmp_path)
-    assert_equal_gradients(steps, batches_of(fitted.examples, order, 4), load(path, lora), equation_5)
+    assert_equal_gradients(steps, batches_of(training_set.examples, order, 4), load(path, lora), equation_5)
 
 
 def turns_of(row):

@@ -15,7 +15,7 @@ from coevolve.errors import UserError
 from coevolve.stages import gradients as stage
 from coevolve.stages import train
 from coevolve.train import dpo, gradients
-from coevolve.train.dataset import fit
+from coevolve.train.dataset import cut_to_context
 from coevolve.train.policy_io import TrainingRun
 from coevolve.types import GradientReport, PairKind
 
@@ -29,7 +29,7 @@ CONFIG = dpo_config(2, "sum")
 @pytest.fixture(scope="module")
 def pairs(llama, other):
     """Pairs of three kinds, and the reference log-probs of another policy than the one that is trained."""
-    return knowing(fit(random_pairs(9), CONTEXT).examples, other)
+    return knowing(cut_to_context(random_pairs(9), CONTEXT).examples, other)
 
 
 def measured(pairs, start, work, lora=None, limit=100, config=CONFIG, reference=None, seed=5):
