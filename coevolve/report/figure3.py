@@ -17,6 +17,7 @@ from coevolve.types import Estimate, Protocol, Record
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 #: The method whose policy is iteration 0 of every curve that has none of its own.
 START = "sft"
@@ -78,10 +79,12 @@ def draw(data: Curves, labels: ReportLabels) -> Figure:
     panels = list(dict.fromkeys((point.env, point.split) for point in data.points))
     figure = drawing.new_figure(4.0 * len(panels), 3.2)
     row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    drawn: dict[str, Line2D] = {}
     for axes, (env, split) in zip(row, panels, strict=True):
-        _draw_panel(axes, [p for p in data.points if (p.env, p.split) == (env, split)], data.labels)
+        drawn |= _draw_panel(axes, [p for p in data.points if (p.env, p.split) == (env, split)], data.labels)
         axes.set(title=labels.split(env, split), xlabel="iteration")
     row[0].set_ylabel("average reward x 100")
+    figure.legend(handles=list(drawn.values()), loc="outside lower center", ncols=2 * len(panels), fontsize="small")
     return figure
 
 
@@ -109,13 +112,17 @@ def _check_unique(points: Sequence[Point]) -> None:
             raise UserError(f"{method} on {env} {split}, iteration {iteration}, was given {times} times; give it once.")
 
 
-def _draw_panel(axes: Axes, points: Sequence[Point], labels: Mapping[str, str]) -> None:
+def _draw_panel(axes: Axes, points: Sequence[Point], labels: Mapping[str, str]) -> dict[str, Line2D]:
+    """The lines drawn, by method."""
+    lines = {}
     for colour, method in enumerate(labels):
-        drawn = curve(points, method)
+        if not (drawn := curve(points, method)):
+            continue
         # Shifted horizontally, so that intervals do not overlap.
-        iterations = [point.iteration + 0.05 * colour for point in drawn]
-        axes.plot(iterations, [100 * p.estimate.mean for p in drawn], "o-", color=f"C{colour}", label=labels[method])
+        iterations = [point.iteration + 0.05 * (colour - (len(labels) - 1) / 2) for point in drawn]
+        means = [100 * point.estimate.mean for point in drawn]
+        lines[method] = axes.plot(iterations, means, "o-", color=f"C{colour}", label=labels[method])[0]
         lows, highs = ([100 * getattr(p.estimate, end) for p in drawn] for end in ("low", "high"))
         axes.vlines(iterations, lows, highs, color=f"C{colour}", alpha=0.5)
     axes.locator_params(axis="x", integer=True)
-    axes.legend()
+    return lines
