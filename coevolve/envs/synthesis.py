@@ -108,11 +108,11 @@ def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup, r
 
     Raises `EnvError` if the environment fails once more than `retries` times.
     """
-    for left in reversed(range(retries + 1)):
+    while True:
         try:
             return play_expert(env, task, fixed_script(texts), "", setup.protocol)
         except EnvError as error:
-            if not left:
+            if not retries:
                 raise
+            retries -= 1
             log.warning("%s: %s", task.task_id, error)
-    raise AssertionError("`retries` is negative")

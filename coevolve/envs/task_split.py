@@ -34,7 +34,8 @@ def select(
     Training tasks that are in *any* evaluation list of the source count as overlap, whether or not this suite evaluates
     them. Raises `UserError` for a type not in `kinds`, and naming the key that leaves a list empty.
     """
-    _refuse_unknown(config.kinds, kinds)
+    if unknown := [kind for kind in config.kinds or () if kind not in kinds]:
+        raise UserError(f"key `tasks.kinds`: unknown task type `{unknown[0]}`; known are {', '.join(kinds)}.")
     listed = _of_kinds(train, config.kinds)
     lists = {split: _of_kinds(tasks, config.kinds) for split, tasks in evaluation.items()}
     ids = {task.task_id for tasks in lists.values() for task in tasks}
@@ -55,12 +56,6 @@ def select(
     )
     _refuse_empty(selection, splits)
     return selection
-
-
-def _refuse_unknown(wanted: Sequence[str] | None, kinds: Collection[str]) -> None:
-    unknown = [kind for kind in wanted or () if kind not in kinds]
-    if unknown:
-        raise UserError(f"key `tasks.kinds`: unknown task type `{unknown[0]}`; known are {', '.join(kinds)}.")
 
 
 def _of_kinds(tasks: Iterable[Task], wanted: Sequence[str] | None) -> list[Task]:

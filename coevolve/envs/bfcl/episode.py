@@ -17,7 +17,7 @@ class Episode:
     """
 
     def __init__(self, scenario: Scenario, skip_empty: bool) -> None:
-        self._turns, self._skip_empty = scenario.turns, skip_empty
+        self.scenario, self._skip_empty = scenario, skip_empty
         self._policy, self._gold = Simulators(scenario), Simulators(scenario)
         self._outputs: list[str] = []
         self._calls_in_turn = 0
@@ -28,7 +28,8 @@ class Episode:
     @property
     def current(self) -> UserTurn | None:
         """The user's turn that is being answered, None after the last one."""
-        return self._turns[self._ended_turns] if self._ended_turns < len(self._turns) else None
+        turns = self.scenario.turns
+        return turns[self._ended_turns] if self._ended_turns < len(turns) else None
 
     @property
     def prefix_reward(self) -> float:
@@ -36,7 +37,7 @@ class Episode:
 
         0 if no turn has gold calls.
         """
-        total = sum(bool(turn.gold) for turn in self._turns)
+        total = sum(bool(turn.gold) for turn in self.scenario.turns)
         return 1.0 if self.success and total else min(self._correct, max(0, total - 1)) / max(1, total)
 
     @property
@@ -52,7 +53,7 @@ class Episode:
 
     def end_turn(self) -> None:
         """Grades the current turn and goes on to the next one."""
-        turn = self._turns[self._ended_turns]
+        turn = self.scenario.turns[self._ended_turns]
         if not self._failed:
             expected = [self._gold.execute(call) for call in turn.gold]
             empty = not self._calls_in_turn

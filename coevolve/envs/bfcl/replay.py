@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from coevolve.envs.bfcl import scenarios
 
 HELP = "Replay all gold calls and compare each output with upstream's executor."
+
+
+@dataclass(frozen=True)
+class GoldReport:
+    """Numbers of conversations and calls, and a sentence for each difference."""
+
+    episodes: int
+    calls: int
+    differences: tuple[str, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,13 +27,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     """Writes the counts of each category and the first difference; returns 1 if something differs, else 0."""
-    from coevolve.envs.bfcl import conformance, scenarios
-
     status = 0
     for category in scenarios.CATEGORIES:
-        report = conformance.replay_gold(category, options.limit)
+        report = replay_gold(category, options.limit)
         write(f"{category}: {report.episodes} episodes, {report.calls} calls, {len(report.differences)} differences")
         if report.differences:
             write(f"first difference: {report.differences[0]}")
         status |= bool(report.differences) or not report.episodes
     return status
+
+
+def replay_gold(category: str, limit: int | None = None) -> GoldReport:
+    """Plays the gold calls of a category's first `limit` scenarios, once here and once by upstream."""
+    chosen = scenarios.scenarios(category)[:limit]
+    calls = sum(len(turn.gold) for scenario in chosen for turn in scenario.turns)
+    return GoldReport(len(chosen), calls, tuple(text for scenario in chosen for text in _differences(scenario)))
+
+
+def _differences(scenario: scenarios.Scenario) -> Iterator[str]:
+    from coevolve.envs.bfcl import upstream  # both load the simulators
+    from coevolve.envs.bfcl.episode import Episode
+
+    episode = Episode(scenario, skip_empty=False)
+    for number, turn in enumerate(scenario.turns):
+        for call, expected in zip(turn.gold, upstream.execute(scenario, turn.gold), strict=True):
+            if (actual := episode.call(call)) != expected:
+                yield f"{scenario.name}, turn {number}: `{call}` gave `{actual}`, upstream `{expected}`"
+        episode.end_turn()
+    upstream.forget()
+    if not episode.success:
+        yield f"{scenario.name}: the gold calls earn {episode.prefix_reward}, not 1"

@@ -45,6 +45,11 @@ class Scenario:
         """The tools that are not offered at the start."""
         return frozenset(name for turn in self.turns for name in turn.new_tools)
 
+    @property
+    def documents(self) -> dict[str, dict[str, Any]]:
+        """The documents of all tools, by name; no two classes of a scenario have a tool of the same name."""
+        return {name: document for api in self.classes for name, document in tool_documents(api).items()}
+
 
 def scenario(category: str, index: int) -> Scenario:
     """The variant of a scenario in a category; raises `UserError` for an unknown one."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import decimal
 import importlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import mpmath
@@ -23,6 +24,11 @@ BOUNDED = {
     "square_root": (1, "precision", 1000),
     "round_number": (1, "decimal_places", 1000),
 }
+#: Tools after which a walk of the folders can be longer. A copied folder shares the folders in it, so two calls double
+#: the walk (`find`, `du`), and it has no end once a folder contains itself.
+GROWING = ("cd", "cp", "mkdir", "mv", "touch")
+#: The characters of all paths below a folder, together; the scenarios and their gold calls have up to 4,799.
+MAX_PATH_CHARACTERS = 100_000
 #: Some tools write to globals of their module for the time of a call.
 _LOCK = threading.Lock()
 
@@ -47,22 +53,21 @@ class Simulators:
         if call.name not in self._owners:
             raise CallError(f"no tool `{call.name}`")
         _check_bound(call)
-        tool = getattr(self.instances[self._owners[call.name]], call.name)
+        instance = self.instances[self._owners[call.name]]
+        bounded = _bounded_folders(instance) if call.name in GROWING else contextlib.nullcontext()
         with _LOCK, mpmath.workprec(mpmath.mp.prec), decimal.localcontext():
             try:
-                return without_surrogates(_written(tool(*call.args, **call.kwargs)))
+                with bounded:
+                    result = getattr(instance, call.name)(*call.args, **call.kwargs)
+                return without_surrogates(_written(result))
             except Exception as error:  # noqa: BLE001 - the simulators raise whatever wrong arguments lead to
                 raise CallError(without_surrogates(str(error))) from None
 
 
 def _written(result: Any) -> str:
-    if isinstance(result, str):
-        return result
     if isinstance(result, dict):
-        try:
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
             return json.dumps(result)
-        except (TypeError, ValueError, RecursionError):
-            return str(result)
     return str(result)
 
 
@@ -84,6 +89,34 @@ def _check_bound(call: Call) -> None:
         size = _number(call.args[position] if len(call.args) > position else call.kwargs.get(name, 0))
         if size is not None and not abs(size) <= limit:
             raise CallError(f"`{name}` must be from {-limit} to {limit}")
+
+
+@contextlib.contextmanager
+def _bounded_folders(files: Any) -> Iterator[None]:
+    """Undoes a call after which the paths are longer than `MAX_PATH_CHARACTERS`, and raises `CallError`."""
+    current = files._current_dir
+    changeable = [current.contents, *(item.contents for item in current.contents.values() if hasattr(item, "contents"))]
+    before = [dict(contents) for contents in changeable]
+    yield
+    if not (_is_bounded(files.root) and _is_bounded(files._current_dir)):
+        files._current_dir = current
+        for contents, items in zip(changeable, before, strict=True):
+            contents.clear()
+            contents.update(items)
+        raise CallError(f"the paths below a folder would have more than {MAX_PATH_CHARACTERS} characters")
+
+
+def _is_bounded(folder: Any) -> bool:
+    """Whether the paths below `folder` are within the bound; a folder may be on many paths, or on its own."""
+    pending, characters = [(folder, 0)], 0
+    while pending and characters <= MAX_PATH_CHARACTERS:
+        folder, length = pending.pop()
+        for name, item in folder.contents.items():
+            below = length + 1 + len(str(name))  # the simulator takes tuples for names, too
+            characters += below
+            if hasattr(item, "contents"):
+                pending.append((item, below))
+    return characters <= MAX_PATH_CHARACTERS
 
 
 def _number(value: Any) -> float | None:

@@ -17,7 +17,6 @@ import numpy as np
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import calls, env, tasks, tools
 from coevolve.envs.bfcl.observations import is_refused, output
-from coevolve.envs.bfcl.scenarios import tool_documents
 from coevolve.envs.synthesis import TaskDraft
 from coevolve.types import Task, Turn
 
@@ -46,7 +45,7 @@ def goal_task(setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
 
 def propose(setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[str], rng: np.random.Generator) -> str:
     """A call of an offered tool; values come from its documentation, the scenario's state and the last outputs."""
-    documents = _documents(task)
+    documents = tasks.scenario_of(task).documents
     near = [name for name in dict.fromkeys(pattern.partition("(")[0] for pattern in favoured) if name in documents]
     names = near if near and rng.random() < FAVOURED else list(documents)
     name = names[rng.integers(len(names))]
@@ -117,12 +116,6 @@ def _task(start: Task, name: str, draft: TaskDraft, turns: Mapping[str, str] = {
     state = {key: start.data[key] for key in ("category", "index")}
     data = state | {"request": draft.instruction, "gold": json.dumps(draft.solution), **turns}
     return Task(env=start.env, task_id=name, split=start.split, kind=start.kind, data=data)
-
-
-def _documents(task: Task) -> dict[str, dict[str, Any]]:
-    """The documents of the tools that a task offers, by name."""
-    classes = tasks.scenario_of(task).classes
-    return {name: document for api in classes for name, document in tool_documents(api).items()}
 
 
 def _request(solution: Sequence[str]) -> str:

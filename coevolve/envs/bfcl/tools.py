@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from coevolve.envs.bfcl.scenarios import Scenario, tool_documents
+from coevolve.envs.bfcl.scenarios import Scenario
 
 Style = Literal["names", "compact", "json", "hermes"]
 #: Types of BFCL's documents under the names of JSON Schema.
@@ -15,8 +15,8 @@ _TYPES = {"dict": "object", "float": "number"}
 
 def offered_at_start(scenario: Scenario, style: Style) -> str:
     """The tools that are offered from the start; see `tool_lines`."""
-    names = [tool for api in scenario.classes for tool in tool_documents(api) if tool not in scenario.late_tools]
-    return tool_lines(scenario, names, style)
+    late = scenario.late_tools
+    return tool_lines(scenario, [name for name in scenario.documents if name not in late], style)
 
 
 def tool_lines(scenario: Scenario, names: Iterable[str], style: Style) -> str:
@@ -26,7 +26,7 @@ def tool_lines(scenario: Scenario, names: Iterable[str], style: Style) -> str:
     """
     if style == "names":
         return " ".join(names)
-    documents = {tool: document for api in scenario.classes for tool, document in tool_documents(api).items()}
+    documents = scenario.documents
     chosen = [documents[name] for name in names]
     if style == "hermes":
         return "\n".join(["<tools>", *(json.dumps(function_definition(document)) for document in chosen), "</tools>"])
@@ -52,8 +52,8 @@ def _schema(value: Any) -> Any:
 
 def parameters(scenario: Scenario, name: str) -> list[str]:
     """The names of a tool's parameters, in order; none for an unknown tool."""
-    documents = [tool_documents(api) for api in scenario.classes if name in tool_documents(api)]
-    return [*documents[0][name]["parameters"]["properties"]] if documents else []
+    document = scenario.documents.get(name)
+    return [*document["parameters"]["properties"]] if document else []
 
 
 def _signature(document: dict[str, Any]) -> str:

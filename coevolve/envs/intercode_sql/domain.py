@@ -1,27 +1,107 @@
-"""What the stages ask of InterCodeSQL; see `coevolve.envs.registry.Domain`."""
+"""InterCodeSQL's implementation of `coevolve.envs.registry.Domain`.
+
+Expert trajectories are those of the kit's scripted expert, GPT-4's recorded runs, or IPR's published ones. The
+statements of the first two are executed again, so that their observations are those of the agents' server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from coevolve.chat.prompts import write_action
+from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup, TaskSplit
-from coevolve.envs.experts import Experts
-from coevolve.envs.intercode_sql import env, tasks
-from coevolve.envs.intercode_sql import experts as sql_experts
-from coevolve.types import Task
+from coevolve.envs.experts import Experts, fixed_script, match_experts, play_expert, read_eto
+from coevolve.envs.intercode_sql import recorded_runs, tasks
+from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
+from coevolve.envs.intercode_sql.env import InterCodeSql
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
+from coevolve.envs.intercode_sql.question_templates import expert_turns, statement_turn
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.errors import UserError
+from coevolve.storage import files
+from coevolve.types import Drop, DropReason, Task
+
+INSTRUCTION = (
+    "Answer a question about a MySQL database. Each turn, write `Thought: ...` and then `Action:` with one statement:\n"
+    "Action: \n```sql\nSHOW TABLES\n```\n"
+    "The last result is your answer. Once it is right, write `Action: submit`."
+)
 
 
 def select(setup: Setup) -> TaskSplit:
-    """The tasks a suite uses."""
+    """The tasks of a suite."""
     return tasks.select(setup.config, setup.quirks.overlap)
 
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
-    """Experts, played on the server or read."""
-    return sql_experts.experts(setup, wanted)
+    """At most one trajectory per wanted task, with at least the configured reward.
+
+    Raises `UserError` for a malformed file, or if the scripted expert is configured for other than template questions.
+    """
+    config: InterCodeSqlConfig = setup.config
+    source = config.experts
+    if source.file is None and config.items.source != "templates":
+        raise UserError(f"{setup.key}.experts: the scripted expert answers template questions only; give a `file`.")
+    if source.file is None:
+        return _play_scripts(setup, wanted, {task.task_id: expert_turns(task) for task in wanted})
+    path = files.verified(Path(source.file.path), source.file.sha256, f"{setup.key}.experts.file")
+    if source.format == "recorded":
+        return _play_scripts(setup, wanted, dict(_recorded_scripts(path, config.items.dev)))
+    return match_experts(read_eto(path, _training_task, _parse_action), wanted, source.min_reward)
 
 
-def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[env.InterCodeSql]]:
-    """Environments on one server."""
-    return env.pool(setup.config, setup.quirks, n)
+@contextlib.contextmanager
+def pool(setup: Setup, n: int) -> Iterator[list[InterCodeSql]]:
+    """`n` environments on one server, for use from up to `n` threads; the server is closed on exit.
+
+    All gold queries of the suite's items are executed first: the fingerprint of their rows is part of the identity.
+    """
+    config: InterCodeSqlConfig = setup.config
+    dump = files.verified(Path(config.dump.path), config.dump.sha256, "dump")
+    with DatabaseServer(config.server, dump) as server, contextlib.ExitStack() as stack:
+        gold_queries = stack.enter_context(contextlib.closing(GoldQueries(server)))
+        identity = f"{server.identity} (rows {fingerprint(gold_queries, tasks.items(config))})"
+        envs = [InterCodeSql(server, gold_queries, config, setup.quirks, identity) for _ in range(n)]
+        for env in envs:
+            stack.callback(env.close)
+        yield envs
+
+
+def _play_scripts(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Sequence[str]]) -> Experts:
+    """Expert trajectories from scripts by task id; scripts with more turns than the step limit are dropped."""
+    scripted = [task for task in wanted if task.task_id in scripts]
+    overlong = [task for task in scripted if len(scripts[task.task_id]) > setup.config.step_limit]
+    with pool(setup, 1) as (env,):
+        trajectories = [
+            play_expert(env, task, fixed_script(scripts[task.task_id]), INSTRUCTION, setup.protocol)
+            for task in scripted
+            if task not in overlong
+        ]
+    rest = [task for task in wanted if task not in overlong]
+    matched = match_experts(trajectories, rest, setup.config.experts.min_reward)
+    drops = tuple(
+        Drop(task_id=task.task_id, reason=DropReason.OVERLONG, detail=f"{len(scripts[task.task_id])} turns")
+        for task in overlong
+    )
+    return Experts(matched.trajectories, (*drops, *matched.drops))
+
+
+def _recorded_scripts(path: Path, dev: SourceFile | None) -> Iterator[tuple[str, list[str]]]:
+    """Task ids and turns of the recorded runs with reward 1.0: the executed statements, then `submit`."""
+    for episode in recorded_runs.read(path, Path(dev.path) if dev else None):
+        statements = [turn.statement for turn in episode.turns if turn.statement is not None]
+        if statements and episode.turns[-1].reward == 1.0:
+            yield f"intercode_sql/dev/{episode.number}", [*map(statement_turn, statements), write_action("submit")]
+
+
+def _training_task(number: str) -> Task | None:
+    """The training task with this id in IPR's file, None if the id is not a number."""
+    task_id = f"intercode_sql/ipr/{number}"
+    return Task(env="intercode_sql", task_id=task_id, split="train") if number.isdecimal() else None
+
+
+def _parse_action(text: str) -> str | None:
+    return text.partition("Action:")[2].strip() or None

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, StepResult, truncate
-from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, fingerprint, item_of
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, item_of
 from coevolve.envs.intercode_sql.reward import is_exact, reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
-from coevolve.storage import files
 from coevolve.types import Task
 
 NOT_UNDERSTOOD = (
@@ -51,16 +46,11 @@ class InterCodeSql:
         self._config = config
         self._lenient = quirks.sql_wrapper == "lenient"
         self._clipped = quirks.sql_reward == "clipped"
-        self._identity = identity
+        self.identity = identity
         self._session = SqlSession(server)
         self._item: SqlItem | None = None
         self._result = QueryResult(None)
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
-
-    @property
-    def identity(self) -> str:
-        """Name and version of the server, and a fingerprint of all gold rows."""
-        return self._identity
 
     def parse(self, text: str) -> str | None:
         """The text after the first `Action:` and at most one white-space character, None without that label."""
@@ -135,22 +125,6 @@ class InterCodeSql:
     def _unrewarded(self, text: str, done: bool = False) -> StepResult:
         """An observation that leaves reward and score unchanged."""
         return StepResult(observation=text, reward=self._last.reward, score=self._last.score, done=done)
-
-
-@contextlib.contextmanager
-def pool(config: InterCodeSqlConfig, quirks: Quirks, n: int) -> Iterator[list[InterCodeSql]]:
-    """`n` environments on one server, for use from up to `n` threads; the server is closed on exit.
-
-    All gold queries of the suite's items are executed first: the fingerprint of their rows is part of the identity.
-    """
-    dump = files.verified(Path(config.dump.path), config.dump.sha256, "dump")
-    with DatabaseServer(config.server, dump) as server, contextlib.ExitStack() as stack:
-        gold_queries = stack.enter_context(contextlib.closing(GoldQueries(server)))
-        identity = f"{server.identity} (rows {fingerprint(gold_queries, tasks.items(config))})"
-        envs = [InterCodeSql(server, gold_queries, config, quirks, identity) for _ in range(n)]
-        for env in envs:
-            stack.callback(env.close)
-        yield envs
 
 
 def _result_text(result: QueryResult) -> str:

@@ -30,7 +30,9 @@ from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem
 from coevolve.envs.intercode_sql.reward import overlap, reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
+from coevolve.envs.intercode_sql.tasks import InterCodeItem
 from coevolve.errors import UserError
+from coevolve.storage import jsonl
 
 DEV_ITEMS = "ic_spider_dev.json"
 #: Numbers of rows to which upstream's ReAct loop truncated results: the usual one first, then those of later reruns.
@@ -159,8 +161,7 @@ def read(path: Path, dev: Path | None = None) -> list[RecordedEpisode]:
 
     Raises `UserError` for files in another format, or if `dev` holds other items.
     """
-    records = _json(path, dict)
-    items = read_items(dev or _find_items(path))
+    records, items = _records(path), read_items(dev or _find_items(path))
     try:
         return [_episode(record, items) for record in records.values()]
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
@@ -170,10 +171,7 @@ def read(path: Path, dev: Path | None = None) -> list[RecordedEpisode]:
 
 def read_items(dev: Path) -> list[SqlItem]:
     """The development items of a file in InterCode's format; raises `UserError` for another format."""
-    try:
-        return [SqlItem(str(item["db"]), str(item["gold"]), str(item["query"])) for item in _json(dev, list)]
-    except (KeyError, TypeError):
-        raise UserError(f"{dev}: items need `db`, `gold` and `query`; give InterCode's {DEV_ITEMS}.") from None
+    return [SqlItem(item.db, item.gold, item.query) for item in jsonl.read_items(dev, InterCodeItem)]
 
 
 def _ratio(part: int, whole: int) -> float:
@@ -250,11 +248,11 @@ def _find_items(path: Path) -> Path:
     raise UserError(f"{path}: a recorded run does not name the databases; give InterCode's {DEV_ITEMS} as well.")
 
 
-def _json(path: Path, kind: type[Any]) -> Any:
+def _records(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not readable as JSON ({error}).") from None
-    if not isinstance(content, kind) or not content:
-        raise UserError(f"{path}: does not hold a {kind.__name__} of items; give a file in InterCode's format.")
+    if not isinstance(content, dict) or not content:
+        raise UserError(f"{path}: does not hold a dict of items; give a file in InterCode's format.")
     return content

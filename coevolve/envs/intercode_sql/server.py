@@ -129,20 +129,19 @@ class DatabaseServer:
             with self._lock:
                 if self._version is None:
                     external_server.check_server(connection, address, self.databases())
-                    self._version = self._require_listed(_query_version(connection))
+                    version = _query_version(connection)
+                    if version[0] not in self.config.engine:
+                        identity = server_identity(*version)
+                        raise UserError(
+                            f"`server.address`: {identity} answers there, which `server.engine` does not list."
+                        )
+                    self._version = version
             with connection.cursor() as cursor:
                 for name, value in server_options.statement_limits(self._version[0], self.config).items():
                     cursor.execute(f"SET SESSION {name} = {value}")
         except pymysql.MySQLError as error:
             raise EnvError(f"the database server at {address} failed: {error.args[-1]}") from error
         return connection
-
-    def _require_listed(self, version: tuple[Flavour, str]) -> tuple[Flavour, str]:
-        """`version`; raises `UserError` if the configuration does not list its flavour."""
-        if version[0] not in self.config.engine:
-            identity = server_identity(*version)
-            raise UserError(f"`server.address`: {identity} answers there, which `server.engine` does not list.")
-        return version
 
     def _open(self, database: str, **endpoint: Any) -> Connection:
         seconds = self.config.statement_seconds + GRACE_SECONDS
@@ -212,7 +211,7 @@ def _start_on_copy(
         chown_to_server_user(directory.init_file)
         options = (f"--init-file={directory.init_file}", server_options.READ_ONLY_OPTION[program.flavour])
         command = server_options.server_command(program, directory, directory.data, *options)
-        process = ServerProcess(command, directory, config.memory_mb, config.temporary_mb)
+        process = ServerProcess(command, directory, config)
         undo.callback(process.stop)
         _read_all_tables(process, dump)
         undo.pop_all()

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coevolve.envs.intercode_sql import supervisor
+from coevolve.envs.intercode_sql.config import SqlServerConfig
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.errors import UserError
 
 PREFIX = "coevolve-sql-"
@@ -23,9 +25,6 @@ PREFIX = "coevolve-sql-"
 MAX_BASE_LENGTH = 67
 #: A younger directory may not be locked yet.
 MIN_STALE_SECONDS = 60.0
-#: Limits of a server for which none is configured, in MiB. With 300 sessions MySQL's resident memory is 360 MiB.
-MEMORY_MB = 2048
-TEMPORARY_MB = 4096
 
 
 class ServerDirectory:
@@ -74,33 +73,20 @@ class ServerDirectory:
 class ServerProcess:
     """A running server under a supervisor process; `directory` is removed with it.
 
-    The server is ended when its resident memory passes `memory_mb`, or its temporary files `temporary_mb`, in MiB.
+    The server is ended when its resident memory passes `config.memory_mb`, or its temporary files
+    `config.temporary_mb`, in MiB.
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        directory: ServerDirectory,
-        memory_mb: int = MEMORY_MB,
-        temporary_mb: int = TEMPORARY_MB,
+        self, command: Sequence[str], directory: ServerDirectory, config: SqlServerConfig = DEFAULT_CONFIG
     ) -> None:
         self.directory = directory
         self._last_line: bytes | None = None
-        limits = (str(memory_mb << 20), str(temporary_mb << 20))
-        uid, gid = server_user() or (-1, -1)
+        numbers = (*(server_user() or (-1, -1)), config.memory_mb << 20, config.temporary_mb << 20)
+        program = [sys.executable, "-I", "-S", supervisor.__file__, str(directory.path), *map(str, numbers)]
         with directory.log.open("ab") as log:
             self._supervisor = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    supervisor.__file__,
-                    directory.path,
-                    str(uid),
-                    str(gid),
-                    *limits,
-                    *command,
-                ],
+                [*program, *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

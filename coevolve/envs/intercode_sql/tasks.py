@@ -79,7 +79,9 @@ def indices(name: str) -> tuple[int, ...]:
     return tuple(json.loads((DATA / name).read_text(encoding="utf-8")))
 
 
-class _Item(BaseModel):
+class InterCodeItem(BaseModel):
+    """An item of a file in InterCode's format: database, gold query, question, and Spider's class of difficulty."""
+
     db: str
     gold: str
     query: str
@@ -90,7 +92,9 @@ def _read(file: SourceFile | None, name: Literal["dev", "train", "test"]) -> lis
     """All items of a file in InterCode's format, as training tasks; raises `UserError` naming the file and the key."""
     assert file is not None, f"the configuration was validated without the file `items.{name}`"
     path = files.verified(Path(file.path), file.sha256, f"items.{name}")
-    return [_task(SOURCE_NAMES[name], number, item) for number, item in enumerate(jsonl.read_items(path, _Item))]
+    return [
+        _task(SOURCE_NAMES[name], number, item) for number, item in enumerate(jsonl.read_items(path, InterCodeItem))
+    ]
 
 
 def _require_size(tasks: list[Task], size: int, name: str, wanted: str) -> list[Task]:
@@ -99,7 +103,7 @@ def _require_size(tasks: list[Task], size: int, name: str, wanted: str) -> list[
     return tasks
 
 
-def _task(source: str, number: int, item: _Item) -> Task:
+def _task(source: str, number: int, item: InterCodeItem) -> Task:
     return Task(
         env="intercode_sql",
         task_id=f"intercode_sql/{source}/{number}",

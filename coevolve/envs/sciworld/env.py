@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Iterator
 from importlib import metadata
 
 from coevolve.chat.prompts import parse_action
-from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult
 from coevolve.envs.sciworld import tasks
-from coevolve.envs.sciworld.config import SciWorldConfig
 from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
 from coevolve.errors import UserError
 from coevolve.types import Task
 
 #: An action is one line of at most this many characters: the simulator takes seconds over a very long one.
 ACTION_LENGTH = 300
-#: Sixteen worlds need 50 MB of heap together, and answer within 0.1 s when all of them act at once.
-ENVS_PER_JVM = 16
 #: The simulator adds rounded shares of a goal up; from here on the sum is meant to be 1.
 FULL_SCORE = 0.995
-IDENTITY = f"ScienceWorld {metadata.version('scienceworld')}"
 
 
 class SciWorld:
@@ -31,6 +23,8 @@ class SciWorld:
     `start` returns the task description, a newline and the observation of `look around`, the first action of every
     episode, which does not count as a step. The reward is the largest raw score so far (quirk 7).
     """
+
+    identity = f"ScienceWorld {metadata.version('scienceworld')}"
 
     def __init__(
         self,
@@ -47,11 +41,6 @@ class SciWorld:
         self._step_limit = step_limit
         self._world: World | None = None
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
-
-    @property
-    def identity(self) -> str:
-        """The simulator with its version."""
-        return IDENTITY
 
     def parse(self, text: str) -> str | None:
         """The rest of the line after the first `Action:`."""
@@ -113,28 +102,6 @@ class SciWorld:
         if done and reward >= FULL_SCORE:
             reward = 1.0
         return StepResult(observation=reading.observation, reward=reward, score=reading.score, done=done)
-
-
-@contextlib.contextmanager
-def pool(config: SciWorldConfig, quirks: Quirks, n: int) -> Iterator[list[SciWorld]]:
-    """`n` environments to be used from up to `n` threads, in as few JVMs as hold them; the JVMs end with the block.
-
-    A JVM starts with the first episode in it and runs one call at a time.
-    """
-    simulators = [Simulator(config.memory_mb, config.read_timeout) for _ in range(math.ceil(n / ENVS_PER_JVM))]
-    try:
-        yield [
-            SciWorld(
-                simulators[i // ENVS_PER_JVM],
-                config.simplification,
-                format_error_resets=quirks.format_error_resets,
-                step_limit=config.step_limit,
-            )
-            for i in range(n)
-        ]
-    finally:
-        for simulator in simulators:
-            simulator.close()
 
 
 def first_line(action: str) -> str:

@@ -8,20 +8,22 @@ before it focuses on something there.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve.chat.prompts import prompt_messages, write_action
-from coevolve.envs.base import Setup, StepResult
+from coevolve.chat.prompts import write_action
+from coevolve.envs.base import Setup
+from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.envs.sciworld.config import SciWorldConfig
-from coevolve.envs.sciworld.env import IDENTITY, SciWorld, first_line
+from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator, simplifications_for
 from coevolve.envs.sciworld.tasks import kinds, select
 from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
 from coevolve.storage.jsonl import Journal
-from coevolve.types import Drop, DropReason, StopReason, Task, Trajectory, Turn
+from coevolve.types import StopReason, Task, Trajectory
 
 LOOK = "look around"
 _FOCUSED = re.compile(r"You focus on the (.+)\.")
@@ -49,26 +51,24 @@ def generate(setup: Setup, work: Path, out: Path) -> dict[str, Any]:
     config: SciWorldConfig = setup.config
     tasks = select(config.tasks, config.splits, setup.quirks.overlap).training
     journal = Journal(work / "gold.jsonl", Trajectory)
-    trajectories, drops = trajectories_of(tasks, journal, config)
+    trajectories = trajectories_of(tasks, journal, config)
     jsonl.write(out / "gold.jsonl", trajectories)
     sha256 = files.sha256(out / "gold.jsonl")
     if config.experts.format == "gold" and sha256 != config.experts.sha256:
         raise UserError(f"the gold trajectories have sha256 {sha256}, not `{setup.key}.experts.sha256`.")
-    return {"trajectories": len(trajectories), "drops": len(drops), "sha256": sha256}
+    return {"trajectories": len(trajectories), "drops": len(tasks) - len(trajectories), "sha256": sha256}
 
 
-def trajectories_of(
-    tasks: Sequence[Task], journal: Journal[Trajectory], config: SciWorldConfig
-) -> tuple[list[Trajectory], list[Drop]]:
-    """One trajectory of reward 1 per task, and a drop for each task whose gold path does not reach it.
+def trajectories_of(tasks: Sequence[Task], journal: Journal[Trajectory], config: SciWorldConfig) -> list[Trajectory]:
+    """A trajectory of reward 1 for each task whose gold path reaches it.
 
-    Both are in the order of the official lists, so the same set of tasks gives the same bytes. Trajectories that the
+    They are in the order of the official lists, so the same set of tasks gives the same bytes. Trajectories that the
     `journal` holds are not made again.
     """
     tasks = sorted(tasks, key=lambda task: (kinds().index(task.kind), task.data["variation"]))
     made = {trajectory.task.task_id: trajectory for trajectory in journal.records}
     solver, player = (Simulator(config.memory_mb, config.read_timeout) for _ in range(2))
-    env = SciWorld(player, config.simplification)
+    env = SciWorld(player, config.simplification, step_limit=sys.maxsize)  # a gold path is played to its end
     try:
         for task in tasks:
             if task.task_id not in made and (trajectory := expert(solver, env, task, config.simplification)):
@@ -77,12 +77,7 @@ def trajectories_of(
     finally:
         solver.close()
         player.close()
-    drops = [
-        Drop(task_id=task.task_id, reason=DropReason.MISSING_EXPERT, detail="no gold path reaches 1.0")
-        for task in tasks
-        if task.task_id not in made
-    ]
-    return [made[task.task_id] for task in tasks if task.task_id in made], drops
+    return [made[task.task_id] for task in tasks if task.task_id in made]
 
 
 def expert(solver: Simulator, env: SciWorld, task: Task, simplification: str) -> Trajectory | None:
@@ -92,13 +87,18 @@ def expert(solver: Simulator, env: SciWorld, task: Task, simplification: str) ->
     """
     path = gold_path(solver, task, simplification)
     short = with_looks(shortened(path))
-    _, results = play(env, task, short)
-    plain = canonical(short, [result.observation for result in results])
+    plain = canonical(short, [turn.observation for turn in played(env, task, short).turns])
     for actions in (plain, short, path):
-        text, results = play(env, task, actions)
-        if results and results[-1].done and results[-1].reward == 1.0:
-            return _trajectory(task, text, actions[: len(results)], results)
+        trajectory = played(env, task, actions)
+        if trajectory.stop is StopReason.DONE and trajectory.reward == 1.0:
+            return trajectory
     return None
+
+
+def played(env: SciWorld, task: Task, actions: Sequence[str]) -> Trajectory:
+    """The episode of `actions`, each after its thought, up to the end of the task."""
+    texts = map(write_action, actions, thoughts(task.kind, actions))
+    return play_expert(env, task, fixed_script([*texts]), "", "fixed")
 
 
 def gold_path(solver: Simulator, task: Task, simplification: str) -> list[str]:
@@ -160,17 +160,6 @@ def canonical(actions: Sequence[str], replies: Sequence[str]) -> list[str]:
     return named
 
 
-def play(env: SciWorld, task: Task, actions: Sequence[str]) -> tuple[str, list[StepResult]]:
-    """The start text and the results of `actions` in a fresh world, up to the end of the episode."""
-    text = env.start(task)
-    results: list[StepResult] = []
-    for action in actions:
-        results.append(env.step(first_line(action)))
-        if results[-1].done:
-            break
-    return text, results
-
-
 def thoughts(kind: str, actions: Sequence[str]) -> list[str]:
     """A short sentence for each action, made by rule."""
     reasons = list(_REASONS.get(kind, _OTHER_REASON))
@@ -190,21 +179,3 @@ def thoughts(kind: str, actions: Sequence[str]) -> list[str]:
         else:
             lines.append("The next step.")
     return lines
-
-
-def _trajectory(task: Task, text: str, actions: Sequence[str], results: Sequence[StepResult]) -> Trajectory:
-    turns = tuple(
-        Turn(text=write_action(action, thought), action=action, observation=result.observation, score=result.score)
-        for action, thought, result in zip(actions, thoughts(task.kind, actions), results, strict=True)
-    )
-    return Trajectory(
-        task=task,
-        agent="expert",
-        protocol="fixed",
-        environment=IDENTITY,
-        prompt=prompt_messages(text),
-        turns=turns,
-        reward=results[-1].reward,
-        raw_score=results[-1].score,
-        stop=StopReason.DONE,
-    )

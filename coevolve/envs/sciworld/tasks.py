@@ -59,9 +59,10 @@ def step_limit(kind: str) -> int:
     return _limits().get(kind, PACKAGE_STEP_LIMIT)
 
 
-def kind_of_number(number: str) -> str | None:
-    """The simulator's name of the task type that ETO numbers so, None if there is none."""
-    return _numbers().get(number)
+@functools.cache
+def kinds_by_number() -> dict[str, str]:
+    """The simulator's name of each task type by ETO's number of it."""
+    return {str(number): _names()[old] for old, number in _json("eto/numbers.json").items()}
 
 
 def kinds() -> tuple[str, ...]:
@@ -73,11 +74,6 @@ def kinds() -> tuple[str, ...]:
 def _names() -> dict[str, str]:
     """ETO's name of a task type -> the simulator's."""
     return dict(_json("eto/names.json"))
-
-
-@functools.cache
-def _numbers() -> dict[str, str]:
-    return {str(number): _names()[old] for old, number in _json("eto/numbers.json").items()}
 
 
 @functools.cache

@@ -16,6 +16,12 @@ from coevolve.envs.webshop import json_stream
 from coevolve.envs.webshop.json_stream import Json
 from coevolve.errors import UserError
 
+#: Upstream's product files; each may have a size suffix, but for the last.
+FILE_NAMES = {
+    "products": "items_shuffle.json",
+    "attributes": "items_ins_v2.json",
+    "instructions": "items_human_ins.json",
+}
 #: Price in dollars, and attributes, of a product whose entry has none.
 DEFAULT_PRICING = (100.0,)
 DEFAULT_ATTRIBUTES = ("DUMMY_ATTR",)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from coevolve import seeds
+from coevolve.envs.webshop.catalogue import FILE_NAMES
 from coevolve.envs.webshop.json_stream import Json
 from coevolve.envs.webshop.synthetic_words import (
     CATEGORIES,
@@ -89,9 +90,9 @@ def generate(folder: Path, products: int, seed: int = 0, shares: ProductShares =
     generator = _ProductGenerator(seed, products, shares)
     progress = Progress("webshop: products generated")
     with files.directory(folder) as partial, contextlib.ExitStack() as stack:
-        items = stack.enter_context(_JsonWriter(partial / "items_shuffle.json", ("[", "]")))
-        attributes = stack.enter_context(_JsonWriter(partial / "items_ins_v2.json", ("{", "}")))
-        instructions = stack.enter_context(_JsonWriter(partial / "items_human_ins.json", ("{", "}")))
+        items = stack.enter_context(_JsonWriter(partial / FILE_NAMES["products"], ("[", "]")))
+        attributes = stack.enter_context(_JsonWriter(partial / FILE_NAMES["attributes"], ("{", "}")))
+        instructions = stack.enter_context(_JsonWriter(partial / FILE_NAMES["instructions"], ("{", "}")))
         for done in range(1, products + 1):
             product = generator.product()
             items.add(product.entry)

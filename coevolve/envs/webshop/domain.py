@@ -1,40 +1,76 @@
-"""What the stages ask of WebShop; see `coevolve.envs.registry.Domain` and `Preparing`."""
+"""WebShop's implementation of `coevolve.envs.registry.Domain` and `Preparing`.
+
+Expert trajectories are episodes of the kit's scripted expert, or ETO's published ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup, TaskSplit
-from coevolve.envs.experts import Experts
-from coevolve.envs.webshop import experts as webshop_experts
-from coevolve.envs.webshop import prepared_shop, task_env, tasks
-from coevolve.types import Task
+from coevolve.envs.experts import Experts, match_experts, play_expert, read_eto
+from coevolve.envs.webshop import prepared_shop, tasks
+from coevolve.envs.webshop.prepared_shop import PreparedShop
+from coevolve.envs.webshop.scripted_expert import scripted_expert
+from coevolve.envs.webshop.task_env import WebShopTaskEnv, observation_text, parse_action
+from coevolve.storage import files
+from coevolve.types import Task, Trajectory
+
+INSTRUCTION = "Buy what is asked for. Write `Thought: ...` and then `Action: search[words]` or `Action: click[text]`."
 
 
 def prepare(setup: Setup, out: Path) -> dict[str, Any]:
-    """The shop, its frozen goals and what is known of both."""
+    """The shop, its frozen goals and the provenance of both."""
     return prepared_shop.prepare(setup.config, setup.key, out).model_dump(mode="json")
 
 
 def select(setup: Setup) -> TaskSplit:
-    """The tasks a suite uses."""
-    goals = prepared_shop.read_goals(_folder(setup))
+    """The tasks of a suite."""
+    goals = prepared_shop.read_goals(prepared_shop.prepared_folder(setup))
     return tasks.select(setup.config.tasks, goals, setup.config.splits, setup.quirks.overlap)
 
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
-    """Experts, played in the shop or read."""
-    return webshop_experts.experts(setup, _folder(setup), wanted)
+    """At most one trajectory per wanted task, with at least the configured reward.
+
+    Raises `UserError` for a malformed file.
+    """
+    source = setup.config.experts
+    if source.file is not None:
+        published = _published_trajectories(source.file, f"{setup.key}.experts.file")
+        return match_experts(published, wanted, source.min_reward)
+    with pool(setup, 1) as (env,):
+        played = [play_expert(env, task, scripted_expert, INSTRUCTION, setup.protocol) for task in wanted]
+    return match_experts(played, wanted, source.min_reward)
 
 
-def pool(setup: Setup, n: int) -> AbstractContextManager[Sequence[task_env.WebShopTaskEnv]]:
-    """Environments in one shop."""
-    return task_env.pool(setup.config, setup.quirks, _folder(setup), setup.chance, n)
+@contextlib.contextmanager
+def pool(setup: Setup, n: int) -> Iterator[list[WebShopTaskEnv]]:
+    """`n` environments in one shop, for up to `n` threads; its prices are drawn from `setup.chance` or frozen."""
+    seed = setup.chance if setup.quirks.webshop_draws == "each_job" else None
+    shop = PreparedShop.open(prepared_shop.prepared_folder(setup), setup.config, seed)
+    yield [WebShopTaskEnv(shop, setup.config, setup.quirks) for _ in range(n)]
 
 
-def _folder(setup: Setup) -> Path:
-    assert setup.prepared is not None, "the stage `prepare` runs before all others"
-    return setup.prepared
+def _published_trajectories(file: SourceFile, key: str) -> Iterator[Trajectory]:
+    """ETO's trajectories, with all observations in the format of `WebShopTaskEnv`; the file mixes two formats."""
+    path = files.verified(Path(file.path), file.sha256, key)
+    for trajectory in read_eto(path, _training_task, parse_action):
+        turns = (
+            turn.model_copy(update={"observation": _normalised_observation(turn.observation)})
+            for turn in trajectory.turns
+        )
+        yield trajectory.model_copy(update={"turns": tuple(turns)})
+
+
+def _training_task(number: str) -> Task | None:
+    """The training task with this id in ETO's file, None if the id is not a number."""
+    return Task(env="webshop", task_id=tasks.task_id(int(number)), split="train") if number.isdecimal() else None
+
+
+def _normalised_observation(observation: str) -> str:
+    return observation_text(observation.removeprefix(observation_text(""))) if observation else ""

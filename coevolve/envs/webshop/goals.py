@@ -142,7 +142,7 @@ def _human_goals(shop: Shop, prices: Sequence[float], rng: random.Random) -> Ite
     for number in shop.with_instructions(human=True):
         product = shop.product(number)
         for instruction in product.human:
-            limit = _price_limit(prices[number], rng)
+            limit = _draw_price_limit(prices[number], rng)
             text = instruction.text.strip(".") + price_limit_text(limit)
             yield _goal(product, text, instruction, limit, instruction.options)
 
@@ -152,7 +152,7 @@ def _synthetic_goals(shop: Shop, prices: Sequence[float], rng: random.Random) ->
     unweighted: list[Goal] = []
     for number in shop.with_instructions(human=False):
         product = shop.product(number)
-        limit = _price_limit(prices[number], rng)
+        limit = _draw_price_limit(prices[number], rng)
         unweighted += _combinations(product, limit)
     counts = Counter(attribute for goal in unweighted for attribute in goal.attributes)
     for goal in unweighted:
@@ -187,7 +187,7 @@ def _goal(
     )
 
 
-def _price_limit(price: float, rng: random.Random) -> float:
+def _draw_price_limit(price: float, rng: random.Random) -> float:
     """A limit above the price, drawn from `rng`; `NO_LIMIT`, without a draw, if fewer than two are above it."""
     above = [limit for limit in PRICE_LIMITS if limit > price][:4]
     return max(rng.sample(above, 2)) if len(above) >= 2 else NO_LIMIT

@@ -59,10 +59,10 @@ class SortedKeys:
 
 
 class KeyTable:
-    """A table in a folder written by `KeyTableBuilder.write`."""
+    """A table in a folder written by `KeyTableBuilder.write`; `numbers` are all product numbers, in the keys' order."""
 
     def __init__(self, folder: Path) -> None:
-        content, ends, self._numbers, self._stops = (
+        content, ends, self.numbers, self._stops = (
             memory_map(folder / f"{name}.npy") for name in ("keys", "ends", "numbers", "stops")
         )
         self._keys = SortedKeys(content, ends)
@@ -73,12 +73,7 @@ class KeyTable:
     def __getitem__(self, key: str) -> Numbers:
         """Numbers of the products with `key`, ascending; empty if no product has it."""
         rank = self._keys.rank(encode_text(key))
-        return self._numbers[:0] if rank is None else self._numbers[entry_slice(self._stops, rank)]
-
-    @property
-    def numbers(self) -> Numbers:
-        """All product numbers in the order of their keys."""
-        return self._numbers
+        return self.numbers[:0] if rank is None else self.numbers[entry_slice(self._stops, rank)]
 
 
 def entry_slice(ends: NDArray[np.int64], number: int) -> slice:

@@ -25,7 +25,7 @@ SUB_PAGES = (*TABS, "attributes")
 #: Products on one page of results.
 RESULTS_PER_PAGE = 10
 
-_SEPARATOR = " [SEP] "
+SEPARATOR = " [SEP] "
 #: White space of HTML; a text node without other characters becomes one newline, or one space if it has no newline.
 _HTML_SPACE = " \n\t\f\r"
 #: Labels of upstream's done page, whose server fills in three values only.
@@ -103,7 +103,7 @@ def _header(instruction: str) -> tuple[str, ...]:
 
 
 def _text(pieces: Iterable[str]) -> str:
-    return _SEPARATOR.join(pieces)
+    return SEPARATOR.join(pieces)
 
 
 def _collapsed(text: str) -> str:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from coevolve.envs.base import Setup
 from coevolve.envs.webshop import tasks
+from coevolve.envs.webshop.catalogue import FILE_NAMES
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.goals import Goal, draw_prices_and_goals, read_manifest, write_manifest
@@ -24,8 +26,6 @@ from coevolve.storage import files
 from coevolve.types import Record
 
 SHOP, GOALS, META = "shop", "goals.jsonl", "meta.json"
-#: Upstream's file names, without extension, by key of the catalogue.
-FILE_NAMES = {"products": "items_shuffle", "attributes": "items_ins_v2", "instructions": "items_human_ins"}
 #: sha256 of upstream's full catalogue, on which published results were measured.
 PUBLISHED_CATALOGUE = {
     "items_shuffle.json": "2ef591d65df3af89e972ab72468eb82cbf124d876552d9f3678667edd620a6c8",
@@ -88,6 +88,12 @@ class PreparedShop:
         return cls(shop, goals, prices, tagger, _identity(meta, tagger, "drawn in each job"))
 
 
+def prepared_folder(setup: Setup) -> Path:
+    """The folder that the stage `prepare` wrote."""
+    assert setup.prepared is not None, "the stage `prepare` runs before all others"
+    return setup.prepared
+
+
 def prepare(config: WebShopConfig, key: str, out: Path) -> PreparedMeta:
     """Build the shop, freeze its goals and write the provenance of both, in the folder `out`.
 
@@ -135,7 +141,7 @@ def _build_shop(config: WebShopConfig, key: str, folder: Path) -> Shop:
             catalogue.mkdir()
             for name, file in source.files.items():
                 path = files.verified(Path(file.path), file.sha256, f"{key}.catalogue.{name}")
-                (catalogue / f"{FILE_NAMES[name]}.json").symlink_to(path.resolve())
+                (catalogue / FILE_NAMES[name]).symlink_to(path.resolve())
         return Shop.build(catalogue, folder, source.limit, os.cpu_count() or 1)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from coevolve.chat.prompts import write_action
 from coevolve.envs.webshop.goals import LIMIT_TEXT
+from coevolve.envs.webshop.pages import SEPARATOR
 
-SEPARATOR = " [SEP] "
 #: Number of words in the expert's search.
 MAX_KEYWORDS = 6
 #: Words of instructions that do not describe the product.

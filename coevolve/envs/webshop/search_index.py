@@ -79,21 +79,17 @@ class SearchIndex:
         """Results of `search` as pairs of document number and score."""
         sums = np.zeros(len(self))
         for term, times in Counter(lucene_analyzer.index_terms(query)).items():
-            postings = self._postings(term)
+            number = self._terms.rank(term.encode())
+            if number is None:
+                continue
+            postings = entry_slice(self._ends, number)
             documents, saturations = self._documents[postings], self._saturations[postings]
-            weight = np.float32(times) * self._idf(len(documents))
+            idf = np.float32(math.log(1 + (self._filled - len(documents) + 0.5) / (len(documents) + 0.5)))
+            weight = np.float32(times) * idf
             np.add.at(sums, documents.astype(np.intp), (weight - weight / saturations).astype(np.float64))
         scores = sums.astype(np.float32)
         best = _best(scores, hits)
         return list(zip(best.tolist(), scores[best].tolist(), strict=True))
-
-    def _postings(self, term: str) -> slice:
-        """Slice of a term's postings; empty if the term is unknown."""
-        number = self._terms.rank(term.encode())
-        return slice(0, 0) if number is None else entry_slice(self._ends, number)
-
-    def _idf(self, frequency: int) -> np.float32:
-        return np.float32(math.log(1 + (self._filled - frequency + 0.5) / (frequency + 0.5)))
 
 
 def _best(scores: Floats, hits: int) -> Integers:

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from coevolve import shipped
@@ -21,23 +21,10 @@ class Token:
     text: str
     spaced: bool = False
 
-    @property
-    def is_alpha(self) -> bool:
-        """Whether the token consists of letters."""
-        return self.text.isalpha()
-
-    @property
-    def is_stop(self) -> bool:
-        """Whether the token is one of spaCy's stop words, ignoring case."""
-        return self.text.lower() in tokenizer_rules().stop_words
-
 
 @dataclass(frozen=True, slots=True)
 class TokenizerRules:
-    """spaCy's rules: prefixes, suffixes, infixes, URLs that are not split, and exceptions with fixed tokens.
-
-    `patterns` holds the tokens into which affix rules would split each exception.
-    """
+    """spaCy's rules: prefixes, suffixes, infixes, URLs that are not split, and exceptions with fixed tokens."""
 
     source: str
     prefix: re.Pattern[str]
@@ -46,7 +33,6 @@ class TokenizerRules:
     url: re.Pattern[str]
     exceptions: dict[str, tuple[str, ...]]
     stop_words: frozenset[str]
-    patterns: frozenset[tuple[str, ...]]
 
 
 def tokenize(text: str) -> list[Token]:
@@ -65,15 +51,16 @@ def tokenizer_rules() -> TokenizerRules:
     data = json.loads(_RULES.read_text(encoding="utf-8"))
     prefix, suffix, infix, url = (re.compile(data[name]) for name in ("prefix", "suffix", "infix", "url"))
     exceptions = {"".join(parts): tuple(parts) for parts in data["exceptions"]}
-    stop_words = frozenset(data["stop_words"].split())
-    without_patterns = TokenizerRules(data["source"], prefix, suffix, infix, url, exceptions, stop_words, frozenset())
-    split_exceptions = (
-        text for text in exceptions if text == " " or any(p.search(text) for p in (prefix, suffix, infix))
-    )
-    return replace(
-        without_patterns,
-        patterns=frozenset(tuple(_split(text, {}, without_patterns)) for text in split_exceptions),
-    )
+    return TokenizerRules(data["source"], prefix, suffix, infix, url, exceptions, frozenset(data["stop_words"].split()))
+
+
+@functools.cache
+def _split_exceptions() -> frozenset[tuple[str, ...]]:
+    """The tokens into which the affix rules would split each exception."""
+    rules = tokenizer_rules()
+    affixes = (rules.prefix, rules.suffix, rules.infix)
+    split = (text for text in rules.exceptions if text == " " or any(affix.search(text) for affix in affixes))
+    return frozenset(tuple(_split(text, {})) for text in split)
 
 
 def _chunks(text: str) -> Iterator[tuple[str, bool]]:
@@ -93,9 +80,9 @@ def _with_spacing(parts: Sequence[str], spaced: bool) -> list[Token]:
     return [*map(Token, parts[:-1]), Token(parts[-1], spaced)]
 
 
-def _split(chunk: str, exceptions: dict[str, tuple[str, ...]], rules: TokenizerRules | None = None) -> list[str]:
+def _split(chunk: str, exceptions: dict[str, tuple[str, ...]]) -> list[str]:
     """The tokens of a chunk: affixes are removed from outside in, and the rest is split at infixes."""
-    rules = rules or tokenizer_rules()
+    rules = tokenizer_rules()
     prefixes: list[str] = []
     suffixes: list[str] = []
     while chunk and chunk not in exceptions:
@@ -115,7 +102,7 @@ def _split(chunk: str, exceptions: dict[str, tuple[str, ...]], rules: TokenizerR
         prefixes += [prefix] if prefix else []
         suffixes += [suffix] if suffix else []
         chunk = rest[: len(rest) - len(suffix)]
-    return [*prefixes, *_split_infixes(chunk, exceptions, rules), *reversed(suffixes)]
+    return [*prefixes, *_split_infixes(chunk, exceptions), *reversed(suffixes)]
 
 
 def _first_match(pattern: re.Pattern[str], chunk: str) -> str:
@@ -123,8 +110,9 @@ def _first_match(pattern: re.Pattern[str], chunk: str) -> str:
     return match[0] if match else ""
 
 
-def _split_infixes(chunk: str, exceptions: dict[str, tuple[str, ...]], rules: TokenizerRules) -> Sequence[str]:
+def _split_infixes(chunk: str, exceptions: dict[str, tuple[str, ...]]) -> Sequence[str]:
     """The tokens between the affixes."""
+    rules = tokenizer_rules()
     if chunk in exceptions:
         return exceptions[chunk]
     if not chunk or rules.url.match(chunk):
@@ -152,12 +140,12 @@ def _restore_exceptions(tokens: list[Token]) -> list[Token]:
 def _split_exception_spans(tokens: Sequence[Token]) -> list[tuple[int, int]]:
     """Spans of tokens that may be a split exception; of overlapping spans the longest is kept. Ignores spacing."""
     texts = [token.text for token in tokens]
-    longest = max(map(len, tokenizer_rules().patterns))
+    longest = max(map(len, _split_exceptions()))
     spans = [
         (start, stop)
         for start in range(len(texts))
         for stop in range(start + 1, min(start + longest, len(texts)) + 1)
-        if tuple(texts[start:stop]) in tokenizer_rules().patterns
+        if tuple(texts[start:stop]) in _split_exceptions()
     ]
     covered: set[int] = set()
     kept = []

@@ -21,8 +21,7 @@ from coevolve.envs.synthesis import TaskDraft
 from coevolve.envs.webshop import goals, prepared_shop, scripted_expert
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import SyntheticGoal
-from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SUB_PAGES, TABS
-from coevolve.envs.webshop.scripted_expert import SEPARATOR
+from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR, SUB_PAGES, TABS
 from coevolve.envs.webshop.session import split_action
 from coevolve.envs.webshop.shop import Shop
 from coevolve.types import Task, Turn
@@ -136,8 +135,7 @@ def _task(start: Task, name: str, data: dict[str, object]) -> Task:
 
 def _priced_shop(setup: Setup) -> tuple[Shop, Sequence[float]]:
     """The prepared shop of a job and its frozen prices."""
-    assert setup.prepared is not None, "the stage `prepare` runs before all others"
-    return _opened(setup.prepared / prepared_shop.SHOP, setup.config.seed)
+    return _opened(prepared_shop.prepared_folder(setup) / prepared_shop.SHOP, setup.config.seed)
 
 
 @functools.lru_cache(maxsize=4)

@@ -74,7 +74,8 @@ def _spacy_tagger() -> Tagger:
 
 def _alphabetic_words(title: str) -> list[str]:
     """All alphabetic words except stop words, as in the recorded conformance traces."""
-    return [token.text.lower() for token in spacy_tokenizer.tokenize(title) if token.is_alpha and not token.is_stop]
+    words = [token.text.lower() for token in spacy_tokenizer.tokenize(title) if token.text.isalpha()]
+    return [word for word in words if word not in spacy_tokenizer.tokenizer_rules().stop_words]
 
 
 def _approximate_nouns(title: str) -> list[str]:

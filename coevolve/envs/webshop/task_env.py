@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import random
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from coevolve import seeds
 from coevolve.config.sections import Quirks
@@ -32,17 +29,13 @@ class WebShopTaskEnv:
     """
 
     def __init__(self, prepared: PreparedShop, config: WebShopConfig, quirks: Quirks) -> None:
+        self.identity = prepared.identity
         self._prepared = prepared
         self._config = config
         self._session_type = PageRewardSession if quirks.webshop_timeout == "page" else ShopSession
         self._session: ShopSession | None = None
         self._open = False  # the task has an instruction and no goal
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
-
-    @property
-    def identity(self) -> str:
-        """The catalogue, the goals, and the tagger and string matcher used by the reward."""
-        return self._prepared.identity
 
     def parse(self, text: str) -> str | None:
         """See `parse_action`."""
@@ -89,13 +82,6 @@ class WebShopTaskEnv:
 
     def _cut(self, page: str) -> str:
         return truncate(page, self._config.observation_length)
-
-
-@contextlib.contextmanager
-def pool(config: WebShopConfig, quirks: Quirks, prepared: Path, chance: int, n: int) -> Iterator[list[WebShopTaskEnv]]:
-    """`n` environments, for up to `n` threads, on the shop in the folder `prepared`; `chance` is the seed of a draw."""
-    shop = PreparedShop.open(prepared, config, chance if quirks.webshop_draws == "each_job" else None)
-    yield [WebShopTaskEnv(shop, config, quirks) for _ in range(n)]
 
 
 def parse_action(text: str) -> str | None:

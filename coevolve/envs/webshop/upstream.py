@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from coevolve.envs.webshop.catalogue import FILE_NAMES
 from coevolve.envs.webshop.conformance import ConformanceReport, Line, compare
 from coevolve.envs.webshop.tagger import Tagger
 from coevolve.errors import UserError
-
-_FILE_NAMES = ("items_shuffle.json", "items_ins_v2.json", "items_human_ins.json")
 
 DRIVER = Path(__file__).with_name("upstream_driver.py")
 #: Products of the shop, the first of the catalogue; for so many upstream has an index.
@@ -43,7 +42,7 @@ def compare_checkout(
     """
     settings = (str(seed), "human" if human else "synthetic", str(PRODUCTS))
     with tempfile.TemporaryDirectory() as catalogue, _running(checkout, python, settings) as upstream:
-        for file, name in zip(upstream.start["files"], _FILE_NAMES, strict=True):
+        for file, name in zip(upstream.start["files"], FILE_NAMES.values(), strict=True):
             (Path(catalogue) / name).symlink_to(Path(checkout, file).resolve())
         answers = _answers(upstream, episodes, seed, human)
         return compare(Path(catalogue), answers, Tagger("upstream", "", True, upstream.nouns))

@@ -20,7 +20,7 @@ from coevolve.chat.prompts import write_action
 from coevolve.config.sections import Quirks
 from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import OVER, EnvError, Setup
-from coevolve.envs.bfcl import calls, conformance, domain, env, observations, replay, scenarios, tasks, upstream
+from coevolve.envs.bfcl import calls, domain, env, observations, replay, scenarios, tasks, upstream
 from coevolve.envs.bfcl.config import BfclConfig
 from coevolve.envs.bfcl.episode import Episode
 from coevolve.envs.bfcl.simulators import Simulators
@@ -73,7 +73,7 @@ def golds(scenario) -> list[list[str]]:
     ("category", "count"), [("base", 1142), ("miss_param", 1140), ("miss_func", 1140), ("long_context", 1203)]
 )
 def test_all_golds_earn_one_and_each_output_is_that_of_upstreams_executor(category, count):
-    report = conformance.replay_gold(category)
+    report = replay.replay_gold(category)
     assert (report.episodes, report.calls, report.differences) == (200, count, ())
 
 
@@ -197,6 +197,45 @@ def test_folders_that_contain_themselves_and_lone_surrogates_are_survived():
     for call in script * 3:
         one.step(call).observation.encode()  # raises for a surrogate
     assert one.step(None).score == 0.0
+
+
+@pytest.mark.timeout(60)
+def test_folders_that_double_with_each_message_are_refused_before_a_walk_of_them_fills_the_memory():
+    index = next(i for i, s in enumerate(BASE) if s.classes == ("GorillaFileSystem",))
+    one = env.Bfcl(changed(AGENTEVOLVER, step_limit=4))
+    one.start(tasks.task_of("base", index, "test"))
+
+    def send(*listed: str) -> list[str]:
+        blocks = [calls.write_tool_call(calls.parse_call(call), ()) for call in listed]
+        return one.step(one.parse("\n".join(blocks))).observation.split("\n")
+
+    copies = [f"{tool}(source='d{i}',destination='d{i + 1}')" for i in range(30) for tool in ("cp", "mv")]
+    first = send("mkdir(dir_name='d0')", *copies[:30])
+    refused = "Error during execution: the paths below a folder would have more than 100000 characters"
+    assert 0 < first.count(refused) < 15
+    assert send(*copies[30:]).count(refused) == 15
+    folders = one._episode._policy.instances["GorillaFileSystem"].root.contents
+    before = [*folders], one._episode._policy.execute("find(path='.')")
+    assert send("cp(source='d30',destination='other')", "cp(source='d30',destination='d30')") == [refused] * 2
+    found, size, made = send("find(path='.')", "du(human_readable=True)", "mkdir(dir_name='e')")
+    assert ([*folders][:-1], found) == before and len(found) < 300_000
+    assert "disk_usage" in size and (made, [*folders][-1]) == ("None", "e")
+
+
+def test_a_folder_in_a_copied_folder_grows_in_both_and_is_bounded_from_a_removed_folder_too():
+    simulators = Simulators(next(s for s in BASE if s.classes == ("GorillaFileSystem",)))
+    files = simulators.instances["GorillaFileSystem"]
+    for call in ("mkdir('d')", "cd('d')", "mkdir('e')", "cd('..')", "cp('d', 'f')", "rm('d')", "cd('f')", "cd('e')"):
+        simulators.execute(call)
+    assert simulators.execute("touch('both')") == "None" and files.root.contents["f"].contents["e"].contents
+    simulators.execute("cd('..')")  # the folder `e` was made in `d`, which the root no longer holds
+    assert files._current_dir is not files.root.contents["f"] and files._current_dir.name == "d"
+    outputs = [simulators.execute(f"{tool}('e{i or ''}', 'e{i + 1}')") for i in range(15) for tool in ("cp", "mv")]
+    assert sum(output.startswith("Error") for output in outputs) >= 2
+    assert len(simulators.execute("find()")) < 300_000
+    simulators = Simulators(next(s for s in BASE if s.classes == ("GorillaFileSystem",)))
+    outputs = [simulators.execute(f"touch(({'x' * 15_000 + str(i)!r},))") for i in range(8)]
+    assert outputs[:6] == ["None"] * 6 and outputs[6] == outputs[7] and outputs[7].startswith("Error")
 
 
 def test_nothing_is_evaluated(monkeypatch):

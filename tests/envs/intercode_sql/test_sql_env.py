@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve.config.sections import Quirks
-from coevolve.envs.base import OVER, EnvError
+from coevolve.envs.base import OVER, EnvError, Setup
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql, pool
+from coevolve.envs.intercode_sql.domain import pool
+from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.errors import UserError
@@ -226,7 +227,7 @@ def test_any_text_is_answered(make: Callable, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def pooled(config: InterCodeSqlConfig, protocols: dict[str, Quirks]) -> Iterator[list[InterCodeSql]]:
-    with pool(config, protocols["paper"], 8) as envs:
+    with pool(Setup(config, "envs.intercode_sql", "paper", protocols["paper"]), 8) as envs:
         yield envs
 
 

@@ -9,7 +9,7 @@ from envs.intercode_sql.sections import section, source, write
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import Setup
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConfig
-from coevolve.envs.intercode_sql.experts import INSTRUCTION, experts
+from coevolve.envs.intercode_sql.domain import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import items, question_lists
 from coevolve.errors import UserError
 from coevolve.types import Drop, DropReason

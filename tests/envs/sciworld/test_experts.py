@@ -1,19 +1,24 @@
 """Expert files: the kit's own and ETO's format, filters that count, and errors that name file, key and fix."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from coevolve.chat.prompts import parse_action
-from coevolve.envs.experts import read_eto
+from coevolve.config.suite import load_suite
+from coevolve.envs.base import Setup
+from coevolve.envs.experts import Experts, read_eto
+from coevolve.envs.sciworld import domain
 from coevolve.envs.sciworld.config import ExpertSource
-from coevolve.envs.sciworld.experts import read, task_of_id
+from coevolve.envs.sciworld.domain import task_of_id
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.errors import UserError
 from coevolve.storage import files, jsonl
-from coevolve.types import DropReason, Trajectory
+from coevolve.types import DropReason, Task, Trajectory
 
+SUITE = load_suite(Path(__file__).parents[3] / "configs/smoke.yaml")
 ANIMAL = task_of("find-animal", 218, "train")
 BOIL = task_of("boil", 3, "train")
 
@@ -36,6 +41,11 @@ def source(path: Path, form: str = "eto", min_reward: float = 0.0) -> ExpertSour
     return ExpertSource(format=form, path=str(path), sha256=files.sha256(path), min_reward=min_reward)
 
 
+def read(stated: ExpertSource, wanted: Sequence[Task]) -> Experts:
+    section = SUITE.envs["sciworld"].model_copy(update={"experts": stated})
+    return domain.experts(Setup(section, "envs.sciworld", SUITE.protocol, SUITE.quirks), wanted)
+
+
 def write(path: Path, content) -> Path:
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return path
@@ -56,7 +66,7 @@ def test_every_id_of_etos_training_list_is_understood(tmp_path: Path) -> None:
     numbers = json.loads((DATA / "eto/numbers.json").read_text(encoding="utf-8"))
     pairs = json.loads((DATA / "eto/train.json").read_text(encoding="utf-8"))
     path = write(tmp_path / "eto.json", [item(f"{numbers[old]}_{variation}") for old, variation in pairs])
-    found = read(source(path), listed("eto", "train"), "experts")
+    found = read(source(path), listed("eto", "train"))
     assert len(found.trajectories) == 1483
     assert found.drops == ()
 
@@ -66,7 +76,7 @@ def test_what_is_not_used_is_counted(tmp_path: Path) -> None:
     silent = item("1_2") | {"conversations": item()["conversations"][:3]}
     wanted = [ANIMAL, BOIL, task_of("change-the-state-of-matter-of", 2, "train")]
     path = write(tmp_path / "eto.json", [item(), low, other, twice, silent])
-    found = read(source(path, min_reward=0.7), wanted, "experts")
+    found = read(source(path, min_reward=0.7), wanted)
     assert [trajectory.task for trajectory in found.trajectories] == [ANIMAL]
     assert [(drop.task_id, drop.reason) for drop in found.drops] == [
         ("sciworld/boil/3", DropReason.LOW_REWARD),
@@ -80,7 +90,7 @@ def test_what_is_not_used_is_counted(tmp_path: Path) -> None:
 
 def test_the_committed_gold_file_in_the_order_of_the_tasks() -> None:
     tasks = [task_of("find-plant", 3, "train"), task_of("find-animal", 1, "train")]
-    found = read(source(DATA / "gold.jsonl", "gold"), tasks, "experts")
+    found = read(source(DATA / "gold.jsonl", "gold"), tasks)
     assert [trajectory.task for trajectory in found.trajectories] == tasks
     total = len(jsonl.read(DATA / "gold.jsonl", Trajectory))
     assert len(found.drops) == total - 2
@@ -113,7 +123,7 @@ def test_a_changed_file_and_a_missing_one_name_the_key(tmp_path: Path) -> None:
     stated = source(path)
     write(path, [item(), item()])
     with pytest.raises(UserError, match=r"envs\.sciworld\.experts\.sha256"):
-        read(stated, [ANIMAL], "envs.sciworld.experts")
+        read(stated, [ANIMAL])
     path.unlink()
     with pytest.raises(UserError, match=r"envs\.sciworld\.experts\.path"):
-        read(stated, [ANIMAL], "envs.sciworld.experts")
+        read(stated, [ANIMAL])

@@ -13,7 +13,7 @@ import yaml
 from coevolve.config.sections import AgentRecipe, PairingConfig, Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
 from coevolve.envs.webshop import domain, prepared_shop
-from coevolve.envs.webshop.catalogue import Product
+from coevolve.envs.webshop.catalogue import FILE_NAMES, Product
 from coevolve.envs.webshop.catalogue_generator import generate
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.goals import FrozenGoal
@@ -103,10 +103,8 @@ def test_a_catalogue_of_files_is_checked_and_used(fixed: Setup, tmp_path: Path) 
     """Also the lists of ETO, for which the shop is far too small."""
     generate(tmp_path / "files", 30, seed=1)
     sources = {
-        name: {"path": str(path), "sha256": files.sha256(path)}
-        for name, path in (
-            (name, tmp_path / "files" / f"{stem}.json") for name, stem in prepared_shop.FILE_NAMES.items()
-        )
+        name: {"path": str(tmp_path / "files" / file), "sha256": files.sha256(tmp_path / "files" / file)}
+        for name, file in FILE_NAMES.items()
     }
     selection = {**fixed.config.tasks.model_dump(), "lists": "eto", "test": None}
     config = changed(fixed.config, catalogue={**sources, "limit": 25}, tasks=selection)

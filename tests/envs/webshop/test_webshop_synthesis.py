@@ -12,8 +12,7 @@ from coevolve.envs.synthesis import observed_actions
 from coevolve.envs.webshop import domain, synthesis
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.config import WebShopConfig
-from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS
-from coevolve.envs.webshop.scripted_expert import SEPARATOR
+from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.methods.task_evolution import prompts
