@@ -57,9 +57,10 @@ def draw(data: Analysis, labels: ReportLabels) -> Figure:
                 _write(axes, "not measured")
         if not shown:
             _write(axes_of_row[0], f"{label}: nothing was measured")
-    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines if line.get_label()[0] != "_"}
-    if lines:
-        figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=6, fontsize="small")
+    lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
+    # matplotlib's labels of lines that have none begin with an underscore.
+    if handles := [line for label, line in lines.items() if not label.startswith("_")]:
+        figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize="small")
     return figure
 
 

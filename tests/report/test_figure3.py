@@ -75,6 +75,14 @@ def test_every_curve_starts_at_sft(measured, labels, report):
         assert heights["Co-evolving"] == sorted(heights["Co-evolving"])
 
 
+def test_the_legend_names_each_method_once_and_covers_no_panel(measured, labels, report):
+    figure = draw(curves(measured, labels, report), LABELS)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["SFT", "ETO", "Co-evolving"]
+    assert not any(legend.get_window_extent().overlaps(axes.get_window_extent()) for axes in figure.axes)
+
+
 def test_a_curve_with_an_iteration_0_of_its_own_does_not_start_at_sft(measured, measure, labels, report):
     own = [
         measure("odd", "sciworld", split, {"a": [value]}, iteration=iteration)

@@ -203,7 +203,11 @@ def test_log_probs_before_and_after_are_those_that_the_trainings_noted(made, pla
 def test_the_figure_draws_them(made, measured):
     labels = ReportLabels({"untrained": "Untrained", "eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
     data = analysis.Analysis.read(made / PRODUCT / "analysis.json")
-    hard, gradients, experts, episodes = mechanism_figure.draw(data, labels).axes
+    figure = mechanism_figure.draw(data, labels)
+    hard, gradients, experts, episodes = figure.axes
+    figure.draw_without_rendering()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ETO", "Co-evolving", "failure agent"]
+    assert not any(figure.legends[0].get_window_extent().overlaps(axes.get_window_extent()) for axes in figure.axes)
     assert [axes.get_title() for axes in (hard, experts)] == ["WebShop: hard negatives", "WebShop: log-prob of experts"]
     drawn = {(line.get_color(), line.get_linestyle()): list(line.get_ydata()) for line in hard.lines}
     for method, agent, style in (("eto", "target", "-"), ("coevolve", "target", "-"), ("coevolve", "failure", "--")):
