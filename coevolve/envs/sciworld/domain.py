@@ -14,7 +14,7 @@ from coevolve.chat.prompts import parse_action
 from coevolve.envs.base import Setup, TaskSplit
 from coevolve.envs.experts import Experts, match_experts, read_eto
 from coevolve.envs.sciworld import tasks
-from coevolve.envs.sciworld.config import SciWorldConfig
+from coevolve.envs.sciworld.config import ExpertSource, SciWorldConfig
 from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.storage import files, jsonl
@@ -31,7 +31,7 @@ def select(setup: Setup) -> TaskSplit:
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     """The experts in the configured file; raises `UserError` for a file that is absent, changed or malformed."""
-    source = setup.config.experts
+    source: ExpertSource = setup.config.experts
     path = files.verified(Path(source.path), source.sha256, f"{setup.key}.experts")
     candidates = jsonl.read(path, Trajectory) if source.format == "gold" else read_eto(path, task_of_id, parse_action)
     return match_experts(candidates, wanted, source.min_reward)
