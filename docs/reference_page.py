@@ -17,7 +17,7 @@ PAGE = front_page.REFERENCE / "README.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
-    "lambda_0", "second_target", "coevolve",
+    "lambda_0", "without_failure_failure", "second_target", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
 AGENTS = ("target", "failure")
@@ -32,6 +32,11 @@ COMPARISONS = (
     ("second_target", "eto"),
     ("second_target", "eto_eq9"),
     ("coevolve", "second_target"),
+    ("eto_matched", "eto"),
+    ("eto_eq9", "eto_matched"),
+    ("coevolve", "eto_matched"),
+    ("without_failure_failure", "eto"),
+    ("coevolve", "without_failure_failure"),
     ("coevolve", "lambda_0"),
     ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),
@@ -41,12 +46,15 @@ COMPARISONS = (
 
 def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
-    folders = ("science", "real", "real_seeds", "real_sql", "real_tuned", "micro", "methods", "bfcl", "agent_data")
+    compared = ("science", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
+    folders = (*compared, "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
-        "overview": front_page.overview([folder for folder in folders if folder not in ("real_sql", "agent_data")]),
+        "overview": front_page.overview(compared),
         "science_iterations": _table(_iterations("science", rows)),
         "science_by_iteration": _table(recomputed.by_iteration("science")),
+        "science_why": _table(_differences("science_why", with_one_of=("eto_matched",))),
+        "science_why_iterations": _table(_iterations("science_why", ("eto", "eto_matched", "eto_eq9", "coevolve"))),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
         "science_pairs": _table(_pairs("science")),
@@ -59,8 +67,11 @@ def blocks() -> dict[str, str]:
     }
 
 
-def _differences(folder: str) -> Iterator[list[str]]:
-    """Differences to SFT and between methods, in points, with their intervals and the means of the seeds."""
+def _differences(folder: str, with_one_of: Sequence[str] = ()) -> Iterator[list[str]]:
+    """Differences to SFT and between methods, in points, with their intervals and the means of the seeds.
+
+    `with_one_of`: those of these methods only; default: of all.
+    """
     labels, _, _ = front_page.table1(folder)
     entries = front_page.read(folder, "differences.json")
     envs = list(dict.fromkeys(entry["env"] for entry in entries))
@@ -71,7 +82,8 @@ def _differences(folder: str) -> Iterator[list[str]]:
     for env in envs:
         estimates = {(entry["better"], entry["than"]): entry["estimate"] for entry in entries if entry["env"] == env}
         for better, than in (*((method, "sft") for method in METHODS), *COMPARISONS):
-            if estimate := estimates.get((better, than)):
+            chosen = not with_one_of or not {better, than}.isdisjoint(with_one_of)
+            if chosen and (estimate := estimates.get((better, than))):
                 seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
                 name = f"{labels[better]} - {labels[than]}"
                 row = [name, front_page.points(estimate), str(estimate["n_tasks"])] + [seeds] * several
