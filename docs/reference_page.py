@@ -17,7 +17,7 @@ PAGE = front_page.REFERENCE / "README.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
-    "lambda_0", "without_failure_failure", "second_target", "coevolve",
+    "lambda_0", "second_target", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
 AGENTS = ("target", "failure")
@@ -33,10 +33,8 @@ COMPARISONS = (
     ("second_target", "eto_eq9"),
     ("coevolve", "second_target"),
     ("eto_matched", "eto"),
-    ("eto_eq9", "eto_matched"),
+    ("eto_matched", "eto_eq9"),
     ("coevolve", "eto_matched"),
-    ("without_failure_failure", "eto"),
-    ("coevolve", "without_failure_failure"),
     ("coevolve", "lambda_0"),
     ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),

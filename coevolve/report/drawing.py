@@ -28,6 +28,14 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
+def legend_below(figure: Figure, columns: int) -> None:
+    """One legend below all panels, with each labelled line once; none without labelled lines."""
+    lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
+    # A line that was given no label has one of matplotlib's, which begins with an underscore.
+    if handles := [line for label, line in lines.items() if not label.startswith("_")]:
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize="small")
+
+
 def write(path: Path, draw: Callable[[], Figure]) -> None:
     """Write the drawn figure as PNG and as SVG; `path` without a suffix."""
     files.write_bytes(path.with_suffix(".png"), png(draw))

@@ -17,7 +17,6 @@ from coevolve.types import Estimate, Protocol, Record
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 #: The method whose policy is iteration 0 of every curve that has none of its own.
 START = "sft"
@@ -79,12 +78,11 @@ def draw(data: Curves, labels: ReportLabels) -> Figure:
     panels = list(dict.fromkeys((point.env, point.split) for point in data.points))
     figure = drawing.new_figure(4.0 * len(panels), 3.2)
     row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    drawn: dict[str, Line2D] = {}
     for axes, (env, split) in zip(row, panels, strict=True):
-        drawn |= _draw_panel(axes, [p for p in data.points if (p.env, p.split) == (env, split)], data.labels)
+        _draw_panel(axes, [p for p in data.points if (p.env, p.split) == (env, split)], data.labels)
         axes.set(title=labels.split(env, split), xlabel="iteration")
     row[0].set_ylabel("average reward x 100")
-    figure.legend(handles=list(drawn.values()), loc="outside lower center", ncols=2 * len(panels), fontsize="small")
+    drawing.legend_below(figure, columns=2 * len(panels))
     return figure
 
 
@@ -112,17 +110,14 @@ def _check_unique(points: Sequence[Point]) -> None:
             raise UserError(f"{method} on {env} {split}, iteration {iteration}, was given {times} times; give it once.")
 
 
-def _draw_panel(axes: Axes, points: Sequence[Point], labels: Mapping[str, str]) -> dict[str, Line2D]:
-    """The lines drawn, by method."""
-    lines = {}
+def _draw_panel(axes: Axes, points: Sequence[Point], labels: Mapping[str, str]) -> None:
     for colour, method in enumerate(labels):
         if not (drawn := curve(points, method)):
             continue
         # Shifted horizontally, so that intervals do not overlap.
         iterations = [point.iteration + 0.05 * (colour - (len(labels) - 1) / 2) for point in drawn]
         means = [100 * point.estimate.mean for point in drawn]
-        lines[method] = axes.plot(iterations, means, "o-", color=f"C{colour}", label=labels[method])[0]
+        axes.plot(iterations, means, "o-", color=f"C{colour}", label=labels[method])
         lows, highs = ([100 * getattr(p.estimate, end) for p in drawn] for end in ("low", "high"))
         axes.vlines(iterations, lows, highs, color=f"C{colour}", alpha=0.5)
     axes.locator_params(axis="x", integer=True)
-    return lines

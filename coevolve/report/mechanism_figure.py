@@ -57,10 +57,7 @@ def draw(data: Analysis, labels: ReportLabels) -> Figure:
                 _write(axes, "not measured")
         if not shown:
             _write(axes_of_row[0], f"{label}: nothing was measured")
-    lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
-    # matplotlib's labels of lines that have none begin with an underscore.
-    if handles := [line for label, line in lines.items() if not label.startswith("_")]:
-        figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize="small")
+    drawing.legend_below(figure, columns=6)
     return figure
 
 

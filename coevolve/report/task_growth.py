@@ -104,7 +104,7 @@ def draw(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figure:
             axes.plot(*zip(*curve, strict=True), marker="." if curve[0][0] == 1.0 else "", label=labels.method(method))
         axes.set(title=labels.env(env), xlabel="round")
     panels[0].set_ylabel("training reward")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    drawing.legend_below(figure, columns=2)
     return figure
 
 
