@@ -63,6 +63,16 @@ def test_a_frozen_agent_keeps_its_base_policy(plan):
     assert policy.endswith("base/seed0/policy/failure/policy.json")
 
 
+def test_rows_that_differ_from_the_second_iteration_on_take_coevolves_first_training(plan):
+    for row in ("frozen_failure_agent", "beta_10"):
+        targets = [plan.policy("tiny", "sciworld", Branch(row, 0, iteration), "target") for iteration in (1, 2)]
+        assert [target.split("/seed0/")[0].rpartition("/")[2] for target in targets] == ["coevolve", row]
+        wildcards = {"model": "tiny", "env": "sciworld", "branch": f"{row}/seed0/iter2", "agent": "failure"}
+        explorer = str(plan.inputs("rollout", wildcards)["policy"])
+        trained = row == "beta_10"
+        assert explorer.endswith(f"{'coevolve/seed0/iter1' if trained else 'base/seed0'}/policy/failure/policy.json")
+
+
 @pytest.mark.parametrize("reference", ["previous", "base"])
 def test_the_reference_is_the_policy_the_iteration_starts_from_or_the_base(root, reference):
     suite = load_suite(root / "configs/smoke.yaml", [f"dpo.reference={reference}"])
