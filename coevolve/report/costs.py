@@ -83,23 +83,36 @@ def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:
 def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> str:
     """A table of costs: estimates of all jobs, estimates and measurements of those that ran, and those reused.
 
-    `ratio`: measured over predicted time of the jobs that ran. `labels` name the rows.
+    `ratio`: measured over predicted time of the jobs that ran. `labels` name the rows. No column is empty: GPUs, jobs
+    that ran and jobs that were reused appear where there are any. "-": not estimated.
     """
-    columns = [heading, "jobs", "time", "GPU-hours", "disk", "done", "predicted", "measured", "CPU time"]
-    columns += ["reused", "time reused", "ratio"]
-    body = [
-        [
-            labels.get(row.name, words(row.name)), f"{row.jobs:,}", duration(row.hours), readable(row.gpu_hours),
-            size(row.gigabytes), f"{row.done:,}", duration(row.done_predicted_hours),
-            duration(row.done_measured_hours),
-            "-" if row.done_cpu_hours is None else duration(row.done_cpu_hours),
-            f"{row.reused:,}", duration(row.reused_hours),
-            readable(row.done_measured_hours / row.done_predicted_hours) if row.done_predicted_hours else "-",
-        ]
-        for row in rows
-    ]  # fmt: skip
+    columns: dict[str, Sequence[str]] = {
+        heading: [labels.get(row.name, words(row.name)) for row in rows],
+        "jobs": [f"{row.jobs:,}" for row in rows],
+        "time": [duration(row.hours) if row.hours else "-" for row in rows],
+    }
+    if any(row.gpu_hours for row in rows):
+        columns["GPU-hours"] = [readable(row.gpu_hours) for row in rows]
+    columns["disk"] = [size(row.gigabytes) if row.gigabytes else "-" for row in rows]
+    if any(row.done for row in rows):
+        columns |= _of_done(rows)
+    if any(row.reused for row in rows):
+        columns["reused"] = [f"{row.reused:,}" for row in rows]
+        columns["time reused"] = [duration(row.reused_hours) for row in rows]
     aligned = ["left", *["right"] * (len(columns) - 1)]
-    return tabulate(body, headers=columns, tablefmt="github", disable_numparse=True, colalign=aligned)
+    return tabulate(columns, headers="keys", tablefmt="github", disable_numparse=True, colalign=aligned)
+
+
+def _of_done(rows: Sequence[Line]) -> dict[str, Sequence[str]]:
+    predicted = [row.done_predicted_hours for row in rows]
+    measured = [row.done_measured_hours for row in rows]
+    return {
+        "done": [f"{row.done:,}" for row in rows],
+        "predicted": [duration(hours) if hours else "-" for hours in predicted],
+        "measured": [duration(hours) for hours in measured],
+        "CPU time": ["-" if row.done_cpu_hours is None else duration(row.done_cpu_hours) for row in rows],
+        "ratio": [readable(m / p) if p else "-" for m, p in zip(measured, predicted, strict=True)],
+    }
 
 
 def _line(name: str, costs: list[Cost]) -> Line:

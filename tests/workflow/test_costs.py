@@ -111,7 +111,21 @@ def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine
     assert rows["sft"].done_cpu_hours == rows["all"].done_cpu_hours == 1.0
     assert rows["all"].jobs == sum(row.jobs for row in rows.values()) - rows["all"].jobs
     assert rows["all"].gpu_hours == pytest.approx(sum(r.gpu_hours for n, r in rows.items() if n != "all"))
-    assert "| sft" in costs.text("stage", list(rows.values()))
+    header, _, *body = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in costs.text("stage", list(rows.values())).splitlines()
+    )
+    assert header == ["stage", "jobs", "time", "GPU-hours", "disk", "done", "predicted", "measured", "CPU time", "ratio"]
+    table = {row[0]: dict(zip(header, row, strict=True)) for row in body}
+    assert (table["sft"]["measured"], table["sft"]["CPU time"]) == ("2 h", "1 h")
+    assert table["pairs"]["time"] == "-", "not estimated, so not 0 s"
+
+
+def test_the_table_has_no_column_for_what_there_is_none_of(root):
+    plan = Plan(load_suite(root / "configs/smoke.yaml"), root="nowhere")
+    jobs = estimates.jobs(plan, read_machine(root / "configs/machines/cpu.yaml"))
+    header = costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)).splitlines()[0]
+    assert [cell.strip() for cell in header.strip("|").split("|")] == ["stage", "jobs", "time", "disk"]
 
 
 def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path):
