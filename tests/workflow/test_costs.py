@@ -115,7 +115,8 @@ def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in costs.text("stage", list(rows.values())).splitlines()
     )
-    assert header == ["stage", "jobs", "time", "GPU-hours", "disk", "done", "predicted", "measured", "CPU time", "ratio"]
+    of_done = ["done", "predicted", "measured", "CPU time", "ratio"]
+    assert header == ["stage", "jobs", "time", "GPU-hours", "disk", *of_done]
     table = {row[0]: dict(zip(header, row, strict=True)) for row in body}
     assert (table["sft"]["measured"], table["sft"]["CPU time"]) == ("2 h", "1 h")
     assert table["pairs"]["time"] == "-", "not estimated, so not 0 s"
