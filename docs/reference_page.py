@@ -187,20 +187,6 @@ def _trials(folder: str) -> Iterator[list[str]]:
             ]
 
 
-def _rates(folder: str) -> Iterator[list[str]]:
-    """Trials of one seed: mean reward x 100 by iteration, and the last one's difference to SFT in points."""
-    data = front_page.read(folder, "figure3.json")
-    rewards = {(point["method"], point["iteration"]): 100 * point["estimate"]["mean"] for point in data["points"]}
-    assert len(rewards) == len(data["points"]), "one environment and split"
-    numbers = range(1, 1 + max(iteration for _, iteration in rewards))
-    yield ["trial", *(f"iteration {number}" for number in numbers), "minus SFT, points"]
-    for entry in front_page.read(folder, "differences.json"):
-        if entry["than"] == "sft":
-            shown = (rewards.get((entry["better"], number)) for number in numbers)
-            points = front_page.points(entry["estimate"])
-            yield [data["labels"][entry["better"]], *(_text(reward, ".1f") for reward in shown), points]
-
-
 def _made() -> Iterator[list[str]]:
     """Commits, number and time of the jobs of each result."""
     yield ["results", "jobs", "commit of the jobs", "commit of the table", "hours of the jobs", "CPU-hours"]
