@@ -92,13 +92,15 @@ def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> 
         "time": [duration(row.hours) if row.hours else "-" for row in rows],
     }
     if any(row.gpu_hours for row in rows):
-        columns["GPU-hours"] = [readable(row.gpu_hours) for row in rows]
-    columns["disk"] = [size(row.gigabytes) if row.gigabytes else "-" for row in rows]
+        columns |= {"GPU-hours": [readable(row.gpu_hours) for row in rows]}
+    columns |= {"disk": [size(row.gigabytes) if row.gigabytes else "-" for row in rows]}
     if any(row.done for row in rows):
         columns |= _of_done(rows)
     if any(row.reused for row in rows):
-        columns["reused"] = [f"{row.reused:,}" for row in rows]
-        columns["time reused"] = [duration(row.reused_hours) for row in rows]
+        columns |= {
+            "reused": [f"{row.reused:,}" for row in rows],
+            "time reused": [duration(row.reused_hours) for row in rows],
+        }
     aligned = ["left", *["right"] * (len(columns) - 1)]
     return tabulate(columns, headers="keys", tablefmt="github", disable_numparse=True, colalign=aligned)
 
