@@ -84,7 +84,7 @@ def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> 
     """A table of costs: estimates of all jobs, estimates and measurements of those that ran, and those reused.
 
     `ratio`: measured over predicted time of the jobs that ran. `labels` name the rows. Columns
-    of GPUs, of jobs that ran and of reused jobs appear where there are any. "-": not estimated, or no time to divide by.
+    of GPUs, of jobs that ran and of reused jobs appear where there are any. "-": not estimated.
     """
     columns: dict[str, Sequence[str]] = {
         heading: [labels.get(row.name, words(row.name)) for row in rows],
