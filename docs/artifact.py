@@ -25,6 +25,7 @@ from coevolve.report.number_text import duration, readable, size
 from coevolve.workflow import estimates
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage_table import load_machine
+from coevolve.workflow.suite_export import JOBS
 from coevolve.workflow.targets import targets
 from docs import front_page
 
@@ -121,9 +122,10 @@ SMALL_RUNS = (
 
 def blocks(claims: paper.Claims) -> dict[str, str]:
     """The tables of the page by the name of their mark."""
-    runs = {claim: _run(claims, claim) for claim in _claims(claims)}
+    runs = {name: _run(claim, claims.model) for name, claim in claims.by_name().items()}
     numbers = {run: f"R{number}" for number, run in enumerate(dict.fromkeys(runs.values()), 1)}
-    judged = [_claim(test, numbers[runs[test.claim]]) for test in _tests(claims)]
+    tests = prepare(claims, Results((), ()), resamples=1, as_if=False)  # the range of every claim, without results
+    judged = [_claim(test, numbers[runs[test.claim]]) for test in tests]
     return {
         "small": _table("command, machine, measured, estimated, disk, expected output", _small()),
         "runs": _table("run, command and the command that judges, jobs, time, GPU-hours, disk", _runs(numbers)),
@@ -137,26 +139,11 @@ def fill(text: str, claims: Path = CLAIMS) -> str:
     return front_page.fill(text, blocks(paper.load(claims)))
 
 
-def _claims(claims: paper.Claims) -> dict[str, paper.CellClaim | paper.AnyStatement]:
-    """Every claim by the name that verdicts have."""
-    return {f"{cell.row}_{cell.column}": cell for cell in claims.cells()} | claims.statements
-
-
-def _run(claims: paper.Claims, name: str) -> Run:
+def _run(claim: paper.Claim, papers_model: str) -> Run:
     """The run that measures what a claim is about."""
-    claim = _claims(claims)[name]
-    if isinstance(claim, paper.CellClaim):
-        model, methods = (claims.rows | claims.ablations)[claim.row].model, {claim.row}
-    else:
-        model, methods = claim.model, claim.methods
-    if model and model != claims.model:
-        return OTHER_MODELS[model]
-    return Run.of("slurm", "paper", CLUSTER, *(f"method_{method}" for method in sorted(methods)), **SEEDS)
-
-
-def _tests(claims: paper.Claims) -> list[ClaimTest]:
-    """The range of every claim, without results."""
-    return prepare(claims, Results((), ()), resamples=1, as_if=False)
+    if claim.model and claim.model != papers_model:
+        return OTHER_MODELS[claim.model]
+    return Run.of("slurm", "paper", CLUSTER, *(f"method_{method}" for method in sorted(claim.methods)), **SEEDS)
 
 
 def _small() -> list[list[str]]:
@@ -167,7 +154,7 @@ def _small() -> list[list[str]]:
         if entry := times.get(run.command.removeprefix("make ")):
             measured = f"{entry['wall_minutes']:g} min on {entry['cores']} cores, set-up included"
         elif reference:
-            hours = sum(job["seconds"] for job in front_page.jobs(reference)) / 3600
+            hours = sum(job["seconds"] for job in front_page.read_lines(reference, JOBS)) / 3600
             measured, expected = f"{duration(hours)} of jobs", _expected(reference)
         machine = ", ".join(load_machine(name).label for name in run.machines[:1])
         rows.append([f"`{run.command}`", machine, measured, duration(cost.hours), size(cost.gigabytes), expected])
@@ -184,19 +171,15 @@ def _expected(reference: str) -> str:
 
 def _differences(reference: str) -> str:
     """Differences between the trained methods in a committed result, in points with their intervals."""
-    labels, _, _ = front_page.table1(reference)
-    entries = front_page.read(reference, "differences.json")
-    sections = front_page.read(reference, "provenance.json")["config"]["envs"]
-    several = len({entry["env"] for entry in entries}) > 1
-    shown = [entry for entry in entries if {entry["better"], entry["than"]} <= TRAINED]
+    labels, by_env = front_page.labels(reference), front_page.differences(reference)
     sentences = []
-    for env in dict.fromkeys(entry["env"] for entry in shown):
+    for env, of_env in by_env.items():
         parts = [
-            f"{labels[entry['better']]} minus {labels[entry['than']]} {front_page.points(entry['estimate'])}"
-            for entry in shown
-            if entry["env"] == env
+            f"{labels.method(better)} minus {labels.method(than)} {front_page.points(estimate)}"
+            for (better, than), estimate in of_env.items()
+            if {better, than} <= TRAINED
         ]
-        where = f"{sections[env]['label']}: " if several else ""
+        where = f"{labels.env(env)}: " if len(by_env) > 1 else ""
         sentences.append(f"{where}{', '.join(parts)}.")
     return " ".join(sentences)
 

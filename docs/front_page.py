@@ -8,20 +8,20 @@ from __future__ import annotations
 import json
 import lzma
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coevolve.config.suite import load_suite
 from coevolve.report import loop
+from coevolve.report.labels import ReportLabels
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import JobKey, Plan
+from coevolve.workflow.suite_export import JOBS
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"
-#: Estimates by row and column of a table.
-Cells = dict[tuple[str, str], dict[str, Any]]
 #: What runs where.
 COMMANDS = (
     (
@@ -38,8 +38,6 @@ COMMANDS = (
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
 #: The committed results of its table.
 RESULTS = ("science", "real_seeds")
-#: Inputs with an arrow. Left out: tasks and prompts, the policy that training starts from, reference log-probs.
-DRAWN = ("experts", "policy", "target", "failure", "pairs")
 
 
 def blocks() -> dict[str, str]:
@@ -71,22 +69,29 @@ def _times() -> str:
         if entry := times.get(command.removeprefix("make ")):
             minutes = f"{entry['wall_minutes']:g} ({entry['cpu_minutes']:g} of CPU)"
         elif command == "make real":
-            minutes = f"{sum(job['cpu_seconds'] for job in jobs('real')) / 60:.0f} of CPU"
+            minutes = f"{sum(job['cpu_seconds'] for job in read_lines('real', JOBS)) / 60:.0f} of CPU"
         lines.append(f"| `{command}` | {content} | {where} | {minutes} |")
     return "\n".join(lines)
 
 
-def jobs(reference: str) -> list[dict[str, Any]]:
-    """The provenance of the jobs of a committed result."""
-    packed = (REFERENCE / reference / "jobs.jsonl.xz").read_bytes()
-    return [json.loads(line) for line in lzma.decompress(packed).splitlines()]
+def read_lines(folder: str, name: str) -> list[dict[str, Any]]:
+    """The compressed JSON lines of a committed result, such as the provenance of its jobs in `jobs.jsonl.xz`."""
+    return [json.loads(line) for line in lzma.decompress((REFERENCE / folder / name).read_bytes()).splitlines()]
 
 
-def table1(reference: str) -> tuple[dict[str, str], Cells, Cells]:
-    """Labels of the rows, and estimates of mean reward x 100 and of success in %, by row and column."""
-    reward, success = read(reference, "table1.json")
-    by_place = [{(c["row"], c["column"]): c["estimate"] for c in table["cells"]} for table in (reward, success)]
-    return reward["rows"], *by_place
+def labels(folder: str) -> ReportLabels:
+    """The labels of the rows of a committed Table 1, and of its environments."""
+    sections = read(folder, "provenance.json")["config"]["envs"]
+    envs = {env: section["label"] for env, section in sections.items()}
+    return ReportLabels(read(folder, "table1.json")[0]["rows"], envs)
+
+
+def differences(folder: str) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
+    """The differences of a committed result, by environment and methods: estimates of the first minus the second."""
+    by_env: defaultdict[str, dict[tuple[str, str], dict[str, Any]]] = defaultdict(dict)
+    for entry in read(folder, "differences.json"):
+        by_env[entry["env"]][entry["better"], entry["than"]] = entry["estimate"]
+    return by_env
 
 
 def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
@@ -95,17 +100,14 @@ def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
     The differences are three, and those of `also`, pairs of methods of the first folder; `-` in a folder without them.
     """
     shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"), *also)
-    labels, _, _ = table1(folders[0])
     head = ["results", "model", "environment", "tasks", "seeds", "checks"]
-    head += [f"{labels[better]} - {labels[than]}" for better, than in shown]
+    head += [" - ".join(map(labels(folders[0]).method, pair)) for pair in shown]
     rows = []
     for folder in folders:
-        entries, (rewards, *_) = read(folder, "differences.json"), read(folder, "table1.json")
-        sections = read(folder, "provenance.json")["config"]["envs"]
-        for env in dict.fromkeys(entry["env"] for entry in entries):
-            estimates = {(each["better"], each["than"]): each["estimate"] for each in entries if each["env"] == env}
+        model = read(folder, "table1.json")[0]["model"].split(" (")[0]
+        for env, estimates in differences(folder).items():
             size = [str(estimates["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
-            row = [f"`{folder}/`", rewards["model"].split(" (")[0], sections[env]["label"], *size, _checks(folder, env)]
+            row = [f"`{folder}/`", model, labels(folder).env(env), *size, _checks(folder, env)]
             rows.append([*row, *(points(estimates[pair]) if pair in estimates else "-" for pair in shown)])
     return table(head, rows)
 
@@ -155,11 +157,11 @@ def _edges(plan: Plan) -> Iterator[tuple[loop.Box, loop.Box, bool]]:
     last = plan.result("tiny", "sciworld", Branch("coevolve", 0, 2), "eval/records.jsonl")
     for job in plan.jobs([last]):
         for name, paths in plan.inputs(*job).items():
-            makers = map(plan.maker, [paths] if isinstance(paths, str) else paths)
-            boxes = {_box_of(maker) for maker in makers if maker} if name in DRAWN else set()
-            end = _box_of(job)
-            if end and not (name == "experts" and end[0] == "pairs" and not _pairs_experts(plan, end[1])):
-                yield from ((start, end, start[0] == "train" and end[0] == "rollout") for start in boxes if start)
+            end, used = _box_of(job), name != "experts" or job[0] != "pairs" or _pairs_experts(plan, job[1]["agent"])
+            for path in [paths] if isinstance(paths, str) else paths:
+                maker = plan.maker(path)
+                if maker and used and (edge := loop.edge(_box_of(maker), end, path)):
+                    yield edge
 
 
 def _pairs_experts(plan: Plan, agent: str) -> bool:
@@ -168,10 +170,9 @@ def _pairs_experts(plan: Plan, agent: str) -> bool:
     return any(kind.value.startswith("expert") for kind in recipe.trains_on)
 
 
-def _box_of(job: JobKey) -> loop.Box | None:
+def _box_of(job: JobKey) -> loop.Box:
     stage, wildcards = job
-    box = (stage, wildcards.get("agent", ""))
-    return box if box in loop.LABELS else None
+    return stage, wildcards.get("agent", "")
 
 
 def main() -> None:

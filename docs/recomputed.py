@@ -7,8 +7,6 @@ between ETO's trainings.
 from __future__ import annotations
 
 import functools
-import json
-import lzma
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +15,7 @@ from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.report import stats
 from coevolve.types import EvalRecord
+from coevolve.workflow.suite_export import RECORDS
 from docs import front_page
 
 #: Rows that are compared by iteration, and by type of task; the records of a row's methods are put together.
@@ -53,12 +52,10 @@ Table = Iterator[list[str]]
 @functools.cache
 def _records(folder: str) -> dict[tuple[str, int], list[EvalRecord]]:
     """The evaluation records by method and iteration; SFT's are those of `base`."""
-    lines = lzma.decompress((front_page.REFERENCE / folder / "records.jsonl.xz").read_bytes()).splitlines()
     grouped: dict[tuple[str, int], list[EvalRecord]] = {}
-    for line in lines:
-        fields = json.loads(line)
+    for fields in front_page.read_lines(folder, RECORDS):
         found = _EVALUATION.search(fields.pop("result"))
-        assert found is not None, line
+        assert found is not None, fields
         method = "sft" if found["method"] == "base" else found["method"]
         grouped.setdefault((method, int(found["iteration"] or 0)), []).append(EvalRecord.model_validate(fields))
     return grouped
@@ -121,5 +118,5 @@ def _type(record: EvalRecord) -> str:
 
 
 def _name(folder: str, better: Row, than: Row) -> str:
-    labels, _, _ = front_page.table1(folder)
-    return " - ".join(labels[row[0]] if len(row) == 1 else f"{labels[row[0]]} (both rows)" for row in (better, than))
+    labels = front_page.labels(folder)
+    return " - ".join(labels.method(row[0]) + " (both rows)" * (len(row) > 1) for row in (better, than))

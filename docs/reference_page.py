@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from coevolve.report.labels import kind_label
 from coevolve.report.number_text import with_interval
+from coevolve.report.stats import mean_of
+from coevolve.workflow.suite_export import JOBS
 from docs import front_page, recomputed
 
 PAGE = front_page.REFERENCE / "README.md"
@@ -70,22 +71,18 @@ def _differences(folder: str, with_one_of: Sequence[str] = ()) -> Iterator[list[
 
     `with_one_of`: those of these methods only; default: of all.
     """
-    labels, _, _ = front_page.table1(folder)
-    entries = front_page.read(folder, "differences.json")
-    envs = list(dict.fromkeys(entry["env"] for entry in entries))
-    sections = front_page.read(folder, "provenance.json")["config"]["envs"]
-    several = max(entry["estimate"]["n_seeds"] for entry in entries) > 1
-    head = ["environment"] * (len(envs) > 1) + ["difference", "points, 95 % interval", "tasks"]
+    labels, by_env = front_page.labels(folder), front_page.differences(folder)
+    several = any(estimate["n_seeds"] > 1 for estimates in by_env.values() for estimate in estimates.values())
+    head = ["environment"] * (len(by_env) > 1) + ["difference", "points, 95 % interval", "tasks"]
     yield head + ["by seed"] * several
-    for env in envs:
-        estimates = {(entry["better"], entry["than"]): entry["estimate"] for entry in entries if entry["env"] == env}
+    for env, estimates in by_env.items():
         for better, than in (*((method, "sft") for method in METHODS), *COMPARISONS):
             chosen = not with_one_of or not {better, than}.isdisjoint(with_one_of)
             if chosen and (estimate := estimates.get((better, than))):
                 seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
-                name = f"{labels[better]} - {labels[than]}"
+                name = f"{labels.method(better)} - {labels.method(than)}"
                 row = [name, front_page.points(estimate), str(estimate["n_tasks"])] + [seeds] * several
-                yield [sections[env]["label"]] * (len(envs) > 1) + row
+                yield [labels.env(env)] * (len(by_env) > 1) + row
 
 
 def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
@@ -93,17 +90,20 @@ def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
     data = front_page.read(folder, "figure3.json")
     rewards = {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in data["points"]}
     numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
-    sections = front_page.read(folder, "provenance.json")["config"]["envs"]
-    yield ["environment", data["labels"]["sft"], *(f"{data['labels'][m]}, {n}" for m in methods for n in numbers)]
+    labels = front_page.labels(folder)
+    yield ["environment", labels.method("sft"), *(f"{labels.method(m)}, {n}" for m in methods for n in numbers)]
     for env, split in dict.fromkeys(key[:2] for key in rewards):
-        name = sections[env]["label"] if split == "test" else f"{sections[env]['label']} {split}"
         values = (rewards[env, split, method, number] for method in methods for number in numbers)
-        yield [name, f"{rewards[env, split, 'sft', 0]:.1f}", *(f"{value:.1f}" for value in values)]
+        yield [
+            labels.split(env, split),
+            f"{rewards[env, split, 'sft', 0]:.1f}",
+            *(f"{value:.1f}" for value in values),
+        ]
 
 
 def _mechanism(folder: str) -> Iterator[list[str]]:
     """What a target is trained on and what it does, by method and iteration, means over the seeds."""
-    labels, _, _ = front_page.table1(folder)
+    labels = front_page.labels(folder)
     data = front_page.read(folder, "analysis.json")
     threshold = min(row["threshold"] for row in data["hard_negatives"])
     kinds = ("expert_target", "expert_failure", "failure_failure")
@@ -119,7 +119,7 @@ def _mechanism(folder: str) -> Iterator[list[str]]:
         target, hard = on | {"agent": "target"}, {"threshold": threshold}
         shares = [_mean(data["gradients"], "share", target | {"kind": kind, "policy": "start"}) for kind in kinds]
         yield [
-            f"{labels[method]}, {iteration}",
+            f"{labels.method(method)}, {iteration}",
             *(_text(_mean(data["hard_negatives"], "of_episodes", on | hard | {"agent": a}), ".0%") for a in AGENTS),
             *(_before_after(data[sample], target) for sample in ("gold", "explored")),
             *(_text(_mean(data["off_policy"], "rejected", target | {"kind": kind}), ".2f") for kind in kinds[:2]),
@@ -129,7 +129,7 @@ def _mechanism(folder: str) -> Iterator[list[str]]:
 
 def _pairs(folder: str) -> Iterator[list[str]]:
     """The pairs that a target is trained on, by method, iteration and kind: their number, hard negatives, rewards."""
-    labels, _, _ = front_page.table1(folder)
+    labels = front_page.labels(folder)
     rows = [row for row in front_page.read(folder, "analysis.json")["pair_rewards"] if row["agent"] == "target"]
     sides = [f"{what}, {side}" for what in ("hard negatives", "reward") for side in ("chosen", "rejected")]
     yield ["method, iteration", "pair kind", "pairs", *sides]
@@ -137,7 +137,7 @@ def _pairs(folder: str) -> Iterator[list[str]]:
         method, iteration, kind = names
         on = {"method": method, "iteration": iteration, "kind": kind}
         yield [
-            f"{labels[method]}, {iteration}",
+            f"{labels.method(method)}, {iteration}",
             kind_label(kind),
             _text(_mean(rows, "pairs", on), ".0f"),
             *(_text(_mean(rows, f"{side}_hard", on), ".0%") for side in ("chosen", "rejected")),
@@ -151,8 +151,7 @@ def _before_after(rows: Sequence[dict[str, Any]], on: Mapping[str, Any]) -> str:
 
 def _mean(rows: Sequence[dict[str, Any]], key: str, on: Mapping[str, Any]) -> float | None:
     """The mean of a key over the rows that have all of `on`; None if none has."""
-    values = [row[key] for row in rows if row.items() >= on.items() and row[key] is not None]
-    return fmean(values) if values else None
+    return mean_of(row[key] for row in rows if row.items() >= on.items() and row[key] is not None)
 
 
 def _text(value: float | None, form: str) -> str:
@@ -172,26 +171,23 @@ def _cells(folder: str) -> Iterator[list[str]]:
 
 def _trials(folder: str) -> Iterator[list[str]]:
     """Differences to SFT, and the experts' log-prob before and after the training."""
-    labels, _, _ = front_page.table1(folder)
+    labels = front_page.labels(folder)
     rows = front_page.read(folder, "analysis.json")["gold"]
     gold = {row["method"]: row for row in rows}
     assert len(gold) == len(rows), "one training of each trial"
     yield ["trial", "minus SFT, points", "log-prob of experts before", "after"]
-    for entry in front_page.read(folder, "differences.json"):
-        if entry["than"] == "sft" and (row := gold.get(entry["better"])):
-            yield [
-                labels[entry["better"]],
-                front_page.points(entry["estimate"]),
-                f"{row['before']:.1f}",
-                f"{row['after']:.1f}",
-            ]
+    (estimates,) = front_page.differences(folder).values()
+    for (better, than), estimate in estimates.items():
+        if than == "sft" and (row := gold.get(better)):
+            before, after = f"{row['before']:.1f}", f"{row['after']:.1f}"
+            yield [labels.method(better), front_page.points(estimate), before, after]
 
 
 def _made() -> Iterator[list[str]]:
     """Commits, number and time of the jobs of each result."""
     yield ["results", "jobs", "commit of the jobs", "commit of the table", "hours of the jobs", "CPU-hours"]
     for folder in sorted(path.parent.name for path in front_page.REFERENCE.glob("*/jobs.jsonl.xz")):
-        jobs = front_page.jobs(folder)
+        jobs = front_page.read_lines(folder, JOBS)
         commits = ", ".join(dict.fromkeys(job["commit"][:7] for job in jobs))
         measured = all(job.get("cpu_seconds") is not None for job in jobs)
         cpu = f"{sum(job['cpu_seconds'] for job in jobs) / 3600:.1f}" if measured else "not measured"

@@ -7,7 +7,7 @@ Each value is measured on one file (one agent, iteration and seed); printed numb
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +20,9 @@ from coevolve.errors import UserError
 from coevolve.report import mechanism
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
 from coevolve.report.labels import ReportLabels, words
-from coevolve.report.mechanism import Mechanism
+from coevolve.report.mechanism import Mechanism, RecordTable
 from coevolve.report.number_text import readable
+from coevolve.report.stats import group_by, mean_of
 from coevolve.storage import files
 from coevolve.types import Provenance, Record, TrainReport, Trajectory
 
@@ -139,10 +140,10 @@ def diversity(exploration: Exploration, experts: Mapping[str, Trajectory]) -> Di
         failures=len(failures),
         distinct=len(sequences) / len(failures),
         commonest=max(sequences.values()) / len(failures),
-        repeated=_mean(float(before == after) for before, after in steps),
-        invalid=_mean(map(float, refused)),
+        repeated=mean_of(before == after for before, after in steps),
+        invalid=mean_of(refused),
         first_entropy=entropy(Counter(actions(episode)[:1] for episode in failures).values()),
-        distance=_mean(edit_distance(actions(e), actions(expert)) for e, expert in known),
+        distance=mean_of(edit_distance(actions(e), actions(expert)) for e, expert in known),
     )
 
 
@@ -290,7 +291,7 @@ def markdown(measured: Analysis, labels: ReportLabels) -> str:
     """All of it as tables; their numbers are means over the files (one agent, iteration and seed) of a line."""
     agent = ("method", "env", "agent", "iteration")
     first = [each for each in measured.shares if each.threshold == measured.shares[0].threshold]
-    parts: dict[str, tuple[str, Sequence[Record], Sequence[str]]] = {
+    parts: dict[str, RecordTable] = {
         "How explorations ended": (
             "Shares of a method's episodes, by the reward from which a failure counts as a hard negative; `between`: a "
             "reward strictly between 0 and 1, of which a binary reward has none.",
@@ -323,7 +324,7 @@ def markdown(measured: Analysis, labels: ReportLabels) -> str:
             measured.explored,
             agent,
         ),
-        **{table.title: (table.text, table.records, table.by) for table in mechanism.tables(measured)},
+        **mechanism.tables(measured),
         "What each method takes from nothing": (
             "All jobs that its evaluations rest on, shared ones included; hours of jobs that ran side by side add up.",
             measured.compute,
@@ -338,19 +339,12 @@ def markdown(measured: Analysis, labels: ReportLabels) -> str:
 
 def _table(records: Sequence[Record], by: Sequence[str], labels: ReportLabels) -> str:
     """Means over the records that agree in the `by` fields, in order of first appearance."""
-    groups: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for record in records:
-        fields = record.model_dump()
-        groups[tuple(fields[name] for name in by)].append(fields)
-    if not groups:
+    if not records:
         return "None."
-    names = [name for name in records[0].model_dump() if name not in (*by, "seed", "agent", "iteration")]
-    shown = labels.words()
+    names = [name for name in type(records[0]).model_fields if name not in (*by, "seed", "agent", "iteration")]
+    groups, shown = group_by(records, *by), labels.words()
     rows = [
-        [
-            *(shown.get(value, value) for value in key),
-            *(_text(_mean(r[name] for r in group if r[name] is not None)) for name in names),
-        ]
+        [*(shown.get(value, value) for value in key), *(_mean_text(group, name) for name in names)]
         for key, group in groups.items()
     ]
     head = [_HEADS.get(name, words(name)) for name in (*by, *names)]
@@ -359,8 +353,10 @@ def _table(records: Sequence[Record], by: Sequence[str], labels: ReportLabels) -
     return tabulate(rows, head, tablefmt="github", disable_numparse=True, colalign=aligned)
 
 
-def _text(value: float | None) -> str:
-    return "-" if value is None else readable(value)
+def _mean_text(records: Sequence[Record], name: str) -> str:
+    """The mean of a field over the records that have it; "-" if none has."""
+    mean = mean_of(value for record in records if (value := getattr(record, name)) is not None)
+    return "-" if mean is None else readable(mean)
 
 
 def _weighted(history: Sequence[Mapping[str, float]], kind: str, name: str) -> float:
@@ -368,8 +364,3 @@ def _weighted(history: Sequence[Mapping[str, float]], kind: str, name: str) -> f
     steps = [step for step in history if f"{kind}/pairs" in step]
     sums = math.fsum(step[f"{kind}/{name}"] * step[f"{kind}/pairs"] for step in steps)
     return sums / sum(step[f"{kind}/pairs"] for step in steps)
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers) if numbers else None

@@ -17,12 +17,12 @@ from coevolve import seeds as seeds_of
 from coevolve.errors import UserError
 from coevolve.report import claims as paper
 from coevolve.report import exploration, figure2, stats
-from coevolve.report.claims import Claims
+from coevolve.report.claims import Claim, Claims
 from coevolve.report.exploration import Exploration
 from coevolve.report.measurement import Measurement, environments
 
 #: Weights by (row, column), such as {(ours, mean): 1, (ETO, mean): -1}.
-Terms = Mapping[tuple[str, str], float]
+Terms = dict[tuple[str, str], float]
 #: Part of the name of an environment that is not the paper's.
 MARK = "non-comparable"
 KINDS_OF_ORDER = ("ordering", "largest_gain", "failures")
@@ -63,10 +63,10 @@ class Results:
 def prepare(claims: Claims, results: Results, *, resamples: int, as_if: bool) -> list[ClaimTest]:
     """The test of every claim: the cells row by row, then the statements. It has estimates, or why there are none."""
     prepared = []
-    for test, claim in _tests(claims):
-        model = (claims.rows | claims.ablations)[claim.row].model if isinstance(claim, paper.CellClaim) else claim.model
-        rng = seeds_of.generator(0, "verify", test.claim)
-        estimator = _Estimator(claims, results, model or claims.model, resamples, rng, test.sized, as_if)
+    for name, claim in claims.by_name().items():
+        test = _without_results(name, claim, claims.tolerance)
+        rng = seeds_of.generator(0, "verify", name)
+        estimator = _Estimator(claims, results, claim.model or claims.model, resamples, rng, test.sized, as_if)
         try:
             if as_if and (test.kind not in KINDS_OF_ORDER or estimator.model != claims.model):
                 raise UserError(f"as if: only the paper's orders for {claims.model} are tested.")
@@ -76,25 +76,23 @@ def prepare(claims: Claims, results: Results, *, resamples: int, as_if: bool) ->
     return prepared
 
 
-def _tests(claims: Claims) -> Iterator[tuple[ClaimTest, paper.CellClaim | paper.AnyStatement]]:
-    for cell in claims.cells():
-        low, high = cell.value - claims.tolerance, cell.value + claims.tolerance
-        statement = f"average reward {cell.value:g}"
-        name, key = f"{cell.row}_{cell.column}", (cell.row, cell.column)
-        yield ClaimTest(name, "cell", cell.place, statement, low, high, cell=key, sized=True), cell
-    for name, claim in claims.statements.items():
-        test = ClaimTest(
-            name, claim.kind, claim.place, claim.text, 0.0, math.inf, caution=claim.caution, unverified=claim.unverified
-        )
-        if isinstance(claim, paper.DifferenceClaim | paper.ShareClaim):
-            low, high = claim.value - claim.tolerance, claim.value + claim.tolerance
-            if isinstance(claim, paper.ShareClaim):  # a share ends at 0 and 100
-                low, high = (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
-            test = replace(test, low=low, high=high, sized=True)
-        yield test, claim
+def _without_results(name: str, claim: Claim, tolerance: float) -> ClaimTest:
+    """The range of a claim; `tolerance` is that of cells."""
+    if isinstance(claim, paper.CellClaim):
+        low, high, text = claim.value - tolerance, claim.value + tolerance, f"average reward {claim.value:g}"
+        return ClaimTest(name, "cell", claim.place, text, low, high, cell=(claim.row, claim.column), sized=True)
+    test = ClaimTest(
+        name, claim.kind, claim.place, claim.text, 0.0, math.inf, caution=claim.caution, unverified=claim.unverified
+    )
+    if not isinstance(claim, paper.DifferenceClaim | paper.ShareClaim):
+        return test
+    low, high = claim.value - claim.tolerance, claim.value + claim.tolerance
+    if isinstance(claim, paper.ShareClaim):  # a share ends at 0 and 100
+        low, high = (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
+    return replace(test, low=low, high=high, sized=True)
 
 
-def _spreads(estimator: _Estimator, claim: paper.CellClaim | paper.AnyStatement) -> Iterator[stats.Spread]:
+def _spreads(estimator: _Estimator, claim: Claim) -> Iterator[stats.Spread]:
     match claim:
         case paper.CellClaim():
             yield estimator.contrast({(claim.row, claim.column): 1.0})
@@ -112,7 +110,7 @@ def _spreads(estimator: _Estimator, claim: paper.CellClaim | paper.AnyStatement)
             yield estimator.failures(claim)
 
 
-def _gain(better: str, than: str, column: str) -> dict[tuple[str, str], float]:
+def _gain(better: str, than: str, column: str) -> Terms:
     return {(better, column): 1.0, (than, column): -1.0}
 
 

@@ -61,12 +61,18 @@ class Fact(Strict):
 
 
 class CellClaim(Strict):
-    """One cell of the paper: average reward x 100, and its place in the paper."""
+    """One cell of the paper: average reward x 100, and its place in the paper; `model` as in its row."""
 
     row: str
     column: str
     value: float
     place: str
+    model: str | None = None
+
+    @property
+    def methods(self) -> set[str]:
+        """The method that it is about."""
+        return {self.row}
 
 
 class Statement(Strict):
@@ -149,6 +155,8 @@ class FailuresClaim(Statement):
 AnyStatement = Annotated[
     OrderingClaim | DifferenceClaim | LargestGainClaim | ShareClaim | FailuresClaim, Field(discriminator="kind")
 ]
+
+Claim = CellClaim | AnyStatement
 
 
 class SuccessColumn(Strict):
@@ -244,10 +252,20 @@ class Claims(Strict):
     def cells(self) -> list[CellClaim]:
         """All cells, row by row, those of the ablations last."""
         return [
-            CellClaim(row=key, column=column, value=value, place=f"{row.place}, {self.columns[column].label}")
+            CellClaim(
+                row=key,
+                column=column,
+                value=value,
+                place=f"{row.place}, {self.columns[column].label}",
+                model=row.model,
+            )
             for key, row in (self.rows | self.ablations).items()
             for column, value in row.cells.items()
         ]
+
+    def by_name(self) -> dict[str, Claim]:
+        """Every claim by the name that its verdict has: the cells, then the statements."""
+        return {f"{cell.row}_{cell.column}": cell for cell in self.cells()} | self.statements
 
     def value(self, row: str, column: str) -> float | None:
         """The paper's number in a cell, x 100; None without such a cell."""

@@ -20,7 +20,7 @@ from coevolve.config.sections import Quirks, ReportConfig
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.report import stats
-from coevolve.report.number_text import single_decimal, with_interval
+from coevolve.report.number_text import with_interval
 from coevolve.report.proportions import wilson
 from coevolve.storage import jsonl, provenance
 from coevolve.types import (
@@ -270,5 +270,5 @@ def _percent(share: float | None, interval: tuple[float, float] | None) -> str:
     if share is None:
         return "not stated"
     if interval is None:
-        return single_decimal(100 * share)
+        return f"{100 * share:.1f}"
     return with_interval(100 * share, 100 * interval[0], 100 * interval[1])

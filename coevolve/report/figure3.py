@@ -75,11 +75,11 @@ def curve(points: Sequence[Point], method: str) -> list[Point]:
 
 def draw(data: Curves, labels: ReportLabels) -> Figure:
     """The figure: a panel per environment and split; the methods' points are slightly shifted horizontally."""
-    panels = list(dict.fromkeys((point.env, point.split) for point in data.points))
+    panels = stats.group_by(data.points, "env", "split")
     figure = drawing.new_figure(4.0 * len(panels), 3.2)
     row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axes, (env, split) in zip(row, panels, strict=True):
-        _draw_panel(axes, [p for p in data.points if (p.env, p.split) == (env, split)], data.labels)
+    for axes, ((env, split), points) in zip(row, panels.items(), strict=True):
+        _draw_panel(axes, points, data.labels)
         axes.set(title=labels.split(env, split), xlabel="iteration")
     row[0].set_ylabel("average reward x 100")
     drawing.legend_below(figure, columns=2 * len(panels))

@@ -9,6 +9,7 @@ from coevolve.report import task_growth
 from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, legend, line_chart, seed_curves
 from coevolve.report.labels import ReportLabels
 from coevolve.report.page_figures import PageChart, PageFigure
+from coevolve.report.stats import group_by
 from coevolve.report.task_growth import RoundGrowth
 
 #: From rounds to points of a curve.
@@ -38,8 +39,7 @@ def pool_growth(path: Path, labels: ReportLabels) -> PageFigure:
 def _charts(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Iterator[PageChart]:
     methods = list(dict.fromkeys(each.method for each in rounds))
     yield PageChart("", legend((labels.method(name), labels.colour(name), "mean") for name in methods))
-    for env in dict.fromkeys(each.env for each in rounds):
-        of_env = [each for each in rounds if each.env == env]
+    for (env,), of_env in group_by(rounds, "env").items():
         title = f"{labels.env(env)}: training reward"
         rewards = _curves(of_env, methods, labels, task_growth.reward_curve)
         yield PageChart(title, line_chart(title, list(rewards), "round", "reward"))

@@ -21,7 +21,7 @@ from coevolve.report.claims import Claims
 from coevolve.report.growth_page import TEXTS, pool_growth
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.loop import Box
-from coevolve.report.mechanism_page import mechanism_figure
+from coevolve.report.mechanism_page import mechanism_charts
 from coevolve.report.number_text import duration, readable
 from coevolve.report.page_figures import PageFigure, TrainingCurve
 from coevolve.report.page_template import TEMPLATE
@@ -65,7 +65,7 @@ _BEFORE: tuple[tuple[str, Draw], ...] = (
     ("analysis.json", page_figures.failure_rewards),
     ("figure2.json", page_figures.failure_numbers),
     ("pairs.json", page_figures.pairs_and_drops),
-    ("analysis.json", mechanism_figure),
+    ("analysis.json", mechanism_charts),
 )
 _AFTER: tuple[tuple[str, Draw], ...] = (("growth.json", pool_growth), ("costs.json", page_figures.costs))
 
@@ -252,16 +252,8 @@ def _figures(
             links = [(name, page.address(files[name])) for name in figure.data if name in files]
             links += [page.result(name) for name in figure.data if name in results]
             name = re.sub(r"\W+", "-", figure.title.lower())
-            section = {
-                "id": name,
-                "title": figure.title,
-                "caption": figure.caption,
-                "charts": figure.charts,
-                "folded": figure.folded,
-                "texts": [_text(files[name], labels, page) for name in figure.texts if name in files],
-                "data": list(dict.fromkeys(links)),
-            }
-            yield name, section
+            texts = [_text(files[name], labels, page) for name in figure.texts if name in files]
+            yield name, vars(figure) | {"id": name, "texts": texts, "data": list(dict.fromkeys(links))}
 
 
 def _texts(

@@ -86,13 +86,17 @@ def job_counts(jobs: Iterable[Provenance]) -> Counter[Box]:
 def job_edges(jobs: Mapping[str, Provenance]) -> Iterator[Edge]:
     """The arrows between jobs, given by the folder of their result below the suite's; each job names its inputs."""
     for job in jobs.values():
-        end = box_of(job)
         for path in job.inputs:
-            if folder := maker(jobs, path):
-                start, name = box_of(jobs[folder]), PurePosixPath(path).name
-                stages = start[0], end[0]
-                if start in LABELS and end in LABELS and name == FILES.get(stages) and _is_used(name, job):
-                    yield start, end, stages == LATER
+            folder = maker(jobs, path)
+            if folder and _is_used(path, job) and (drawn := edge(box_of(jobs[folder]), box_of(job), path)):
+                yield drawn
+
+
+def edge(start: Box, end: Box, path: str) -> Edge | None:
+    """The arrow for a file that a job of `start` makes and one of `end` reads; None if it is left out."""
+    stages, name = (start[0], end[0]), PurePosixPath(path).name
+    is_drawn = start in LABELS and end in LABELS and name == FILES.get(stages)
+    return (start, end, stages == LATER) if is_drawn else None
 
 
 def box_of(job: Provenance) -> Box:
@@ -104,9 +108,9 @@ def box_of(job: Provenance) -> Box:
     return job.stage, job.wildcards.get("agent", "")
 
 
-def _is_used(name: str, job: Provenance) -> bool:
+def _is_used(path: str, job: Provenance) -> bool:
     """Whether a job builds pairs with the file; without a kind for experts, the stage `pairs` only counts them."""
-    if name != "experts.jsonl" or not isinstance(job.notes, PairingSummary):
+    if not path.endswith("/experts.jsonl") or not isinstance(job.notes, PairingSummary):
         return True
     return any(kind.startswith("expert") for kind in job.notes.kinds)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
@@ -18,6 +17,9 @@ from coevolve.config.sections import Recipe
 from coevolve.config.suite import per_iteration
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
 from coevolve.types import GradientReport, PairKind, PreferencePair, Provenance, Record, TrainReport
+
+#: A table of `analysis.md`: the text above it, its records, and the fields that its rows are means over.
+RecordTable = tuple[str, Sequence[Record], Sequence[str]]
 
 
 class HardNegatives(AgentRecord):
@@ -133,16 +135,6 @@ class _Dpo(BaseModel):
     objective: _Objective
 
 
-@dataclass(frozen=True)
-class MechanismTable:
-    """A table of `analysis.md`: its title, a text above it, its records and the fields that its rows are means over."""
-
-    title: str
-    text: str
-    records: Sequence[Record]
-    by: Sequence[str]
-
-
 def hard_negatives(exploration: Exploration, threshold: float) -> HardNegatives:
     """The hard negatives of one agent's episodes; raises ZeroDivisionError without episodes."""
     hard = int(sum(map(is_outcome("hard_negative", threshold), exploration.episodes)))
@@ -254,61 +246,55 @@ def gradient_angles(report: GradientReport, names: AgentRecord) -> Iterator[Grad
             )
 
 
-def tables(mechanism: Mechanism) -> list[MechanismTable]:
-    """The tables of `analysis.md` about the mechanism."""
+def tables(mechanism: Mechanism) -> dict[str, RecordTable]:
+    """The tables of `analysis.md` about the mechanism, by title."""
     agent = ("method", "env", "agent", "iteration")
-    return [
-        MechanismTable(
-            "Hard negatives",
+    return {
+        "Hard negatives": (
             "Explorations with a reward from the threshold up to 1: number, share of all episodes, share of failures.",
             mechanism.hard_negatives,
             (*agent, "threshold"),
         ),
-        MechanismTable(
-            "Rewards of chosen and rejected sides",
+        "Rewards of chosen and rejected sides": (
             "Means over the pairs of a training, by pair kind. `chosen hard`, `rejected hard`: the shares of these "
             "sides that are hard negatives. In pairs of failures the side with the higher reward is chosen.",
             mechanism.pair_rewards,
             (*agent, "kind", "threshold"),
         ),
-        MechanismTable(
-            "Off-policy distance",
+        "Off-policy distance": (
             "Log-prob in nats of an action token under the reference policy of the training, mean over a pair kind's "
             "chosen and rejected sides; the lower, the further from what the policy samples.",
             mechanism.off_policy,
             (*agent, "kind"),
         ),
-        MechanismTable(
-            "Weight of pair kinds",
+        "Weight of pair kinds": (
             "lambda_DPO * beta * sigma(-margin), the factor of a pair in eq. 7's gradient, over all visits of a kind's "
             "pairs, with the mean margin of each step. It is a weight and no share of the gradient"
             + ("." if mechanism.gradients else ", whose norms are not recorded."),
             mechanism.kind_weights,
             (*agent, "kind"),
         ),
-        *(_gradient_tables(mechanism, agent) if mechanism.gradients else ()),
-    ]
+        **(_gradient_tables(mechanism, agent) if mechanism.gradients else {}),
+    }
 
 
-def _gradient_tables(mechanism: Mechanism, agent: Sequence[str]) -> list[MechanismTable]:
+def _gradient_tables(mechanism: Mechanism, agent: Sequence[str]) -> dict[str, RecordTable]:
     """Those of the stage `gradients`, which a suite may leave out."""
-    return [
-        MechanismTable(
-            "Gradient by pair kind",
+    return {
+        "Gradient by pair kind": (
             "Eq. 9 at the policy before (`start`) and after (`end`) the training, without dropout. `per pair`: L2 norm "
             "of the mean gradient over the measured pairs. `total`: the same times all pairs of the kind. `share`: of "
             "the sum of the totals over kinds. `dpo`: of lambda_DPO times eq. 7, `sft`: of lambda_SFT times the NLL.",
             mechanism.gradients,
             (*agent, "policy", "kind"),
         ),
-        MechanismTable(
-            "Cosine between the gradients of pair kinds",
+        "Cosine between the gradients of pair kinds": (
             "Of eq. 9, and of lambda_DPO times eq. 7 alone. Below 0: a small step that lowers one kind's loss raises "
             "that of the other.",
             mechanism.gradient_angles,
             (*agent, "policy", "kind", "other_kind"),
         ),
-    ]
+    }
 
 
 def _weight_sum(history: Sequence[Mapping[str, float]], kind: PairKind, factor: float) -> tuple[int, float]:

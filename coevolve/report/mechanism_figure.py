@@ -69,8 +69,7 @@ def _write(axes: Axes, text: str) -> None:
 
 def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: ReportLabels) -> None:
     """The share of explorations by iteration, a line for each method and agent."""
-    for method, agent in dict.fromkeys((row.method, row.agent) for row in rows):
-        of_agent = [row for row in rows if (row.method, row.agent) == (method, agent)]
+    for (method, agent), of_agent in stats.group_by(rows, "method", "agent").items():
         shares = stats.mean_curve((row.iteration, row.of_episodes) for row in of_agent)
         style, name = ("o-", labels.method(method)) if agent == "target" else ("o--", None)
         axes.plot(*zip(*shares, strict=True), style, color=f"C{labels.colour(method)}", label=name)
@@ -82,24 +81,23 @@ def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: Repo
 
 def _draw_gradients(axes: Axes, rows: Sequence[GradientShare], labels: ReportLabels) -> None:
     """A bar for each method, with a part for each pair kind."""
-    methods = list(dict.fromkeys(row.method for row in rows))
+    by_method = stats.group_by(rows, "method")
     kinds = [kind for kind in PairKind if any(row.kind == kind for row in rows)]
-    for position, method in enumerate(methods):
-        of_method = [row for row in rows if row.method == method]
+    for position, of_method in enumerate(by_method.values()):
         trainings, left = len({(row.seed, row.iteration) for row in of_method}), 0.0
         for kind in kinds:
             width = sum(row.share or 0.0 for row in of_method if row.kind == kind) / trainings
             name = "" if position else kind_label(kind)
             axes.barh(position, width, left=left, color=_KIND_COLOURS[kind], label=name)
             left += width
-    axes.set(xlim=(0, 1), yticks=range(len(methods)), yticklabels=map(labels.method, methods))
+    names = [labels.method(method) for (method,) in by_method]
+    axes.set(xlim=(0, 1), yticks=range(len(names)), yticklabels=names)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), fontsize="x-small", frameon=False, ncols=3)
 
 
 def _draw_trainings(axes: Axes, rows: Sequence[TrajectoryDrift], labels: ReportLabels) -> None:
     """A line for each training of a method, from the value before it to that after it."""
-    for method in dict.fromkeys(row.method for row in rows):
-        of_method = [row for row in rows if row.method == method]
+    for (method,), of_method in stats.group_by(rows, "method").items():
         before = stats.mean_curve((row.iteration, row.before or 0.0) for row in of_method)
         after = stats.mean_curve((row.iteration, row.after) for row in of_method)
         for (iteration, start), (_, end) in zip(before, after, strict=True):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from coevolve.report import stats
 from coevolve.report.charts import Curve, legend, line_chart
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
-from coevolve.report.mechanism import GradientShare, HardNegatives, KindWeight, Mechanism, OffPolicy
+from coevolve.report.mechanism import HardNegatives, Mechanism
 from coevolve.report.page_figures import PageChart, PageFigure
+from coevolve.report.stats import group_by, mean_curve
 from coevolve.types import PairKind
 
-R = TypeVar("R", bound=AgentRecord)
 _KINDS = [kind.value for kind in PairKind]
 _GRADIENTS = (
     " Share of gradient: norm of eq. 9's gradient over a kind's pairs, of the sum of these norms over kinds, at the "
@@ -23,20 +21,20 @@ _GRADIENTS = (
 )
 
 
-def mechanism_figure(path: Path, labels: ReportLabels) -> PageFigure:
+def mechanism_charts(path: Path, labels: ReportLabels) -> PageFigure:
     """Hard negatives, off-policy distance, weights and gradients of pair kinds by iteration, means over seeds."""
     measured = Mechanism.read(path)
     of_targets = [row for row in measured.gradients if (row.agent, row.policy) == ("target", "start")]
+    of_kinds: tuple[tuple[Sequence[AgentRecord], str, str], ...] = (
+        (measured.off_policy, "rejected sides, nats", "rejected"),
+        (measured.kind_weights, "share of weight", "share"),
+        (of_targets, "share of gradient", "share"),
+    )
     folded = {}
     for env, label in labels.envs.items():
-        charts = [
-            *_hard_negatives([row for row in measured.hard_negatives if row.env == env], labels),
-            *_by_kind(
-                [row for row in measured.off_policy if row.env == env], "rejected sides, nats", _rejected, labels
-            ),
-            *_by_kind([row for row in measured.kind_weights if row.env == env], "share of weight", _share, labels),
-            *_by_kind([row for row in of_targets if row.env == env], "share of gradient", _share, labels),
-        ]
+        charts = list(_hard_negatives([row for row in measured.hard_negatives if row.env == env], labels))
+        for rows, quantity, field in of_kinds:
+            charts += _by_kind([row for row in rows if row.env == env], quantity, field, labels)
         if charts:
             folded[label] = charts
     used = {row.kind for row in measured.off_policy} | {row.kind for row in measured.kind_weights}
@@ -58,11 +56,11 @@ def _hard_negatives(rows: Sequence[HardNegatives], labels: ReportLabels) -> Iter
         Curve(
             f"{labels.method(method)}, {agent} agent",
             labels.colour(method),
-            _means(of_agent, lambda row: row.of_episodes),
+            _means(of_agent, "of_episodes"),
             "mean" if agent == "target" else "mean dashed",
             markers=True,
         )
-        for (method, agent), of_agent in _groups(rows, lambda row: (row.method, row.agent)).items()
+        for (method, agent), of_agent in group_by(rows, "method", "agent").items()
     ]
     if curves:
         yield PageChart("Hard negatives", line_chart("Hard negatives", curves, "iteration", "share of explorations"))
@@ -70,41 +68,20 @@ def _hard_negatives(rows: Sequence[HardNegatives], labels: ReportLabels) -> Iter
         yield PageChart("", legend(names))
 
 
-def _by_kind(
-    rows: Sequence[R], quantity: str, value: Callable[[R], float | None], labels: ReportLabels
-) -> Iterator[PageChart]:
-    """A chart for each method and agent, a curve for each pair kind."""
-    for (method, agent), of_agent in _groups(rows, lambda row: (row.method, row.agent)).items():
+def _by_kind(rows: Sequence[AgentRecord], quantity: str, field: str, labels: ReportLabels) -> Iterator[PageChart]:
+    """A chart of a field for each method and agent, with a curve for each pair kind."""
+    for (method, agent), of_agent in group_by(rows, "method", "agent").items():
         curves = [
             Curve(kind_label(kind), _KINDS.index(kind), points, markers=True)
-            for (kind,), of_kind in _groups(of_agent, _kind).items()
-            if (points := _means(of_kind, value))
+            for (kind,), of_kind in group_by(of_agent, "kind").items()
+            if (points := _means(of_kind, field))
         ]
         title = f"{labels.method(method)}, {agent} agent: {quantity}"
         if curves:
             yield PageChart(title, line_chart(title, curves, "iteration", quantity))
 
 
-def _groups(rows: Iterable[R], key: Callable[[R], tuple[str, ...]]) -> dict[tuple[str, ...], list[R]]:
-    groups: defaultdict[tuple[str, ...], list[R]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return groups
-
-
-def _means(rows: Sequence[R], value: Callable[[R], float | None]) -> list[tuple[float, float]]:
-    """(iteration, mean over the seeds that have a value)."""
-    return stats.mean_curve((row.iteration, number) for row in rows if (number := value(row)) is not None)
-
-
-def _kind(row: AgentRecord) -> tuple[str, ...]:
-    assert isinstance(row, OffPolicy | KindWeight | GradientShare), "only these records are about a pair kind"
-    return (row.kind,)
-
-
-def _rejected(row: OffPolicy) -> float:
-    return row.rejected
-
-
-def _share(row: KindWeight | GradientShare) -> float | None:
-    return row.share
+def _means(rows: Sequence[AgentRecord], field: str) -> list[tuple[float, float]]:
+    """(iteration, mean of a field over the seeds that have it)."""
+    values: list[tuple[int, Any]] = [(row.iteration, getattr(row, field)) for row in rows]
+    return mean_curve((iteration, value) for iteration, value in values if value is not None)

@@ -17,13 +17,8 @@ def readable(value: float) -> str:
     return text.rstrip("0").rstrip(".") if digits else text
 
 
-def single_decimal(value: float) -> str:
-    """A number with one decimal: `52.3`."""
-    return f"{value:.1f}"
-
-
-def with_interval(value: float, low: float, high: float, number: Callable[[float], str] = single_decimal) -> str:
-    """A number and the ends of its interval, each as `number` writes it: `52.3 [48.1, 56.0]`."""
+def with_interval(value: float, low: float, high: float, number: Callable[[float], str] = "{:.1f}".format) -> str:
+    """A number and the ends of its interval, each with one decimal or as `number` writes it: `52.3 [48.1, 56.0]`."""
     return f"{number(value)} [{number(low)}, {number(high)}]"
 
 

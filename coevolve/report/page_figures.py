@@ -68,10 +68,8 @@ class TrainingCurve:
 def learning_curves(path: Path, labels: ReportLabels) -> PageFigure:
     """Average reward by iteration, from `figure3.json`: means with intervals, and the mean of each seed."""
     data = figure3.Curves.model_validate_json(path.read_bytes())
-    panels = dict.fromkeys((point.env, point.split) for point in data.points)
     charts = []
-    for env, split in panels:
-        points = [point for point in data.points if (point.env, point.split) == (env, split)]
+    for (env, split), points in stats.group_by(data.points, "env", "split").items():
         curves = [curve for method in labels.methods for curve in _method_curves(points, method, labels)]
         title = labels.split(env, split)
         charts.append(PageChart(title, line_chart(title, curves, "iteration", "average reward x 100")))
@@ -119,17 +117,15 @@ def failure_numbers(path: Path, labels: ReportLabels) -> PageFigure:
 
 def failure_rewards(path: Path, labels: ReportLabels) -> PageFigure:
     """Histograms of the rewards of failures by agent and iteration, summed over seeds, from `analysis.json`."""
-    groups: defaultdict[str, defaultdict[tuple[str, str, int], list[tuple[int, ...]]]]
-    groups = defaultdict(lambda: defaultdict(list))
-    for row in analysis.Analysis.read(path).failure_rewards:
-        groups[row.env][row.method, row.agent, row.iteration].append(row.counts)
     folded = {}
-    for env, histograms in groups.items():
-        sums = {key: [sum(column) for column in zip(*counts, strict=True)] for key, counts in histograms.items()}
-        top = max(1, *(max(counts) for counts in sums.values()))
+    for (env,), of_env in stats.group_by(analysis.Analysis.read(path).failure_rewards, "env").items():
+        groups = stats.group_by(of_env, "method", "agent", "iteration")
+        counts = {key: zip(*(row.counts for row in group), strict=True) for key, group in groups.items()}
+        sums = {key: [sum(column) for column in columns] for key, columns in counts.items()}
+        top = max(1, *map(max, sums.values()))
         folded[labels.env(env)] = [
-            PageChart(title, histogram(f"{labels.env(env)}: {title}", counts, labels.colour(method), top))
-            for (method, agent, iteration), counts in sorted(sums.items(), key=lambda item: _order(labels, *item[0]))
+            PageChart(title, histogram(f"{labels.env(env)}: {title}", bins, labels.colour(method), top))
+            for (method, agent, iteration), bins in sorted(sums.items(), key=lambda item: _order(labels, *item[0]))
             for title in [f"{labels.method(method)}, {agent} agent, iteration {iteration}"]
         ]
     return PageFigure(
@@ -146,12 +142,10 @@ def pairs_and_drops(path: Path, labels: ReportLabels) -> PageFigure:
     rows = pair_counts.read_rows(path)
     reasons = [reason for reason in DropReason if any(reason in row.drops for row in rows)]
     folded = {}
-    for env in dict.fromkeys(row.env for row in rows):
-        groups: defaultdict[tuple[str, str, int, str], list[PairCount]] = defaultdict(list)
-        for row in (row for row in rows if row.env == env):
-            groups[row.method, row.agent, row.iteration, row.kind].append(row)
-        ordered = sorted(groups.items(), key=lambda item: (_order(labels, *item[0][:3]), item[0][3]))
-        bars = [_pair_row(key, group, reasons, labels) for key, group in ordered]
+    for (env,), of_env in stats.group_by(rows, "env").items():
+        groups = stats.group_by(of_env, "method", "agent", "iteration", "kind")
+        ordered = sorted(groups, key=lambda key: (_order(labels, *key[:3]), key[3]))
+        bars = [_pair_row(groups[key], reasons, labels) for key in ordered]
         folded[labels.env(env)] = [PageChart("", bar_rows(bars))]
     names = [("pairs", 0, "thick"), *((words(name), 1 + i, "thick") for i, name in enumerate(reasons))]
     return PageFigure(
@@ -163,17 +157,16 @@ def pairs_and_drops(path: Path, labels: ReportLabels) -> PageFigure:
     )
 
 
-def _pair_row(
-    key: tuple[str, str, int, str], group: Sequence[PairCount], reasons: Sequence[DropReason], labels: ReportLabels
-) -> BarRow:
-    method, agent, iteration, kind = key
+def _pair_row(group: Sequence[PairCount], reasons: Sequence[DropReason], labels: ReportLabels) -> BarRow:
+    """The counts of one method, agent, iteration and pair kind, summed over seeds."""
+    first = group[0]
     pairs = sum(row.pairs for row in group)
     dropped = {reason: sum(row.drops.get(reason, 0) for row in group) for reason in reasons}
     parts = [Segment("pairs", 0, pairs)]
     parts += [Segment(words(name), 1 + i, dropped[name]) for i, name in enumerate(reasons) if dropped[name]]
     lost = ", ".join(f"{words(name)} {count:,}" for name, count in dropped.items() if count) or "none"
     return BarRow(
-        f"{labels.method(method)}, {agent} agent, iteration {iteration}: {kind_label(kind)}",
+        f"{labels.method(first.method)}, {first.agent} agent, iteration {first.iteration}: {kind_label(first.kind)}",
         [parts],
         f"{pairs:,} pairs of {sum(row.candidates for row in group):,} candidates; dropped: {lost}",
     )
@@ -181,17 +174,14 @@ def _pair_row(
 
 def training_curves(trainings: Sequence[TrainingCurve], labels: ReportLabels) -> PageFigure:
     """Loss, reward margin, log-probs and reward of every training, by step."""
-    groups: defaultdict[tuple[str, str, str, str], list[TrainingCurve]] = defaultdict(list)
-    for each in trainings:
-        groups[each.env, each.model, each.method, each.agent].append(each)
+    groups = stats.group_by(trainings, "env", "model", "method", "agent")
     models = {each.model for each in trainings}
     folded: defaultdict[str, list[PageChart]] = defaultdict(list)
     order = [*labels.envs]
-    for (env, model, method, agent), group in sorted(
-        groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1], _order(labels, *item[0][2:]))
-    ):
+    for key in sorted(groups, key=lambda key: (order.index(key[0]), key[1], _order(labels, *key[2:]))):
+        env, model, method, agent = key
         name = f"{labels.method(method)}, {agent} agent" + (f", {model}" if len(models) > 1 else "")
-        folded[labels.env(env)] += _training_charts(name, group, labels.colour(method))
+        folded[labels.env(env)] += _training_charts(name, groups[key], labels.colour(method))
     return PageFigure(
         "Training curves",
         "By optimiser step, iterations one after another with a line between them. Thick: mean over seeds; thin: each "

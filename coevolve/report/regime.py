@@ -8,7 +8,7 @@ should help (headroom), and GRPO should earn more at its end than at its start, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -27,6 +27,7 @@ from coevolve.storage import files
 from coevolve.types import (
     DropReason,
     EvalRecord,
+    ExplorationKey,
     KindCount,
     PairingSummary,
     PairKind,
@@ -36,9 +37,6 @@ from coevolve.types import (
     TrainReport,
     Trajectory,
 )
-
-#: Environment, method, agent and seed of a training, and its iteration.
-TrainingKey = tuple[str, str, str, int, int]
 
 
 class RegimeCheck(Record):
@@ -74,7 +72,7 @@ class RegimeEvidence:
     measurements: Sequence[Measurement]
     explorations: Sequence[Exploration]
     summaries: Mapping[SummaryKey, PairingSummary]
-    trainings: Mapping[TrainingKey, TrainReport]
+    trainings: Mapping[ExplorationKey, TrainReport]
     practice: Mapping[tuple[str, int], Sequence[Trajectory]] = field(default_factory=dict)
 
 
@@ -137,7 +135,7 @@ def read(path: Path) -> list[RegimeCheck]:
 def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
     low, high = limits.sft_success
     records = [record for record in _records(evidence, "sft", env) if record.seed == seed]
-    value = _share(record.reward >= 1.0 for record in records)
+    value = stats.mean_of(record.reward >= 1.0 for record in records)
     passed = None if value is None else low <= value <= high
     threshold = f"{low:.0%} to {high:.0%}"
     yield RegimeCheck(name="success of SFT", env=env, seed=seed, value=value, threshold=threshold, passed=passed)
@@ -148,8 +146,8 @@ def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed:
     episodes = [episode for each in explored for episode in each.episodes]
     failures = [episode.reward for episode in episodes if episode.is_failure]
     distinct = len({round(reward, 6) for reward in failures}) if episodes else None
-    hard = _share(reward >= limits.hard_negative for reward in failures)
-    cut = _share(episode.stop is StopReason.CONTEXT for episode in episodes)
+    hard = stats.mean_of(reward >= limits.hard_negative for reward in failures)
+    cut = stats.mean_of(episode.stop is StopReason.CONTEXT for episode in episodes)
     yield _at_least("distinct rewards of failures", distinct, limits.failure_rewards, env, seed)
     name = f"failures with a reward of {limits.hard_negative:g} or more"
     yield _at_least(name, hard, limits.hard_failures, env, seed)
@@ -173,8 +171,8 @@ def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: in
     }
     steps = {
         iteration: report.steps
-        for (of_env, method, agent, of_seed, iteration), report in evidence.trainings.items()
-        if (of_env, method, agent, of_seed) == (env, limits.method, "failure", seed)
+        for (method, of_env, of_seed, iteration, agent), report in evidence.trainings.items()
+        if (method, of_env, of_seed, agent) == (limits.method, env, seed, "failure")
     }
     finished = {iteration for iteration, agent, _ in counts if agent == "target"} == set(range(1, last + 1))
     fewest = min(count.pairs for count in counts.values()) if finished else None
@@ -243,11 +241,6 @@ def _records(evidence: RegimeEvidence, method: str, env: str) -> list[EvalRecord
     """The records of a method's last iteration, of all splits."""
     measured = final(evidence.measurements)
     return [record for m in measured if (m.method, m.env) == (method, env) for record in m.records]
-
-
-def _share(flags: Iterable[bool]) -> float | None:
-    values = list(flags)
-    return fmean(values) if values else None
 
 
 def _value(check: RegimeCheck) -> str:

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.types import Estimate, EvalRecord
 
+R = TypeVar("R")
 Quantity = Callable[[EvalRecord], float]
 #: Something measured of a task with a seed.
 Point = tuple[Hashable, int, float]
@@ -149,6 +151,20 @@ def student_interval(values: Sequence[float], confidence: float) -> tuple[float,
     mean, quantile = fmean(values), student_quantile((1.0 + confidence) / 2.0, len(values) - 1)
     half = quantile * stdev(values) / math.sqrt(len(values))
     return mean - half, mean + half
+
+
+def mean_of(values: Iterable[float]) -> float | None:
+    """The mean of the values; None without any."""
+    numbers = list(values)
+    return fmean(numbers) if numbers else None
+
+
+def group_by(rows: Iterable[R], *fields: str) -> dict[tuple[Any, ...], list[R]]:
+    """The rows that agree in all `fields`, by their values, in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[R]] = {}
+    for row in rows:
+        groups.setdefault(tuple(getattr(row, name) for name in fields), []).append(row)
+    return groups
 
 
 def mean_curve(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -82,25 +82,22 @@ def markdown(rounds: Sequence[RoundGrowth], labels: ReportLabels, confidence: fl
 
     A gain is the mean of `gains`, with Student's interval over the seeds' means.
     """
-    groups: dict[tuple[str, str, int], list[RoundGrowth]] = {}
-    for each in rounds:
-        groups.setdefault((each.method, each.env, each.round), []).append(each)
     head = ("method", "environment", "round", "reward", "gain on a task", "tasks", "new", "solved later")
     rows = [
         (labels.method(method), labels.env(env), number, *_means(group, confidence))
-        for (method, env, number), group in groups.items()
+        for (method, env, number), group in stats.group_by(rounds, "method", "env", "round").items()
     ]
     return str(tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)) + "\n"
 
 
 def draw(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figure:
     """The figure: a panel per environment, training reward by round; methods as lines, means over the seeds."""
-    envs = list(dict.fromkeys(each.env for each in rounds))
-    figure = drawing.new_figure(5.0 * max(1, len(envs)), 3.7)
-    panels = figure.subplots(1, max(1, len(envs)), squeeze=False, sharey=True)[0]
-    for axes, env in zip(panels, envs, strict=False):
-        for method in dict.fromkeys(each.method for each in rounds if each.env == env):
-            curve = reward_curve([each for each in rounds if (each.env, each.method) == (env, method)])
+    by_env = stats.group_by(rounds, "env")
+    figure = drawing.new_figure(5.0 * max(1, len(by_env)), 3.7)
+    panels = figure.subplots(1, max(1, len(by_env)), squeeze=False, sharey=True)[0]
+    for axes, ((env,), of_env) in zip(panels, by_env.items(), strict=False):
+        for (method,), of_method in stats.group_by(of_env, "method").items():
+            curve = reward_curve(of_method)
             axes.plot(*zip(*curve, strict=True), marker="." if curve[0][0] == 1.0 else "", label=labels.method(method))
         axes.set(title=labels.env(env), xlabel="round")
     panels[0].set_ylabel("training reward")

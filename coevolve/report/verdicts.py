@@ -171,7 +171,7 @@ def _counted_seeds(seeds: int) -> str:
 
 def resamples(least: int, claims: Claims) -> int:
     """Draws that make a correction for the number of claims finer than its level, `least` at least."""
-    return max(least, 200 * (len(claims.cells()) + len(claims.statements)))
+    return max(least, 200 * len(claims.by_name()))
 
 
 def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False, tables: Sequence[str] = ()) -> dict[str, Any]:

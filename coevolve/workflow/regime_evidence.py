@@ -9,9 +9,9 @@ from typing import TypeVar
 from coevolve.config.suite import Suite
 from coevolve.report import exploration, measurement, pair_counts
 from coevolve.report.job_history import JobHistory
-from coevolve.report.regime import RegimeEvidence, TrainingKey
+from coevolve.report.regime import RegimeEvidence
 from coevolve.storage import jsonl, provenance
-from coevolve.types import Provenance, TrainReport, Trajectory
+from coevolve.types import ExplorationKey, Provenance, TrainReport, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
@@ -55,14 +55,14 @@ def _present(paths: Mapping[K, str]) -> dict[K, Path]:
     return {key: Path(path) for key, path in paths.items() if Path(path).exists()}
 
 
-def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[TrainingKey, TrainReport]:
+def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey, TrainReport]:
     """The reports of the trainings in iterations of the suite's methods, of its single model."""
-    reports: dict[TrainingKey, TrainReport] = {}
+    reports: dict[ExplorationKey, TrainReport] = {}
     for job in jobs:
         branch = Branch.parse(job.wildcards.get("branch", ""))
         ours = branch.method in suite.methods and job.wildcards.get("model") in suite.models
         if isinstance(job.notes, TrainReport) and branch.iteration and ours:
             env, agent = job.wildcards["env"], job.wildcards.get("agent", "target")
             if branch.seed in suite.seeds and branch.iteration <= suite.iterations.get(env, 0):
-                reports[env, branch.method, agent, branch.seed, branch.iteration] = job.notes
+                reports[branch.method, env, branch.seed, branch.iteration, agent] = job.notes
     return reports

@@ -29,7 +29,7 @@ def test_the_page_is_what_the_script_writes(root):
     text = (root / "docs/artifact.md").read_text()
     assert artifact.fill(text) == text, "run `python -m docs.artifact`"
     listed = re.findall(r"^\| `(\w+)` \|.*\| (R\d+) \|", text, re.MULTILINE)
-    assert [name for name, _ in listed] == list(artifact._claims(claims.load(root / "configs/claims.yaml")))
+    assert [name for name, _ in listed] == list(claims.load(root / "configs/claims.yaml").by_name())
     sizes = r"([\d.,]+ (?:h|min)) \| [\d.,]+ \| ([\d.,]+ [kMG]B)"
     runs = re.findall(rf"^\| (R\d+)\b[^|]* \|.* \| {sizes} \|$", text, re.MULTILINE)
     assert {run for _, run in listed} == {run for run, _, _ in runs}

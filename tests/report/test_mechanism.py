@@ -154,10 +154,10 @@ def test_the_gradients_of_a_suite_are_those_of_its_files(made, plan, measured):
 
 def test_a_suite_that_measures_no_gradients_has_no_tables_of_them(measured):
     off = measured.model_copy(update={"gradients": (), "gradient_angles": ()})
-    titles = [table.title for table in mechanism.tables(off)]
+    tables = mechanism.tables(off)
     of_pairs = ["Rewards of chosen and rejected sides", "Off-policy distance", "Weight of pair kinds"]
-    assert titles == ["Hard negatives", *of_pairs]
-    assert "whose norms are not recorded" in mechanism.tables(off)[-1].text
+    assert list(tables) == ["Hard negatives", *of_pairs]
+    assert "whose norms are not recorded" in tables["Weight of pair kinds"][0]
 
 
 def test_tables_and_charts_show_them(made, measured, tmp_path):
@@ -169,7 +169,7 @@ def test_tables_and_charts_show_them(made, measured, tmp_path):
         assert f"## {title}\n" in text
     assert "it is a weight and no share of the gradient" in text.replace("\n", " ").lower()
     labels = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
-    figure = mechanism_page.mechanism_figure(made / PRODUCT / "analysis.json", labels)
+    figure = mechanism_page.mechanism_charts(made / PRODUCT / "analysis.json", labels)
     charts = {chart.title: chart.content for chart in figure.folded["WebShop"]}
     (eto,) = (row for row in measured.off_policy if row.method == "eto")
     assert f'data-y="{fmean([eto.rejected]):.6g}"' in charts["ETO, target agent: rejected sides, nats"]
@@ -182,7 +182,7 @@ def test_tables_and_charts_show_them(made, measured, tmp_path):
     assert shares and all(f'data-y="{row.share:.6g}"' in drawn for row in shares)
     assert "Share of gradient" in figure.caption
     files.write_json(tmp_path / "analysis.json", {"shares": []})
-    old = mechanism_page.mechanism_figure(tmp_path / "analysis.json", labels)
+    old = mechanism_page.mechanism_charts(tmp_path / "analysis.json", labels)
     assert not old.charts and not old.folded, "files of before lack these values"
     assert json.loads((made / PRODUCT / "analysis.json").read_text())["compute"]
 

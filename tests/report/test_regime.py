@@ -57,7 +57,7 @@ def evidence(
             for seed in seeds
             for iteration in (1, 2)
         },
-        trainings={("sciworld", "coevolve", "failure", seed, 1): training([0.1] * steps) for seed in seeds},
+        trainings={("coevolve", "sciworld", seed, 1, "failure"): training([0.1] * steps) for seed in seeds},
         practice={
             ("sciworld", seed): practised([each + seed * step / 1000 for step, each in enumerate(grown)], seed)
             for seed in seeds
