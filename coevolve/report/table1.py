@@ -35,12 +35,13 @@ def reward_table(
 ) -> Table:
     """Average reward x 100 of every measured method and of every row of the paper, run or not.
 
-    A mean is that of the paper's columns, and only where all of them were measured. `labels` name the methods that the
-    paper's table lacks. `environments`: those of the paper's columns (None: all); a row of the paper without a cell in
-    them is left out. Raises `UserError` for nothing measured, for mixed settings and for a cell measured twice.
+    A mean is that of the paper's columns, and only where all of them were measured. `labels` name the methods and the
+    columns, such as `sciworld development`, that the paper's table lacks. `environments`: those of the paper's columns
+    (None: all); a row of the paper without a cell in them is left out. Raises `UserError` for nothing measured, for
+    mixed settings and for a cell measured twice.
     """
     measured = _by_cell(measurements, claims)
-    columns = _columns(measured, claims, environments)
+    columns = _columns(measured, claims, labels, environments)
     rows = _rows(measured, claims, columns, labels)
     paper = {key: claims.value(*key) for key in product(rows, columns)}
     remark = f"In brackets the paper's cell ({claims.source})." if {*paper.values()} - {None} else ""
@@ -69,7 +70,7 @@ def success_table(
     """Success rate in per cent of what was measured, in the same order; the paper prints none. Raises likewise."""
     measured = _by_cell(measurements, claims)
     run, where = {row for row, _ in measured}, {column for _, column in measured}
-    columns = {column: label for column, label in _columns(measured, claims).items() if column in where}
+    columns = {column: label for column, label in _columns(measured, claims, labels).items() if column in where}
     rows = {row: label for row, label in _rows(measured, claims, columns, labels).items() if row in run}
     remark = f"Success as protocol {measurements[0].protocol} counts it; the paper prints none."
     return _table("success rate in per cent", measured, claims, rows, columns, {}, remark, report)
@@ -102,7 +103,10 @@ def _rows(measured: Mapping[Key, Measurement], claims: Claims, columns: Labels, 
 
 
 def _columns(
-    measured: Mapping[Key, Measurement], claims: Claims, environments: Collection[str] | None = None
+    measured: Mapping[Key, Measurement],
+    claims: Claims,
+    labels: Mapping[str, str],
+    environments: Collection[str] | None = None,
 ) -> Labels:
     """The paper's columns of `environments`, with their mean where these are all, then the other splits measured."""
     known = {spec.env for spec in claims.columns.values() if spec.env is not None}
@@ -112,7 +116,7 @@ def _columns(
         for key, spec in claims.columns.items()
         if (kept == known if spec.env is None else spec.env in kept)
     }
-    return of_paper | {column: column for _, column in measured if column not in claims.columns}
+    return of_paper | {column: labels.get(column, column) for _, column in measured if column not in claims.columns}
 
 
 def _table(

@@ -15,9 +15,10 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `table1` as Markdown, LaTeX and JSON."""
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
-    labels, last = ReportLabels.of(suite).methods, final(results.measurements(job, suite))
-    rewards = table1.reward_table(last, paper, labels, suite.report, suite.envs)
-    successes = table1.success_table(last, paper, labels, suite.report)
-    tables = [rewards, successes]
+    labels, last = ReportLabels.of(suite), final(results.measurements(job, suite))
+    splits = {f"{each.env} {each.split}": labels.split(each.env, each.split) for each in last}
+    named = {**labels.methods, **splits}
+    rewards = table1.reward_table(last, paper, named, suite.report, suite.envs)
+    tables = [rewards, table1.success_table(last, paper, named, suite.report)]
     table.write(tables, out, "table1")
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}

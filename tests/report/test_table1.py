@@ -94,9 +94,11 @@ def test_every_row_and_column_of_the_paper_is_listed_run_or_not(sft, report):
 
 
 def test_methods_and_splits_the_paper_lacks_come_last(measure, labels, report):
+    labels |= {"alfworld dev": "ALFWorld dev"}
     table = reward_table([measure("odd", "alfworld", "dev", {"a": [1.0]})], SMALL, labels, report)
     assert list(table.rows.values()) == ["GPT-4", "SFT", "50 % odd_method & more"]
     assert list(table.columns) == ["seen", "shop", "mean", "alfworld dev"]
+    assert table.columns["alfworld dev"] == "ALFWorld dev"
     assert cell(table, "odd", "alfworld dev").paper is None
     assert "not run" in markdown(table) and "100.0 [100.0, 100.0] |" in markdown(table)
 
