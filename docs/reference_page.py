@@ -36,6 +36,7 @@ COMPARISONS = (
     ("eto_matched", "eto"),
     ("eto_matched", "eto_eq9"),
     ("coevolve", "eto_matched"),
+    ("coevolve", "grpo"),
     ("coevolve", "lambda_0"),
     ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),
@@ -54,6 +55,7 @@ def blocks() -> dict[str, str]:
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_why": _table(_differences("science_why", with_one_of=("eto_matched",))),
         "science_why_iterations": _table(_iterations("science_why", ("eto", "eto_matched", "eto_eq9", "coevolve"))),
+        "science_tuning": _table(_rates("science_tuning")),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
         "science_pairs": _table(_pairs("science")),
@@ -167,6 +169,20 @@ def _cells(folder: str) -> Iterator[list[str]]:
     for row, label in table["rows"].items():
         shown = [estimates[row, column] for column in columns]
         yield [label, *(with_interval(each["mean"], each["low"], each["high"]) for each in shown)]
+
+
+def _rates(folder: str) -> Iterator[list[str]]:
+    """Trials of one seed: mean reward x 100 by iteration, and the difference to SFT after the last one, in points."""
+    data, labels = front_page.read(folder, "figure3.json"), front_page.labels(folder)
+    rewards = {(point["method"], point["iteration"]): 100 * point["estimate"]["mean"] for point in data["points"]}
+    assert len(rewards) == len(data["points"]), "one environment and split"
+    numbers = range(1, 1 + max(iteration for _, iteration in rewards))
+    yield ["trial", *(f"iteration {number}" for number in numbers), "minus SFT, points"]
+    (estimates,) = front_page.differences(folder).values()
+    for (better, than), estimate in estimates.items():
+        if than == "sft":
+            shown = (_text(rewards.get((better, number)), ".1f") for number in numbers)
+            yield [labels.method(better), *shown, front_page.points(estimate)]
 
 
 def _trials(folder: str) -> Iterator[list[str]]:
