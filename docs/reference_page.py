@@ -89,10 +89,8 @@ def _differences(folder: str, with_one_of: Sequence[str] = ()) -> Iterator[list[
 
 def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
     """Mean reward x 100 by environment and split, method and iteration."""
-    data = front_page.read(folder, "figure3.json")
-    rewards = {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in data["points"]}
+    labels, rewards = front_page.labels(folder), _rewards(folder)
     numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
-    labels = front_page.labels(folder)
     yield ["environment", labels.method("sft"), *(f"{labels.method(m)}, {n}" for m in methods for n in numbers)]
     for env, split in dict.fromkeys(key[:2] for key in rewards):
         values = (rewards[env, split, method, number] for method in methods for number in numbers)
@@ -101,6 +99,12 @@ def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
             f"{rewards[env, split, 'sft', 0]:.1f}",
             *(f"{value:.1f}" for value in values),
         ]
+
+
+def _rewards(folder: str) -> dict[tuple[str, str, str, int], float]:
+    """Mean reward x 100 by environment, split, method and iteration."""
+    points = front_page.read(folder, "figure3.json")["points"]
+    return {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in points}
 
 
 def _mechanism(folder: str) -> Iterator[list[str]]:
@@ -173,15 +177,14 @@ def _cells(folder: str) -> Iterator[list[str]]:
 
 def _rates(folder: str) -> Iterator[list[str]]:
     """Trials of one seed: mean reward x 100 by iteration, and the difference to SFT after the last one, in points."""
-    data, labels = front_page.read(folder, "figure3.json"), front_page.labels(folder)
-    rewards = {(point["method"], point["iteration"]): 100 * point["estimate"]["mean"] for point in data["points"]}
-    assert len(rewards) == len(data["points"]), "one environment and split"
-    numbers = range(1, 1 + max(iteration for _, iteration in rewards))
+    labels, rewards = front_page.labels(folder), _rewards(folder)
+    ((env, split),) = {key[:2] for key in rewards}
+    numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
     yield ["trial", *(f"iteration {number}" for number in numbers), "minus SFT, points"]
     (estimates,) = front_page.differences(folder).values()
     for (better, than), estimate in estimates.items():
         if than == "sft":
-            shown = (_text(rewards.get((better, number)), ".1f") for number in numbers)
+            shown = (_text(rewards.get((env, split, better, number)), ".1f") for number in numbers)
             yield [labels.method(better), *shown, front_page.points(estimate)]
 
 

@@ -36,9 +36,9 @@ def reward_table(
     """Average reward x 100 of every measured method and of every row of the paper, run or not.
 
     A mean is that of the paper's columns, and only where all of them were measured. `labels` name the methods and the
-    columns, such as `sciworld development`, that the paper's table lacks. `environments`: those of the paper's columns
-    (None: all); a row of the paper without a cell in them is left out. Raises `UserError` for nothing measured, for
-    mixed settings and for a cell measured twice.
+    columns (`split_column`) that the paper's table lacks. `environments`: those of the paper's columns (None: all); a
+    row of the paper without a cell in them is left out. Raises `UserError` for nothing measured, for mixed settings and
+    for a cell measured twice.
     """
     measured = _by_cell(measurements, claims)
     columns = _columns(measured, claims, labels, environments)
@@ -46,6 +46,11 @@ def reward_table(
     paper = {key: claims.value(*key) for key in product(rows, columns)}
     remark = f"In brackets the paper's cell ({claims.source})." if {*paper.values()} - {None} else ""
     return _table("average reward x 100", measured, claims, rows, columns, paper, remark, report)
+
+
+def split_column(env: str, split: str) -> str:
+    """The key of the column of a split that the paper's table lacks, such as `sciworld development`."""
+    return f"{env} {split}"
 
 
 def measured_table(
@@ -83,7 +88,7 @@ def _by_cell(measurements: Sequence[Measurement], claims: Claims) -> dict[Key, M
     cells: dict[Key, Measurement] = {}
     for measurement in measurements:
         evaluation = measurement.env, measurement.split
-        key = measurement.method, column_of.get(evaluation, " ".join(evaluation))
+        key = measurement.method, column_of.get(evaluation, split_column(*evaluation))
         if key in cells:
             raise UserError(
                 f"{measurement.method} on {' '.join(evaluation)} was given twice; give one iteration per method."

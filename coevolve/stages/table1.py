@@ -16,7 +16,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `table1` as Markdown, LaTeX and JSON."""
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     labels, last = ReportLabels.of(suite), final(results.measurements(job, suite))
-    splits = {f"{each.env} {each.split}": labels.split(each.env, each.split) for each in last}
+    splits = {table1.split_column(each.env, each.split): labels.split(each.env, each.split) for each in last}
     named = {**labels.methods, **splits}
     rewards = table1.reward_table(last, paper, named, suite.report, suite.envs)
     tables = [rewards, table1.success_table(last, paper, named, suite.report)]
