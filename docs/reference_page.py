@@ -18,7 +18,7 @@ PAGE = front_page.REFERENCE / "README.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
-    "lambda_0", "second_target", "coevolve",
+    "lambda_0", "nll_mean", "second_target", "frozen_failure_agent", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
 AGENTS = ("target", "failure")
@@ -38,6 +38,9 @@ COMPARISONS = (
     ("coevolve", "eto_matched"),
     ("coevolve", "grpo"),
     ("coevolve", "lambda_0"),
+    ("coevolve", "nll_mean"),
+    ("coevolve", "frozen_failure_agent"),
+    ("frozen_failure_agent", "nll_mean"),
     ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),
     ("agent_data", "agent_data_static"),
@@ -47,7 +50,7 @@ COMPARISONS = (
 def blocks() -> dict[str, str]:
     """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
     compared = ("science", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
-    folders = (*compared, "real_sql", "agent_data")
+    folders = (*compared, "science_parts", "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "overview": front_page.overview(compared),
@@ -55,6 +58,10 @@ def blocks() -> dict[str, str]:
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_why": _table(_differences("science_why", with_one_of=("eto_matched",))),
         "science_why_iterations": _table(_iterations("science_why", ("eto", "eto_matched", "eto_eq9", "coevolve"))),
+        "science_parts_iterations": _table(
+            _iterations("science_parts", ("nll_mean", "frozen_failure_agent", "coevolve"))
+        ),
+        "science_parts_mechanism": _table(_mechanism("science_parts")),
         "science_tuning": _table(_rates("science_tuning")),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
