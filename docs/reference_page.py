@@ -18,7 +18,7 @@ PAGE = front_page.REFERENCE / "README.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
-    "lambda_0", "nll_mean", "second_target", "frozen_failure_agent", "coevolve",
+    "lambda_0", "nll_mean", "without_failure_failure", "frozen_failure_agent", "second_target", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
 AGENTS = ("target", "failure")
@@ -39,8 +39,8 @@ COMPARISONS = (
     ("coevolve", "grpo"),
     ("coevolve", "lambda_0"),
     ("coevolve", "nll_mean"),
+    ("coevolve", "without_failure_failure"),
     ("coevolve", "frozen_failure_agent"),
-    ("frozen_failure_agent", "nll_mean"),
     ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),
     ("agent_data", "agent_data_static"),
@@ -52,15 +52,14 @@ def blocks() -> dict[str, str]:
     compared = ("science", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
     folders = (*compared, "science_parts", "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
+    parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "overview": front_page.overview(compared),
         "science_iterations": _table(_iterations("science", rows)),
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_why": _table(_differences("science_why", with_one_of=("eto_matched",))),
         "science_why_iterations": _table(_iterations("science_why", ("eto", "eto_matched", "eto_eq9", "coevolve"))),
-        "science_parts_iterations": _table(
-            _iterations("science_parts", ("nll_mean", "frozen_failure_agent", "coevolve"))
-        ),
+        "science_parts_iterations": _table(_iterations("science_parts", parts)),
         "science_parts_mechanism": _table(_mechanism("science_parts")),
         "science_tuning": _table(_rates("science_tuning")),
         "science_by_type": _table(recomputed.by_type("science")),
