@@ -111,9 +111,14 @@ ComputeDtype = Literal["float32", "bfloat16"] | None
 
 
 class TinyArchitecture(Strict):
-    """A randomly initialised Llama, with a byte-level BPE tokenizer trained on the expert text."""
+    """A randomly initialised Llama, with a byte-level BPE tokenizer trained on the expert text.
+
+    `words`: texts, such as the fixed parts of a page, that BPE may merge to one token each; it merges nothing else
+    across the borders of words. Left out of digests if there are none.
+    """
 
     vocab_size: Positive
+    words: list[str] = Field(default=[], exclude_if=operator.not_)
     hidden_size: Positive
     layers: Positive
     heads: Positive

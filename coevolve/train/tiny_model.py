@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
@@ -18,6 +19,8 @@ from coevolve.types import PolicyRef
 
 PAD, END = "<|pad|>", "<|end|>"
 SPECIAL_TOKENS = [PAD, END, "<|system|>", "<|user|>", "<|assistant|>"]
+#: What byte-level BPE takes for a word: letters, digits or other signs after at most one blank, or white space.
+BYTE_LEVEL_WORD = r"'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 #: Each message is the token of its role, its text and the end token.
 CHAT_TEMPLATE = (
@@ -36,21 +39,24 @@ def build(
     The tokenizer depends on `texts` alone, the weights on `seed` alone. Raises `UserError` if the texts yield fewer
     tokens than `architecture.vocab_size`.
     """
-    tokenizer = train_tokenizer(texts, architecture.vocab_size)
+    tokenizer = train_tokenizer(texts, architecture.vocab_size, architecture.words)
     transformers_logging.disable_progress_bar()
     random_llama(architecture, context, tokenizer, seed).save_pretrained(out)
     tokenizer.save_pretrained(out)
     return policy_dir.seal(out, name=name, base="", revision="")
 
 
-def train_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with exactly `vocab_size` tokens, special tokens first, then the 256 bytes."""
+def train_tokenizer(texts: Sequence[str], vocab_size: int, words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with exactly `vocab_size` tokens, special tokens first, then the 256 bytes.
+
+    Tokens do not span several words; each of `words` counts as one.
+    """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     least = len(SPECIAL_TOKENS) + len(alphabet)
     if vocab_size < least:
         raise UserError(f"`tiny.vocab_size` is {vocab_size}; bytes and special tokens alone are {least}: raise it.")
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.pre_tokenizer = _pre_tokenizer(words)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=SPECIAL_TOKENS, initial_alphabet=sorted(alphabet), show_progress=False
@@ -68,6 +74,16 @@ def train_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenize
         chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
+
+
+def _pre_tokenizer(words: Sequence[str]) -> pre_tokenizers.PreTokenizer:
+    """Divides a text into words, and those into bytes."""
+    if not words:
+        return pre_tokenizers.ByteLevel(add_prefix_space=False)
+    longest_first = map(re.escape, sorted(words, key=len, reverse=True))
+    word = Regex("|".join([*longest_first, BYTE_LEVEL_WORD]))
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(word, behavior="isolated"), to_bytes])
 
 
 def random_llama(

@@ -37,7 +37,7 @@ def test_equal_seeds_give_equal_bytes(tmp_path):
 def test_the_vocabulary_is_the_same_in_another_process(tmp_path):
     build(tmp_path)
     code = (
-        "import sys; from coevolve.train import tiny\n"
+        "import sys; from coevolve.train import tiny_model\n"
         "tokenizer = tiny_model.train_tokenizer(sys.argv[1:], 300)\n"
         "tokenizer.save_pretrained(sys.stdin.read())"
     )
@@ -84,6 +84,23 @@ def test_any_text_survives(tmp_path, text):
     ids = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert tokenizer.decode(ids) == text
     assert tokenizer.eos_token_id not in ids
+
+
+def test_a_word_of_the_config_becomes_one_token_and_all_else_stays(tmp_path):
+    texts = [f"{text} [SEP] Back to Search [SEP] (0.5)" for text in TEXTS]
+    words = [" [SEP]", " [SEP] Back to Search [SEP]"]
+    plain, joined = (tiny_model.train_tokenizer(texts, 320, given) for given in ((), words))
+    tokens = [tokenizer.convert_ids_to_tokens(tokenizer(texts[0])["input_ids"]) for tokenizer in (plain, joined)]
+    assert "ĠBack" in tokens[0]
+    assert "Ġ[SEP]ĠBackĠtoĠSearchĠ[SEP]" in tokens[1]
+    assert joined.decode(joined(texts[0])["input_ids"]) == texts[0]
+
+
+@pytest.mark.parametrize("text", ["I'm 3 o'clock's, they'll;  two\n\n blanks \t", "naïve 火 (12ab) _x_", "   lead  "])
+def test_without_words_of_its_own_a_tokenizer_divides_texts_as_byte_level_bpe_does(text):
+    absent = tiny_model.train_tokenizer(TEXTS, 300, ["no such text"]).backend_tokenizer.pre_tokenizer
+    byte_level = tiny_model.train_tokenizer(TEXTS, 300).backend_tokenizer.pre_tokenizer
+    assert absent.pre_tokenize_str(text) == byte_level.pre_tokenize_str(text)
 
 
 def test_more_tokens_than_the_text_gives(tmp_path):
