@@ -1,4 +1,4 @@
-"""Tables of results/reference/README.md that are computed from the committed evaluation records of a suite.
+"""Tables of results/reference/science.md that are computed from the committed evaluation records of a suite.
 
 ETO's rows are `eto` and `eto_again`, the same method with other random numbers; their mean has half of the variance
 between ETO's trainings.

@@ -1,11 +1,12 @@
-"""Fills the tables of results/reference/README.md from the committed results.
+"""Fills the tables of the pages of results/reference from the committed results.
 
-`python -m docs.reference_page` rewrites the page; tests/docs/test_reference_page.py compares.
+`python -m docs.reference_page` rewrites the pages; tests/docs/test_reference_page.py compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from coevolve.report.labels import kind_label
@@ -14,7 +15,7 @@ from coevolve.report.stats import mean_of
 from coevolve.workflow.suite_export import JOBS
 from docs import front_page, recomputed
 
-PAGE = front_page.REFERENCE / "README.md"
+PAGES = tuple(front_page.REFERENCE / name for name in ("README.md", "science.md", "suites.md"))
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
@@ -45,16 +46,30 @@ COMPARISONS = (
     ("agent_data", "agent_data_random"),
     ("agent_data", "agent_data_static"),
 )
+#: Rows that differ from co-evolving in one thing: the folder of both, and the difference.
+EXPLANATIONS = (
+    ("science", "eto", "one agent, no NLL, weight 1 of DPO"),
+    ("science", "eto_again", "the same, other random numbers"),
+    ("science_why", "eto_matched", "the same, with as many episodes and steps as both agents"),
+    ("science", "eto_eq9", "one agent"),
+    ("science", "second_target", "the second agent is trained as the target is, on experts too"),
+    ("science_parts", "frozen_failure_agent", "the failure agent is never trained"),
+    ("science_parts", "without_failure_failure", "the target does not learn from pairs of failures"),
+    ("science_parts", "nll_mean", "the mean of the experts' NLL in place of the sum"),
+    ("science", "grpo", "GRPO on one agent's rewards, no pairs"),
+    ("science", "sft_all", "SFT on twice the experts, no exploration"),
+)
 
 
 def blocks() -> dict[str, str]:
-    """The tables of the page by the name of their mark: that of the folder whose numbers they have."""
+    """The tables of the pages by the name of their mark, most of them that of the folder whose numbers they have."""
     compared = ("science", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
     folders = (*compared, "science_parts", "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "overview": front_page.overview(compared),
+        "explanations": _table(_explanations()),
         "science_iterations": _table(_iterations("science", rows)),
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_why": _table(_differences("science_why", with_one_of=("eto_matched",))),
@@ -91,6 +106,16 @@ def _differences(folder: str, with_one_of: Sequence[str] = ()) -> Iterator[list[
                 name = f"{labels.method(better)} - {labels.method(than)}"
                 row = [name, front_page.points(estimate), str(estimate["n_tasks"])] + [seeds] * several
                 yield [labels.env(env)] * (len(by_env) > 1) + row
+
+
+def _explanations() -> Iterator[list[str]]:
+    """What co-evolving gains over each row of `EXPLANATIONS`, and what that row gains over SFT."""
+    yield ["row", "differs from co-evolving in", "results", "seeds", "Co-evolving - row", "row - SFT"]
+    for folder, row, change in EXPLANATIONS:
+        (estimates,) = front_page.differences(folder).values()
+        gain, base = estimates["coevolve", row], estimates[row, "sft"]
+        label = front_page.labels(folder).method(row)
+        yield [label, change, f"`{folder}/`", str(gain["n_seeds"]), front_page.points(gain), front_page.points(base)]
 
 
 def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
@@ -232,9 +257,21 @@ def _table(rows: Iterator[Sequence[str]]) -> str:
     return front_page.table(head, body)
 
 
+def filled() -> dict[Path, str]:
+    """The pages with their tables; raises `ValueError` for a table that is on no page or on several."""
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    for name, block in blocks().items():
+        pages = [page for page, text in texts.items() if f"<!-- {name} -->" in text]
+        if len(pages) != 1:
+            raise ValueError(f"{len(pages)} pages have the mark `{name}`")
+        texts[pages[0]] = front_page.fill(texts[pages[0]], {name: block})
+    return texts
+
+
 def main() -> None:
-    """Rewrite the tables of the page."""
-    PAGE.write_text(front_page.fill(PAGE.read_text(encoding="utf-8"), blocks()), encoding="utf-8")
+    """Rewrite the tables of the pages."""
+    for page, text in filled().items():
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

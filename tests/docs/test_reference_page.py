@@ -1,23 +1,34 @@
-"""The tables of the committed results' page are what `docs/reference_page.py` makes from their files."""
+"""The tables of the committed results' pages are what `docs/reference_page.py` makes from their files."""
 
 import re
 
+import pytest
+
 from docs import front_page, reference_page  # the repository is on the path (pyproject.toml)
 
+TEXTS = {page: page.read_text() for page in reference_page.PAGES}
+TABLE = re.compile(r"(<!-- \w+ -->\n).*?(<!-- end -->)", re.DOTALL)
 
-def test_the_page_is_what_the_script_writes():
-    text = reference_page.PAGE.read_text()
-    assert front_page.fill(text, reference_page.blocks()) == text, "run `python -m docs.reference_page`"
-    emptied = re.sub(r"(<!-- \w+ -->\n).*?(<!-- end -->)", r"\1\2", text, flags=re.DOTALL)
-    assert emptied != text and front_page.fill(emptied, reference_page.blocks()) == text
+
+def test_the_pages_are_what_the_script_writes(monkeypatch, tmp_path):
+    assert reference_page.filled() == TEXTS, "run `python -m docs.reference_page`"
+    emptied = {tmp_path / page.name: TABLE.sub(r"\1\2", text) for page, text in TEXTS.items()}
+    for page, text in emptied.items():
+        page.write_text(text)
+    monkeypatch.setattr(reference_page, "PAGES", tuple(emptied))
+    made = {page.name: text for page, text in reference_page.filled().items()}
+    assert made == {page.name: text for page, text in TEXTS.items()}
+    next(iter(emptied)).write_text("no mark")
+    with pytest.raises(ValueError, match="overview"):
+        reference_page.filled()
 
 
 def test_no_table_is_typed_by_hand():
-    marked = re.sub(r"<!-- \w+ -->\n.*?<!-- end -->", "", reference_page.PAGE.read_text(), flags=re.DOTALL)
-    assert not re.findall(r"^\|", marked, re.MULTILINE)
+    for text in TEXTS.values():
+        assert not re.findall(r"^\|", TABLE.sub("", text), re.MULTILINE)
 
 
-def test_every_folder_of_results_is_on_the_page():
-    folders = {path.name for path in front_page.REFERENCE.iterdir() if path.is_dir()}
-    described = set(re.findall(r"^`(\w+)/`:", reference_page.PAGE.read_text(), re.MULTILINE))
-    assert described == folders
+def test_every_folder_of_results_is_on_one_page():
+    folders = sorted(path.name for path in front_page.REFERENCE.iterdir() if path.is_dir())
+    described = [name for text in TEXTS.values() for name in re.findall(r"^`(\w+)/`:", text, re.MULTILINE)]
+    assert sorted(described) == folders
