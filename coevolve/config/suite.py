@@ -332,7 +332,7 @@ def _inherited(path: Path, recipes: Section) -> Section:
 def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
     """The first problem that validating `raw` met, as a sentence with the nearest known key for an unknown one."""
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or "(top level)"
+    key = ".".join(str(part) for part in first["loc"] if part != "[key]") or "(top level)"
     if first["type"] == "extra_forbidden":
         *parents, last = first["loc"]
         return _ended(f"unknown key `{key}`{suggestion(str(last), _siblings(kind, parents, raw))}")
@@ -340,9 +340,9 @@ def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
         return f"key `{key}` is missing; add it."
     if first["type"] == UNKNOWN_KIND:
         return _ended(f"key `{key}`: {first['msg']}")
-    if first["loc"][-1:] == ("[key]",):
+    if first["loc"][-1:] == ("[key]",) and first["type"] == "string_pattern_mismatch":
         others = "`_`, `.` and `-`" if "." in first["ctx"]["pattern"] else "`_`"
-        return f"key `{key.removesuffix('.[key]')}`: it is part of a path; name it with letters, digits, {others}."
+        return f"key `{key}`: it is part of a path; name it with letters, digits, {others}."
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
         return _ended(message)

@@ -55,6 +55,7 @@ def test_suites_load(root, name):
             "recipes.late={extends: eto, shares: iterations_2, shares_first: 1}",
             "recipes.late.shares: `iterations_2` itself `shares` `coevolve`; name that row",
         ),
+        ("recipes.eto.settings.sft={epochs: 1}", "key `recipes.eto.settings.sft`: input should be 'dpo', 'pairing', "),
         ("envs={}", "key `envs`: dictionary should have at least 1 item"),
     ],
 )
