@@ -20,7 +20,7 @@ from coevolve.types import PolicyRef
 PAD, END = "<|pad|>", "<|end|>"
 SPECIAL_TOKENS = [PAD, END, "<|system|>", "<|user|>", "<|assistant|>"]
 #: What byte-level BPE takes for a word: letters, digits or other signs after at most one blank, or white space.
-BYTE_LEVEL_WORD = r"'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+BYTE_LEVEL_WORD = r"'(?:[stmd]|re|ve|ll)| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 #: Each message is the token of its role, its text and the end token.
 CHAT_TEMPLATE = (
