@@ -36,7 +36,7 @@ REFERENCE = Path("results/reference")
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its sentence in the help, its arguments, and the function that returns its exit status."""
+    """A command: its help text, its arguments, and the function that runs it and returns the exit status."""
 
     help: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
@@ -45,7 +45,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Group:
-    """Commands under one name, in titled sections; the function delays imports until the group is used."""
+    """Commands under one name, in titled sections; `sections` imports modules only when the group is used."""
 
     help: str
     sections: Callable[[], Mapping[str, Commands]]
@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command and exit; bad input ends in one sentence on stderr and exit status 2, Ctrl-C in 130."""
+    """Run one command and exit; bad input gives one sentence on stderr and exit status 2, Ctrl-C gives 130."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(escaping.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -75,12 +75,12 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         status = _after_os_error(error)
     except KeyboardInterrupt:
-        status = 130  # as a shell says it of SIGINT; `coevolve status` calls the job stopped
+        status = 130  # a shell's status after SIGINT; `coevolve status` calls the job stopped
     sys.exit(status)
 
 
 def _after_os_error(error: OSError) -> int:
-    """The exit status after an error of the operating system; raises the error unless a user can correct it."""
+    """The exit status after an `OSError`; raises the error unless a user can correct it."""
     from coevolve.storage import files
 
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has closed the pipe
@@ -93,7 +93,7 @@ def _after_os_error(error: OSError) -> int:
 
 
 def _show(text: object = "", *, end: str = "\n", file: TextIO | None = None) -> None:
-    """Print text, which may be a model's, without its control characters."""
+    """Print text without its control characters: a model may have written it."""
     print(escaping.terminal(str(text)), end=end, file=file, flush=True)
 
 
@@ -140,7 +140,7 @@ def _machine_argument(parser: argparse.ArgumentParser, *, required: bool = True)
 
 
 def _machine_file(options: argparse.Namespace, record: RunRecord | None) -> Path | None:
-    """The file of the machine that was given, else of that of the recorded run."""
+    """The file of the given machine, else of the recorded run's machine."""
     from coevolve.config.machine import machine_file
 
     name = options.machine or (record.machine if record else None)
@@ -157,7 +157,7 @@ def _ablation(suite: Suite, name: str) -> Ablation:
 def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
     _machine_argument(parser)
-    parser.add_argument("--ablation", metavar="NAME", help="the methods of this ablation in place of the suite's")
+    parser.add_argument("--ablation", metavar="NAME", help="plan this ablation's methods instead of the suite's")
 
 
 def _plan(options: argparse.Namespace) -> int:
@@ -242,10 +242,10 @@ def _view(options: argparse.Namespace) -> int:
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser, required=False)
     _machine_argument(parser, required=False)
-    text = "folder of the export (default: results/reference/SUITE); without --suite its page is written again"
+    text = "folder of the export (default: results/reference/SUITE); without --suite only its page is written again"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
     parser.add_argument(
-        "--ablation", metavar="NAME", help="the table of this ablation in place of the suite's products"
+        "--ablation", metavar="NAME", help="export this ablation's table instead of the suite's products"
     )
 
 
@@ -281,9 +281,9 @@ def _why_arguments(parser: argparse.ArgumentParser) -> None:
         "cell",
         nargs="*",
         metavar="CELL",
-        help="words of the cell's name, or the id of a synthetic task; without any: list the cells",
+        help="words of a cell's name, or the id of a synthetic task (default: list all cells)",
     )
-    parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
+    parser.add_argument("--json", action="store_true", help="print the whole trace as JSON")
 
 
 def _why(options: argparse.Namespace) -> int:
@@ -311,7 +311,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-if",
         action="store_true",
-        help="also judge the paper's orders if model, tasks or protocol differ from the paper's",
+        help="also judge claims about an order on results with another model, other tasks or the other protocol",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"
@@ -344,7 +344,7 @@ def _regime_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _regime(options: argparse.Namespace) -> int:
-    """Exit status 0: every check passes, 1: one fails, 3: none fails and some could not be made."""
+    """Exit status 0: every check passes, 1: one fails, 3: none fails and some were not measured."""
     from coevolve.report import regime
     from coevolve.report.labels import ReportLabels
     from coevolve.workflow import regime_evidence
@@ -362,19 +362,21 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="PATH|URL", help="a checkpoint folder, or an OpenAI-compatible endpoint")
     parser.add_argument("--env", required=True, help="a name, such as webshop for configs/envs/webshop.yaml, or a path")
     parser.add_argument("--suite", help="take the environment `--env` and all settings from this suite")
-    parser.add_argument("--name", help="the model's name at the endpoint")
-    parser.add_argument("--label", default="", help="name in tables (default: the model's)")
-    parser.add_argument("--split", help="default: every evaluation split")
+    parser.add_argument("--name", help="name of the model at the endpoint")
+    parser.add_argument("--label", default="", help="name in tables (default: the model's name)")
+    parser.add_argument("--split", help="evaluation split (default: all)")
     parser.add_argument("--tasks", type=_positive, metavar="N", help="the first N tasks of each split (default: all)")
-    parser.add_argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or the suite's")
-    parser.add_argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or the suite's)")
-    parser.add_argument("--context", type=_positive, metavar="TOKENS", help="default: the model's own")
-    parser.add_argument("--threads", type=_positive, default=1)
-    parser.add_argument("--seed", type=int, default=0, help="of sampling at a temperature above 0 (default: 0)")
+    parser.add_argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or as --suite")
+    parser.add_argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or as --suite)")
+    parser.add_argument(
+        "--context", type=_positive, metavar="TOKENS", help="longest conversation (default: the model's)"
+    )
+    parser.add_argument("--threads", type=_positive, default=1, help="CPU threads (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of sampling at a temperature above 0 (default: 0)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the result file here")
     parser.add_argument(
-        "--root", type=Path, default=EVALUATIONS, metavar="DIR", help="episodes are kept here (%(default)s)"
+        "--root", type=Path, default=EVALUATIONS, metavar="DIR", help="folder of the episodes (default: %(default)s)"
     )
 
 
@@ -386,7 +388,7 @@ def _evaluate_model(options: argparse.Namespace) -> int:
 
 
 def _compare_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "a result file, one written by hand, or the folder of an evaluation (.../eval)"
+    text = "a result file, also one written by hand, or the folder of an evaluation (.../eval)"
     parser.add_argument("results", type=Path, nargs="+", metavar="FILE", help=text)
 
 
@@ -412,10 +414,10 @@ def _stages() -> dict[str, dict[str, Command]]:
 def _stage_arguments(wildcards: Sequence[str], parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser)
     parser.add_argument(
-        "--out", type=Path, required=True, help="folder of the result; one of the same stage is replaced as a whole"
+        "--out", type=Path, required=True, help="folder of the result; replaces a result of the same stage as a whole"
     )
-    parser.add_argument("--threads", type=_positive, default=1, help="CPU threads, on each node")
-    parser.add_argument("--processes", type=_positive, default=1, help="on all nodes together")
+    parser.add_argument("--threads", type=_positive, default=1, help="CPU threads on each node")
+    parser.add_argument("--processes", type=_positive, default=1, help="number of processes on all nodes together")
     parser.add_argument("--nodes", type=_positive, default=1, help="number of nodes")
     parser.add_argument(
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
@@ -427,7 +429,7 @@ def _stage_arguments(wildcards: Sequence[str], parser: argparse.ArgumentParser) 
         "--reuse",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="take another suite's result of an equal job, if there is one",
+        help="reuse another suite's result of an equal job, if there is one",
     )
     known = ", ".join(wildcards) or "none"
     parser.add_argument(
@@ -485,7 +487,7 @@ def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
     _suite_arguments(parser, required=False)
     _machine_argument(parser, required=False)
     parser.add_argument(
-        "--profile", metavar="NAME", help="take suite and machine from this profile; slurm: check it too"
+        "--profile", metavar="NAME", help="use the suite and machine of this Snakemake profile; slurm: check Slurm too"
     )
 
 
@@ -500,22 +502,22 @@ def _exports() -> dict[str, dict[str, Command]]:
 
     exports = {
         "reference": Command(
-            "Write a finished suite's tables, figures and page to one folder, such as a reference result.",
+            "Write a finished suite's tables, figures, provenance and page to one folder, as a reference result.",
             _export_arguments,
             _export,
         ),
         "inspect": Command(
-            "Write an evaluation as a log of Inspect.",
+            "Write an evaluation as an Inspect log.",
             commands.inspect_arguments,
             partial(commands.inspect_log, write=_show),
         ),
         "dataset": Command(
-            "Write pairs and trajectories as a data set of Hugging Face, with a card.",
+            "Write pairs and trajectories as a Hugging Face data set with a card.",
             commands.dataset_arguments,
             partial(commands.dataset, write=_show),
         ),
         "traces": Command(
-            "Write episodes as sessions for the trace viewer of Hugging Face's hub.",
+            "Write episodes as sessions for the trace viewer of the Hugging Face hub.",
             commands.traces_arguments,
             partial(commands.traces, write=_show),
         ),
@@ -603,7 +605,7 @@ def _verify_mirror(options: argparse.Namespace) -> int:
 
 
 def _print_checks(checks: Iterable[Check]) -> int:
-    """Print each check as it is made; returns 1 if something is missing or wrong, else 0."""
+    """Print the result of each check at once; returns 1 if one is `missing` or `wrong`, else 0."""
     failed = False
     for check in checks:
         _show(check)
@@ -612,15 +614,13 @@ def _print_checks(checks: Iterable[Check]) -> int:
 
 
 MIRROR = {
-    "list": Command(
-        "List the files and models that a cluster without a network needs.", _suite_arguments, _list_mirror
-    ),
+    "list": Command("List the external files and models that a suite needs.", _suite_arguments, _list_mirror),
     "verify": Command(
         "Check the sha256 of every file and model that a suite needs.", _mirror_verify_arguments, _verify_mirror
     ),
 }
 MAIN: Commands = {
-    "plan": Command("Print the jobs of a suite, and their estimated GPU-hours and disk.", _plan_arguments, _plan),
+    "plan": Command("Print the jobs of a suite with their estimated time, GPU-hours and disk.", _plan_arguments, _plan),
     "status": Command(
         "Print which jobs of a suite are done, running, failed or changed, and the time left.",
         _status_arguments,
@@ -630,41 +630,41 @@ MAIN: Commands = {
         "Print a suite's merged configuration, each key with the file and line that set it.", _suite_arguments, _config
     ),
     "view": Command(
-        "Write HTML pages of all episodes, pairs and products, readable without a server.", _view_arguments, _view
+        "Write HTML pages of all episodes, pairs and products; they need no server.", _view_arguments, _view
     ),
     "why": Command(
         "Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code.", _why_arguments, _why
     ),
     "verify": Command(
-        "Judge the paper's claims; exit status 0: reproduced, 1: one contradicted, 3: none decided.",
+        "Judge the paper's claims; exit status 1: one is contradicted, else 0: one is reproduced, 3: none is decided.",
         _verify_arguments,
         _verify,
     ),
     "stage": Group("Run one stage on given files, as Snakemake does.", _stages),
 }
 ALSO: Commands = {
-    "export": Group("Write results to a folder of their own, or in the formats of other tools.", _exports),
+    "export": Group("Export results to one folder, or in the formats of other tools.", _exports),
     "regime": Command(
-        "Check whether the finished results of a suite could separate the methods.",
+        "Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured.",
         _regime_arguments,
         _regime,
     ),
     "evaluate-model": Command(
-        "Evaluate a checkpoint or an endpoint on one environment, with its intervals.",
+        "Evaluate a checkpoint or an endpoint on one environment, with intervals.",
         _evaluate_arguments,
         _evaluate_model,
     ),
-    "compare": Command("Compare result files, and say whether they are comparable.", _compare_arguments, _compare),
-    "targets": Command("List the targets of a suite that Snakemake builds by name.", _suite_arguments, _targets),
+    "compare": Command("Compare result files, and check whether they are comparable.", _compare_arguments, _compare),
+    "targets": Command("List the named Snakemake targets of a suite.", _suite_arguments, _targets),
     "doctor": Command("Check in seconds whether this machine can run a suite.", _doctor_arguments, _doctor),
     "replay": Group("Replay recorded episodes and compare every observation.", _replays),
-    "mirror": Group("Files and models that a suite needs from outside.", lambda: {"commands": MIRROR}),
+    "mirror": Group("List or verify the external files and models that a suite needs.", lambda: {"commands": MIRROR}),
     "completion": Command("Print a shell's completion script.", _completion_arguments, _completion),
     "import": Command(
         "Unpack IPR's data archives (InterCodeSQL) into the files that a config names.", _import_arguments, _import_ipr
     ),
 }
 COEVOLVE = Group(
-    "Plan a suite, and examine its results. To run it: `snakemake --profile smoke --config suite=smoke`.",
+    "Plan a suite and examine its results. Run it with Snakemake: `snakemake --profile smoke --config suite=smoke`.",
     lambda: {"commands": MAIN, "also": ALSO},
 )
