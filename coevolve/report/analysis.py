@@ -161,7 +161,7 @@ def actions(episode: Trajectory) -> tuple[str, ...]:
 
 
 def refusals(episode: Trajectory) -> list[bool]:
-    """Whether each turn was without an action, or with one that the environment did not take."""
+    """Whether each turn had no action, or an action that the environment refused."""
     before = episode.prompt[-1].content if episode.prompt else ""
     refused = []
     for turn in episode.turns:

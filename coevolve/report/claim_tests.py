@@ -61,7 +61,7 @@ class Results:
 
 
 def prepare(claims: Claims, results: Results, *, resamples: int, as_if: bool) -> list[ClaimTest]:
-    """The test of every claim: the cells row by row, then the statements. It has estimates, or why there are none."""
+    """The test of every claim: the cells row by row, then the statements; with estimates, or the reason for none."""
     prepared = []
     for name, claim in claims.by_name().items():
         test = _without_results(name, claim, claims.tolerance)

@@ -1,4 +1,4 @@
-"""Results beside each other: whether they are comparable, their difference, and the smallest one that could be seen."""
+"""A comparison of results: whether they are comparable, their difference, and the smallest detectable one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result file of an evaluation: its numbers, and every setting that decides what they can be compared with."""
+"""The result file of an evaluation: its numbers, and every setting that decides their comparability."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def _split(records: Sequence[EvalRecord]) -> SplitResult:
 
 
 def _prepared_meta(record: Provenance, folder: Path) -> dict[str, Any]:
-    """What the stage `prepare` noted of the environment; empty without a prepared folder, or if it is gone.
+    """The metadata of the environment from the stage `prepare`; empty if there is no prepared folder.
 
     Paths in a provenance are relative to the folder of the run, which may be another than the current one.
     """

@@ -93,7 +93,7 @@ def _point(m: Measurement, report: ReportConfig) -> Point:
 
 
 def _beginning(points: Sequence[Point], labels: Mapping[str, str]) -> str:
-    """What iteration 0 is, for the caption."""
+    """A description of iteration 0, for the caption."""
     trained, measured = {p.method for p in points if p.iteration}, {p.method for p in points if not p.iteration}
     if not trained:
         return "no method here has iterations"

@@ -219,7 +219,7 @@ def _other_jobs(jobs: Iterable[Provenance]) -> str:
 
 
 def _regime(files: Mapping[str, Path], run: RunSettings) -> str:
-    """Whether the suite could decide between methods, in one sentence; empty if that was not checked."""
+    """Whether the suite can decide between methods, in one sentence; empty without the check."""
     if "regime.json" not in files:
         return ""
     every = ReportLabels({name: recipe.label for name, recipe in run.recipes.items()}, run.labels.envs)
@@ -259,7 +259,7 @@ def _figures(
 def _texts(
     files: Mapping[str, Path], labels: ReportLabels, page: PageFiles, shown: Collection[str]
 ) -> Iterator[dict[str, str]]:
-    """Markdown files but for those that are `shown` above, or as a table."""
+    """Markdown files, except those that are `shown` above or as a table."""
     as_tables = {path.stem for path in files.values() if path.suffix == ".json" and any(True for _ in tables(path))}
     texts = {path.stem: path for path in files.values() if path.suffix == ".md" and path.name not in shown}
     for name in sorted(texts.keys() - {"verdicts"} - as_tables, key=[*_TEXTS, *sorted(texts)].index):

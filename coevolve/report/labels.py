@@ -1,4 +1,4 @@
-"""What readers see in place of keys: labels of methods, environments, pair kinds, stop reasons and the like."""
+"""Labels of keys in texts and tables: of methods, environments, pair kinds, stop reasons and others."""
 
 from __future__ import annotations
 

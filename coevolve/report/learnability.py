@@ -1,4 +1,4 @@
-"""Whether training on rewards alone earns more at its end than at its start, at equal tasks."""
+"""Learnability: whether training on rewards alone raises the reward, adjusted for the tasks of each step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Practice:
 
 
 def rises(trainings: Sequence[Sequence[Trajectory]], before: Sequence[Mapping[str, float]]) -> list[float]:
-    """The rise of reward from the first to the last step of each training, at equal tasks.
+    """The rise of reward from the first to the last step of each training, adjusted for the tasks.
 
     `trainings` are the episodes in order of their steps, `before` the reward of each task before the training. Steps
     have different tasks, so scores are adjusted for `before` by one coefficient for all trainings (analysis of

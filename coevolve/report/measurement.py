@@ -71,7 +71,7 @@ def final(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all numbers of a table or figure have in common."""
+    """The setting that all numbers of a table or figure share."""
 
     suite: str
     model: str

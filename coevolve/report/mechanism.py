@@ -1,4 +1,4 @@
-"""By which mechanism methods differ: hard negatives, distance from the reference policy, weights and gradients.
+"""Mechanism of methods' differences: hard negatives, distance from the reference policy, weights and gradients.
 
 Each value is measured on one file or training (one agent, iteration and seed).
 """
@@ -168,7 +168,7 @@ def pair_rewards(pairs: Sequence[PreferencePair], names: AgentRecord, threshold:
 
 
 def off_policy(training: Provenance, branch: Mapping[str, Any]) -> Iterator[OffPolicy]:
-    """The distances that a finished job noted of its pairs; none of another job, or without known log-probs."""
+    """The off-policy distances in the notes of a finished training; empty for other jobs or without log-probs."""
     sides = training.notes.reference if isinstance(training.notes, TrainReport) else {}
     for kind, of_kind in sides.items():
         yield OffPolicy(
@@ -279,7 +279,7 @@ def tables(mechanism: Mechanism) -> dict[str, RecordTable]:
 
 
 def _gradient_tables(mechanism: Mechanism, agent: Sequence[str]) -> dict[str, RecordTable]:
-    """Those of the stage `gradients`, which a suite may leave out."""
+    """The tables of the stage `gradients`, which a suite may leave out."""
     return {
         "Gradient by pair kind": (
             "Eq. 9 at the policy before (`start`) and after (`end`) the training, without dropout. `per pair`: L2 norm "

@@ -62,7 +62,7 @@ def draw(data: Analysis, labels: ReportLabels) -> Figure:
 
 
 def _write(axes: Axes, text: str) -> None:
-    """A panel that has a text only."""
+    """A panel with a text only."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center")
 

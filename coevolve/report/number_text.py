@@ -1,4 +1,4 @@
-"""Numbers as text for people: three significant digits, no exponents from 1e-6 on, durations and sizes with a unit."""
+"""Numbers as readable text: three significant digits, no exponents from 1e-6 on, durations and sizes with a unit."""
 
 from __future__ import annotations
 

@@ -290,5 +290,5 @@ def _points(
 
 
 def _order(labels: ReportLabels, method: str, agent: str, iteration: int = 0) -> tuple[int, int, int]:
-    """Sorts as the suite lists methods, then by agent and iteration; what methods share comes first."""
+    """Sort key: methods in the suite's order, then agent and iteration; shared results come first."""
     return [*SHARED, *labels.methods, method].index(method), _AGENTS.index(agent), iteration

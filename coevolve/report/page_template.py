@@ -1,4 +1,4 @@
-"""The report's page as a Jinja template: code like the rest, so that an edit of it is an edit of stage `page`."""
+"""The report page as a Jinja template, in a module so that an edit changes the code digest of the stage `page`."""
 
 TEMPLATE = """\
 {#- The report's page; coevolve/report/html.py gives the variables. -#}

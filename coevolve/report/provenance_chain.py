@@ -1,4 +1,4 @@
-"""All results that a file was made from, with their provenance; the hash of every file on the way is checked."""
+"""All results that a file depends on, with their provenance; the hash of every file is checked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether a suite could decide between the methods: its regime, checked by environment and seed.
+"""The regime of a suite: checks, by environment and seed, of whether it can decide between the methods.
 
-A run in which nothing can happen says nothing about a method. The checks concern the fine-tuned policy, the failures of
+The checks concern the fine-tuned policy, the failures of
 the exploring agents and the pairs made of them, and two comparisons with known directions: fine-tuning on more experts
 should help (headroom), and GRPO should earn more at its end than at its start, at equal tasks (learnability).
 """
@@ -67,7 +67,7 @@ class RegimeCheck(Record):
 
 @dataclass(frozen=True)
 class RegimeEvidence:
-    """What a suite's checks are made of; `practice`: the episodes of the trainings that rewards must be learned in."""
+    """The results that the checks read; `practice`: the training episodes of the method of `learnability`."""
 
     measurements: Sequence[Measurement]
     explorations: Sequence[Exploration]
@@ -191,7 +191,7 @@ def _ranked(count: KindCount) -> float:
 
 
 def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
-    """What SFT gains with more experts; fewer than three seeds decide nothing."""
+    """The gain of SFT from more experts; fewer than three seeds decide nothing."""
     more, base = (_records(evidence, method, env) for method in (limits.headroom, "sft"))
     name = f"headroom: {limits.headroom} minus sft"
     if not more or not base:

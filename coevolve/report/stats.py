@@ -60,7 +60,7 @@ def success(record: EvalRecord) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean and draws of where the true one may lie, in the quantity's units.
+    """A mean and draws of the true mean, in the quantity's units.
 
     The variance of the mean over S seeds is `of_tasks + of_seeds / S`; one seed does not show `of_seeds` (None).
     `seed_means` are the means of the trainings, in order of their seeds. `fixed_tasks`: tasks did not vary.
@@ -322,7 +322,7 @@ def _task_draws(means_t: Vector, variance: float, resamples: int, rng: np.random
 
 
 def _seed_effects(values_ts: Matrix, means_t: Vector) -> Vector:
-    """Mean of what a seed's values have over their tasks' means, NaN for a seed without a value; shape (seeds,)."""
+    """Mean difference of a seed's values from their tasks' means, NaN for a seed without a value; shape (seeds,)."""
     left_ts = values_ts - means_t[:, None]
     counts_s = np.count_nonzero(~np.isnan(left_ts), axis=0)
     effects_s: Vector = np.full(len(counts_s), np.nan)

@@ -163,7 +163,7 @@ def _table(
 
 
 def _parts(row: str, column: str, measured: Mapping[Key, Measurement], claims: Claims) -> list[Measurement]:
-    """What a cell is the mean of: one measurement, in the mean column one of each of the paper's columns, or none."""
+    """The measurements in a cell: one, in the mean column one of each of the paper's columns, or none."""
     columns = claims.parts(column) if column in claims.columns else [column]
     parts = [measured[row, part] for part in columns if (row, part) in measured]
     return parts if len(parts) == len(columns) else []
@@ -191,7 +191,7 @@ def _of_rows(sizes: Mapping[str, Sequence[str]]) -> str:
 
 
 def _footnotes(claims: Claims, cells: Collection[Key]) -> tuple[Footnote, ...]:
-    """The remarks on these cells of the paper's table, and on the whole of it where a cell is the paper's."""
+    """The remarks on these cells of the paper's table, and on the whole table if one of the cells is the paper's."""
     if all(claims.value(*key) is None for key in cells):
         return ()
     concerned = [(fact, [(row, key) for row, keys in fact.cells.items() for key in keys]) for fact in claims.facts]

@@ -1,4 +1,4 @@
-"""How a pool of synthetic tasks grows: reward by training step, new tasks by signal, and how many are solved later."""
+"""Growth of a pool of synthetic tasks: reward by training step, new tasks by signal, and later solved tasks."""
 
 from __future__ import annotations
 

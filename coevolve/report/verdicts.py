@@ -294,7 +294,7 @@ def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
 
 
 def _about(test: ClaimTest) -> dict[str, Any]:
-    """What a verdict repeats of its claim."""
+    """The fields of a verdict that repeat its claim."""
     claim = {"claim": test.claim, "kind": test.kind, "place": test.location, "says": test.statement}
     cell = dict(zip(("row", "column"), test.cell or (), strict=False))
     return {**claim, "unverified": test.unverified, **cell}
@@ -328,7 +328,7 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
 
 
 def _caveat(seeds: int, needed: int | None) -> str:
-    """What would decide an underpowered claim."""
+    """The number of seeds that would decide an underpowered claim, in a sentence."""
     if needed is None:
         return "No number of seeds would decide: the instructions are too few."
     if seeds < stats.MIN_SEEDS:

@@ -18,9 +18,9 @@ from coevolve.report.table import Table
 from coevolve.storage import files, jsonl, policy_dir
 from coevolve.types import Cell, EvalRecord, PreferencePair, Provenance, Record, Trajectory
 
-#: Which of a job's settings and code are others today than in its provenance.
+#: Which of a job's settings and code differ today from its provenance.
 Changed = Callable[[Provenance], Sequence[str]]
-#: The table whose cells are meant where a query fits cells of several.
+#: The table that a query refers to if it fits cells of several tables.
 FIRST = "table1"
 
 
@@ -46,7 +46,7 @@ class Evidence(Record):
 
 
 class CellTrace(Record):
-    """A cell with everything it was made from.
+    """A cell with everything it depends on.
 
     `place`: where the paper prints its value. `said`: the paper's statements about it. `broken`: inconsistencies.
     """
@@ -98,7 +98,7 @@ def find(printed: Sequence[Printed], query: str) -> Printed:
 
 
 def ask(printed: Printed, claims: Claims, is_made: provenance_chain.IsMade, changed: Changed) -> CellTrace:
-    """Trace a cell to its sources; check the files and ids on the way, and whether a job would run again as it did.
+    """Trace a cell to its sources; check files, ids, and whether each job has the present settings and code.
 
     Raises `UserError` if the table has no provenance, or if a provenance on the way is invalid.
     """
@@ -191,7 +191,7 @@ def _changed_table(printed: Printed, folder: str) -> Iterator[str]:
 
 
 def _stale(folder: str, chain: provenance_chain.Chain, changed: Changed) -> Iterator[str]:
-    """A sentence for each stage whose code or settings are others today than when it made the results."""
+    """A sentence for each stage whose code or settings have changed since it made the results."""
     results = [(folder, provenance_chain.read(folder)), *((each.folder, each.provenance) for each in chain.results)]
     stale: dict[tuple[str, str], list[str]] = {}
     for made, record in results:

@@ -16,7 +16,7 @@ R = TypeVar("R", bound=Record)
 
 
 class TaskTrace(Record):
-    """A task with everything it was made from; `pool` is the first file that holds it.
+    """A task with everything it depends on; `pool` is the first file with it.
 
     `signal` and `episode` are None for a task of unguided exploration. `broken`: inconsistencies.
     """

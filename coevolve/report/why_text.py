@@ -18,7 +18,7 @@ SHOWN = 3
 
 
 def text(answer: CellTrace, home: str) -> str:
-    """The cell, its records, the tree of results they were made from, and inconsistencies.
+    """The cell, its records, the tree of results that they depend on, and inconsistencies.
 
     `home` is the folder of the suite's results; paths in the tree are relative to it.
     """

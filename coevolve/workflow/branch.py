@@ -1,4 +1,4 @@
-"""Branches: which method, seed and iteration a result belongs to, and whose it is."""
+"""Branches: the method, seed and iteration of a result, and its agent."""
 
 from __future__ import annotations
 

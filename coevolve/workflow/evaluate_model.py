@@ -147,7 +147,7 @@ def make(plan: Plan, path: str, threads: int) -> bool:
 
 
 def _is_current(plan: Plan, out: Path, inputs: Mapping[str, str | Sequence[str]]) -> bool:
-    """Whether a folder holds a result of the present code, settings and inputs, wherever these lie."""
+    """Whether a folder has a result of the present code, settings and inputs; paths of inputs may differ."""
     record = provenance.of_file(out / provenance.NAME)
     if record is None or plan.changed_since(record):
         return False

@@ -1,4 +1,4 @@
-"""Exploration as a stage: an explorer plays open tasks, and what it did becomes fragments and drafts of tasks."""
+"""Exploration as a stage: an explorer plays open tasks; its actions become fragments and drafts of tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DraftReply(Record):
 
 @dataclass(frozen=True)
 class BoundedExplorer:
-    """A policy whose episodes end when `ended` says so. Implements `coevolve.policies.base.Policy`."""
+    """A policy whose episodes end when `ended` returns True. Implements `coevolve.policies.base.Policy`."""
 
     policy: Policy
     ended: Callable[[Conversation], bool]
@@ -91,7 +91,7 @@ class TaskExploration:
         return len(self.actions(fragment)) > len(self._executed(fragment.turns[: fragment.repeated]))
 
     def draft(self, fragment: Fragment) -> TaskDraft | None:
-        """The draft of a fragment's task by rules; None if there is nothing to ask for."""
+        """The draft of a fragment's task by rules; None if the actions reach no goal."""
         return self._synthesis.describe(self._job.setup, fragment.start, self.actions(fragment))
 
     def written_drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | None]:

@@ -121,7 +121,7 @@ def _reap(jobs: int) -> int:
 
 
 def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """A client's request and its two output streams; None of a client that has ended before it asked."""
+    """A client's request and its two output streams; None if the client ended before its request was complete."""
     _, streams, _, _ = socket.recv_fds(connection, 1, 2)
     with connection.makefile("rb") as file:
         line = file.readline()

@@ -1,4 +1,4 @@
-"""Playing tasks as a stage: prompts, the policy or endpoint that plays, and what episodes cost."""
+"""Playing tasks as a stage: prompts, the policy or endpoint that plays, and the costs of episodes."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def counts(job: Job, episodes: Sequence[Trajectory], left_out: int | None = None
 
 
 def spending(job: Job, endpoint: EndpointConfig | None) -> dict[str, Any] | None:
-    """The cost of the endpoint's answers to this job; None if no endpoint played."""
+    """The cost of the endpoint's responses to this job; None without an endpoint."""
     path = job.work / USAGE
     if endpoint is None or not path.exists():
         return None

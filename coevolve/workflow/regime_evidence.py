@@ -1,4 +1,4 @@
-"""What the checks of a suite's regime are made of: a job's inputs, or the results that are on disk so far."""
+"""The evidence for the regime checks of a suite: a job's inputs, or the results on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files and models that a suite needs from outside: their paths and origins, and checks that they exist."""
+"""The external files and models of a suite: their paths and origins, and checks that they exist."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RequiredFile:
 
 
 def required_files(suite: Suite) -> list[RequiredFile]:
-    """All files and models that the suite reads and that come from outside, files first."""
+    """All external files and models that the suite reads, files first."""
     data = {
         file.path: _file(suite, f"envs.{name}.{key}", file)
         for name, env in suite.envs.items()

@@ -1,4 +1,4 @@
-"""Results of other suites: a job with equal settings, code and input bytes takes them instead of running.
+"""Reuse of results of other suites: a job with equal settings, code and input bytes takes one instead of running.
 
 A result lies at the same path below the folder of every suite, so the candidates of a job are at most one per suite:
 there is no index that could be stale. A result is taken only if its bytes are those that its provenance lists.

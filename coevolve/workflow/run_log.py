@@ -1,4 +1,4 @@
-"""What a run prints: a line for each finished job, and the sentence of each failed one.
+"""The output of a run: a line for each finished job, and the error of each failed one.
 
 It reads Snakemake's log records, which `snakemake_logger_plugin_coevolve` hands over. Snakemake's own log file keeps
 everything.
@@ -27,9 +27,9 @@ from coevolve.workflow.stage_table import STAGES, load_machine
 from coevolve.workflow.targets import targets
 
 NOTHING = "Nothing to be done"
-#: Messages of Snakemake, below the level of a warning, that a person needs.
+#: Messages of Snakemake, below the level of a warning, that a user needs.
 SHOWN = (NOTHING, "Terminating processes", "Will exit after finishing", "Shutting down", "Unlocking")
-#: Errors that repeat what the lines of the failed jobs say.
+#: Errors that repeat the lines of the failed jobs.
 REPEATED = (
     "Exiting because a job execution failed",
     "WorkflowError:\nAt least one job did not complete",
@@ -62,7 +62,7 @@ class RunLog:
             _write(f"Suite {self._plan.suite.suite}: {self._total} jobs{done}; {left} left.")
 
     def receive(self, record: logging.LogRecord) -> None:
-        """Write what a person needs of one record."""
+        """Write the part of one record that a user needs."""
         fields = vars(record)
         match fields.get("event"):
             case LogEvent.JOB_INFO if fields["rule_name"] in STAGES:
@@ -102,7 +102,7 @@ class RunLog:
         return f"{count}, {job_text.about(left)} left"
 
     def _job_failed(self, fields: dict[str, Any]) -> None:
-        """Print the sentence of a failed job, and its log."""
+        """Print the error of a failed job, and the path of its log."""
         job, paths = self._jobs.get(fields["jobid"]), [Path(log) for log in fields["log"]]
         label = job_text.job_label(self._plan.suite, *job) if job else str(fields["rule_name"])
         sentences = (sentence for path in paths if (sentence := job_text.failure(path)))
@@ -142,7 +142,7 @@ class RunLog:
         return f"coevolve: suite `{suite}` has no target `{name}`{hint}"
 
     def _message(self, record: logging.LogRecord) -> None:
-        """Print a warning, the kit's own messages, and what Snakemake says of the end of a run."""
+        """Print warnings, the kit's own messages, and Snakemake's messages about the end of a run."""
         text = record.getMessage()
         if restarted := re.fullmatch(r"Trying to restart job (\d+)\.", text):
             job = self._jobs.get(int(restarted[1]))

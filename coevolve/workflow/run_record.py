@@ -1,4 +1,4 @@
-"""What Snakemake runs, as it writes it down when it starts: `coevolve status` reads it."""
+"""The record of a run, which Snakemake writes at the start and `coevolve status` reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The type of a stage's declaration: what the plan, the Snakefile, the images and the CLI know of a stage."""
+"""The type of a stage's declaration: used by the plan, the Snakefile, the images and the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of the DAG, each declared once, in the order of the paper. A new one touches this table and its module."""
+"""The stages of the DAG, each declared once, in the order of the paper. A new stage is an entry here and a module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations
 
 
 def _pinned_file(config: Mapping[str, Any], wildcards: Wildcards) -> str:
-    """Digest of a file's pin: a pinned file stays what it is, whatever code fetched it."""
+    """Digest of a file's pin: the content of a pinned file does not depend on code."""
     return f"{digest(config)}-"
 
 

@@ -1,4 +1,4 @@
-"""Results on disk whose code was edited since: the next run of their suite makes them again."""
+"""Stale results: their code was edited after they were made, so the next run of their suite makes them again."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class JobState(enum.StrEnum):
     TODO = "to do"
 
 
-#: States of which `coevolve status` warns with its exit status.
+#: States that give `coevolve status` the exit status 1.
 ATTENTION = (JobState.FAILED, JobState.CHANGED)
 
 
@@ -94,7 +94,7 @@ class SuiteState:
         return {key: self._state(key) for key in self.jobs}
 
     def _state(self, key: JobId) -> JobStatus:
-        """The state of a job; a result of other inputs than those that are there now, or will be, is to be made."""
+        """The state of a job; a result whose inputs differ from the present or pending ones is to be made again."""
         if key not in self._states:
             try:
                 status = self._by_files(key)
@@ -162,7 +162,7 @@ class SuiteState:
         return JobStatus(JobState.RUNNING, seconds=self.now - written) if is_new else JobStatus(JobState.TODO)
 
     def _is_of_earlier_run(self, log: Path) -> bool:
-        """Whether a run is active that has not started this log's job: it is to do, however an earlier run left it."""
+        """Whether an active run has not started this log's job; its state in an earlier run then does not count."""
         written = log.stat().st_mtime if log.exists() else 0.0
         return self.is_run_alive and self.record is not None and written < self.record.started
 
@@ -176,7 +176,7 @@ class SuiteState:
         return Path(self.plan.folder(*self.jobs[key]))
 
     def _deleted_inputs(self) -> dict[JobId, str]:
-        """Files that a finished job has read and that are no longer there, by the job that makes them."""
+        """Deleted files that a finished job has read, by the job that makes them."""
         read = {path for record in self._made.values() for path in record.inputs}
         paths = sorted(read, key=lambda path: (not path.endswith(provenance.NAME), path))  # it is named if no other is
         makers = {path: maker for path in paths if not Path(path).exists() and (maker := self.plan.maker(path))}

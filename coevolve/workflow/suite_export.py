@@ -72,7 +72,7 @@ def write_page(folder: Path, claims: Claims) -> None:
 
 
 def _products(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> list[Path]:
-    """The files of a product or ablation but for the page; raises as `export`."""
+    """The files of a product or ablation except the page; raises as `export`."""
     folder, paths = Path(plan.folder(stage, wildcards)), [Path(path) for path in plan.files(stage, wildcards)]
     if missing := next((path for path in paths if not path.is_file()), None):
         raise UserError(f"{missing}: no such file; run the suite to its end first.")

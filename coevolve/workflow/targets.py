@@ -1,4 +1,4 @@
-"""Parts of a suite that have a name: every environment, method, table, figure and ablation."""
+"""The named targets of a suite: every environment, method, table, figure and ablation."""
 
 from __future__ import annotations
 
