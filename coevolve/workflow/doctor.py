@@ -149,7 +149,7 @@ def disk(folder: Path, gigabytes: float) -> Check:
         with tempfile.NamedTemporaryFile(dir=existing) as file:
             file.write(bytes(1 << 20))
     except OSError as error:
-        return Check(name, "wrong", f"it takes no file ({error.strerror}); make room or link it elsewhere.")
+        return Check(name, "wrong", f"no file can be written ({error.strerror}); make room or link it elsewhere.")
     return Check(name, "ok", f"{free:.0f} GB free")
 
 

@@ -106,7 +106,7 @@ class RunLog:
         job, paths = self._jobs.get(fields["jobid"]), [Path(log) for log in fields["log"]]
         label = job_text.job_label(self._plan.suite, *job) if job else str(fields["rule_name"])
         sentences = (sentence for path in paths if (sentence := job_text.failure(path)))
-        sentence = next(sentences, str(fields.get("rule_msg") or "it ended without a sentence; see its log."))
+        sentence = next(sentences, str(fields.get("rule_msg") or "it ended without an error message; see its log."))
         text = "\n".join([f"FAILED  {label}: {sentence}", *(f"        log: {path}" for path in paths)])
         if job:
             self._started.pop(job_id(*job), None)
@@ -147,7 +147,7 @@ class RunLog:
         if restarted := re.fullmatch(r"Trying to restart job (\d+)\.", text):
             job = self._jobs.get(int(restarted[1]))
             if job:
-                _write(f"        {job_text.job_label(self._plan.suite, *job)}: it is run again.")
+                _write(f"        {job_text.job_label(self._plan.suite, *job)}: runs again.")
         elif record.levelno >= logging.ERROR:
             self._error(text)
         elif record.levelno >= logging.WARNING or hasattr(record, "coevolve") or text.startswith(SHOWN):

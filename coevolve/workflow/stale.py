@@ -38,10 +38,10 @@ def _check(home: Path, plan: Plan, profile: str) -> Check:
     name, made = f"results of {plan.suite.suite}", _records(home)
     stale = [record for record in made if "code" in plan.changed_since(record)]
     if not stale:
-        return Check(name, "ok", f"{len(made)} are of this code")
+        return Check(name, "ok", f"{len(made)} were made by the present code")
     stages = _counted(Counter(record.stage for record in stale))
     command = f"snakemake --profile {profile} --config suite={plan.suite.suite}"
-    text = f"{len(stale)} of {len(made)} are of other code ({stages}); {_edits(plan, stale)}"
+    text = f"{len(stale)} of {len(made)} were made by other code ({stages}); {_edits(plan, stale)}"
     return Check(name, "stale", f"{text}; `{command}` makes them again.")
 
 
@@ -64,7 +64,7 @@ def _edits(plan: Plan, stale: list[Provenance]) -> str:
             edited.update(changed & reached)
             unknown += not changed & reached
     texts = [f"edited since: {_counted(edited)}"] if edited else []
-    texts += [f"of {unknown} git cannot tell the edit (uncommitted, or in another package)"] if unknown else []
+    texts += [f"for {unknown} git shows no edit (uncommitted, or in another package)"] if unknown else []
     return "; ".join(texts)
 
 

@@ -228,7 +228,7 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
     for key in keys[JobState.FAILED]:
         yield f"FAILED   {names[key]}: {states[key].text}\n         log: {results.log(key)}"
     for key in keys[JobState.STOPPED]:
-        yield f"stopped  {names[key]}: it was ended, and left no error.\n         log: {results.log(key)}"
+        yield f"stopped  {names[key]}: it ended without an error message.\n         log: {results.log(key)}"
     for key in keys[JobState.CHANGED]:
         yield f"CHANGED  {names[key]}: {states[key].text}\n         to make it again: {results.remake(key)}"
     settled = (JobState.DONE, JobState.CHANGED)

@@ -220,7 +220,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     look = f"from coevolve.workflow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
     done = on_small_disk(tmp_path, f'head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"')
     assert done.stdout == (
-        f"wrong   disk of {tmp_path}: it takes no file (No space left on device); make room or link it elsewhere.\n"
+        f"wrong   disk of {tmp_path}: no file can be written (No space left on device); "
+        "make room or link it elsewhere.\n"
     )
 
 

@@ -82,7 +82,7 @@ def test_a_job_that_is_run_again_and_succeeds_is_not_among_the_failed(printed, t
     assert printed.fail(0, tmp_path / "none.log", message="SLURM-job '7' failed, its status is OUT_OF_MEMORY")[0] == (
         "FAILED  WebShop · data: SLURM-job '7' failed, its status is OUT_OF_MEMORY"
     )
-    assert printed.lines("Trying to restart job 0.") == ["        WebShop · data: it is run again."]
+    assert printed.lines("Trying to restart job 0.") == ["        WebShop · data: runs again."]
     printed.start(0)
     assert printed.finish(0)[0].startswith("WebShop · data  0:00  [1/2")
     end = "WorkflowError:\nAt least one job did not complete successfully."

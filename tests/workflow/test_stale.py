@@ -50,14 +50,15 @@ def prepare(kit):
 def test_an_edit_of_code_is_named_with_the_results_that_it_makes_stale(kit):
     shop, unrelated = kit / "coevolve/envs/webshop/shop.py", kit / "coevolve/train/losses.py"
     text = shop.read_text()
-    fresh = "ok      results of glance: 1 are of this code\n"
+    fresh = "ok      results of glance: 1 were made by the present code\n"
     assert python(kit, "-c", LOOK) == fresh
     unrelated.write_text(unrelated.read_text() + "\nANOTHER = 1\n")
     shop.write_text(f"# a comment\n{text}")
     assert python(kit, "-c", LOOK) == fresh
     shop.write_text(f"{text}\nANOTHER = 1\n")
     edited = (
-        "stale   results of glance: 1 of 1 are of other code (1 prepare); edited since: 1 coevolve.envs.webshop.shop;"
+        "stale   results of glance: 1 of 1 were made by other code (1 prepare); "
+        "edited since: 1 coevolve.envs.webshop.shop;"
     )
     command = "`snakemake --profile smoke --config suite=glance` makes them again."
     assert python(kit, "-c", LOOK) == f"{edited} {command}\n"
@@ -71,5 +72,5 @@ def test_an_edit_that_was_never_committed_is_counted(kit):
     shop.write_text(f"{text}\nYET_ANOTHER = 1\n")
     prepare(kit)
     shop.write_text(text)
-    unknown = "(1 prepare); of 1 git cannot tell the edit (uncommitted, or in another package); `snakemake "
+    unknown = "(1 prepare); for 1 git shows no edit (uncommitted, or in another package); `snakemake "
     assert unknown in python(kit, "-c", LOOK)

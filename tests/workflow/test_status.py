@@ -243,7 +243,7 @@ def test_states_of_a_run_that_goes_on(suite, capsys):
     assert lines == [
         "FAILED   table1: x.json: no such file; run its stage.",
         "         log: results/glance/logs/table1.log",
-        "stopped  figure3: it was ended, and left no error.",
+        "stopped  figure3: it ended without an error message.",
         "         log: results/glance/logs/figure3.log",
         f"No run is active; to continue: {run.command}",
     ]
