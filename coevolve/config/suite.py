@@ -179,7 +179,7 @@ class Suite(Strict):
             if (section := getattr(self, key, None)) is None:
                 continue
             try:
-                changed[key] = type(section).model_validate({**section.model_dump(), **settings})
+                changed[key] = type(section).model_validate({**dict(section), **settings})
             except ValidationError as error:
                 raise ValueError(f"recipes.{method}.settings.{key}: {_explain(error, type(section), {})}") from None
         return self.model_copy(update=changed)

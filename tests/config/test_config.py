@@ -65,6 +65,22 @@ def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, senten
     assert "\n" not in str(caught.value)
 
 
+def test_a_methods_settings_keep_the_keys_that_digests_leave_out(root):
+    endpoint = (
+        "{model: m, seeds: true, length: max_tokens, concurrency: 4, timeout_seconds: 60, retries: 2, price_in: 1,"
+        " price_out: 2}"
+    )
+    overrides = [
+        "task_evolution.explorer=endpoint",
+        f"task_evolution.endpoint={endpoint}",
+        "recipes.agent_data_policy.settings.task_evolution.endpoint=null",
+    ]
+    suite = load_suite(root / "configs/agent_data.yaml", overrides)
+    row = suite.for_method("agent_data_random").task_evolution
+    assert row == suite.task_evolution.model_copy(update={"exploration": "random"})
+    assert row.endpoint.concurrency == 4
+
+
 def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(UserError, match="no such file; give a name or a path"):
         load_suite(tmp_path / "none.yaml")
