@@ -328,8 +328,10 @@ class AgentRecipe(Strict):
 
     @field_validator("trains_on", mode="before")
     @classmethod
-    def _drop_null_kinds(cls, kinds: dict[str, Any]) -> dict[str, Any]:
+    def _drop_null_kinds(cls, kinds: Any) -> Any:
         """Drop the kinds set to null: the recipe removes them from the recipe that it extends."""
+        if not isinstance(kinds, dict):
+            return kinds
         return {kind: weights for kind, weights in kinds.items() if weights is not None}
 
 

@@ -332,7 +332,8 @@ def _inherited(path: Path, recipes: Section) -> Section:
 def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
     """The first problem that validating `raw` met, as a sentence with the nearest known key for an unknown one."""
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"] if part != "[key]") or "(top level)"
+    location = [part for part in first["loc"] if part != "[key]"]  # pydantic's mark of an error in the key itself
+    key = ".".join(map(str, location)) or "(top level)"
     if first["type"] == "extra_forbidden":
         *parents, last = first["loc"]
         return _ended(f"unknown key `{key}`{suggestion(str(last), _siblings(kind, parents, raw))}")
@@ -340,13 +341,13 @@ def _explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
         return f"key `{key}` is missing; add it."
     if first["type"] == UNKNOWN_KIND:
         return _ended(f"key `{key}`: {first['msg']}")
-    if first["loc"][-1:] == ("[key]",) and first["type"] == "string_pattern_mismatch":
+    if "[key]" in first["loc"] and first["type"] == "string_pattern_mismatch":
         others = "`_`, `.` and `-`" if "." in first["ctx"]["pattern"] else "`_`"
         return f"key `{key}`: it is part of a path; name it with letters, digits, {others}."
     message = first["msg"].removeprefix("Value error, ")
     if not first["loc"]:
         return _ended(message)
-    origin = raw.origin(first["loc"]) if isinstance(raw, Section) else ""
+    origin = raw.origin(location) if isinstance(raw, Section) else ""
     source = f", set by {origin}" if origin else ""
     return f"key `{key}`: {message[0].lower()}{message[1:]} (got {repr(first['input'])[:300]}{source})."
 

@@ -63,14 +63,14 @@ class Section(dict[str, Any]):
         key = max(known, key=len, default=path.partition(".")[0])
         return key, path[len(key) + 1 :] if len(path) > len(key) else None
 
-    def origin(self, location: Iterable[str | int]) -> str:
+    def origin(self, location: Iterable[Any]) -> str:
         """What set the key at this location, or the innermost section around it that is known; empty if none is."""
         value: Any = self
         origin = ""
         for key in location:
             if not isinstance(value, Section) or key not in value:
                 break
-            origin, value = value.origins.get(str(key), ""), value[str(key)]
+            origin, value = value.origins.get(key, ""), value[key]
         return origin
 
     def plain(self) -> dict[str, Any]:

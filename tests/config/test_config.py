@@ -57,6 +57,11 @@ def test_suites_load(root, name):
         ),
         ("recipes.eto.settings.sft={epochs: 1}", "key `recipes.eto.settings.sft`: input should be 'dpo', 'pairing', "),
         ("envs={}", "key `envs`: dictionary should have at least 1 item"),
+        ("evaluation={1: 2}", "key `evaluation.1`: keys should be strings (got 1, set by --set"),
+        ("recipes.eto.agents.targt={base: target}", "key `recipes.eto.agents.targt`: input should be 'target' or 'fai"),
+        ("recipes.eto.settings.dop={nll: sum}", "key `recipes.eto.settings.dop`: input should be 'dpo', 'pairing',"),
+        ("recipes.eto.settings.dpo={1: 2}", "key `recipes.eto.settings.dpo.1`: input should be a valid string (got 1"),
+        ("recipes.eto.agents.target.trains_on=null", "key `recipes.eto.agents.target.trains_on`: input should be a va"),
     ],
 )
 def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, sentence):
