@@ -7,6 +7,7 @@ never written. OpenAI's client retries connection errors, time-outs, 408, 409, 4
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -75,7 +76,12 @@ class OpenAIPolicy:
         self.ref = endpoint_ref(endpoint.model)
         self._endpoint, self._context = endpoint, context
         self._journal, self._journal_lock = journal, threading.Lock()
-        self._client = openai.OpenAI(api_key=_api_key(), timeout=endpoint.timeout_seconds, max_retries=endpoint.retries)
+        self._client = openai.OpenAI(
+            api_key=_api_key(),
+            base_url=_base_url(),
+            timeout=endpoint.timeout_seconds,
+            max_retries=endpoint.retries,
+        )
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """The next action of each conversation, in order."""
@@ -197,9 +203,19 @@ def _too_long(error: openai.OpenAIError) -> bool:
     return error.code == "context_length_exceeded" or "context length" in str(error).lower()
 
 
+def _base_url() -> str:
+    """The endpoint's address, by default OpenAI's; raises `UserError` if it is not a URL with a host."""
+    address = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    with contextlib.suppress(ValueError):
+        url = urlsplit(address)
+        if url.scheme in ("http", "https") and url.hostname and url.port != 0:
+            return address
+    raise UserError("OPENAI_BASE_URL: not an address such as `http://127.0.0.1:8000/v1`; correct or unset it.")
+
+
 def _endpoint_host() -> str:
     """The endpoint's host and port, without the user and password that a URL may hold."""
-    url = urlsplit(os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1")
+    url = urlsplit(_base_url())
     return f"{url.hostname}:{url.port}" if url.port else str(url.hostname)
 
 

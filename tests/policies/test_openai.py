@@ -244,6 +244,22 @@ def test_no_key_and_no_server_are_errors(server, journal, monkeypatch):
         connect(journal)
 
 
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:80a/v1", "http://127.0.0.1:99999/v1", "http://[::1", "127.0.0.1:9/v1"]
+)
+def test_a_malformed_address_is_a_sentence(journal, monkeypatch, address):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    with pytest.raises(UserError, match="OPENAI_BASE_URL: not an address such as"):
+        connect(journal)
+
+
+def test_an_empty_address_is_openais(journal, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", "")
+    assert str(connect(journal)._client.base_url) == "https://api.openai.com/v1/"
+
+
 def test_what_was_answered_before_a_failure_is_counted(server, journal):
     """The second conversation fails; the first was paid for."""
     assert len(connect(journal, concurrency=1).complete([conversation()], SAMPLING)) == 1
