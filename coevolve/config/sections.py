@@ -153,7 +153,7 @@ class LoraConfig(Strict):
     rank: Positive
     alpha: Positive
     dropout: UnitInterval
-    target_modules: list[str] | Literal["all-linear"]
+    target_modules: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"]
     quantize: Literal["nf4"] | None = None
 
 

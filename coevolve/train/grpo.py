@@ -138,5 +138,5 @@ def group_trainer(
         train_dataset=Dataset.from_dict({"prompt": [task.task_id for step in schedule for task in step]}),
         processing_class=loading.load_tokenizer(run.start),
         callbacks=[trainer.TrainingProgress()],
-        peft_config=policy_io.adapter_config(run.lora) if run.lora else None,
+        peft_config=policy_io.adapter_config(run.lora, model) if run.lora else None,
     )

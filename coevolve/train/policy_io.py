@@ -99,10 +99,21 @@ def _quantized(path: Path) -> Any:
     return model.eval()
 
 
-def adapter_config(lora: LoraConfig) -> Any:
-    """The adapters as peft's `LoraConfig`."""
+def adapter_config(lora: LoraConfig, model: Any) -> Any:
+    """The adapters of `model` as peft's `LoraConfig`.
+
+    Raises `UserError` for a target that is not a linear layer of the decoder. peft skips a name that it does not find
+    if it finds another, and adapters of a head or of embeddings that share their weights change both when merged.
+    """
     import peft  # slow to import, for adapters only
 
+    head = model.get_output_embeddings()
+    modules = ((name, module) for name, module in model.named_modules() if module is not head)
+    linear = [name for name, module in modules if isinstance(module, torch.nn.Linear)]
+    for target in lora.target_modules if isinstance(lora.target_modules, list) else ():
+        if not any(f".{name}".endswith(f".{target}") for name in linear):
+            known = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
+            raise UserError(f"`lora.target_modules`: `{target}` is not a linear layer of the decoder; it has {known}.")
     return peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
@@ -116,7 +127,7 @@ def add_adapters(model: Any, lora: LoraConfig) -> Any:
     """The model with new adapters in float32, the only weights that are trained."""
     import peft
 
-    return peft.get_peft_model(model, adapter_config(lora))
+    return peft.get_peft_model(model, adapter_config(lora, model))
 
 
 def require_full_precision(model: torch.nn.Module) -> None:

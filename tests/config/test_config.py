@@ -57,6 +57,10 @@ def test_suites_load(root, name):
         ),
         ("recipes.eto.settings.sft={epochs: 1}", "key `recipes.eto.settings.sft`: input should be 'dpo', 'pairing', "),
         ("envs={}", "key `envs`: dictionary should have at least 1 item"),
+        (
+            "models.tiny.lora={rank: 1, alpha: 1, dropout: 0, target_modules: []}",
+            "key `models.tiny.lora.target_modules.list[str]`: list should have at least 1 item",
+        ),
         ("evaluation={1: 2}", "key `evaluation.1`: keys should be strings (got 1, set by --set"),
         ("recipes.eto.agents.targt={base: target}", "key `recipes.eto.agents.targt`: input should be 'target' or 'fai"),
         ("recipes.eto.settings.dop={nll: sum}", "key `recipes.eto.settings.dop`: input should be 'dpo', 'pairing',"),

@@ -93,7 +93,7 @@ class Witness(TrainerCallback):
 
 def load(path, lora=None):
     model = loading.load_model(path, dtype=torch.float64)
-    return peft.get_peft_model(model, policy_io.adapter_config(lora)) if lora else model
+    return peft.get_peft_model(model, policy_io.adapter_config(lora, model)) if lora else model
 
 
 def observe(trainer, work):

@@ -121,6 +121,11 @@ def test_adapters_have_no_other_reference_than_the_policy_without_them(half, tmp
         grpo.run_grpo(world(), CONFIG, run, reference=half)
 
 
+def test_adapters_of_a_layer_that_the_model_lacks_are_refused(half, tmp_path):
+    with pytest.raises(UserError, match=r"`lora\.target_modules`: `q_porj` is not a linear layer of the decoder"):
+        train(half, tmp_path, "wrong", lora=ADAPTERS.model_copy(update={"target_modules": ["q_porj"]}))
+
+
 def test_a_reference_policy_with_other_weights_is_refused(half, tmp_path):
     other = shutil.copytree(half, tmp_path / "other")
     weights = other / "model.safetensors"

@@ -56,7 +56,7 @@ def run_dpo(start, folder):
 
 def adapted(model):
     torch.manual_seed(0)
-    model = get_peft_model(model, policy_io.adapter_config(ADAPTERS))
+    model = get_peft_model(model, policy_io.adapter_config(ADAPTERS, model))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:  # which begin as zeros, and would leave the others without a gradient
             parameter.data.normal_(std=0.1)

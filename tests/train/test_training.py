@@ -180,6 +180,13 @@ def test_a_batch_that_micro_batches_do_not_divide(tmp_path, llama):
         run_sft(tmp_path, llama, config=SFT.model_copy(update={"micro_batch": 3}))
 
 
+@pytest.mark.parametrize("target", ["q_porj", "proj", "norm", "embed_tokens", "lm_head"])
+def test_adapters_are_of_linear_layers_of_the_decoder(tmp_path, llama, target):
+    lora = ADAPTERS.model_copy(update={"target_modules": ["self_attn.q_proj", target]})
+    with pytest.raises(UserError, match=rf"`lora\.target_modules`: `{target}` is not .*; it has down_proj, gate_proj,"):
+        run_sft(tmp_path, llama, lora=lora)
+
+
 def test_bfloat16_files_are_trained_in_float32(tmp_path, llama):
     half = tmp_path / "half"
     shutil.copytree(llama, half)
