@@ -380,6 +380,14 @@ class Recipe(Strict):
         return self
 
     @model_validator(mode="after")
+    def _keys_are_read(self) -> Recipe:
+        if self.steps_like and self.learns not in (*PAIR_LEARNING, "steps"):
+            raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
+        if self.first_pool and self.learns not in POOL_LEARNING:
+            raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
+        return self
+
+    @model_validator(mode="after")
     def _step_pairs_have_their_stages(self) -> Recipe:
         with_steps = {name for name, agent in self.agents.items() if PairKind.EXPERT_STEP in agent.trains_on}
         if with_steps != ({"target"} if self.learns == "steps" else set()):

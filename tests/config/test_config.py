@@ -61,6 +61,11 @@ def test_suites_load(root, name):
             "models.tiny.lora={rank: 1, alpha: 1, dropout: 0, target_modules: []}",
             "key `models.tiny.lora.target_modules.list[str]`: list should have at least 1 item",
         ),
+        ("recipes.eto.first_pool=agent_data", "`first_pool` requires a method with a pool of tasks, not `learns: pref"),
+        (
+            "recipes.grpo.steps_like=coevolve",
+            "`steps_like` requires a method that is trained on pairs, not `learns: grpo`",
+        ),
         ("evaluation={1: 2}", "key `evaluation.1`: keys should be strings (got 1, set by --set"),
         ("recipes.eto.agents.targt={base: target}", "key `recipes.eto.agents.targt`: input should be 'target' or 'fai"),
         ("recipes.eto.settings.dop={nll: sum}", "key `recipes.eto.settings.dop`: input should be 'dpo', 'pairing',"),
