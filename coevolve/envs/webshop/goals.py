@@ -67,8 +67,13 @@ def synthetic_goal(shop: Shop, purchase: SyntheticGoal, instruction: str) -> Goa
     if number is None:
         raise UserError(f"product {purchase.asin} of a synthetic task is not in this shop; make the tasks again.")
     product = shop.product(number)
-    wanted = Instruction(instruction, product.synthetic.attributes if product.synthetic else product.attributes)
+    wanted = Instruction(instruction, requested_attributes(product))
     return _goal(product, instruction, wanted, purchase.price_upper, purchase.options)
+
+
+def requested_attributes(product: Product) -> tuple[str, ...]:
+    """The attributes that a synthetic task on the product asks for; the reward divides by their number."""
+    return product.synthetic.attributes if product.synthetic else product.attributes
 
 
 def price_limit(price: float) -> float:

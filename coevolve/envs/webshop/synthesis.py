@@ -105,10 +105,13 @@ def normalised(setup: Setup, start: Task, action: str) -> str:
 
 
 def describe(setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | None:
-    """A request for the product with its options and price limit, and the path to it; None without a product."""
+    """A request for the product with its options and price limit, and the path to it.
+
+    None without a product, or for one without attributes, whose purchase has no reward.
+    """
     visit = _Visit(setup)
     visit.follow(actions)
-    if visit.product is None:
+    if visit.product is None or not goals.requested_attributes(visit.product):
         return None
     wanted = visit.product.synthetic.text if visit.product.synthetic else f"i want {visit.product.title.lower()}"
     options = ", and ".join(f"{name}: {value}" for name, value in visit.options.items())

@@ -1,5 +1,7 @@
 """Tasks from explored pages, against the sessions of a real shop."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +12,13 @@ from coevolve.config.sections import Quirks
 from coevolve.envs.base import Setup
 from coevolve.envs.synthesis import observed_actions
 from coevolve.envs.webshop import domain, synthesis
-from coevolve.envs.webshop.catalogue import Product
+from coevolve.envs.webshop.catalogue import FILE_NAMES, Product
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.methods.task_evolution import prompts
+from coevolve.storage.files import sha256
 from coevolve.types import Task, Turn
 
 START = Task(env="webshop", task_id="webshop/0", split="train", data={"goal": 0})
@@ -136,3 +139,20 @@ def test_every_executed_action_has_the_observation_of_its_own_turn(setup: Setup,
     visits = message.content.split(f"\n{item.lower()}\n-> ")[1:]
     assert [visit[:2] for visit in visits] == ["#1", "#3"]
     assert f"\n{search.lower()}\n-> #6 " in visits[1]
+
+
+def test_a_product_without_attributes_is_no_task(setup: Setup, catalogue: Path, tmp_path: Path) -> None:
+    """The reward divides by their number."""
+    paths = {name: catalogue / file for name, file in FILE_NAMES.items()}
+    attributes, asked = (json.loads(paths[name].read_text()) for name in ("attributes", "instructions"))
+    bare = {asin: listed if asin in asked else {"attributes": []} for asin, listed in attributes.items()}
+    paths["attributes"] = tmp_path / "attributes.json"
+    paths["attributes"].write_text(json.dumps(bare))
+    sources = {name: {"path": str(path), "sha256": sha256(path)} for name, path in paths.items()}
+    config = WebShopConfig.model_validate(dict(setup.config) | {"catalogue": sources, "goals": "human"})
+    of_bare = replace(setup, config=config, prepared=tmp_path)
+    domain.prepare(of_bare, tmp_path)
+    shop = Shop(tmp_path / "shop")
+    for product in map(shop.product, range(len(shop))):
+        draft = synthesis.describe(of_bare, START, ("search[cup]", f"click[{product.asin.lower()}]"))
+        assert (draft is not None) == bool(product.attributes)
