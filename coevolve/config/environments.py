@@ -16,7 +16,15 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, SerializeAsAny, ValidationError, WrapValidator, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    SerializeAsAny,
+    ValidationError,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from coevolve.config.sections import Positive, Rate, SourceFile, Strict
@@ -102,6 +110,13 @@ class EnvSection(Strict):
     workers: Positive = Field(exclude=True)
     processes: Annotated[int, Field(ge=0)] = Field(0, exclude=True)
     expected: Expected | None = None
+
+    @field_validator("splits")
+    @classmethod
+    def _some_split(cls, splits: Sequence[str]) -> Sequence[str]:
+        if not splits:
+            raise ValueError("list at least one split, on which policies are evaluated")
+        return splits
 
     @property
     def module(self) -> str:

@@ -45,6 +45,8 @@ M = TypeVar("M", bound=BaseModel)
 #: A name that becomes part of a path; of a model, an environment or a download it can have points and dashes.
 Name = Annotated[str, Field(pattern=r"^\w+$")]
 DottedName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
+#: Folders of a suite's results that are not a model's.
+FOLDERS = ("ablations", "data", "gold", "logs", "paper", "prepared", "task_growth")
 
 
 class Suite(Strict):
@@ -116,6 +118,8 @@ class Suite(Strict):
             raise ValueError(f"iterations: this suite has no environment `{unknown[0]}`{hint}")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
+        if taken := sorted(self.models.keys() & FOLDERS):
+            raise ValueError(f"models: `{taken[0]}` is the folder of other results; give the model another name")
         if "base" in self.recipes:
             raise ValueError("recipes: `base` is the folder of shared results; give the row another name")
         return self

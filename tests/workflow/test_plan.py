@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.suite import Suite, load_suite
+from coevolve.config.suite import FOLDERS, Suite, load_suite
 from coevolve.storage.provenance import code_digest, reachable
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.layout import MIRROR
@@ -44,6 +44,11 @@ def test_every_output_has_one_maker(plan):
         folder = STAGES[stage].folder.format_map(wildcards)
         for name in STAGES[stage].files:
             assert plan.maker(f"{home}/{folder}/{name.format_map(wildcards)}") == (stage, wildcards)
+
+
+def test_no_model_has_the_name_of_another_results_folder(plan):
+    folders = {plan.tail(plan.log("sft")), *(stage.folder for stage in STAGES.values() if not stage.shared)}
+    assert {folder.split("/")[0] for folder in folders} - {"{model}"} == set(FOLDERS)
 
 
 def test_iteration_one_explores_with_the_base_and_later_ones_with_what_was_trained(plan):
