@@ -65,6 +65,7 @@ def line_chart(
     breaks: Iterable[float] = (),
 ) -> str:
     """An SVG chart with both axes; `breaks` are vertical lines. Empty without points."""
+    curves = [curve for curve in curves if curve.points]
     points = [point for curve in curves for point in curve.points]
     if not points:
         return ""

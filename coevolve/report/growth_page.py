@@ -45,7 +45,8 @@ def _charts(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Iterator[Pag
         yield PageChart(title, line_chart(title, list(rewards), "round", "reward"))
         title = f"{labels.env(env)}: gain on a task since its first visit"
         gains = _curves(of_env, methods, labels, task_growth.gain_curve)
-        yield PageChart(title, line_chart(title, list(gains), "round", "gain"))
+        if chart := line_chart(title, list(gains), "round", "gain"):
+            yield PageChart(title, chart)
         yield PageChart("", legend((cause, colour, "thick") for colour, cause in enumerate(CAUSES)))
         rows = [
             _row(method, number, of_env, labels)

@@ -217,7 +217,7 @@ def _training_charts(name: str, group: Sequence[TrainingCurve], colour: int) -> 
             label = f"{name}, {metric}"
             curves.append(Curve(label, colour, stats.mean_curve(chain.from_iterable(seeds.values())), style))
             curves += seed_curves(label, colour, seeds)
-        drawn = [replace(curve, points=thinned(curve.points)) for curve in curves if curve.points]
+        drawn = [replace(curve, points=thinned(curve.points)) for curve in curves]
         if chart := line_chart(f"{name}: {title}", drawn, "step", title, breaks=list(starts.values())[1:]):
             yield PageChart(f"{name}: {title}", chart)
     title = f"{name}: gold log-prob, nats"

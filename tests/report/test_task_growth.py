@@ -130,6 +130,16 @@ def test_a_share_is_drawn_in_the_scale_of_1(root, tmp_path):
     assert 'width="50.000"' in shares.content and "1 of 2 visited" in shares.content
 
 
+def test_a_training_that_came_back_to_no_task_has_no_curve_of_gains(root, tmp_path):
+    """Of two seeds, one visits each task once; then of one."""
+    once = task_growth.growth("agent_data", "bfcl", 1, ROUNDS[:1], POOL, 0.5)
+    labels = ReportLabels.of(load_suite(root / "configs/smoke_agent_data.yaml"))
+    for rounds, curves in (([*task_growth.growth("agent_data", "bfcl", 0, ROUNDS, POOL, 0.5), *once], 2), (once, 0)):
+        files.write_json(tmp_path / "growth.json", [each.model_dump(mode="json") for each in rounds])
+        gains = [chart for chart in pool_growth(tmp_path / "growth.json", labels).charts if "gain" in chart.title]
+        assert [chart.content.count("data-y=") for chart in gains] == [curves] * bool(curves)
+
+
 def test_the_page_has_the_papers_numbers_with_their_tests_and_links_to_the_data(root, section):
     (table,) = claims.load(root / "configs/claims.yaml").success_tables.values()
     assert second_paper.sentence(table) in section
