@@ -226,12 +226,17 @@ def _training_charts(name: str, group: Sequence[TrainingCurve], colour: int) -> 
 
 
 def _gold_curves(name: str, group: Sequence[TrainingCurve], colour: int, starts: Mapping[int, int]) -> Iterator[Curve]:
-    """The experts' log-prob before and after each iteration: a line for each, the mean over seeds, and the seeds'."""
+    """The experts' log-prob before and after each iteration: a line for each, the mean over seeds, and the seeds'.
+
+    All lines of an iteration end with its longest training, so that the mean is over the same seeds at both ends.
+    """
     for iteration, start in starts.items():
+        of_iteration = [each for each in group if each.iteration == iteration]
+        end = start + max(len(each.history) for each in of_iteration)
         ends: dict[int, list[tuple[float, float]]] = {}
-        for each in group:
-            if each.iteration == iteration and each.gold:
-                values = ((start, each.gold.before), (start + len(each.history), each.gold.after))
+        for each in of_iteration:
+            if each.gold:
+                values = ((start, each.gold.before), (end, each.gold.after))
                 ends[each.seed] = [(float(x), value) for x, value in values if value is not None]
         label = f"{name}, gold log-prob, iteration {iteration}"
         if ends:

@@ -12,6 +12,7 @@ from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import duration, readable, size
 from coevolve.report.page_figures import TrainingCurve
 from coevolve.storage import files
+from coevolve.types import TrajectoryLogps
 
 LABELS = ReportLabels({"sft": "SFT", "eto": "ETO <1>", "grpo": "GRPO"}, {"webshop": "WebShop"})
 
@@ -76,6 +77,21 @@ def test_an_online_training_has_its_reward_by_step_and_iterations_follow_one_ano
     assert drawn["GRPO, target agent, reward, seed 1"] == ([1, 2, 3, 4], [2.1, 2.2, 3.1, 3.2])
     assert len(re.findall('class="break"', charts["GRPO, target agent: loss"])) == 1
     assert figure.data[0] == "r01"
+
+
+def test_the_mean_of_gold_log_probs_is_over_trainings_of_different_lengths():
+    trained = [
+        TrainingCurve(
+            "tiny", "webshop", "eto", seed, 1, "target", f"r{seed}", [{"loss": 1.0}] * steps,
+            TrajectoryLogps(trajectories=1, action_tokens=1, before=-10.0, after=after),
+        )
+        for seed, steps, after in ((0, 4, -8.0), (1, 6, -2.0))
+    ]  # fmt: skip
+    *_, chart = page_figures.training_curves(trained, LABELS).folded["WebShop"]
+    drawn = {name: (xs, ys) for _, name, xs, ys in curves(chart.content)}
+    name = "ETO <1>, target agent, gold log-prob, iteration 1"
+    assert drawn[name] == ([0, 6], [-10, -5])
+    assert drawn[f"{name}, seed 0"] == ([0, 6], [-10, -8])
 
 
 def test_values_of_pairs_are_means_over_all_pairs_of_a_step():
