@@ -351,8 +351,7 @@ def _regime(options: argparse.Namespace) -> int:
     from coevolve.workflow.layout import Layout
 
     suite = _suite(options).with_model(options.model)
-    evidence = regime_evidence.on_disk(Layout(suite))
-    judged = regime.checks(evidence, suite.regime, suite.report, suite.iterations, suite.seeds)
+    judged = regime_evidence.checks(suite, regime_evidence.on_disk(Layout(suite)))
     _show(regime.markdown(judged, ReportLabels.of(suite, suite.labels)))
     passed = {check.passed for check in judged}
     return 1 if False in passed else 3 if None in passed else 0

@@ -83,7 +83,7 @@ def checks(
     iterations: Mapping[str, int],
     suite_seeds: Sequence[int],
 ) -> list[RegimeCheck]:
-    """All checks of a suite, whose environments have these numbers of `iterations`, in their order."""
+    """All checks of a suite in their order; `iterations` are those of the row `limits.method`, by environment."""
     judged: list[RegimeCheck] = []
     for env, last in iterations.items():
         for seed in suite_seeds:
@@ -174,7 +174,8 @@ def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: in
         for (method, of_env, of_seed, iteration, agent), report in evidence.trainings.items()
         if (method, of_env, of_seed, agent) == (limits.method, env, seed, "failure")
     }
-    finished = {iteration for iteration, agent, _ in counts if agent == "target"} == set(range(1, last + 1))
+    paired = {iteration for iteration, agent, _ in counts if agent == "target"}
+    finished = bool(counts) and paired == set(range(1, last + 1))
     fewest = min(count.pairs for count in counts.values()) if finished else None
     yield _at_least("pairs of each kind and iteration", fewest, limits.pairs, env, seed)
     ranked = [_ranked(count) for (_, _, kind), count in counts.items() if kind is PairKind.FAILURE_FAILURE]

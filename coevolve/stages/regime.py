@@ -14,6 +14,6 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `regime.json` and `regime.md` for the first model."""
     suite = job.suite
-    judged = regime.checks(regime_evidence.of_job(job), suite.regime, suite.report, suite.iterations, suite.seeds)
+    judged = regime_evidence.checks(suite, regime_evidence.of_job(job))
     regime.write(judged, ReportLabels.of(suite, suite.labels), out)
     return {"checks": len(judged), "passed": sum(check.passed is True for check in judged)}

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from coevolve.config.suite import Suite
-from coevolve.report import exploration, measurement, pair_counts
+from coevolve.report import exploration, measurement, pair_counts, regime
 from coevolve.report.job_history import JobHistory
-from coevolve.report.regime import RegimeEvidence
+from coevolve.report.regime import RegimeCheck, RegimeEvidence
 from coevolve.storage import jsonl, provenance
 from coevolve.types import ExplorationKey, Provenance, TrainReport, Trajectory
 from coevolve.workflow import results
@@ -18,6 +18,12 @@ from coevolve.workflow.job import Job
 from coevolve.workflow.layout import Layout
 
 K = TypeVar("K")
+
+
+def checks(suite: Suite, evidence: RegimeEvidence) -> list[RegimeCheck]:
+    """All checks of a suite; a row with iterations of its own is finished after these."""
+    iterations = {env: Layout(suite).iterations(env, suite.regime.method) for env in suite.envs}
+    return regime.checks(evidence, suite.regime, suite.report, iterations, suite.seeds)
 
 
 def of_job(job: Job) -> RegimeEvidence:
@@ -63,6 +69,7 @@ def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey,
         ours = branch.method in suite.methods and job.wildcards.get("model") in suite.models
         if isinstance(job.notes, TrainReport) and branch.iteration and ours:
             env, agent = job.wildcards["env"], job.wildcards.get("agent", "target")
-            if branch.seed in suite.seeds and branch.iteration <= suite.iterations.get(env, 0):
+            last = Layout(suite).iterations(env, branch.method) if env in suite.envs else 0
+            if branch.seed in suite.seeds and branch.iteration <= last:
                 reports[branch.method, env, branch.seed, branch.iteration, agent] = job.notes
     return reports

@@ -8,7 +8,19 @@ from coevolve import cli
 from coevolve.config.suite import load_suite
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
-from coevolve.types import DropReason, KindCount, PairingSummary, PairKind, StopReason, TrainReport, TrajectoryCount
+from coevolve.storage.files import write_bytes
+from coevolve.types import (
+    DropReason,
+    KindCount,
+    PairingSummary,
+    PairKind,
+    Provenance,
+    StopReason,
+    TrainReport,
+    TrajectoryCount,
+)
+from coevolve.workflow import regime_evidence
+from coevolve.workflow.layout import Layout
 from tests.report.explored import episode, explored
 
 LABELS = ReportLabels({"sft": "SFT", "sft_all": "SFT, all experts", "grpo": "GRPO"}, {"sciworld": "ScienceWorld"})
@@ -154,6 +166,34 @@ def test_a_failure_agent_that_is_never_trained_fails(measure, report):
         regime.RegimeEvidence(given.measurements, given.explorations, first, {}, given.practice), report, iterations=1
     )
     assert names(result, False) == {"steps of the failure agent's training"}
+
+
+@pytest.mark.parametrize(("iterations", "steps"), [(1, 0), (3, 30)])  # the suite has two
+def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path, monkeypatch, iterations, steps):
+    suite = load_suite(root / "configs/smoke.yaml", [f"recipes.coevolve.iterations={iterations}"]).with_model()
+    layout = Layout(suite)
+    monkeypatch.chdir(tmp_path)
+    for path in layout.summaries(["coevolve"]).values():
+        write_bytes(tmp_path / path, pairing(150).to_json().encode())
+    for number in range(1, iterations):
+        wildcards = {"model": "tiny", "env": "sciworld", "branch": f"coevolve/seed0/iter{number}", "agent": "failure"}
+        made = Provenance(
+            stage="train", wildcards=wildcards, protocol="paper", config={}, config_digest="", code_digest="",
+            commit="", dirty=None, versions={}, container="", seeds={}, inputs={}, outputs={}, started="", seconds=1.0,
+            notes=training([0.1] * 30).model_dump(mode="json"),
+        )  # fmt: skip
+        folder = tmp_path / layout.home / "tiny/sciworld" / wildcards["branch"] / "policy/failure"
+        write_bytes(folder / "provenance.json", made.to_json().encode())
+    judged = regime_evidence.checks(suite, regime_evidence.on_disk(layout))
+    values = {check.name: check.value for check in judged if check.env == "sciworld"}
+    assert values["pairs of each kind and iteration"] == 150
+    assert values["steps of the failure agent's training"] == steps
+
+
+def test_a_row_without_iterations_has_no_pairs_to_count(root):
+    suite = load_suite(root / "configs/smoke.yaml", ["regime.method=sft"])
+    judged = regime_evidence.checks(suite, regime.RegimeEvidence([], [], {}, {}))
+    assert {check.passed for check in judged} == {None}
 
 
 def test_the_files_read_back(measure, report, tmp_path):
