@@ -99,6 +99,8 @@ class Suite(Strict):
         for key, methods in {"methods": self.methods, **lists}.items():
             for method in methods:
                 self._require_recipe(key, method)
+        for key in ("method", "headroom", "learnability"):
+            self._require_recipe(f"regime.{key}", getattr(self.regime, key))
         if unsupported := [method for method in self.methods if not self.supports(method)]:
             raise ValueError(
                 f"methods: `{unsupported[0]}` needs an environment, method or model that this suite does not have"

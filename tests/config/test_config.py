@@ -30,6 +30,7 @@ def test_suites_load(root, name):
         ("envs.sciworld.task.kinds=null", "unknown key `envs.sciworld.task`; did you mean `tasks`"),
         ("sft.epochs=-1", "key `sft.epochs`: input should be greater than 0"),
         ("methods=[etoo]", "`etoo` is not a recipe; did you mean `eto`"),
+        ("regime.headroom=sft_al", "regime.headroom: `sft_al` is not a recipe; did you mean `sft_all`?"),
         ("dpo.beta=[]", "key `dpo.beta`"),
         ("protocol=fast", "key `protocol`"),
         (
