@@ -10,8 +10,10 @@ from urllib.parse import urlencode
 from coevolve.types import Record
 
 _BRANCH = r"(?:base/(?P<state>(?!seed\d)\w+)|(?P<method>\w+)/seed(?P<seed>\d+)(?:/iter(?P<iteration>\d+))?)"
-_RESULT = re.compile(rf"(?:^|/)(?P<env>\w+)/{_BRANCH}/(?P<part>rollout|eval|pairs|policy)(?:/(?P<agent>\w+))?/[^/]+$")
-_DATA = re.compile(r"(?:^|/)data/(?P<env>\w+)/[^/]+$")
+_RESULT = re.compile(
+    rf"(?:^|/)(?P<env>[\w.-]+)/{_BRANCH}/(?P<part>rollout|eval|pairs|policy)(?:/(?P<agent>\w+))?/[^/]+$"
+)
+_DATA = re.compile(r"(?:^|/)data/(?P<env>[\w.-]+)/[^/]+$")
 
 
 class FileOrigin(Record):

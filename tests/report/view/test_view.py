@@ -209,6 +209,12 @@ def test_the_episodes_of_an_online_training_are_its_own():
     assert origin.model_dump() == named
 
 
+def test_the_name_of_an_environment_can_have_dashes_and_points():
+    origin = view.FileOrigin.of("results/smoke/tiny/sci-world.2/eto/seed0/iter1/eval/episodes.jsonl")
+    assert (origin.env, origin.method, origin.iteration) == ("sci-world.2", "eto", 1)
+    assert view.FileOrigin.of("results/smoke/data/sci-world.2/experts.jsonl").env == "sci-world.2"
+
+
 def test_the_landing_page_has_products_and_counts(browser, page, episodes, pairs):
     browser.open(page)
     assert count(browser) == f"{len(episodes)} episodes and {len(pairs)} pairs of WebShop"
