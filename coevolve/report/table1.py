@@ -12,6 +12,7 @@ from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import stats
 from coevolve.report.claims import Claims
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting, remarks
 from coevolve.report.table import Footnote, Table
 from coevolve.types import Cell, Estimate
@@ -36,9 +37,9 @@ def reward_table(
     """Average reward x 100 of every measured method and of every row of the paper, run or not.
 
     A mean is that of the paper's columns, and only where all of them were measured. `labels` name the methods and the
-    columns (`split_column`) that the paper's table lacks. `environments`: those of the paper's columns (None: all); a
-    row of the paper without a cell in them is left out. Raises `UserError` for nothing measured, for mixed settings and
-    for a cell measured twice.
+    columns (`named`) that the paper's table lacks. `environments`: those of the paper's columns (None: all); a row of
+    the paper without a cell in them is left out. Raises `UserError` for nothing measured, for mixed settings and for a
+    cell measured twice.
     """
     measured = _by_cell(measurements, claims)
     columns = _columns(measured, claims, labels, environments)
@@ -48,7 +49,12 @@ def reward_table(
     return _table("average reward x 100", measured, claims, rows, columns, paper, remark, report)
 
 
-def split_column(env: str, split: str) -> str:
+def named(labels: ReportLabels, measurements: Sequence[Measurement]) -> dict[str, str]:
+    """The labels of all methods, and of the columns of splits that the paper's table lacks."""
+    return {**labels.methods, **{_split_column(m.env, m.split): labels.split(m.env, m.split) for m in measurements}}
+
+
+def _split_column(env: str, split: str) -> str:
     """The key of the column of a split that the paper's table lacks, such as `sciworld development`."""
     return f"{env} {split}"
 
@@ -88,7 +94,7 @@ def _by_cell(measurements: Sequence[Measurement], claims: Claims) -> dict[Key, M
     cells: dict[Key, Measurement] = {}
     for measurement in measurements:
         evaluation = measurement.env, measurement.split
-        key = measurement.method, column_of.get(evaluation, split_column(*evaluation))
+        key = measurement.method, column_of.get(evaluation, _split_column(*evaluation))
         if key in cells:
             raise UserError(
                 f"{measurement.method} on {' '.join(evaluation)} was given twice; give one iteration per method."

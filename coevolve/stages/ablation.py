@@ -27,7 +27,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
         labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})
         for make in (table1.measured_table, table1.success_table):  # without what was not run
-            tables.append(make(last, paper, labels.methods, suite.report))
+            tables.append(make(last, paper, table1.named(labels, last), suite.report))
         compared = differences.paired(last, suite.report)
         text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
         texts.append(f"Model: {model.label}.\n\n{differences.markdown(compared, labels)}\n{text}")

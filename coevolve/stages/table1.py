@@ -15,9 +15,8 @@ from coevolve.workflow.job import Job
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `table1` as Markdown, LaTeX and JSON."""
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
-    labels, last = ReportLabels.of(suite), final(results.measurements(job, suite))
-    splits = {table1.split_column(each.env, each.split): labels.split(each.env, each.split) for each in last}
-    named = {**labels.methods, **splits}
+    last = final(results.measurements(job, suite))
+    named = table1.named(ReportLabels.of(suite), last)
     rewards = table1.reward_table(last, paper, named, suite.report, suite.envs)
     tables = [rewards, table1.success_table(last, paper, named, suite.report)]
     table.write(tables, out, "table1")

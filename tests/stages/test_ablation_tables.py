@@ -80,6 +80,17 @@ def test_each_model_has_its_tables(job):
     assert summary.startswith("Model: tiny Llama") and summary.count("Model: ") == 2
 
 
+def test_a_split_that_the_papers_table_lacks_has_its_label(job):
+    section = job.suite.envs["webshop"].model_copy(update={"splits": ["development"]})
+    suite = job.suite.model_copy(update={"envs": {"webshop": section}})
+    for path in job.inputs["records"]:
+        records = [each.model_copy(update={"split": "development"}) for each in jsonl.read(path, EvalRecord)]
+        jsonl.write(path, records)
+    ablation.run(dataclasses.replace(job, suite=suite), Path("results/smoke/ablations/base_models"))
+    tables = json.loads(Path("results/smoke/ablations/base_models/table.json").read_text())
+    assert [table["columns"] for table in tables] == [{"webshop development": "WebShop development"}] * 4
+
+
 def test_a_cell_is_asked_for_by_its_model_too(job):
     ablation.run(job, Path("results/smoke/ablations/base_models"))
     cells = why.cells(Path("results/smoke"))
