@@ -155,7 +155,7 @@ def read(path: Path) -> EvaluationResult:
     if not path.exists():
         raise UserError(f"{path}: does not exist; write it with `coevolve evaluate-model --out {path}`.")
     try:
-        result = EvaluationResult.model_validate_json(json.dumps(read_yaml(path).plain()))
+        result = EvaluationResult.model_validate_json(json.dumps(read_yaml(path).plain(), default=str))  # dates
     except ValidationError as error:
         location, message = itemgetter("loc", "msg")(error.errors()[0])
         key = ".".join(map(str, location))

@@ -121,6 +121,12 @@ def test_a_file_written_by_hand(tmp_path):
     assert "60.0" in evaluation_result.table([theirs])
 
 
+def test_a_date_written_by_hand_is_its_text(tmp_path):
+    path = tmp_path / "theirs.yaml"
+    path.write_text("label: x\nsettings: {}\nsplits: {test: {tasks: 2, mean_reward: 0.6}}\nstarted: 2024-01-31\n")
+    assert evaluation_result.read(path).started == "2024-01-31"
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
