@@ -29,7 +29,7 @@ def pooled_error(successes_a: float, n_a: int, successes_b: float, n_b: int) -> 
 
 def two_sided_p(difference: float, error: float) -> float:
     """Two-sided p-value of a difference of 0 from a normal distribution with this standard error."""
-    return 2 * (1 - NormalDist().cdf(abs(difference) / error))
+    return math.erfc(abs(difference) / error / math.sqrt(2))
 
 
 def smallest_visible(error: float) -> float:

@@ -74,6 +74,11 @@ def test_shares_against_scipy(k, n):
     assert proportions.two_proportion_p(k + 1, n + 2, 12, 30) == pytest.approx(p)
 
 
+@pytest.mark.parametrize("errors", [0.0, 1.96, 8.3, 14.0])
+def test_a_large_difference_has_a_small_p_and_never_0(errors):
+    assert proportions.two_sided_p(-errors, 1.0) == pytest.approx(2 * scipy_stats.norm.sf(errors), rel=1e-6, abs=0.0)
+
+
 def test_comparability_has_three_answers():
     a = result("a", split([0.0, 0.5, 1.0]))
     assert comparison.comparable(a, result("b", split([0.0, 0.5, 1.0]), temperature=0.7), "test") is True
