@@ -113,6 +113,6 @@ def _rate(measured: Measurement, report: ReportConfig) -> str:
     several = "s" * (estimate.n_seeds > 1)
     run = f"{successes} of {estimate.n}, {estimate.n_seeds} seed{several}, {measured.model}, {measured.suite}"
     low, high = estimate.low, estimate.high
-    if successes in (0, estimate.n):  # equal values have no spread
-        low, high = wilson(successes, estimate.n, report.confidence)
+    if successes in (0, estimate.n):  # equal values have no spread; the seeds of a task are no further tasks
+        low, high = wilson(estimate.mean * estimate.n_tasks, estimate.n_tasks, report.confidence)
     return f"{with_interval(100 * estimate.mean, 100 * low, 100 * high)} ({run}) {measured.note}".rstrip()
