@@ -45,6 +45,8 @@ def differences(table: SuccessTable) -> list[CellDifference]:
 def sentence(table: SuccessTable) -> str:
     """What the tests of the paper's own numbers show, uncorrected."""
     tested = differences(table)
+    if not tested:
+        return "It compares none of its rows."
     small = [each for each in tested if each.p < LEVEL]
     span = f"p {min(each.p for each in tested):.2f} to {max(each.p for each in tested):.2f}"
     how = "two-proportion z-test, one greedy pass a row, no seeds"

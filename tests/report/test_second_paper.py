@@ -35,6 +35,12 @@ def test_a_difference_that_is_large_enough_is_named(table):
     assert "differences are significant at 5 %: qwen3_4b_full on bfcl" in second_paper.sentence(changed)
 
 
+def test_a_table_without_comparisons_is_printed_too(table, report):
+    rows = {name: row.model_copy(update={"against": ""}) for name, row in table.rows.items()}
+    text = second_paper.markdown(table.model_copy(update={"rows": rows}), [], report)
+    assert "It compares none of its rows." in text and "Qwen3-4B full" in text
+
+
 def test_every_rate_is_a_whole_number_of_tasks(table):
     for row in table.rows.values():
         for column, rate in row.cells.items():
