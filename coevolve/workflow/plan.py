@@ -43,7 +43,9 @@ class Plan(Layout):
         return inputs | {"provenance": sorted(f"{self.folder(*job)}/{provenance.NAME}" for job in leaving)}
 
     def has_job(self, stage: str, wildcards: Wildcards) -> bool:
-        """Whether the wildcards are those of a job that the suite could have."""
+        """Whether stage and wildcards, perhaps of another version of the kit, are those of a job of the suite."""
+        if stage not in STAGES or not wildcards.keys() >= {*STAGES[stage].wildcards}:
+            return False
         branch = Branch.parse(wildcards.get("branch", ""))
         if branch.iteration:
             recipe = self.suite.recipes.get(branch.method)
@@ -125,8 +127,7 @@ class Plan(Layout):
         A job that the suite no longer has counts as changed settings.
         """
         stage, wildcards = record.stage, record.wildcards
-        known = stage in STAGES and wildcards.keys() >= set(STAGES[stage].wildcards)
-        if not known or not self.has_job(stage, wildcards):
+        if not self.has_job(stage, wildcards):
             return ["settings"]
         config = as_dict(self.restricted(stage, wildcards))
         if pinned := STAGES[stage].digest:  # what is fetched is pinned, whatever code fetched it

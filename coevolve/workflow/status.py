@@ -75,7 +75,7 @@ class SuiteState:
     @classmethod
     def of(cls, plan: Plan, record: RunRecord | None, name: str) -> SuiteState:
         """The results of a suite; jobs of the last run that the suite no longer has are left out."""
-        run = [job for job in record.jobs if job[0] in STAGES and plan.has_job(*job)] if record else []
+        run = [job for job in record.jobs if plan.has_job(*job)] if record else []
         jobs = {job_id(*job): job for job in [*plan.jobs(), *run]}
         before = {key: {job_id(*other) for other in producers(plan, *job)} & jobs.keys() for key, job in jobs.items()}
         ordered = {key: jobs[key] for key in graphlib.TopologicalSorter(before).static_order()}
