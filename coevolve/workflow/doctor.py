@@ -16,7 +16,7 @@ from coevolve.assets import images
 from coevolve.assets.checks import Check, run_check
 from coevolve.config.environments import known_kinds
 from coevolve.config.machine import Machine
-from coevolve.config.suite import Suite, load_suite
+from coevolve.config.suite import Suite, given_name, load_suite
 from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
@@ -45,19 +45,22 @@ class Profile:
     def read(cls, name: str) -> Profile:
         """The profile of a name, searched in Snakemake's order; raises `UserError` if no folder has it."""
         for folder in (Path(name), Path("profiles", name)):
-            if (folder / "config.yaml").is_file():
-                settings = read_yaml(folder / "config.yaml")
+            if (file := folder / "config.yaml").is_file():
+                settings = read_yaml(file)
                 break
         else:
             raise UserError(f"profile `{name}`: no {name}/config.yaml here; run in the repository's folder.")
         chosen: dict[str, Any] = {}
-        for file in _listed(settings.get("configfile")):
-            chosen |= read_yaml(Path(file))
+        for path in _listed(settings.get("configfile")):
+            chosen |= read_yaml(Path(path))
         given = settings.get("config")
-        chosen |= given if isinstance(given, dict) else dict(item.split("=", 1) for item in _listed(given))
-        methods = settings.get("software-deployment-method", settings.get("sdm", []))
-        slurm, containers = settings.get("executor") == "slurm", "apptainer" in methods
-        return cls(chosen.get("suite"), chosen.get("machine"), slurm, containers)
+        try:
+            chosen |= given if isinstance(given, dict) else dict(item.split("=", 1) for item in _listed(given))
+        except (AttributeError, ValueError):
+            raise UserError(f"{file}: key `config`: write each setting as `name=value`.") from None
+        names = {key: given_name(chosen, key, "") for key in ("suite", "machine") if key in chosen}
+        methods = _listed(settings.get("software-deployment-method", settings.get("sdm")))
+        return cls(**names, slurm=settings.get("executor") == "slurm", containers="apptainer" in methods)
 
 
 def _listed(value: list[str] | str | None) -> list[str]:

@@ -184,6 +184,26 @@ def test_a_profile_as_snakemake_takes_it(
     assert doctor.Profile.read(".") == doctor.Profile("micro", "cpu", slurm=False, containers=False)
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("config: [micro]", "config.yaml: key `config`: write each setting as `name=value`."),
+        ("config: [3]", "config.yaml: key `config`: write each setting as `name=value`."),
+        ("config: {suite: 2024_01}", "--config suite: Snakemake reads this name as 202401"),
+        ("config: {machine: }", "--config machine=: it is empty"),
+    ],
+)
+def test_a_profile_that_snakemake_does_not_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        doctor.Profile.read(".")
+    (tmp_path / "config.yaml").write_text("software-deployment-method:\n")
+    assert doctor.Profile.read(".") == doctor.Profile()
+
+
 def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
