@@ -12,6 +12,7 @@ from coevolve.envs.experts import match_experts
 from coevolve.envs.synthesis import execute_solution, synthesis
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
+from coevolve.methods.task_evolution.pool import EMPTY
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.storage import jsonl
 from coevolve.types import Task, Trajectory
@@ -19,8 +20,13 @@ from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `explore.jsonl`, `experts.jsonl` and `drops.jsonl`; a solution that earns less than 1 is a drop."""
+    """Write `explore.jsonl`, `experts.jsonl` and `drops.jsonl`; a solution that earns less than 1 is a drop.
+
+    Raises `UserError` for a pool without tasks.
+    """
     tasks = [each.task for each in job.records("pool", PoolTask)]
+    if not tasks:
+        raise UserError(f"{job.file('pool')}: {EMPTY}")
     with environments(job.setup, 1) as (env,):
         experts = match_experts(_played(job, env, tasks), tasks, 1.0)
     jsonl.write(out / "explore.jsonl", tasks)

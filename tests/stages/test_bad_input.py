@@ -184,6 +184,18 @@ def test_a_job_that_the_suite_does_not_have(coevolve, tmp_path):
     refused(done, out, "stage `train`", "suite `smoke` has no job with", "branch=nothing/seed0/iter1", "correct --on")
 
 
+def test_a_pool_without_a_task_is_not_explored(coevolve, tmp_path):
+    """Its explorations would have no episode, which no product takes."""
+    pool, instruction, out = tmp_path / "pool.jsonl", tmp_path / "instruction.txt", tmp_path / "out"
+    pool.write_text("")
+    instruction.write_text("")
+    on = ("model=tiny", "env=bfcl", "branch=coevolve_agent_data/seed0/iter1")
+    names = [word for name in on for word in ("--on", name)]
+    command = ["stage", "pool_experts", "--suite", "smoke_agent_data", *names, "--out", str(out)]
+    done = coevolve(*command, f"pool={pool}", f"instruction={instruction}")
+    refused(done, out, "pool.jsonl: the pool has no task; raise `task_evolution.initial_fragments`")
+
+
 def test_an_input_that_the_stage_does_not_read(coevolve, tmp_path):
     out, record = tmp_path / "out", tmp_path / "records.jsonl"
     record.write_text("")
