@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class RoundGrowth(Record):
     """A round of one training.
 
-    `rewards` are the mean rewards of the training episodes by step. `pool` is the number of tasks, `new` how many of
-    them the round added by signal (`unguided`: none). `visited` counts the added tasks with training episodes in this
-    or a later round, `solved` those with a score of at least `success` then. `gains`: of each visit to a task that had
-    been visited before, its score minus that of the task's first visit.
+    `rewards` are the mean rewards of the training episodes by step, without steps in which every environment failed.
+    `pool` is the number of tasks, `new` how many of them the round added by signal (`unguided`: none). `visited` counts
+    the added tasks with training episodes in this or a later round, `solved` those with a score of at least `success`
+    then. `gains`: of each visit to a task that had been visited before, its score minus that of the task's first visit.
     """
 
     method: str
@@ -97,8 +97,9 @@ def draw(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figure:
     panels = figure.subplots(1, max(1, len(by_env)), squeeze=False, sharey=True)[0]
     for axes, ((env,), of_env) in zip(panels, by_env.items(), strict=False):
         for (method,), of_method in stats.group_by(of_env, "method").items():
-            curve = reward_curve(of_method)
-            axes.plot(*zip(*curve, strict=True), marker="." if curve[0][0] == 1.0 else "", label=labels.method(method))
+            if curve := reward_curve(of_method):
+                marker = "." if curve[0][0] == 1.0 else ""
+                axes.plot(*zip(*curve, strict=True), marker=marker, label=labels.method(method))
         axes.set(title=labels.env(env), xlabel="round")
     panels[0].set_ylabel("training reward")
     drawing.legend_below(figure, columns=2)
@@ -133,8 +134,9 @@ def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:
     for each in group:
         new.update(each.new)
     visited = sum(each.visited for each in group)
+    reward = stats.mean_of(fmean(each.rewards) for each in group if each.rewards)
     return (
-        f"{fmean(fmean(each.rewards) for each in group):.3f}",
+        "-" if reward is None else f"{reward:.3f}",
         _gain([fmean(each.gains) for each in group if each.gains], confidence),
         f"{sum(each.pool for each in group) / len(group):.0f}",
         ", ".join(f"{name} {count / len(group):.1f}" for name, count in sorted(new.items())) or "none",

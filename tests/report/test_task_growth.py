@@ -62,6 +62,16 @@ def test_the_table_has_means_over_seeds():
     assert cells == ["A method", "World", "1", "0.625", "+0.000", "2", "unguided 2.0", "2 of 3 visited"]
 
 
+def test_a_round_in_which_every_environment_failed_has_no_reward():
+    failed = [each.model_copy(update={"stop": StopReason.ENV_ERROR, "reward": 0.0}) for each in ROUNDS[0]]
+    rounds = task_growth.growth("m", "world", 0, [failed], POOL, 0.5)
+    labels = ReportLabels({"m": "A method"}, {"world": "World"})
+    line = task_growth.markdown(rounds, labels, 0.95).splitlines()[-1]
+    assert [cell.strip() for cell in line.strip("|").split("|")][3:5] == ["-", "-"] and "0 of 0 visited" in line
+    (axes,) = task_growth.draw(rounds, labels).axes
+    assert not axes.lines
+
+
 def test_the_gain_on_a_task_is_against_its_first_visit():
     first, second, third = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
     assert first.gains == ()  # `a` and `b` for the first time
