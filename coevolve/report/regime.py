@@ -195,7 +195,8 @@ def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConf
     """The gain of SFT from more experts; fewer than three seeds decide nothing."""
     more, base = (_records(evidence, method, env) for method in (limits.headroom, "sft"))
     name = f"headroom: {limits.headroom} minus sft"
-    if not more or not base:
+    evaluated = [{(record.split, record.task_id, record.seed) for record in records} for records in (more, base)]
+    if evaluated[0].isdisjoint(evaluated[1]):
         return _rise(name, env, None)
     gain = stats.difference(more, base, report, seeds.generator(0, "regime", env))
     ends = (gain.low, gain.high) if gain.n_seeds >= stats.MIN_SEEDS else (None, None)

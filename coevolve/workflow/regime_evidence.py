@@ -11,7 +11,7 @@ from coevolve.report import exploration, measurement, pair_counts, regime
 from coevolve.report.job_history import JobHistory
 from coevolve.report.regime import RegimeCheck, RegimeEvidence
 from coevolve.storage import jsonl, provenance
-from coevolve.types import ExplorationKey, Provenance, TrainReport, Trajectory
+from coevolve.types import EvaluationKey, ExplorationKey, Provenance, TrainReport, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
@@ -41,7 +41,7 @@ def of_job(job: Job) -> RegimeEvidence:
 def on_disk(layout: Layout) -> RegimeEvidence:
     """The results of a suite about one model that are finished, also while others still run."""
     suite = layout.suite
-    evaluated = {method: _present(layout.evaluations(method)) for method in suite.methods}
+    evaluated = {method: _present(_final(layout, method)) for method in suite.methods}
     summaries = _present(layout.summaries(suite.methods))
     trained = Path(layout.home, *suite.models).glob("*/*/seed*/iter*/policy/*/provenance.json")
     return RegimeEvidence(
@@ -55,6 +55,12 @@ def on_disk(layout: Layout) -> RegimeEvidence:
 
 def _episodes(paths: Mapping[K, Path]) -> dict[K, list[Trajectory]]:
     return {key: jsonl.read(path, Trajectory) for key, path in paths.items()}
+
+
+def _final(layout: Layout, method: str) -> dict[EvaluationKey, str]:
+    """The records after a row's last iteration, so that no earlier one stands for it while it runs."""
+    evaluations = layout.evaluations(method).items()
+    return {key: path for key, path in evaluations if key[3] == layout.iterations(key[1], method)}
 
 
 def _present(paths: Mapping[K, str]) -> dict[K, Path]:

@@ -8,6 +8,7 @@ from coevolve import cli
 from coevolve.config.suite import load_suite
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
+from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
 from coevolve.types import (
     DropReason,
@@ -188,6 +189,23 @@ def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path
     values = {check.name: check.value for check in judged if check.env == "sciworld"}
     assert values["pairs of each kind and iteration"] == 150
     assert values["steps of the failure agent's training"] == steps
+
+
+@pytest.mark.parametrize(
+    "evaluated", [{"sft": (0, 1, 2)}, {"sft": (0, 1, 2), "sft_all": (1,)}, {"sft": (0,), "sft_all": (1,)}]
+)
+def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_path, monkeypatch, measure, evaluated):
+    """SFT's records are also those of iteration 0 of the row with more experts."""
+    suite = load_suite(root / "configs/smoke.yaml", ["seeds=[0,1,2]", "methods=[sft,sft_all]"]).with_model()
+    layout = Layout(suite)
+    monkeypatch.chdir(tmp_path)
+    for method, numbers in evaluated.items():
+        for seed in numbers:
+            path = layout.evaluations(method)["tiny", "sciworld", seed, layout.iterations("sciworld", method)]
+            (record, *_) = measure(method, "sciworld", "seen", {"a": [0.5]}).records
+            jsonl.write(tmp_path / path, [record.model_copy(update={"seed": seed})])
+    judged = regime_evidence.checks(suite, regime_evidence.on_disk(layout))
+    assert [check.passed for check in judged if check.name.startswith("headroom")] == [None] * 3
 
 
 def test_a_row_without_iterations_has_no_pairs_to_count(root):
