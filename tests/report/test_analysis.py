@@ -1,3 +1,4 @@
+import dataclasses
 import importlib
 import json
 import math
@@ -23,6 +24,7 @@ from coevolve.types import (
     PairingSummary,
     PairKind,
     Provenance,
+    StopReason,
     TrainReport,
     TrajectoryCount,
     Turn,
@@ -215,6 +217,14 @@ def test_examples_follow_the_rule():
     ]
     assert [e.eto.task.task_id for e in examples.examples(found, "sciworld", 9)] == ["b", "a", "e"]
     assert examples.examples(found, "webshop", 2) == []
+
+
+def test_a_failure_of_the_environment_is_no_example():
+    eto, failure = sides({"a": 0.7, "b": 0.1})
+    (first, *others) = eto.episodes
+    broken = first.model_copy(update={"reward": 0.0, "stop": StopReason.ENV_ERROR})
+    found = [dataclasses.replace(eto, episodes=(broken, *others)), failure]
+    assert [e.eto.task.task_id for e in examples.examples(found, "sciworld", 9)] == ["b"]
 
 
 def test_examples_are_shown_side_by_side_and_escaped():
