@@ -118,7 +118,7 @@ class TinyArchitecture(Strict):
     """
 
     vocab_size: Positive
-    words: list[str] = Field(default=[], exclude_if=operator.not_)
+    words: list[Annotated[str, Field(min_length=1)]] = Field(default=[], exclude_if=operator.not_)
     hidden_size: Positive
     layers: Positive
     heads: Positive

@@ -57,6 +57,7 @@ def test_suites_load(root, name):
             "recipes.late.shares: `iterations_2` itself `shares` `coevolve`; name that row",
         ),
         ("recipes.eto.settings.sft={epochs: 1}", "key `recipes.eto.settings.sft`: input should be 'dpo', 'pairing', "),
+        ("models.tiny.tiny.words=['']", "key `models.tiny.tiny.words.0`: string should have at least 1 character"),
         ("envs={}", "key `envs`: dictionary should have at least 1 item"),
         (
             "models.tiny.lora={rank: 1, alpha: 1, dropout: 0, target_modules: []}",
