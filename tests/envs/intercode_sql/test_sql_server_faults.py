@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -40,11 +40,18 @@ def supervisor(server: DatabaseServer) -> psutil.Process:
     return psutil.Process(server.pid).parent()
 
 
+def end_and_wait(server: DatabaseServer, end: Callable[[], None]) -> None:
+    """Call `end` and wait until the server has ended; until then it may accept a connection."""
+    process = psutil.Process(server.pid)
+    end()
+    process.wait(30)
+
+
 @pytest.mark.parametrize(
     "breaks",
     [
-        lambda server: (psutil.Process(server.pid).terminate(), psutil.Process(server.pid).wait(30)),
-        lambda server: supervisor(server).kill(),
+        lambda server: end_and_wait(server, psutil.Process(server.pid).terminate),
+        lambda server: end_and_wait(server, supervisor(server).kill),
         lambda server: (folder(server) / "mysqld.sock").unlink(),
         lambda server: shutil.rmtree(folder(server)),
     ],
