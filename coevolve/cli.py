@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coevolve.assets.checks import Check
     from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
+    from coevolve.workflow.plan import Plan
     from coevolve.workflow.run_record import RunRecord
 
 #: Jobs read files that were fetched before: libraries stay off the network. Libraries read this when they are imported.
@@ -252,10 +253,6 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 def _export(options: argparse.Namespace) -> int:
     from coevolve.report import claims
     from coevolve.workflow import suite_export
-    from coevolve.workflow.layout import UNDIVIDED
-    from coevolve.workflow.plan import Plan
-    from coevolve.workflow.run_record import RunRecord
-    from coevolve.workflow.stage_table import load_machine
 
     paper = claims.load(shipped_file(CLAIMS))
     if options.suite is None:
@@ -264,15 +261,44 @@ def _export(options: argparse.Namespace) -> int:
         suite_export.write_page(options.out, paper)
         _show(options.out / suite_export.PAGE)
         return 0
-    suite = _suite(options)
-    machine = _machine_file(options, RunRecord.read(Plan(suite).home))
-    shards = load_machine(machine).shards if machine else UNDIVIDED
+    plan = _run_plan(options)
     if options.ablation:
-        _ablation(suite, options.ablation)
-    out = options.out or REFERENCE / (f"{suite.suite}_{options.ablation}" if options.ablation else suite.suite)
-    names = suite_export.export(Plan(suite, shards=shards), out, paper, options.ablation)
+        _ablation(plan.suite, options.ablation)
+    name = plan.suite.suite
+    out = options.out or REFERENCE / (f"{name}_{options.ablation}" if options.ablation else name)
+    names = suite_export.export(plan, out, paper, options.ablation)
     _show(f"{len(names)} files: {out / suite_export.PAGE}")
     return 0
+
+
+def _evidence_arguments(parser: argparse.ArgumentParser) -> None:
+    _suite_arguments(parser)
+    _machine_argument(parser, required=False)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: results/SUITE.evidence.tar.xz")
+
+
+def _evidence(options: argparse.Namespace) -> int:
+    from coevolve.workflow import suite_evidence
+
+    plan = _run_plan(options)
+    out = options.out or Path(plan.home).with_suffix(".evidence.tar.xz")
+    paths = suite_evidence.write(plan, out)
+    _show(f"{out}: {len(paths)} files, {out.stat().st_size / 1e6:.1f} MB; unpack with `tar -xJf` where a suite runs.")
+    return 0
+
+
+def _run_plan(options: argparse.Namespace) -> Plan:
+    """The plan of a suite on the named machine, or on that of its last run."""
+    from coevolve.workflow.layout import UNDIVIDED
+    from coevolve.workflow.plan import Plan
+    from coevolve.workflow.run_record import RunRecord
+    from coevolve.workflow.stage_table import load_machine
+
+    suite = _suite(options)
+    machine = _machine_file(options, RunRecord.read(Plan(suite).home))
+    if machine is None:
+        return Plan(suite, shards=UNDIVIDED)
+    return Plan(suite, shards=load_machine(machine).shards, machine=str(machine))
 
 
 def _why_arguments(parser: argparse.ArgumentParser) -> None:
@@ -504,6 +530,11 @@ def _exports() -> dict[str, dict[str, Command]]:
             "Write a finished suite's tables, figures, provenance and page to one folder, as a reference result.",
             _export_arguments,
             _export,
+        ),
+        "evidence": Command(
+            "Write what a finished suite's products are made from, without weights, to one archive.",
+            _evidence_arguments,
+            _evidence,
         ),
         "inspect": Command(
             "Write an evaluation as an Inspect log.",

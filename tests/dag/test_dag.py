@@ -18,6 +18,8 @@ import psutil
 import pytest
 from checkout import copy_of, decided, environment
 
+from coevolve.workflow.stage_table import STAGES
+
 pytestmark = [pytest.mark.dag, pytest.mark.timeout(2400)]
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=nano"]
@@ -134,6 +136,35 @@ def test_a_suite_that_extends_another_takes_its_results(finished):
     assert weights[0].read_bytes() == weights[1].read_bytes()
     again = snakemake(finished, *until, command=mine)
     assert "Nothing to be done" in again.stderr + again.stdout
+
+
+def test_the_products_can_be_made_from_the_evidence_alone(root, finished, tmp_path):
+    """In a checkout without results, byte for byte; no weights are needed."""
+    coevolve = [sys.executable, "-m", "coevolve", "export", "evidence", "--suite", "nano", "--out"]
+    archive = tmp_path / "nano.tar.xz"
+    subprocess.run([*coevolve, archive], cwd=finished, env=environment(finished), check=True)
+    other = nano(root, tmp_path)
+    subprocess.run(["tar", "-xJf", archive], cwd=other, check=True)
+    assert not list(other.rglob("*.safetensors"))
+    products = [name for name, stage in STAGES.items() if stage.product]
+    done = snakemake(other, "--allowed-rules", "all", *products)
+    assert done.returncode == 0, done.stderr[-4000:]
+    made = [path for path in (finished / "results/nano/paper").rglob("*.*") if path.name != "provenance.json"]
+    assert len(made) > len(products)
+    for path in made:
+        assert (other / path.relative_to(finished)).read_bytes() == path.read_bytes()
+
+
+def test_evidence_that_is_missing_or_changed_is_one_sentence(finished):
+    command = [sys.executable, "-m", "coevolve", "export", "evidence", "--suite", "nano"]
+    records = finished / "results/nano/tiny/sciworld/base/seed0/eval/records.jsonl"
+    before = records.read_bytes()
+    for damage, words in ((records.unlink, "no such file"), (lambda: records.write_bytes(b""), "the file was changed")):
+        damage()
+        done = subprocess.run(command, cwd=finished, env=environment(finished), capture_output=True, text=True)
+        records.write_bytes(before)
+        assert done.returncode != 0 and words in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (finished / "results/nano.evidence.tar.xz").exists()
 
 
 def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(finished):
