@@ -279,11 +279,13 @@ def _evidence_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _evidence(options: argparse.Namespace) -> int:
     from coevolve.workflow import suite_evidence
+    from coevolve.workflow.stage_table import exported
 
     plan = _run_plan(options)
     out = options.out or Path(plan.home).with_suffix(".evidence.tar.xz")
     paths = suite_evidence.write(plan, out)
-    _show(f"{out}: {len(paths)} files, {out.stat().st_size / 1e6:.1f} MB; unpack with `tar -xJf` where a suite runs.")
+    _show(f"{out}: {len(paths)} files, {out.stat().st_size / 1e6:.1f} MB, to be unpacked with `tar -xJf`.")
+    _show(f"Their products: add `--allowed-rules all {' '.join(exported(plan.suite))}` to the suite's command.")
     return 0
 
 

@@ -36,8 +36,8 @@ def evidence(plan: Plan) -> list[str]:
     products = exported(plan.suite)
     read = {path for stage in products for path in files_of(plan.inputs(stage, {}))}
     made = {path: job for path in read if (job := plan.maker(path)) and job[0] not in products}
-    beside = {f"{plan.folder(*job)}/{provenance.NAME}" for job in made.values() if STAGES[job[0]].leaves_provenance}
-    return sorted({*made, *beside}, key=lambda path: (Path(path).name, path))
+    records = {f"{plan.folder(*job)}/{provenance.NAME}" for job in made.values() if STAGES[job[0]].leaves_provenance}
+    return sorted({*made, *records}, key=lambda path: (Path(path).name, path))
 
 
 def _checked(path: Path) -> bytes:
