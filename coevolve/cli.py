@@ -64,7 +64,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command and exit; bad input gives one sentence on stderr and exit status 2, Ctrl-C gives 130."""
+    """Run one command and exit; Ctrl-C gives the exit status 130.
+
+    Bad input, or an environment that fails outside of an episode, gives one sentence on stderr and exit status 2.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(escaping.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -75,6 +78,13 @@ def main(arguments: list[str] | None = None) -> None:
         status = 2
     except OSError as error:
         status = _after_os_error(error)
+    except Exception as error:
+        from coevolve.envs.base import EnvError
+
+        if not isinstance(error, EnvError):
+            raise
+        _show(f"coevolve: {' '.join(str(error).split())}; run the same command again.", file=sys.stderr)
+        status = 2
     except KeyboardInterrupt:
         status = 130  # a shell's status after SIGINT; `coevolve status` calls the job stopped
     sys.exit(status)

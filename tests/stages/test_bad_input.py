@@ -109,6 +109,23 @@ def test_a_full_disk(coevolve, tmp_path, gold):
     refused(done, out, "cannot be written", "make room")
 
 
+def test_a_jvm_without_memory(coevolve, tmp_path):
+    """py4j logs tracebacks of the lost connection, but the command ends with a sentence."""
+    out = tmp_path / "out"
+    job = ("stage", "gold", "--suite", "smoke", "--set", "envs.sciworld.memory_mb=2", "--on", "env=sciworld")
+    done = coevolve(*job, "--out", str(out))
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("coevolve: the ScienceWorld JVM failed during making a world in a heap of 2 MB"), last
+    assert (done.returncode, out.exists()) == (2, False)
+
+
+def test_a_database_server_without_memory(coevolve, tmp_path, upstream):
+    out, dump = tmp_path / "out", upstream / "intercode/ic_spider_dbs.sql"
+    settings = ("--set", f"envs.intercode_sql.dump.path={dump}", "--set", "envs.intercode_sql.server.memory_mb=10")
+    job = ("stage", "data", "--suite", "smoke", *settings, "--on", "env=intercode_sql", "--out", str(out))
+    refused(coevolve(*job, f"dump={dump}"), out, "did not start", "`server.memory_mb`")
+
+
 def test_a_policy_directory_without_weights(coevolve, tmp_path):
     out, policy = tmp_path / "out", tmp_path / "policy" / "policy.json"
     policy.parent.mkdir()

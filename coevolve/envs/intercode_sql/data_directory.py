@@ -105,7 +105,8 @@ def wait_until_ready(process: ServerProcess, user: str) -> pymysql.Connection[py
             )
         except pymysql.OperationalError:
             continue
-    raise EnvError(f"the database server did not start: {process.directory.last_log_lines()}")
+    limit = "it passed `server.memory_mb` or `server.temporary_mb`" if process.has_passed_limit() else ""
+    raise EnvError(f"the database server did not start: {limit or process.directory.last_log_lines()}")
 
 
 def table_names(cursor: pymysql.cursors.Cursor, databases: Sequence[str]) -> list[str]:

@@ -71,7 +71,7 @@ class Simulator:
 
     def new_world(self) -> World:
         """An empty world; starts the JVM if none is alive."""
-        with self._lock, self._failing("making a world"):
+        with self._lock, self._failing(f"making a world in a heap of {self._memory_mb} MB"):
             if self._jvm is None or self._jvm.process.poll() is not None:
                 self._end()
                 self._jvm = _Jvm(self._memory_mb, self._read_timeout)
