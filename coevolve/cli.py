@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from coevolve import __version__, completion, escaping
-from coevolve.errors import UserError, suggestion
+from coevolve.errors import UserError, positive, suggestion
 from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
@@ -402,13 +402,13 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="name of the model at the endpoint")
     parser.add_argument("--label", default="", help="name in tables (default: the model's name)")
     parser.add_argument("--split", help="evaluation split (default: all)")
-    parser.add_argument("--tasks", type=_positive, metavar="N", help="the first N tasks of each split (default: all)")
+    parser.add_argument("--tasks", type=positive, metavar="N", help="the first N tasks of each split (default: all)")
     parser.add_argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or as --suite")
     parser.add_argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or as --suite)")
     parser.add_argument(
-        "--context", type=_positive, metavar="TOKENS", help="longest conversation (default: the model's)"
+        "--context", type=positive, metavar="TOKENS", help="longest conversation (default: the model's)"
     )
-    parser.add_argument("--threads", type=_positive, default=1, help="CPU threads (default: 1)")
+    parser.add_argument("--threads", type=positive, default=1, help="CPU threads (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of sampling at a temperature above 0 (default: 0)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the result file here")
@@ -453,9 +453,9 @@ def _stage_arguments(wildcards: Sequence[str], parser: argparse.ArgumentParser) 
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the result; replaces a result of the same stage as a whole"
     )
-    parser.add_argument("--threads", type=_positive, default=1, help="CPU threads on each node")
-    parser.add_argument("--processes", type=_positive, default=1, help="number of processes on all nodes together")
-    parser.add_argument("--nodes", type=_positive, default=1, help="number of nodes")
+    parser.add_argument("--threads", type=positive, default=1, help="CPU threads on each node")
+    parser.add_argument("--processes", type=positive, default=1, help="number of processes on all nodes together")
+    parser.add_argument("--nodes", type=positive, default=1, help="number of nodes")
     parser.add_argument(
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
     )
@@ -496,12 +496,6 @@ def _stage(name: str, options: argparse.Namespace) -> int:
         wanted = launch.Launch(options.launch, options.processes, options.nodes)
         launch.launch(wanted, name, options.arguments, options.threads)
     return 0
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 on")
-    return int(text)
 
 
 def _pair(text: str) -> tuple[str, str]:

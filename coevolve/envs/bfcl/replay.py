@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from coevolve.envs.bfcl import scenarios
+from coevolve.errors import positive
 
 HELP = "Replay all gold calls and compare each output with upstream's executor."
 
@@ -22,7 +23,9 @@ class GoldReport:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `run`."""
-    parser.add_argument("--limit", type=int, metavar="N", help="replay the first N scenarios of each category only")
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="replay the first N scenarios of each category only"
+    )
 
 
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:

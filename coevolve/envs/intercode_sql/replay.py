@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from coevolve.errors import positive
+
 HELP = "Replay a run that InterCode recorded in 2023."
 DUMP = Path("data/mirror/spider/spider_dev.sql")
 
@@ -19,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dump", type=Path, default=DUMP, metavar="FILE", help="the databases (default: %(default)s)")
     parser.add_argument("--engine", choices=["mysql", "mariadb"], help="default: MySQL, else MariaDB")
     parser.add_argument("--server", metavar="ADDRESS", help="user@host:port of a server that holds the databases")
-    parser.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
+    parser.add_argument("--limit", type=positive, metavar="N", help="replay the first N episodes only")
 
 
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:

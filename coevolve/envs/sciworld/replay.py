@@ -11,7 +11,7 @@ from typing import Any
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.replay import ReplaySummary, replay_all
 from coevolve.envs.sciworld.tasks import DATA, task_of
-from coevolve.errors import UserError
+from coevolve.errors import UserError, positive
 from coevolve.storage import jsonl
 from coevolve.types import StopReason, Trajectory, Turn
 
@@ -26,7 +26,7 @@ ROUNDING = 5.1e-5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `run`."""
     parser.add_argument("file", type=Path, nargs="?", default=GOLD, help="recorded episodes (default: %(default)s)")
-    parser.add_argument("--limit", type=int, metavar="N", help="replay the first N episodes only")
+    parser.add_argument("--limit", type=positive, metavar="N", help="replay the first N episodes only")
 
 
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from coevolve.errors import UserError
+from coevolve.errors import UserError, positive
 
 HELP = "Replay upstream's recorded answers, or run a checkout of upstream too."
 
@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tagger", choices=["stand_in", "spacy", "approximate"], default="stand_in")
     parser.add_argument("--upstream", type=Path, metavar="PATH", help="a WebShop checkout, instead of traces")
     parser.add_argument("--python", type=Path, default=Path("python3"), help="the interpreter the checkout runs in")
-    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="random episodes to run in the checkout")
+    parser.add_argument(
+        "--episodes", type=positive, default=20, metavar="N", help="random episodes to run in the checkout"
+    )
     parser.add_argument("--synthetic", action="store_true", help="synthetic goals, in the checkout")
 
 
