@@ -82,7 +82,12 @@ class SciWorld:
         if world is None or not self._simulator.holds(world):
             self._world = None
             world = self._simulator.new_world()
-        description = self._simulator.load(world, kind, variation, simplifications_for(kind, self._simplification))
+        try:
+            description = self._simulator.load(world, kind, variation, simplifications_for(kind, self._simplification))
+        except UserError:
+            self._simulator.drop(world)
+            self._world = None
+            raise
         seen = self._simulator.step(world, "look around")
         self._world = world
         self._last = StepResult(observation=seen.observation, reward=0.0, score=seen.score, done=False)

@@ -1,5 +1,6 @@
 """The real simulator behind the environment protocol: texts, rewards, bad input, broken JVMs."""
 
+import contextlib
 import os
 import signal
 from dataclasses import replace
@@ -141,6 +142,17 @@ def test_tasks_that_do_not_exist_are_the_users_error(env: SciWorld, task, words:
     with pytest.raises(UserError, match=words):
         env.start(task)
     assert env.start(ANIMAL) == ANIMAL_START
+
+
+def test_tasks_that_do_not_exist_leave_no_world_behind(own_simulator) -> None:
+    simulator = own_simulator()
+    env = SciWorld(simulator, "easy")
+    for variation in (100_000, 0, 100_001, 100_002):
+        with contextlib.suppress(UserError):
+            env.start(task_of("find-animal", variation, "train"))
+    assert simulator._jvm.loaded == set()
+    with pytest.raises(EnvError, match="call start"):
+        env.step("look around")
 
 
 def test_an_unknown_simplification_is_the_users_error(simulator: Simulator) -> None:
