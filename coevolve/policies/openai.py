@@ -208,7 +208,8 @@ def _base_url() -> str:
     address = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
     with contextlib.suppress(ValueError):
         url = urlsplit(address)
-        if url.scheme in ("http", "https") and url.hostname and url.port != 0:
+        if _is_plain(address) and url.scheme in ("http", "https") and url.hostname and url.port != 0:
+            url.hostname.encode("idna")  # has no empty label and no long one
             return address
     raise UserError("OPENAI_BASE_URL: not an address such as `http://127.0.0.1:8000/v1`; correct or unset it.")
 
@@ -223,4 +224,11 @@ def _api_key() -> str:
     key = os.environ.get("OPENAI_API_KEY")
     if not key:
         raise UserError("OPENAI_API_KEY: not set; export the endpoint's key, or any word if it needs none.")
+    if not _is_plain(key):
+        raise UserError("OPENAI_API_KEY: holds a blank, a line break or a letter that is not ASCII; export it again.")
     return key
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a header or an address can hold `text`: ASCII letters, digits and signs."""
+    return text.isascii() and text.isprintable() and " " not in text

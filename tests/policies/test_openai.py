@@ -244,8 +244,25 @@ def test_no_key_and_no_server_are_errors(server, journal, monkeypatch):
         connect(journal)
 
 
+@pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY} ", "ключ"])
+def test_a_key_that_no_header_can_hold_is_a_sentence(server, journal, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(UserError, match=r"OPENAI_API_KEY: holds a blank, .*; export it again") as raised:
+        connect(journal, retries=0).complete([conversation()], SAMPLING)
+    assert key.strip() not in str(raised.value)
+
+
 @pytest.mark.parametrize(
-    "address", ["http://127.0.0.1:80a/v1", "http://127.0.0.1:99999/v1", "http://[::1", "127.0.0.1:9/v1"]
+    "address",
+    [
+        "http://127.0.0.1:80a/v1",
+        "http://127.0.0.1:99999/v1",
+        "http://[::1",
+        "127.0.0.1:9/v1",
+        "http://127.0.0.1:9/v1\n",
+        "http://a..b/v1",
+        "http://\u2603.com/v1",
+    ],
 )
 def test_a_malformed_address_is_a_sentence(journal, monkeypatch, address):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
