@@ -200,7 +200,9 @@ def _too_long(error: openai.OpenAIError) -> bool:
 
     if not isinstance(error, openai.BadRequestError):
         return False
-    return error.code == "context_length_exceeded" or "context length" in str(error).lower()
+    # "context length" is vLLM's word, "context size" llama.cpp's.
+    message = str(error).lower()
+    return error.code == "context_length_exceeded" or "context length" in message or "context size" in message
 
 
 def _base_url() -> str:

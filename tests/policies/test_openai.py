@@ -288,9 +288,16 @@ def test_what_was_answered_before_a_failure_is_counted(server, journal):
     reopened.close()
 
 
-@pytest.mark.parametrize("words", ["context_length_exceeded", None])
-def test_a_conversation_that_is_refused_as_too_long_does_not_fit(server, journal, words):
-    server.faults.append(refusing(400, "This model's maximum context length is 12 tokens", words))
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("Your input is too long", "context_length_exceeded"),
+        ("This model's maximum context length is 12 tokens", None),
+        ("request (20 tokens) exceeds the available context size (12 tokens), try increasing it", None),
+    ],
+)
+def test_a_conversation_that_is_refused_as_too_long_does_not_fit(server, journal, message, code):
+    server.faults.append(refusing(400, message, code))
     (completion,) = connect(journal).complete([conversation()], SAMPLING)
     assert not completion.fits
     assert not journal.records
