@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import pymysql
 from coevolve.errors import UserError
 
 PASSWORD_VARIABLE = "COEVOLVE_SQL_PASSWORD"
+MAX_PORT = 65535
 #: Privileges that allow no change of data.
 READ_PRIVILEGES = frozenset({"USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES"})
 
@@ -23,11 +25,13 @@ def connection_arguments(address: str) -> dict[str, Any]:
     """
     user, _, location = address.rpartition("@")
     host, _, port = location.rpartition(":")
-    account = {"user": user, "password": os.environ.get(PASSWORD_VARIABLE, "")}
+    # As bytes: PyMySQL would encode a text as Latin-1.
+    account = {"user": user, "password": os.fsencode(os.environ.get(PASSWORD_VARIABLE, ""))}
     if user and location.startswith("/"):
         return {**account, "unix_socket": location}
-    if user and host and port.isdecimal():
-        return {**account, "host": host, "port": int(port)}
+    with contextlib.suppress(UnicodeError):  # an empty label of the host, or a long one
+        if user and host.encode("idna") and port.isdecimal() and int(port) <= MAX_PORT:
+            return {**account, "host": host, "port": int(port)}
     raise UserError(f"`server.address`: {address} is neither `user@host:port` nor `user@/path/to/socket`; correct it.")
 
 

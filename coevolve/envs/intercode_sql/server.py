@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 #: Seconds beyond a statement's time limit after which a connection without a response is given up.
 GRACE_SECONDS = 5.0
 UNKNOWN_DATABASE = 1049
+#: Error numbers for a wrong password, and for an account that takes none.
+ACCESS_DENIED = (1045, 1698)
 #: Error numbers from here on are raised by the client: the server did not respond.
 MIN_CLIENT_ERROR = 2000
 
@@ -100,7 +102,7 @@ class DatabaseServer:
     def connect(self, database: str = "") -> Connection:
         """A connection of the reading account, with autocommit and the configured limits; starts the server if needed.
 
-        Raises `EnvError` if no server accepts the connection, `UserError` for an unknown database.
+        Raises `EnvError` if no server accepts the connection, `UserError` for an unknown database or a wrong password.
         """
         if self.config.address is not None:
             return self._connect_to_address(self.config.address, database)
@@ -158,6 +160,9 @@ class DatabaseServer:
         except pymysql.MySQLError as error:
             if error.args[0] == UNKNOWN_DATABASE:
                 raise UserError(f"the database server has no database `{database}`; correct the task's.") from None
+            if error.args[0] in ACCESS_DENIED:
+                fix = f"correct it or {external_server.PASSWORD_VARIABLE}"
+                raise UserError(f"`server.address`: {error.args[-1]}; {fix}.") from None
             kind = EnvError if error.args[0] < MIN_CLIENT_ERROR else NoResponseError
             raise kind(f"the database server refused a connection: {error.args[-1]}") from error
 

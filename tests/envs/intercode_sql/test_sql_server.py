@@ -22,6 +22,7 @@ from coevolve.errors import UserError
 
 SESSIONS = 200
 READY_SECONDS = 3.0
+PASSWORD = "\u043a\u043b\u044e\u0447"  # is not Latin-1
 #: How MySQL and MariaDB number a statement that took too long.
 TIME_LIMIT = (3024, 1969)
 ACCESS_DENIED = (1045, 1698, 3118, 4151)
@@ -193,7 +194,7 @@ def addresses(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     statements = (
-        "CREATE USER 'reader'@'localhost' IDENTIFIED BY 'secret'",
+        f"CREATE USER 'reader'@'localhost' IDENTIFIED BY '{PASSWORD}'",
         "GRANT SELECT, SHOW VIEW ON *.* TO 'reader'@'localhost'",
         "CREATE USER 'remote'@'127.0.0.1'",
         "GRANT SELECT ON *.* TO 'remote'@'127.0.0.1'",
@@ -202,7 +203,7 @@ def addresses(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str
         "CREATE USER 'narrow'@'localhost'",
         "GRANT SELECT ON world_1.* TO 'narrow'@'localhost'",
     )
-    directory.init_file.write_text("".join(f"{statement};\n" for statement in statements))
+    directory.init_file.write_text("".join(f"{statement};\n" for statement in statements), encoding="utf-8")
     directory.init_file.chmod(0o644)
     options = (
         f"--init-file={directory.init_file}",
@@ -221,7 +222,7 @@ def addresses(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str
 def test_a_server_at_an_address_is_used(
     user: str, addresses: dict[str, str], server: DatabaseServer, own_server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", "secret" if user == "reader" else "")
+    monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", PASSWORD if user == "reader" else "")
     given = own_server(address=addresses[user], rows=5)
     assert len(ask(given, "SELECT * FROM city", "world_1")) == 5
     assert (given.pid, given.identity) == (None, server.identity)
@@ -246,11 +247,18 @@ def test_a_server_of_a_kind_that_is_not_listed_is_refused(
 
 
 @pytest.mark.parametrize(
-    "address", ["", "localhost", "user@", "user@host", "@host:3306", "user@host:port", "/tmp/socket"]
+    "address",
+    ["", "localhost", "user@", "user@host", "@host:3306", "user@host:port", "/tmp/socket", "u@a..b:1", "u@host:65536"],
 )
 def test_an_address_that_is_none_is_the_users_error(address: str, own_server) -> None:
     with pytest.raises(UserError, match=r"server\.address"):
         own_server(address=address).connect()
+
+
+def test_a_wrong_password_is_the_users_error(addresses, own_server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", "secret")
+    with pytest.raises(UserError, match=r"server\.address.*Access denied.*COEVOLVE_SQL_PASSWORD"):
+        own_server(address=addresses["reader"]).connect()
 
 
 def test_nobody_at_an_address_is_an_environment_error(own_server, tmp_path: Path) -> None:
