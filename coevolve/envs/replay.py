@@ -44,9 +44,9 @@ class ReplaySummary:
 
 def replay(env: Env, trajectory: Trajectory, tolerance: float = 0.0) -> list[ReplayDifference]:
     """All differences between `trajectory` and what its actions meet in `env`; scores may differ by `tolerance`."""
-    compared: list[tuple[int, ReplayedPart, object, object]] = [
-        (-1, "start", trajectory.prompt[-1].content, env.start(trajectory.task))
-    ]
+    # An episode whose environment failed to start has no prompt.
+    recorded = trajectory.prompt[-1].content if trajectory.prompt else trajectory.error
+    compared: list[tuple[int, ReplayedPart, object, object]] = [(-1, "start", recorded, env.start(trajectory.task))]
     last = len(trajectory.turns) - 1
     for number, turn in enumerate(trajectory.turns):
         result = env.step(turn.action)

@@ -11,7 +11,7 @@ from coevolve.envs.sciworld.replay import replay_file
 from coevolve.envs.sciworld.tasks import DATA
 from coevolve.errors import UserError
 from coevolve.storage import jsonl
-from coevolve.types import Trajectory
+from coevolve.types import StopReason, Trajectory
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,12 @@ def test_each_kind_of_difference_is_found(env: SciWorld, committed: list[Traject
     for what, record in cases.items():
         assert [difference.what for difference in replay(env, record)] == [what]
     assert replay(env, cases["score"])[0].turn == 0
+
+
+def test_an_episode_whose_simulator_did_not_start_differs_at_the_start(env, committed) -> None:
+    failed = {"prompt": (), "turns": (), "reward": 0.0, "stop": StopReason.ENV_ERROR, "error": "no heap"}
+    (difference,) = replay(env, committed[0].model_copy(update=failed))
+    assert (difference.what, difference.turn, difference.expected) == ("start", -1, "no heap")
 
 
 def test_recorded_gold_paths_of_others_replay_exactly(upstream: Path, tmp_path: Path) -> None:
