@@ -165,7 +165,8 @@ class SqlSession:
             return result
         except pymysql.MySQLError as error:
             if connection.open and error.args[0] not in INTERRUPTION_ERRORS:
-                return QueryResult(None, error.args[-1])
+                # After a change of the character set of results, a server's message is empty.
+                return QueryResult(None, error.args[-1] or NOT_UTF8)
             self._abandon(connection)
             return QueryResult(None, TIMED_OUT) if isinstance(error.__context__, TimeoutError) else None
         except TimeoutError:

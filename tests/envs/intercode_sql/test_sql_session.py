@@ -11,7 +11,7 @@ import pytest
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.session import INTERRUPTED, REFUSED, TOO_LONG, QueryResult, SqlSession
+from coevolve.envs.intercode_sql.session import INTERRUPTED, NOT_UTF8, REFUSED, TOO_LONG, QueryResult, SqlSession
 from coevolve.errors import UserError
 
 
@@ -67,6 +67,11 @@ def test_an_error_is_the_servers_message_alone(server: DatabaseServer, session: 
     assert session.execute("SELECT * FROM towns") == QueryResult(None, "Table 'world_1.towns' doesn't exist")
     assert session.execute("SELECT town FROM city") == QueryResult(None, "Unknown column 'town' in 'field list'")
     assert session.execute("SELEC 1").error.startswith("You have an error in your SQL syntax; check the manual")
+
+
+def test_an_error_whose_message_the_agent_has_made_unreadable_is_still_an_error(session: SqlSession) -> None:
+    session.execute("SET character_set_results = ucs2")
+    assert session.execute("SELECT * FROM towns") == QueryResult(None, NOT_UTF8)
 
 
 @pytest.mark.parametrize("statement", ["SET @x = 1", "USE car_1", "DO 1", "BEGIN", "SELECT 1 INTO @x", "-- nothing"])
