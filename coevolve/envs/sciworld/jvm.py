@@ -79,7 +79,8 @@ class Simulator:
 
     def holds(self, world: World | None) -> bool:
         """Whether `world` lives in the JVM that runs now."""
-        return self._jvm is not None and world in self._jvm.loaded and self._jvm.process.poll() is None
+        jvm = self._jvm  # another thread may end it in the meantime
+        return jvm is not None and world in jvm.loaded and jvm.process.poll() is None
 
     def load(self, world: World, task: str, variation: int, simplifications: str, gold: bool = False) -> str:
         """Put `world` at the start of a task variation and return the task's description.

@@ -183,6 +183,24 @@ def test_a_killed_jvm_fails_every_world_in_it_and_start_brings_it_back(own_simul
     assert simulator.pid != killed
 
 
+def test_a_jvm_that_ends_while_another_thread_asks_for_it_holds_no_world(own_simulator) -> None:
+    simulator = own_simulator()
+
+    class Ending(World):
+        """Ends the JVM when it is looked up for the second time, as a call of another thread may."""
+
+        lookups = iter((lambda: None, simulator.close))
+
+        def __hash__(self) -> int:
+            next(self.lookups)()
+            return 0
+
+    simulator.new_world()
+    world = Ending(interface=None, random=None)
+    simulator._jvm.loaded.add(world)
+    assert not simulator.holds(world)
+
+
 def test_a_jvm_killed_between_episodes_is_not_noticed(own_simulator) -> None:
     simulator = own_simulator()
     env = SciWorld(simulator, "easy")
