@@ -55,7 +55,7 @@ def replay_file(path: Path, limit: int | None = None) -> ReplaySummary:
         raise UserError(f"{path}: holds no episodes; give another file.")
     simulator = Simulator(MEMORY_MB, READ_TIMEOUT_S)
     try:
-        env = SciWorld(simulator, "easy")
+        env = SciWorld(simulator, "easy", format_error_resets=trajectories[0].protocol == "paper")
         return replay_all(env, trajectories[:limit], 0.0 if is_kit_format else ROUNDING)
     finally:
         simulator.close()

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.envs.replay import replay, replay_all
 from coevolve.envs.sciworld.env import SciWorld
+from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.replay import replay_file
-from coevolve.envs.sciworld.tasks import DATA
+from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
 from coevolve.storage import jsonl
 from coevolve.types import StopReason, Trajectory
@@ -61,6 +63,17 @@ def test_an_episode_whose_simulator_did_not_start_differs_at_the_start(env, comm
     failed = {"prompt": (), "turns": (), "reward": 0.0, "stop": StopReason.ENV_ERROR, "error": "no heap"}
     (difference,) = replay(env, committed[0].model_copy(update=failed))
     assert (difference.what, difference.turn, difference.expected) == ("start", -1, "no heap")
+
+
+def test_episodes_of_either_protocol_replay_exactly(simulator: Simulator, tmp_path: Path) -> None:
+    """Under `paper`, a format error in the last turn leaves no reward."""
+    path, texts = tmp_path / "episodes.jsonl", ["Action: teleport to outside", "I wonder."]
+    for protocol, reward in (("paper", 0.0), ("fixed", 1 / 6)):
+        env = SciWorld(simulator, "easy", format_error_resets=protocol == "paper")
+        episode = play_expert(env, task_of("find-animal", 0, "train"), fixed_script(texts), "", protocol)
+        env.close()
+        jsonl.write(path, [episode])
+        assert (replay_file(path).differences, episode.reward) == ((), pytest.approx(reward))
 
 
 def test_recorded_gold_paths_of_others_replay_exactly(upstream: Path, tmp_path: Path) -> None:
