@@ -54,7 +54,7 @@ def parse(text: str) -> list[Partition]:
         field, state, resources = (field.strip() for field in line.split("|", 2))
         name = field.removesuffix("*")  # marks the default partition
         gpus = dict(partitions[name].gpus) if name in partitions else {}
-        for kind, count in re.findall(r"\bgpu(?::([A-Za-z][^:,()]*))?:(\d+)", resources):
+        for kind, count in re.findall(r"\bgpu(?::([^:,()]+))?:(\d+)", resources):
             gpus[kind] = max(int(count), gpus.get(kind, 0))
         partitions[name] = Partition(name, field.endswith("*"), state == "up", gpus)
     return list(partitions.values())

@@ -96,6 +96,16 @@ def test_a_gpu_of_any_type(repo: Path, fake_slurm: Callable[[str], None]) -> Non
     assert examine(repo, gpu=None, gpus=3)["GPU"].status == "wrong"
 
 
+@pytest.mark.parametrize(("listed", "gpus"), [("3090:4", 4), ("2080ti:6(S:0-1)", 6), ("1g.10gb:7,gpu:a100:2", 7)])
+def test_a_gpu_type_that_begins_with_a_digit(
+    listed: str, gpus: int, repo: Path, fake_slurm: Callable[[str], None]
+) -> None:
+    fake_slurm(f"printf 'all*|up|gpu:{listed}\\n'")
+    kind = listed.split(":")[0]
+    assert examine(repo, gpu=kind, gpus=gpus)["GPU"].text == f"{gpus} x {kind} per node in `all`"
+    assert f"`gpus`: a stage requests {gpus + 1} per node" in examine(repo, gpu=kind, gpus=gpus + 1)["GPU"].text
+
+
 def test_a_cluster_without_a_default_partition(repo: Path, fake_slurm: Callable[[str], None]) -> None:
     fake_slurm("printf 'a|up|gpu:h100:8\\n'")
     assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
