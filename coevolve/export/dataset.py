@@ -21,7 +21,7 @@ def write(paths: Sequence[Path], out: Path) -> list[str]:
 
     `paths` are folders of the stages that play episodes or build pairs. Raises `UserError` if all of them are empty.
     """
-    folders = [ResultFolder.open(path, "pairs.jsonl", "episodes.jsonl") for path in paths]
+    folders = ResultFolder.open_all(paths, "pairs.jsonl", "episodes.jsonl")
     rows = {
         "pairs": [folder.origin | pair.model_dump(mode="json") for folder in folders for pair in folder.pairs],
         "trajectories": [folder.origin | _flat(episode) for folder in folders for episode in folder.episodes],

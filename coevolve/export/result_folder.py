@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,11 @@ class ResultFolder:
             problem = f"no result with {' or '.join(names)} and {provenance.NAME}"
             raise UserError(f"{path}: {problem}; name a folder below the suite's results.")
         return cls(path, provenance.read(path / provenance.NAME))
+
+    @classmethod
+    def open_all(cls, paths: Iterable[Path], *names: str) -> list[ResultFolder]:
+        """The folders at `paths`, one that is named twice once; raises as `open`."""
+        return [cls.open(path, *names) for path in {path.resolve(): path for path in paths}.values()]
 
     @property
     def origin(self) -> dict[str, Any]:

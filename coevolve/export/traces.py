@@ -26,7 +26,7 @@ def write(paths: Sequence[Path], out: Path) -> int:
     `paths` are folders of the stages that play episodes; an episode in two of them is one session. Raises `UserError`
     if all of them are empty.
     """
-    folders = [ResultFolder.open(path, "episodes.jsonl") for path in paths]
+    folders = ResultFolder.open_all(paths, "episodes.jsonl")
     sessions = {episode.digest(): _lines(folder, episode) for folder in folders for episode in folder.episodes}
     if not sessions:
         raise UserError(f"{paths[0]}: no episode in these folders; name others.")

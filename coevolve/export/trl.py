@@ -35,7 +35,7 @@ TOKENIZED = (
 
 def write(paths: Sequence[Path], out: Path, policy: Path | None) -> list[str]:
     """Write the pairs of folders of the stage `pairs`: as conversations, or as ids under the tokenizer of `policy`."""
-    folders = [ResultFolder.open(path, "pairs.jsonl") for path in paths]
+    folders = ResultFolder.open_all(paths, "pairs.jsonl")
     pairs = [pair for folder in folders for pair in folder.pairs]
     rows = _tokenized(pairs, policy) if policy else {"conversational.jsonl": [_conversational(pair) for pair in pairs]}
     use = TOKENIZED.format(sha256=policy_dir.digest(policy)) if policy else CONVERSATIONAL

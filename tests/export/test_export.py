@@ -67,6 +67,17 @@ def test_a_data_set_is_loaded_with_all_rows_and_its_drops(export, run, tmp_path)
     assert sum(counts) == len(pairs) + len(drops)
 
 
+def test_a_folder_that_is_named_twice_is_exported_once(export, run, tmp_path):
+    twice = (PAIRS, ROLLOUT, f"{PAIRS}/../target", run / ROLLOUT)
+    export("dataset", *twice, "--out", tmp_path / "data")
+    export("trl", PAIRS, f"{PAIRS}/", run / PAIRS, "--out", tmp_path / "trl")
+    written = {path.name: len(path.read_text().splitlines()) for path in tmp_path.glob("*/*.jsonl")}
+    pairs = len(jsonl.read(run / PAIRS / "pairs.jsonl", PreferencePair))
+    assert written["pairs.jsonl"] == written["conversational.jsonl"] == pairs
+    assert written["trajectories.jsonl"] == len(jsonl.read(run / ROLLOUT / "episodes.jsonl", Trajectory))
+    assert written["drops.jsonl"] == len(jsonl.read(run / PAIRS / "drops.jsonl", Drop))
+
+
 @pytest.mark.parametrize("form", ["dataset", "traces"])
 @pytest.mark.parametrize(
     ("env", "protocol", "interval"),
