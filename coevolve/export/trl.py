@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
+from coevolve.errors import UserError
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.storage import files, policy_dir
@@ -20,25 +21,37 @@ from coevolve.types import PreferencePair
 IGNORED = -100
 #: All that an export may write.
 FILES = ("README.md", "conversational.jsonl", "sft.jsonl", "pairs.jsonl")
-CONVERSATIONAL = (
-    "`conversational.jsonl` has the columns of TRL's DPO and SFT trainers. For fine-tuning leave out the `kind` "
-    "`failure_failure`, whose chosen side is a failure.\n\n" + cards.WARNING
-)
-TOKENIZED = (
-    "`sft.jsonl` has the experts of the pairs, each once, as `input_ids` and `labels`, which TRL's `SFTTrainer` trains "
-    "on as they are: only action tokens have a loss. Chosen sides that an agent played are not in it. "
-    "`pairs.jsonl` has both sides of all pairs as ids with `*_mask`, 1 on action tokens. TRL's `DPOTrainer` tokenizes "
-    "text itself and takes neither ids nor masks; they are for a training script of your own. "
-    "The ids are those of the policy with sha256 {sha256}; with another tokenizer they are wrong."
-)
+#: What a card says of each file.
+USES = {
+    "conversational.jsonl": (
+        "`conversational.jsonl` has the columns of TRL's DPO and SFT trainers. For fine-tuning leave out the `kind` "
+        "`failure_failure`, whose chosen side is a failure.\n\n" + cards.WARNING
+    ),
+    "sft.jsonl": (
+        "`sft.jsonl` has the experts of the pairs, each once, as `input_ids` and `labels`, which TRL's `SFTTrainer` "
+        "trains on as they are: only action tokens have a loss. Chosen sides that an agent played are not in it. "
+    ),
+    "pairs.jsonl": (
+        "`pairs.jsonl` has both sides of all pairs as ids with `*_mask`, 1 on action tokens. TRL's `DPOTrainer` "
+        "tokenizes text itself and takes neither ids nor masks; they are for a training script of your own. "
+        "The ids are those of the policy with sha256 {sha256}; with another tokenizer they are wrong."
+    ),
+}
 
 
 def write(paths: Sequence[Path], out: Path, policy: Path | None) -> list[str]:
-    """Write the pairs of folders of the stage `pairs`: as conversations, or as ids under the tokenizer of `policy`."""
+    """Write the pairs of folders of the stage `pairs`: as conversations, or as ids under the tokenizer of `policy`.
+
+    Returns the names of the files; one that would be empty is not written. Raises `UserError` if there is no pair, or
+    no policy in the folder `policy`.
+    """
+    sha256 = policy_dir.digest(policy) if policy else ""
     folders = ResultFolder.open_all(paths, "pairs.jsonl")
     pairs = [pair for folder in folders for pair in folder.pairs]
-    rows = _tokenized(pairs, policy) if policy else {"conversational.jsonl": [_conversational(pair) for pair in pairs]}
-    use = TOKENIZED.format(sha256=policy_dir.digest(policy)) if policy else CONVERSATIONAL
+    if not pairs:
+        raise UserError(f"{paths[0]}: no pair in these folders; name others.")
+    made = _tokenized(pairs, policy) if policy else {"conversational.jsonl": [_conversational(pair) for pair in pairs]}
+    rows = {name: of_file for name, of_file in made.items() if of_file}
     identifiers, limits = cards.licences(folders)
     front = {
         "license": identifiers,
@@ -48,7 +61,7 @@ def write(paths: Sequence[Path], out: Path, policy: Path | None) -> list[str]:
         ],
     }
     sections = {
-        "Training on it": use,
+        "Training on it": "".join(USES[name] for name in rows).format(sha256=sha256),
         "Origin": cards.origin(folders),
         "Pairs and drops": cards.drops(folders),
         "Licences and limits": limits,

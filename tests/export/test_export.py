@@ -158,6 +158,34 @@ def test_the_targets_of_fine_tuning_are_experts_each_once(export, run, tmp_path)
     assert "experts of the pairs, each once" in card and "Chosen sides that an agent played are not in it" in card
 
 
+def test_pairs_without_an_expert_give_no_file_of_experts(export, run, tmp_path):
+    """Such as the failure agent's; `datasets` cannot load a file without a row."""
+    folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
+    pairs = jsonl.read(folder / "pairs.jsonl", PreferencePair)
+    sides = ("chosen", "chosen_token_ids", "chosen_id", "chosen_reward")
+    played = {name: getattr(pairs[0], name.replace("chosen", "rejected")) for name in sides}
+    jsonl.write(folder / "pairs.jsonl", [pairs[0].model_copy(update={"kind": PairKind.FAILURE_FAILURE, **played})])
+    export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
+    card = DatasetCard.load(tmp_path / "trl/README.md")
+    assert [each["config_name"] for each in card.data.configs] == ["pairs"] and "sft.jsonl" not in card.text
+    assert len(load_dataset(str(tmp_path / "trl"), "pairs", cache_dir=tmp_path / "cache")["train"]) == 1
+    assert sorted(path.name for path in (tmp_path / "trl").iterdir()) == ["README.md", "pairs.jsonl"]
+
+
+def test_an_export_to_trl_without_pairs_or_a_policy_is_one_sentence(export, run, tmp_path, capsys):
+    folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
+    jsonl.write(folder / "pairs.jsonl", [])
+    for arguments, words in (
+        ([folder], f"{folder}: no pair in these folders; name others."),
+        ([PAIRS, "--tokenizer", "nowhere"], "nowhere: policy directory without weights"),
+        ([PAIRS, "--tokenizer", HOME], f"{HOME}: policy directory without weights"),
+    ):
+        export("trl", *arguments, "--out", tmp_path / "trl", code=2)
+        error = capsys.readouterr().err
+        assert words in error and len(error.splitlines()) == 1
+    assert not (tmp_path / "trl").exists()
+
+
 def test_the_conversational_form_trains_the_environments_turns_as_its_card_says(export, run, tmp_path):
     export("trl", PAIRS, "--out", tmp_path / "trl")
     assert "learns the environment's turns" in DatasetCard.load(tmp_path / "trl/README.md").text
