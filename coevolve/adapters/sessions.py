@@ -47,14 +47,19 @@ class Session:
         self.task: Task | None = None
         self.turns, self.total = 0, 0.0
 
-    def reset(self, split: str, index: int) -> str:
-        """Starts a task; returns the first observation. Raises `UserError` for an unknown split or index."""
+    def tasks_of(self, split: str) -> Sequence[Task]:
+        """The tasks of a split; raises `UserError` for an unknown one."""
         if split not in self.tasks:
             hint = suggestion(split, self.tasks) or f"; it has {', '.join(self.tasks)}."
             raise UserError(f"no split `{split}`{hint}")
-        if not 0 <= index < len(self.tasks[split]):
-            raise UserError(f"split `{split}` has the tasks 0 to {len(self.tasks[split]) - 1}, not {index}.")
-        self.task, self.turns, self.total = self.tasks[split][index], 0, 0.0
+        return self.tasks[split]
+
+    def reset(self, split: str, index: int) -> str:
+        """Starts a task; returns the first observation. Raises `UserError` for an unknown split or index."""
+        tasks = self.tasks_of(split)
+        if not 0 <= index < len(tasks):
+            raise UserError(f"split `{split}` has the tasks 0 to {len(tasks) - 1}, not {index}.")
+        self.task, self.turns, self.total = tasks[index], 0, 0.0
         return self.env.start(self.task)
 
     def step(self, text: str) -> SessionStep:

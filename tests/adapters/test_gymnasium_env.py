@@ -79,3 +79,11 @@ def test_a_wrong_split_or_index_is_one_sentence():
             session.reset("trian", 0)
         with pytest.raises(UserError, match="tasks 0 to 29, not 30"):
             session.reset("test", 30)
+
+
+@pytest.mark.parametrize("options", [{"split": "trian"}, {"split": "trian", "index": 0}])
+def test_a_wrong_split_of_a_drawn_task_is_one_sentence(options):
+    env = gymnasium.make(gymnasium_env.ID, env="webshop-small", disable_env_checker=True)
+    with pytest.raises(UserError, match="no split `trian`; did you mean `train`"):
+        env.reset(options=options)
+    env.close()
