@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from coevolve.adapters.sessions import open_sessions
+from coevolve.adapters.sessions import open_sessions, tasks_of
 from coevolve.envs.text_space import FreeText
 
 ID = "coevolve/Text-v0"
@@ -36,7 +36,7 @@ class TextEnv(gymnasium.Env[str, str]):
         split = (options or {}).get("split", self._split)
         index = (options or {}).get("index")
         if index is None:
-            index = int(self.np_random.integers(len(self.session.tasks_of(split))))
+            index = int(self.np_random.integers(len(tasks_of(self.session.tasks, split))))
         self._text = self.session.reset(split, index)
         assert self.session.task is not None
         return self._text, {"split": split, "index": index, "task_id": self.session.task.task_id}

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 import uvicorn
+from fastapi import HTTPException
 from openenv.core.env_server import Environment, create_app
 from openenv.core.env_server.types import EnvironmentMetadata
 
 import coevolve
 from coevolve.adapters.openenv_client import EpisodeState, TextObservation, TurnAction
-from coevolve.adapters.sessions import Session, SessionPool, open_sessions
+from coevolve.adapters.sessions import Session, SessionPool, open_sessions, tasks_of
+from coevolve.errors import UserError
 from coevolve.types import Task
 
 
@@ -71,15 +75,24 @@ class OpenEnvEnvironment(Environment[TurnAction, TextObservation, EpisodeState])
 
     def num_tasks(self, split: str) -> int:
         """The number of tasks in a split."""
-        return len(self._pool.tasks[split])
+        return len(self._tasks(split))
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """A task."""
-        return _task(self._pool.tasks[split][index], index)
+        """A task; raises IndexError for an index that none has, which the server answers with status 400."""
+        if index < 0:
+            raise IndexError(index)
+        return _task(self._tasks(split)[index], index)
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """The tasks of a split."""
-        return [_task(task, index) for index, task in enumerate(self._pool.tasks[split])]
+        return [_task(task, index) for index, task in enumerate(self._tasks(split))]
+
+    def _tasks(self, split: str) -> Sequence[Task]:
+        """The tasks of a split; an unknown one is answered with status 400 and a sentence."""
+        try:
+            return tasks_of(self._pool.tasks, split)
+        except UserError as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
 
 
 def _task(task: Task, index: int) -> dict[str, Any]:

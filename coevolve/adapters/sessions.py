@@ -39,6 +39,14 @@ class SessionStep:
     action: str | None
 
 
+def tasks_of(tasks: Mapping[str, Sequence[Task]], split: str) -> Sequence[Task]:
+    """The tasks of a split; raises `UserError` for an unknown one."""
+    if split not in tasks:
+        hint = suggestion(split, tasks) or f"; it has {', '.join(tasks)}."
+        raise UserError(f"no split `{split}`{hint}")
+    return tasks[split]
+
+
 class Session:
     """One episode at a time in one environment: the loop of `coevolve.rollout` from the other side."""
 
@@ -47,16 +55,9 @@ class Session:
         self.task: Task | None = None
         self.turns, self.total = 0, 0.0
 
-    def tasks_of(self, split: str) -> Sequence[Task]:
-        """The tasks of a split; raises `UserError` for an unknown one."""
-        if split not in self.tasks:
-            hint = suggestion(split, self.tasks) or f"; it has {', '.join(self.tasks)}."
-            raise UserError(f"no split `{split}`{hint}")
-        return self.tasks[split]
-
     def reset(self, split: str, index: int) -> str:
         """Starts a task; returns the first observation. Raises `UserError` for an unknown split or index."""
-        tasks = self.tasks_of(split)
+        tasks = tasks_of(self.tasks, split)
         if not 0 <= index < len(tasks):
             raise UserError(f"split `{split}` has the tasks 0 to {len(tasks) - 1}, not {index}.")
         self.task, self.turns, self.total = tasks[index], 0, 0.0

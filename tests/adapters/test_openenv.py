@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -17,9 +18,18 @@ from coevolve.adapters.sessions import open_sessions
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def ask(url, path):
-    with urllib.request.urlopen(url + path, timeout=10) as answer:
+def ask(url, path, question=None):
+    data = None if question is None else json.dumps(question).encode()
+    headers = {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url + path, data, headers), timeout=10) as answer:
         return json.load(answer)
+
+
+def refusal_of(url, path, question):
+    """The status and the sentence of a refused question."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        ask(url, path, question)
+    return refused.value.code, json.load(refused.value)["detail"]
 
 
 @contextlib.contextmanager
@@ -58,6 +68,15 @@ def test_episodes_side_by_side_equal_direct_play(env, root, tmp_path, monkeypatc
         variables = {**os.environ, "PYTHONPATH": str(root)}
         answers = json.loads(python(str(client), url, str(tmp_path / "scripts.json"), env=variables))
         splits, metadata = ask(url, f"/{env}/splits"), ask(url, "/metadata")
+        listed = ask(url, f"/{env}/tasks", {"split": "train"})["tasks"]
+        last = {"split": "train", "index": len(listed) - 1}
+        assert ask(url, f"/{env}/num_tasks", {"split": "train"})["num_tasks"] == len(listed) == len(tasks["train"])
+        assert ask(url, f"/{env}/task", last)["task"] == listed[-1]
+        for index in (-1, len(listed)):
+            assert refusal_of(url, f"/{env}/task", last | {"index": index}) == (400, "Invalid task index")
+        for path in ("num_tasks", "tasks"):
+            status, sentence = refusal_of(url, f"/{env}/{path}", {"split": "trian"})
+            assert status == 400 and sentence.startswith("no split `trian`; did you mean `train`")
     for script, answer in zip(scripts, answers["episodes"], strict=True):
         seen = [[text, reward or 0.0, done] for text, reward, done in answer["seen"]]
         assert json.dumps(seen) == json.dumps(script["seen"])
