@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from coevolve.errors import UserError
-from coevolve.methods.task_evolution.pool import EMPTY, round_schedule
+from coevolve.methods.task_evolution.pool import EMPTY_POOL, round_schedule
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.train import grpo
 from coevolve.types import TrainReport
@@ -19,7 +19,7 @@ def run(job: Job, out: Path) -> TrainReport:
     config, evolution = job.suite.grpo, job.suite.task_evolution
     training, pool = training_run(job, out, start="policy"), job.records("pool", PoolTask)
     if not pool:
-        raise UserError(f"{job.file('pool')}: {EMPTY}")
+        raise UserError(f"{job.file('pool')}: {EMPTY_POOL}")
     schedule = round_schedule(
         pool, job.branch.iteration, evolution.steps, config.batch_size // config.group, evolution.replay, job.seed
     )

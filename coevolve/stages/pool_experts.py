@@ -12,7 +12,7 @@ from coevolve.envs.experts import match_experts
 from coevolve.envs.synthesis import execute_solution, synthesis
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
-from coevolve.methods.task_evolution.pool import EMPTY
+from coevolve.methods.task_evolution.pool import EMPTY_POOL
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.storage import jsonl
 from coevolve.types import Task, Trajectory
@@ -26,7 +26,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """
     tasks = [each.task for each in job.records("pool", PoolTask)]
     if not tasks:
-        raise UserError(f"{job.file('pool')}: {EMPTY}")
+        raise UserError(f"{job.file('pool')}: {EMPTY_POOL}")
     with environments(job.setup, 1) as (env,):
         experts = match_experts(_played(job, env, tasks), tasks, 1.0)
     jsonl.write(out / "explore.jsonl", tasks)

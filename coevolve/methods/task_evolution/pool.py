@@ -16,8 +16,8 @@ from coevolve.types import StopReason, Task, Trajectory, Turn
 #: A task's normalised reference solution, whatever its start: equal for duplicates.
 SolutionKey = tuple[str, ...]
 Executed = Callable[[Sequence[Turn]], Sequence[str]]
-#: What is said of a pool that nothing can be trained on.
-EMPTY = "the pool has no task; raise `task_evolution.initial_fragments`."
+#: The end of the error for a pool that nothing can be trained on.
+EMPTY_POOL = "the pool has no task; raise `task_evolution.initial_fragments`."
 
 
 @dataclass(frozen=True)
