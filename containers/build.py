@@ -55,13 +55,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def build(name: str, recipes: images.ImageRecipes, options: argparse.Namespace) -> images.BuiltImage:
-    """Build an image from the commit HEAD; raises `UserError` if a tool is missing or a step fails."""
+    """Build an image from the commit HEAD; raises `UserError` if a tool or the commit is missing, or a step fails."""
     if name not in recipes.images:
         raise UserError(f"{images.RECIPES}: no image `{name}`; its images are {', '.join(recipes.images)}.")
     for tool in {"apptainer", options.tool}:
         if shutil.which(tool) is None:
             raise UserError(f"{tool} is not on PATH; install it: whichever tool builds an image, Apptainer runs it.")
-    commit = _output("git", "rev-parse", "HEAD")
+    commit = _commit()
     arguments = {"COMMIT": commit, "BASE_IMAGE": options.base or recipes.base}
     if options.torch and "TORCH" in Path(f"containers/{name}/Dockerfile").read_text(encoding="utf-8"):
         arguments["TORCH"] = options.torch
@@ -98,8 +98,13 @@ def _docker(
     _run("apptainer", "build", "--force", COMPRESSION, str(built), f"docker-archive:{archive}")
 
 
-def _output(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+def _commit() -> str:
+    """The commit HEAD; raises `UserError` where there is none."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise UserError(f"{ROOT}: no git, or no clone; images are built from a commit: install git, clone.") from None
+    return done.stdout.strip()
 
 
 def _run(*command: str, cwd: Path | None = None) -> None:

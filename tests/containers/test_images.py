@@ -227,6 +227,17 @@ def test_paths_of_a_build_are_those_of_the_users_folder(root, tmp_path):
     assert f"--bind={own}/pip.conf:/etc/pip.conf" in given
 
 
+def test_a_build_outside_of_a_clone_is_one_sentence(root, tmp_path):
+    """In an unpacked archive, where there is no commit to build from."""
+    shutil.copytree(root / "containers", tmp_path / "unpacked/containers")
+    (tmp_path / "apptainer").write_text("#!/bin/sh\n")
+    (tmp_path / "apptainer").chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GIT_CEILING_DIRECTORIES": str(tmp_path)}
+    done = build(tmp_path / "unpacked", "mysql", PYTHONPATH=str(root), **variables)
+    assert done.stderr == f"build.py: {tmp_path}/unpacked: no git, or no clone; {done.stderr.partition('clone; ')[2]}"
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_smallest_image_builds_and_runs_a_stage(root, tmp_path):
