@@ -169,6 +169,15 @@ def test_patterns_leave_out_values_and_normalised_actions_leave_out_notation(set
         in_files = next(each for each, *_ in made if each.kind == "GorillaFileSystem")
         same = {tasks.normalised(setup, in_files, text) for text in ("touch('a')", 'touch( file_name = "a" )')}
         assert same == {"touch(file_name='a')"}
+        trading = next(each for each, *_ in made if each.kind == "TradingBot")
+        equal = [
+            ("fund_account(amount=100)", "fund_account(100.0)", "fund_account( amount=1e2 )"),
+            ("mean(numbers=[1, 2.5])", "mean(numbers=[1.0, 2.5])", "mean(numbers=(1, 2.5))"),
+        ]
+        for texts in equal:
+            assert len({tasks.normalised(setup, trading, text) for text in texts}) == 1
+        different = ("fund_account(100)", "fund_account('100')", "fund_account(100.5)", "fund_account(True)")
+        assert len({tasks.normalised(setup, trading, text) for text in different}) == 4
     else:
         assert [tasks.pattern(f"click[{text}]") for text in ("b0abcdef12", "red", "next >")] == [
             "click[product]", "click[option]", "click[next >]",

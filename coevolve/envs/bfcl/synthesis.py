@@ -82,14 +82,23 @@ def pattern(action: str) -> str:
 
 
 def normalised(setup: Setup, start: Task, action: str) -> str:
-    """The tool with all arguments by name, sorted; the text itself if it is no call."""
+    """The tool with all arguments by name, sorted, in one notation; the text itself if it is no call."""
     try:
         call = calls.parse_call(action)
     except calls.CallError:
         return action
     names = tools.parameters(tasks.scenario_of(start), call.name)
     arguments = dict(zip(names, call.args, strict=False)) | call.kwargs
-    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in sorted(arguments.items()))})"
+    return f"{call.name}({', '.join(f'{key}={_plain(value)!r}' for key, value in sorted(arguments.items()))})"
+
+
+def _plain(value: Any) -> Any:
+    """An argument with whole numbers as integers: a model writes 100 where exploration draws 100.0."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def describe(setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | None:
