@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from coevolve import __version__, completion, escaping
-from coevolve.errors import UserError, positive, suggestion
+from coevolve.arguments import positive
+from coevolve.errors import UserError, suggestion
 from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from coevolve.arguments import positive
 from coevolve.envs.bfcl import scenarios
-from coevolve.errors import positive
 
 HELP = "Replay all gold calls and compare each output with upstream's executor."
 
@@ -23,9 +23,7 @@ class GoldReport:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `run`."""
-    parser.add_argument(
-        "--limit", type=positive, metavar="N", help="replay the first N scenarios of each category only"
-    )
+    parser.add_argument("--limit", type=positive, metavar="N", help="replay the first N scenarios of each category")
 
 
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:

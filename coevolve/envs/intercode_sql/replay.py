@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from coevolve.errors import positive
+from coevolve.arguments import positive
 
 HELP = "Replay a run that InterCode recorded in 2023."
 DUMP = Path("data/mirror/spider/spider_dev.sql")

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from coevolve.arguments import positive
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.replay import ReplaySummary, replay_all
 from coevolve.envs.sciworld.tasks import DATA, task_of
-from coevolve.errors import UserError, positive
+from coevolve.errors import UserError
 from coevolve.storage import jsonl
 from coevolve.types import StopReason, Trajectory, Turn
 

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from coevolve.errors import UserError, positive
+from coevolve.arguments import positive
+from coevolve.errors import UserError
 
 HELP = "Replay upstream's recorded answers, or run a checkout of upstream too."
 
