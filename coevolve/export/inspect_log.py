@@ -22,7 +22,7 @@ def write(folder: Path, out: Path) -> Path:
 
     Inspect lists only logs whose names have the form time, task and id.
     """
-    result = evaluation_result.read(folder)
+    result = evaluation_result.from_folder(folder)
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     digest = hashlib.sha256("".join(episode.digest() for episode in episodes).encode()).hexdigest()[:12]
     path = out / f"{result.started.replace(':', '-')}_{episodes[0].task.env}_{digest}.json"

@@ -341,8 +341,10 @@ def test_the_hubs_reader_of_traces_has_a_row_for_each_episode(export, run, tmp_p
 def test_a_folder_that_is_no_result_is_refused(export, run, tmp_path, capsys):
     export("dataset", "configs", "--out", tmp_path / "data", code=2)
     assert "configs: no result with pairs.jsonl or episodes.jsonl" in capsys.readouterr().err
-    export("inspect", PAIRS, "--out", tmp_path / "logs", code=2)
-    assert "name the folder of an evaluation" in capsys.readouterr().err
+    (tmp_path / "result.json").write_text("{}")
+    for other in (PAIRS, "nowhere", tmp_path / "result.json"):
+        export("inspect", other, "--out", tmp_path / "logs", code=2)
+        assert f"{other}: no records.jsonl and episodes.jsonl; name the folder of an eval" in capsys.readouterr().err
     export("traces", PAIRS, "--out", tmp_path / "traces", code=2)
     assert "no result with episodes.jsonl" in capsys.readouterr().err
     assert not any((tmp_path / name).exists() for name in ("data", "logs", "traces"))
