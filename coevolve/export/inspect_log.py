@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from coevolve import __version__
 from coevolve.report import evaluation_result
 from coevolve.report.evaluation_result import EvaluationResult
-from coevolve.storage import files, jsonl
+from coevolve.storage import files, jsonl, provenance
 from coevolve.types import StopReason, Trajectory, turn_messages
 
 #: Inspect's stop reasons of the last completion.
@@ -26,11 +27,13 @@ def write(folder: Path, out: Path) -> Path:
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     digest = hashlib.sha256("".join(episode.digest() for episode in episodes).encode()).hexdigest()[:12]
     path = out / f"{result.started.replace(':', '-')}_{episodes[0].task.env}_{digest}.json"
-    files.write_json(path, _log(result, episodes))
+    seconds = provenance.read(folder / provenance.NAME).seconds
+    files.write_json(path, _log(result, episodes, timedelta(seconds=round(seconds))))
     return path
 
 
-def _log(result: EvaluationResult, episodes: Sequence[Trajectory]) -> dict[str, Any]:
+def _log(result: EvaluationResult, episodes: Sequence[Trajectory], took: timedelta) -> dict[str, Any]:
+    completed = (datetime.fromisoformat(result.started) + took).isoformat()
     task, ids = str(result.settings["environment"]), list(dict.fromkeys(e.task.task_id for e in episodes))
     epochs = max(episode.sample for episode in episodes) + 1
     return {
@@ -51,7 +54,7 @@ def _log(result: EvaluationResult, episodes: Sequence[Trajectory]) -> dict[str, 
             "completed_samples": sum(episode.stop is not StopReason.ENV_ERROR for episode in episodes),
             "scores": _scores(result),
         },
-        "stats": {"started_at": result.started, "completed_at": result.started},
+        "stats": {"started_at": result.started, "completed_at": completed},
         "samples": [_sample(episode, result.label) for episode in episodes],
     }
 

@@ -239,6 +239,17 @@ def test_an_inspect_log_has_every_episode(export, run, tmp_path):
     assert score["metrics"]["stderr"]["value"] == pytest.approx(stdev(rewards) / len(rewards) ** 0.5)
 
 
+def test_an_inspect_log_ends_when_the_evaluation_did(export, run, tmp_path):
+    folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
+    record = provenance.read(folder / "provenance.json")
+    took = record.model_copy(update={"started": "2026-01-31T23:59:00+00:00", "seconds": 90.4})
+    files.write_bytes(folder / "provenance.json", took.to_json().encode())
+    export("inspect", folder, "--out", tmp_path / "logs")
+    (log,) = (tmp_path / "logs").iterdir()
+    stats = json.loads(log.read_text())["stats"]
+    assert stats == {"started_at": took.started, "completed_at": "2026-02-01T00:00:30+00:00"}
+
+
 def test_the_score_of_an_inspect_log_is_the_evaluations(export, run, tmp_path):
     """An episode that the environment broke has no part in it, as in the table."""
     folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
