@@ -16,7 +16,7 @@ from coevolve.envs.bfcl.config import BfclSelection
 from coevolve.envs.bfcl.scenarios import Scenario, UserTurn
 from coevolve.envs.bfcl.suspects import suspects
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.types import Scalar, Task
 
 #: The classes that give a task its type; each scenario has exactly one of them.
 KINDS = ("GorillaFileSystem", "VehicleControlAPI", "TradingBot", "TravelAPI")
@@ -70,14 +70,19 @@ def scenario_of(task: Task) -> Scenario:
     scenario = scenarios.scenario(category, index)
     if "request" not in task.data:
         return scenario
-    gold = json.loads(str(task.data["gold"]))
-    if "turns" in task.data:
-        turns = tuple(
-            UserTurn(text, (call,)) for text, call in zip(json.loads(str(task.data["turns"])), gold, strict=True)
-        )
-    else:
-        turns = (UserTurn(str(task.data["request"]), tuple(gold)),)
-    return dataclasses.replace(scenario, name=task.task_id, turns=turns)
+    try:
+        return dataclasses.replace(scenario, name=task.task_id, turns=_synthetic_turns(task.data))
+    except (KeyError, TypeError, ValueError):
+        problem = "`data` must hold `gold`, and can hold `turns`, a request for each call: lists as JSON"
+        raise UserError(f"task `{task.task_id}`: {problem}.") from None
+
+
+def _synthetic_turns(data: Mapping[str, Scalar]) -> tuple[UserTurn, ...]:
+    """The user turns of a synthetic task: one, or one for each gold call."""
+    gold = json.loads(str(data["gold"]))
+    if "turns" not in data:
+        return (UserTurn(str(data["request"]), tuple(gold)),)
+    return tuple(UserTurn(text, (call,)) for text, call in zip(json.loads(str(data["turns"])), gold, strict=True))
 
 
 def _evaluated(config: BfclSelection, category: str, numbers: Sequence[int], split: str) -> list[Task]:

@@ -411,6 +411,17 @@ def test_an_episode_tells_the_user_turns_and_is_over_after_the_last():
         one.start(Task(env="bfcl", task_id="x", split="test", data={"category": "base", "index": 200}))
 
 
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"gold": "ls()"}, {"gold": "5"}, {"gold": '["ls()"]', "turns": '["List.", "Again."]'}],
+    ids=["no gold", "no JSON", "no list", "a turn too many"],
+)
+def test_a_synthetic_task_with_unusable_data_is_one_sentence(data: dict[str, str]):
+    task = Task(env="bfcl", task_id="x", split="train", data={"category": "base", "index": 0, "request": "Go."} | data)
+    with pytest.raises(UserError, match="task `x`: `data` must hold `gold`"):
+        tasks.scenario_of(task)
+
+
 def test_refused_calls_are_recognised():
     def refused(text: str) -> bool:
         return observations.is_refused("", Turn(text="", action="", observation=text))
