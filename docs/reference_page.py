@@ -77,6 +77,7 @@ def blocks() -> dict[str, str]:
         "science_parts_iterations": _table(_iterations("science_parts", parts)),
         "science_parts_mechanism": _table(_mechanism("science_parts")),
         "science_tuning": _table(_rates("science_tuning")),
+        "science_methods_tuning": _table(_rates("science_methods_tuning")),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
         "science_pairs": _table(_pairs("science")),
