@@ -73,6 +73,12 @@ def of_file(path: Path) -> Provenance | None:
     return read(record) if record.exists() else None
 
 
+def check_file(path: Path) -> None:
+    """Raise `UserError` if a file differs from what the provenance beside it lists; without one there is no check."""
+    if record := of_file(path):
+        check(record, {path: files.sha256(path)})
+
+
 def check(record: Provenance, hashes: Mapping[Path, str]) -> None:
     """Raise `UserError` unless each file has the sha256 with which the provenance of its folder lists it."""
     for path, sha256 in hashes.items():

@@ -88,8 +88,7 @@ def on_disk(layout: Layout, methods: Sequence[str]) -> Results:
     evaluated = {m: {key: Path(path) for key, path in layout.evaluations(m).items()} for m in methods}
     explored = {key: Path(path) for key, path in layout.explorations(methods).items()}
     for path in {*explored.values(), *(path for paths in evaluated.values() for path in paths.values())}:
-        if record := provenance.of_file(path):
-            provenance.check(record, {path: files.sha256(path)})
+        provenance.check_file(path)
     return Results(tuple(measurement.read(layout.suite, evaluated)), tuple(exploration.read(layout.suite, explored)))
 
 

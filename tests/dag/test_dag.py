@@ -21,6 +21,7 @@ from checkout import copy_of, decided, environment
 pytestmark = [pytest.mark.dag, pytest.mark.timeout(2400)]
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=nano"]
+EVIDENCE = [sys.executable, "-m", "coevolve", "export", "evidence", "--suite", "nano", "--out"]
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +139,9 @@ def test_a_suite_that_extends_another_takes_its_results(finished):
 
 def test_the_products_can_be_made_from_the_evidence_alone(root, finished, tmp_path):
     """In a checkout without results, byte for byte; no weights are needed."""
-    coevolve = [sys.executable, "-m", "coevolve", "export", "evidence", "--suite", "nano", "--out"]
     archive = tmp_path / "nano.tar.xz"
-    command = [*coevolve, archive]
-    done = subprocess.run(command, cwd=finished, env=environment(finished), capture_output=True, text=True, check=True)
+    done = snakemake(finished, str(archive), command=EVIDENCE)
+    assert done.returncode == 0, done.stderr
     rules = re.search(r"`(--allowed-rules .*)` to", done.stdout)[1].split()
     other = nano(root, tmp_path)
     subprocess.run(["tar", "-xJf", archive], cwd=other, check=True)
@@ -154,16 +154,16 @@ def test_the_products_can_be_made_from_the_evidence_alone(root, finished, tmp_pa
         assert (other / path.relative_to(finished)).read_bytes() == path.read_bytes()
 
 
-def test_evidence_that_is_missing_or_changed_is_one_sentence(finished):
-    command = [sys.executable, "-m", "coevolve", "export", "evidence", "--suite", "nano"]
-    records = finished / "results/nano/tiny/sciworld/base/seed0/eval/records.jsonl"
-    before = records.read_bytes()
-    for damage, words in ((records.unlink, "no such file"), (lambda: records.write_bytes(b""), "the file was changed")):
-        damage()
-        done = subprocess.run(command, cwd=finished, env=environment(finished), capture_output=True, text=True)
-        records.write_bytes(before)
+def test_evidence_that_is_missing_or_changed_is_one_sentence(finished, tmp_path):
+    records, archive = finished / "results/nano/tiny/sciworld/base/seed0/eval/records.jsonl", tmp_path / "nano.tar.xz"
+    with edited(finished, records.relative_to(finished), lambda text: text + " \n"):
+        changed = snakemake(finished, str(archive), command=EVIDENCE)
+    elsewhere = records.rename(records.with_name("elsewhere"))
+    missing = snakemake(finished, str(archive), command=EVIDENCE)
+    elsewhere.rename(records)
+    for done, words in ((missing, "no such file"), (changed, "the file was changed")):
         assert done.returncode != 0 and words in done.stderr and len(done.stderr.splitlines()) == 1
-    assert not (finished / "results/nano.evidence.tar.xz").exists()
+    assert not archive.exists()
 
 
 def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(finished):
