@@ -381,10 +381,8 @@ class Recipe(Strict):
 
     @model_validator(mode="after")
     def _keys_are_read(self) -> Recipe:
-        needs_pairs = {"steps_like": self.steps_like, "trains_on": any(each.trains_on for each in self.agents.values())}
-        for key, is_set in needs_pairs.items():
-            if is_set and self.learns not in (*PAIR_LEARNING, "steps"):
-                raise ValueError(f"`{key}` requires a method that is trained on pairs, not `learns: {self.learns}`")
+        if self.steps_like and self.learns not in (*PAIR_LEARNING, "steps"):
+            raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
         if self.first_pool and self.learns not in POOL_LEARNING:
             raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
         return self

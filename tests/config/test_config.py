@@ -68,7 +68,6 @@ def test_suites_load(root, name):
             "recipes.grpo.steps_like=coevolve",
             "`steps_like` requires a method that is trained on pairs, not `learns: grpo`",
         ),
-        ("recipes.eto.learns=grpo", "`trains_on` requires a method that is trained on pairs, not `learns: grpo`"),
         ("envs.sciworld.splits=[]", "key `envs.sciworld.splits`: list at least one split, on which policies are"),
         ("models.data={label: Data, context: 9, path: data, parameters: 1}", "models: `data` is the folder of other"),
         ("evaluation={1: 2}", "key `evaluation.1`: keys should be strings (got 1, set by --set"),
