@@ -47,6 +47,8 @@ Name = Annotated[str, Field(pattern=r"^\w+$")]
 DottedName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
 #: Folders of a suite's results that are not a model's.
 FOLDERS = ("ablations", "data", "gold", "logs", "paper", "prepared", "task_growth")
+#: Folders of `results/` that are not a suite's.
+COMMITTED = ("evidence", "reference")
 
 
 class Suite(Strict):
@@ -120,6 +122,8 @@ class Suite(Strict):
             raise ValueError(f"iterations: this suite has no environment `{unknown[0]}`{hint}")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
+        if self.suite in COMMITTED:
+            raise ValueError(f"suite: `results/{self.suite}` has committed results; give the suite another name")
         if taken := sorted(self.models.keys() & FOLDERS):
             raise ValueError(f"models: `{taken[0]}` is the folder of other results; give the model another name")
         if "base" in self.recipes:

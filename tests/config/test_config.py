@@ -50,6 +50,7 @@ def test_suites_load(root, name):
         ("seeds=[0,-1]", "key `seeds.1`: input should be greater than or equal to 0 (got -1"),
         ("seeds=[]", "key `seeds`: list should have at least 1 item"),
         ("seeds=[0,1,0]", "seeds: a seed is listed twice"),
+        ("suite=reference", "suite: `results/reference` has committed results; give the suite another name"),
         ("models.7.context=9", "key `models.7.label` is missing"),
         ("iterations.sciwrld=5", "iterations: this suite has no environment `sciwrld`; did you mean `sciworld`?"),
         (
