@@ -122,7 +122,7 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
         lines = [f"usage: {prog} NAME ...", "", group.help, ""]
         for title, section in sections.items():
             lines += [f"{title}:", *(f"  {name:{width}}  {command.help}" for name, command in section.items()), ""]
-        _show("\n".join([*lines, f"`{prog} NAME --help` lists the arguments of one."]))
+        _show("\n".join([*lines, f"`{prog} NAME --help` lists its arguments."]))
         return 0
     if name not in commands:
         hint = suggestion(name, commands) or f"; see `{prog} --help`."
@@ -426,7 +426,7 @@ def _evaluate_model(options: argparse.Namespace) -> int:
 
 
 def _compare_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "a result file, also one written by hand, or the folder of an evaluation (.../eval)"
+    text = "a result file (JSON or YAML), or the folder of an evaluation (.../eval)"
     parser.add_argument("results", type=Path, nargs="+", metavar="FILE", help=text)
 
 
@@ -539,7 +539,7 @@ def _exports() -> dict[str, dict[str, Command]]:
             _export,
         ),
         "evidence": Command(
-            "Write what a finished suite's products are made from, without weights, to one archive.",
+            "Write a finished suite's episodes, pairs, records and provenance, without weights, to one archive.",
             _evidence_arguments,
             _evidence,
         ),
@@ -673,7 +673,7 @@ MAIN: Commands = {
         "Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code.", _why_arguments, _why
     ),
     "verify": Command(
-        "Judge the paper's claims; exit status 1: one is contradicted, else 0: one is reproduced, 3: none is decided.",
+        "Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided.",
         _verify_arguments,
         _verify,
     ),
@@ -698,7 +698,7 @@ ALSO: Commands = {
     "mirror": Group("List or verify the external files and models that a suite needs.", lambda: {"commands": MIRROR}),
     "completion": Command("Print a shell's completion script.", _completion_arguments, _completion),
     "import": Command(
-        "Unpack IPR's data archives (InterCodeSQL) into the files that a config names.", _import_arguments, _import_ipr
+        "Unpack IPR's data archives (InterCodeSQL) and print their paths and hashes.", _import_arguments, _import_ipr
     ),
 }
 COEVOLVE = Group(

@@ -12,8 +12,8 @@ UNSENT = "Nothing was uploaded."
 
 def inspect_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `inspect_log`."""
-    parser.add_argument("evaluation", type=Path, help="folder of an evaluation (.../eval)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Inspect's folder of logs")
+    parser.add_argument("evaluation", type=Path, metavar="FOLDER", help="folder of an evaluation (.../eval)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of Inspect logs")
 
 
 def inspect_log(options: argparse.Namespace, write: Write) -> int:
@@ -27,8 +27,10 @@ def inspect_log(options: argparse.Namespace, write: Write) -> int:
 
 def dataset_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `dataset`."""
-    parser.add_argument("folders", type=Path, nargs="+", help="folders of pairs, rollouts and evaluations")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="replaced as a whole")
+    parser.add_argument(
+        "folders", type=Path, nargs="+", metavar="FOLDER", help="folders of pairs, rollouts and evaluations"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder; replaced as a whole")
 
 
 def dataset(options: argparse.Namespace, write: Write) -> int:
@@ -42,8 +44,8 @@ def dataset(options: argparse.Namespace, write: Write) -> int:
 
 def traces_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `traces`."""
-    parser.add_argument("folders", type=Path, nargs="+", help="folders of rollouts and evaluations")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="replaced as a whole")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders of rollouts and evaluations")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder; replaced as a whole")
 
 
 def traces(options: argparse.Namespace, write: Write) -> int:
@@ -57,9 +59,9 @@ def traces(options: argparse.Namespace, write: Write) -> int:
 
 def trl_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `trl`."""
-    parser.add_argument("folders", type=Path, nargs="+", help="folders of pairs (.../pairs/target)")
-    parser.add_argument("--tokenizer", type=Path, metavar="POLICY", help="write ids under this tokenizer")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="replaced as a whole")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders of pairs (.../pairs/target)")
+    parser.add_argument("--tokenizer", type=Path, metavar="POLICY", help="write token ids of this policy's tokenizer")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder; replaced as a whole")
 
 
 def trl(options: argparse.Namespace, write: Write) -> int:
@@ -73,8 +75,8 @@ def trl(options: argparse.Namespace, write: Write) -> int:
 
 def model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `model_card`."""
-    parser.add_argument("policy", type=Path, help="a policy's folder below a suite's results")
-    parser.add_argument("--out", type=Path, required=True, metavar="README.md")
+    parser.add_argument("policy", type=Path, metavar="FOLDER", help="folder of a policy in a suite's results")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the card, README.md of a model folder")
 
 
 def model_card(options: argparse.Namespace, write: Write) -> int:

@@ -93,7 +93,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="gold",
-        help="Make ScienceWorld's expert trajectories; the committed file is the result, only `make gold` runs this.",
+        help="Generate ScienceWorld's expert trajectories, which are committed; only `make gold` runs this.",
         reads=_ENVIRONMENT,
         files=("gold.jsonl",),
         folder="gold/{env}",
@@ -101,7 +101,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="prepare",
-        help="Make what all jobs of an environment share, such as a shop and its search engine.",
+        help="Build the files that all jobs of an environment share, such as a shop and its search index.",
         reads=_ENVIRONMENT,
         files=("meta.json",),
         folder="prepared/{env}",
@@ -110,7 +110,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="data",
-        help="Choose the tasks that are fine-tuned on, explored and evaluated, and their experts; drops are counted.",
+        help="Select the tasks of SFT, exploration and evaluation, and their expert trajectories; count drops.",
         reads=(*_ENVIRONMENT, "prompt"),
         files=(
             "sft.jsonl",
@@ -138,7 +138,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="pretrain",
-        help="Pre-train a model that was made here, on language modelling.",
+        help="Pre-train a randomly initialised model on language modelling.",
         reads=("models",),
         files=_POLICY,
         folder=_TREE + "policy/target",
@@ -162,7 +162,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="shard",
-        help="Play a part of a rollout or evaluation, where the machine divides them.",
+        help="Play one shard of a rollout or evaluation (key `shards` of the machine file).",
         reads=(*_SAMPLED, "evaluation"),
         files=("episodes.jsonl",),
         folder=_TREE + "parts/{whole}/{part}",
@@ -187,7 +187,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="pairs",
-        help="Build preference pairs of episodes as the method's recipe says (eq. 6 and 8).",
+        help="Build preference pairs of episodes by the method's recipe (eq. 6 and 8).",
         reads=("recipes", "pairing"),
         files=_PAIRS,
         folder=_TREE + "pairs/{agent}",
@@ -197,7 +197,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="steps",
-        help="Build IPR's preference pairs of steps, by the rewards of continuations.",
+        help="Build IPR's preference pairs of steps from the rewards of sampled continuations.",
         reads=(*_SAMPLED, "recipes", "pairing", "steps"),
         files=(*_PAIRS, "explored.jsonl", "step_values.jsonl"),
         folder=_TREE + "pairs/{agent}",
@@ -218,7 +218,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="rft_train",
-        help="Fine-tune a base policy on what was selected (RFT).",
+        help="Fine-tune a base policy on the selected trajectories (RFT).",
         reads=("models", "sft"),
         files=_POLICY,
         folder=_TREE + "policy/{agent}",
@@ -230,7 +230,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="ppo",
-        help="Train the target on its own episodes while it plays (PPO).",
+        help="Train the target with PPO on episodes that it samples.",
         reads=(*_EPISODES, "ppo"),
         files=(*_POLICY, "episodes.jsonl"),
         folder=_TREE + "policy/{agent}",
@@ -242,7 +242,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="grpo",
-        help="Train the target on groups of its own episodes while it plays (GRPO).",
+        help="Train the target with GRPO on groups of episodes that it samples.",
         reads=(*_EPISODES, "grpo"),
         files=(*_POLICY, "episodes.jsonl"),
         folder=_TREE + "policy/{agent}",
@@ -254,7 +254,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="signals",
-        help="Find the tasks that a round's training episodes point to: forgetting, boundary, rare.",
+        help="Compute the signals of a round's training episodes: forgetting, boundary, rare.",
         reads=(*_ENVIRONMENT, "task_evolution"),
         files=("signals.jsonl", "summary.json"),
         folder=_TREE + "signals",
@@ -264,7 +264,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="explore_tasks",
-        help="Explore near the signals, and make candidate tasks of what was explored.",
+        help="Explore from the signals' tasks, and make candidate tasks of the explorations.",
         reads=(*_SAMPLED, "task_evolution"),
         files=("fragments.jsonl", "candidates.jsonl", "drops.jsonl", "counts.json"),
         folder=_TREE + "explored",
@@ -276,7 +276,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="validate_tasks",
-        help="Execute the reference solutions of candidate tasks twice, and add what succeeds to the pool.",
+        help="Execute the reference solutions of candidate tasks twice, and add those that succeed to the pool.",
         reads=(*_ENVIRONMENT, "task_evolution", "rollout"),
         files=("pool.jsonl", "drops.jsonl", "counts.json"),
         folder=_TREE + "tasks",
@@ -296,7 +296,7 @@ _EXPERIMENT = (
     ),
     Stage(
         name="grpo_round",
-        help="Train the target on groups of its own episodes of the pool's tasks (GRPO).",
+        help="Train the target with GRPO on the pool's tasks.",
         reads=(*_EPISODES, "grpo", "task_evolution"),
         files=(*_POLICY, "episodes.jsonl"),
         folder=_TREE + "policy/{agent}",
@@ -357,7 +357,7 @@ _EXPERIMENT = (
 )
 _TASK_GROWTH = Stage(
     name="task_growth",
-    help="Show how pools of synthetic tasks grow, and the second paper's numbers beside the suite's.",
+    help="Show how pools of synthetic tasks grow, and compare with the second paper's numbers.",
     reads=(*_TABLE, "task_evolution"),
     files=("growth.md", "growth.png", "growth.svg", "growth.json", "comparison.md"),
     folder="task_growth",
@@ -375,7 +375,7 @@ _PRODUCTS = (
     ),
     _product(
         name="table1",
-        help="Write Table 1 beside the paper's cells.",
+        help="Write Table 1 with the paper's numbers.",
         files=("table1.md", "table1.tex", "table1.json"),
         folder="paper/table1",
         inputs=inputs.table1,
@@ -428,7 +428,7 @@ _PRODUCTS = (
     ),
     _product(
         name="examples",
-        help="Show failures of two agents on the same instructions, chosen by rule.",
+        help="Show failures of two agents on the same instructions, selected by a fixed rule.",
         files=("examples.md",),
         folder="paper/examples",
         inputs=inputs.figure2,

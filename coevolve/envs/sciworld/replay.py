@@ -26,7 +26,14 @@ ROUNDING = 5.1e-5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `run`."""
-    parser.add_argument("file", type=Path, nargs="?", default=GOLD, help="recorded episodes (default: %(default)s)")
+    parser.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        default=GOLD,
+        metavar="FILE",
+        help="recorded episodes (default: the kit's gold trajectories)",
+    )
     parser.add_argument("--limit", type=positive, metavar="N", help="replay the first N episodes only")
 
 

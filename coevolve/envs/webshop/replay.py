@@ -15,15 +15,15 @@ HELP = "Replay upstream's recorded answers, or run a checkout of upstream too."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `run`."""
     parser.add_argument("--catalogue", type=Path, metavar="DIR", help="folder with upstream's product files")
-    parser.add_argument("--traces", type=Path, metavar="FILE", help="upstream's recorded answers on them")
+    parser.add_argument("--traces", type=Path, metavar="FILE", help="upstream's recorded answers on this catalogue")
     parser.add_argument("--goals", type=Path, metavar="FILE", help="upstream's human_goals.json, instead of traces")
     parser.add_argument("--tagger", choices=["stand_in", "spacy", "approximate"], default="stand_in")
     parser.add_argument("--upstream", type=Path, metavar="PATH", help="a WebShop checkout, instead of traces")
-    parser.add_argument("--python", type=Path, default=Path("python3"), help="the interpreter the checkout runs in")
+    parser.add_argument("--python", type=Path, default=Path("python3"), help="Python interpreter for the checkout")
     parser.add_argument(
         "--episodes", type=positive, default=20, metavar="N", help="random episodes to run in the checkout"
     )
-    parser.add_argument("--synthetic", action="store_true", help="synthetic goals, in the checkout")
+    parser.add_argument("--synthetic", action="store_true", help="use synthetic goals in the checkout")
 
 
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
