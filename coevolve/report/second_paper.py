@@ -110,11 +110,8 @@ def _ours(row: SuccessRow, spec: SuccessColumn, last: Sequence[Measurement], rep
 
 def _rate(measured: Measurement, report: ReportConfig) -> str:
     rng = seeds.generator(0, "success_table", measured.method, measured.env, measured.split)
-    estimate = stats.estimate(measured.records, report, rng, stats.success)
+    rate = stats.success_rate(measured.records, report, rng).times(100.0)
     successes = sum(record.success for record in measured.records)
-    several = "s" * (estimate.n_seeds > 1)
-    run = f"{successes} of {estimate.n}, {estimate.n_seeds} seed{several}, {measured.model}, {measured.suite}"
-    low, high = estimate.low, estimate.high
-    if successes in (0, estimate.n):  # equal values have no spread; the seeds of a task are no further tasks
-        low, high = wilson(estimate.mean * estimate.n_tasks, estimate.n_tasks, report.confidence)
-    return f"{with_interval(100 * estimate.mean, 100 * low, 100 * high)} ({run}) {measured.note}".rstrip()
+    several = "s" * (rate.n_seeds > 1)
+    run = f"{successes} of {rate.n}, {rate.n_seeds} seed{several}, {measured.model}, {measured.suite}"
+    return f"{with_interval(rate.mean, rate.low, rate.high)} ({run}) {measured.note}".rstrip()

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
+from coevolve.report.proportions import wilson
 from coevolve.types import Estimate, EvalRecord
 
 R = TypeVar("R")
@@ -233,6 +234,18 @@ def estimate(
 ) -> Estimate:
     """Mean of a quantity over tasks with its interval, in the quantity's units; raises `UserError` without records."""
     return macro_average([records], report, rng, quantity)
+
+
+def success_rate(records: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator) -> Estimate:
+    """Mean success over tasks, in [0, 1], with its interval; raises `UserError` without records.
+
+    If no record or every record is a success, draws do not vary, and the interval is Wilson's of the tasks.
+    """
+    rate = estimate(records, report, rng, success)
+    if 0.0 < rate.mean < 1.0:
+        return rate
+    low, high = wilson(rate.mean * rate.n_tasks, rate.n_tasks, report.confidence)
+    return rate.model_copy(update={"low": low, "high": high})
 
 
 def macro_average(

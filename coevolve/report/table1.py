@@ -20,11 +20,8 @@ from coevolve.types import Cell, Estimate
 #: Row and column of a cell.
 Key = tuple[str, str]
 Labels = dict[str, str]
-#: What a table shows, by its unit.
-QUANTITIES: dict[str, stats.Quantity] = {
-    "average reward x 100": stats.reward,
-    "success rate in per cent": stats.success,
-}
+#: Units of the two tables.
+REWARD, SUCCESS = "average reward x 100", "success rate in per cent"
 
 
 def reward_table(
@@ -46,7 +43,7 @@ def reward_table(
     rows = _rows(measured, claims, columns, labels)
     paper = {key: claims.value(*key) for key in product(rows, columns)}
     remark = f"In brackets the paper's cell ({claims.source})." if {*paper.values()} - {None} else ""
-    return _table("average reward x 100", measured, claims, rows, columns, paper, remark, report)
+    return _table(REWARD, measured, claims, rows, columns, paper, remark, report)
 
 
 def named(labels: ReportLabels, measurements: Sequence[Measurement]) -> dict[str, str]:
@@ -83,8 +80,11 @@ def success_table(
     run, where = {row for row, _ in measured}, {column for _, column in measured}
     columns = {column: label for column, label in _columns(measured, claims, labels).items() if column in where}
     rows = {row: label for row, label in _rows(measured, claims, columns, labels).items() if row in run}
-    remark = f"Success as protocol {measurements[0].protocol} counts it; the paper prints none."
-    return _table("success rate in per cent", measured, claims, rows, columns, {}, remark, report)
+    remark = (
+        f"Success as protocol {measurements[0].protocol} counts it; the paper prints none. "
+        "At 0 and 100 the interval is Wilson's over tasks."
+    )
+    return _table(SUCCESS, measured, claims, rows, columns, {}, remark, report)
 
 
 def _by_cell(measurements: Sequence[Measurement], claims: Claims) -> dict[Key, Measurement]:
@@ -177,8 +177,10 @@ def _parts(row: str, column: str, measured: Mapping[Key, Measurement], claims: C
 
 def _estimate(unit: str, parts: Sequence[Measurement], report: ReportConfig, key: Key) -> Estimate:
     """The mean of the parts' means, x 100. Each cell has its own generator: a new row changes no other."""
-    records, rng = [part.records for part in parts], seeds.generator(0, "table1", *key)
-    return stats.macro_average(records, report, rng, QUANTITIES[unit]).times(100.0)
+    rng = seeds.generator(0, "table1", *key)
+    if unit == SUCCESS:  # without a mean column
+        return stats.success_rate(parts[0].records, report, rng).times(100.0)
+    return stats.macro_average([part.records for part in parts], report, rng).times(100.0)
 
 
 def _sizes(rows: Labels, columns: Labels, cells: Sequence[Cell]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
@@ -124,6 +125,19 @@ def test_success_is_a_table_of_its_own(shop, sft, report):
     assert cell(table, "sft", "seen").estimate.mean == 0.0
     assert all(c.paper is None for c in table.cells)
     assert table.caption.startswith("Success rate in per cent") and table.footnotes == ()
+
+
+def test_a_method_that_never_or_always_succeeds_has_wilsons_interval(measure, report):
+    never, always = (
+        measure(method, "sciworld", "seen", {f"t{number}": [reward] * 2 for number in range(24)})
+        for method, reward in (("sft", 0.5), ("gpt4", 1.0))
+    )
+    table = success_table([never, always], SMALL, {}, report)
+    expected = {"sft": binomtest(0, 24), "gpt4": binomtest(24, 24)}
+    for row, test in expected.items():
+        ends, estimate = test.proportion_ci(0.95, method="wilson"), cell(table, row, "seen").estimate
+        assert (estimate.low, estimate.high) == pytest.approx((100 * ends.low, 100 * ends.high))
+        assert estimate.low < estimate.high
 
 
 def test_a_suite_of_other_environments_prints_none_of_the_papers_empty_columns(measure, sft, report, labels):
