@@ -40,10 +40,20 @@ def reward_table(
     """
     measured = _by_cell(measurements, claims)
     columns = _columns(measured, claims, labels, environments)
+    return _reward_table(measured, claims, _rows(measured, claims, columns, labels), columns, report)
+
+
+def measured_table(
+    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
+) -> Table:
+    """`reward_table` of the rows and columns that have a measured cell, with the notes on these. Raises likewise."""
+    measured = _by_cell(measurements, claims)
+    columns = _columns(measured, claims, labels)
     rows = _rows(measured, claims, columns, labels)
-    paper = {key: claims.value(*key) for key in product(rows, columns)}
-    remark = f"In brackets the paper's cell ({claims.source})." if {*paper.values()} - {None} else ""
-    return _table(REWARD, measured, claims, rows, columns, paper, remark, report)
+    run = [key for key in product(rows, columns) if _parts(*key, measured, claims)]
+    rows = {row: rows[row] for row, _ in run}
+    columns = {column: label for column, label in columns.items() if any(column == of_cell for _, of_cell in run)}
+    return _reward_table(measured, claims, rows, columns, report)
 
 
 def named(labels: ReportLabels, measurements: Sequence[Measurement]) -> dict[str, str]:
@@ -54,22 +64,6 @@ def named(labels: ReportLabels, measurements: Sequence[Measurement]) -> dict[str
 def _split_column(env: str, split: str) -> str:
     """The key of the column of a split that the paper's table lacks, such as `sciworld development`."""
     return f"{env} {split}"
-
-
-def measured_table(
-    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
-) -> Table:
-    """`reward_table` without the paper's rows and columns that were not run. Raises likewise."""
-    whole = reward_table(measurements, claims, labels, report)
-    measured = [cell for cell in whole.cells if cell.estimate is not None]
-    rows, columns = {cell.row for cell in measured}, {cell.column for cell in measured}
-    return whole.model_copy(
-        update={
-            "rows": {row: label for row, label in whole.rows.items() if row in rows},
-            "columns": {column: label for column, label in whole.columns.items() if column in columns},
-            "cells": tuple(cell for cell in whole.cells if cell.row in rows and cell.column in columns),
-        }
-    )
 
 
 def success_table(
@@ -128,6 +122,14 @@ def _columns(
         if (kept == known if spec.env is None else spec.env in kept)
     }
     return of_paper | {column: labels.get(column, column) for _, column in measured if column not in claims.columns}
+
+
+def _reward_table(
+    measured: Mapping[Key, Measurement], claims: Claims, rows: Labels, columns: Labels, report: ReportConfig
+) -> Table:
+    paper = {key: claims.value(*key) for key in product(rows, columns)}
+    remark = f"In brackets the paper's cell ({claims.source})." if {*paper.values()} - {None} else ""
+    return _table(REWARD, measured, claims, rows, columns, paper, remark, report)
 
 
 def _table(

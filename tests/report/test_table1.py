@@ -13,7 +13,7 @@ from coevolve.report import claims as claims_file
 from coevolve.report.claims import Claims
 from coevolve.report.table import Table, latex, markdown
 from coevolve.report.table import write as write_tables
-from coevolve.report.table1 import reward_table, success_table
+from coevolve.report.table1 import measured_table, reward_table, success_table
 
 CLAIMS = claims_file.load(Path(__file__).parents[2] / "configs" / "claims.yaml")
 SMALL = Claims.model_validate(
@@ -138,6 +138,18 @@ def test_a_method_that_never_or_always_succeeds_has_wilsons_interval(measure, re
         ends, estimate = test.proportion_ci(0.95, method="wilson"), cell(table, row, "seen").estimate
         assert (estimate.low, estimate.high) == pytest.approx((100 * ends.low, 100 * ends.high))
         assert estimate.low < estimate.high
+
+
+def test_a_table_of_what_was_measured_has_no_note_on_a_cell_that_it_lacks(measure, sft, shop, labels, report):
+    table = measured_table([sft, shop], SMALL, labels, report)
+    assert list(table.rows) == ["sft"] and list(table.columns) == ["seen", "shop", "mean"]
+    assert table.footnotes == ()  # the only note is on GPT-4's cell
+    whole = {(c.row, c.column): c for c in reward_table([sft, shop], SMALL, labels, report).cells}
+    assert [whole[c.row, c.column] for c in table.cells] == list(table.cells)
+    gpt4 = measure("gpt4", "sciworld", "seen", {"a": [0.5]})
+    assert [note.mark for note in measured_table([gpt4], SMALL, labels, report).footnotes] == ["a"]
+    other = measured_table([measure("odd", "sciworld", "seen", {"a": [0.5]})], SMALL, labels, report)
+    assert list(other.rows) == ["odd"] and "paper" not in other.caption
 
 
 def test_a_suite_of_other_environments_prints_none_of_the_papers_empty_columns(measure, sft, report, labels):
