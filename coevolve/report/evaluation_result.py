@@ -199,7 +199,9 @@ def _settings(
     record: Provenance, folder: Path, episodes: Sequence[Trajectory], seed: int
 ) -> Iterator[tuple[str, Scalar]]:
     """Every setting of an evaluation by name, from its provenance and its episodes."""
-    config, first = record.config, episodes[0]
+    config = record.config
+    # An episode whose environment never started has no prompt.
+    first = next((episode for episode in episodes if episode.prompt), episodes[0])
     (section,) = config["envs"].values()
     quirks = Quirks.model_validate(config["protocols"][record.protocol])
     yield "environment", first.task.env

@@ -1,17 +1,20 @@
 """Comparisons of result files: comparability, differences, and the smallest one that could be seen."""
 
 import json
+import lzma
 import math
 import shutil
 
 import numpy as np
 import pytest
+from report.explored import episode
 from scipy import stats as scipy_stats
 
 from coevolve.errors import UserError
 from coevolve.report import comparison, evaluation_result, proportions
 from coevolve.report.evaluation_result import EvaluationResult, SplitResult, TaskResult
-from coevolve.types import StopReason
+from coevolve.storage import jsonl
+from coevolve.types import EvalRecord, Message, Provenance, StopReason
 
 RNG = np.random.default_rng(0)
 SETTINGS = {"environment": "webshop", "step_limit": 10, "products": 1000}
@@ -114,6 +117,31 @@ def test_an_evaluation_without_a_record_is_one_sentence(root, tmp_path):
         (tmp_path / name).write_text("")
     with pytest.raises(UserError, match="every episode ended by an error"):
         evaluation_result.read(tmp_path)
+
+
+def test_the_settings_are_those_of_an_episode_that_started(root, tmp_path):
+    lines = lzma.decompress((root / "results/reference/real/jobs.jsonl.xz").read_bytes()).splitlines()
+    job = next(job for job in map(Provenance.from_json, lines) if job.stage == "evaluate")
+    prompt = tuple(Message(role=role, content=role) for role in ("user", "assistant", "user"))
+    first, second = (episode(task, r).model_copy(update={"prompt": prompt}) for task, r in (("a", 0.0), ("b", 0.5)))
+    failed = first.model_copy(update={"prompt": (), "turns": (), "stop": StopReason.ENV_ERROR})
+    record = EvalRecord(
+        task_id="b", split="test", seed=0, reward=0.5, success=False, stop=second.stop, turns=1,
+        trajectory_id=second.digest(),
+    )  # fmt: skip
+    folders = {tmp_path / "whole": [first, second], tmp_path / "failed": [failed, second]}
+    for folder, episodes in folders.items():
+        jsonl.write(folder / "episodes.jsonl", episodes)
+        jsonl.write(folder / "records.jsonl", [record])
+        (folder / "provenance.json").write_text(job.to_json())
+    whole, one_failed = map(evaluation_result.read, folders)
+    assert comparison.setting_pairs(whole, one_failed, "test") == []
+
+
+def test_a_setting_that_is_written_as_another_type_is_the_same():
+    ours, theirs = result("ours", split([0.0, 1.0]), seeds="0"), result("theirs", split([0.0, 1.0]), seeds=0)
+    assert comparison.comparable(ours, theirs, "test") is True
+    assert comparison.comparable(ours, result("theirs", split([0.0, 1.0]), seeds=1), "test") is False
 
 
 def test_a_file_written_by_hand(tmp_path):
