@@ -98,12 +98,14 @@ def comparable(a: EvaluationResult, b: EvaluationResult, split: str) -> bool | N
 def setting_pairs(a: EvaluationResult, b: EvaluationResult, split: str) -> list[SettingPair]:
     """The settings of a split that differ, or that only one result states.
 
-    A setting that one result has as null, and the other does not state, is not listed.
+    A setting that one result has as null, and the other does not state, is not listed. A number that is written as
+    text is the same setting.
     """
     settings_a, settings_b = (_settings(result, split) for result in (a, b))
     names = dict.fromkeys([*SETTINGS, *settings_a, *settings_b])
     pairs = [SettingPair(name, settings_a.get(name), settings_b.get(name)) for name in names]
-    return [pair for pair in pairs if pair.a != pair.b and {pair.a, pair.b} != {NULL, None}]
+    differing = [pair for pair in pairs if pair.a != pair.b and str(pair.a) != str(pair.b)]
+    return [pair for pair in differing if {pair.a, pair.b} != {NULL, None}]
 
 
 def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
