@@ -38,7 +38,8 @@ class SettingPair:
 class MeanDifference:
     """b minus a in [-1, 1], with its standard error.
 
-    `paired`: over the same tasks. `bound`: the error is an upper bound.
+    `paired`: over the same tasks. `bound`: the error is an upper bound. `ends`: of the 95 % interval; None: those of a
+    normal distribution with this error.
     """
 
     quantity: Quantity
@@ -46,9 +47,12 @@ class MeanDifference:
     error: float
     paired: bool
     bound: bool = False
+    ends: tuple[float, float] | None = None
 
     def interval(self) -> tuple[float, float]:
         """The 95 % interval."""
+        if self.ends:
+            return self.ends
         half = NormalDist().inv_cdf(0.975) * self.error
         return self.value - half, self.value + half
 
@@ -127,8 +131,9 @@ def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
         bound = None in (a.reward_deviation, b.reward_deviation)
         yield MeanDifference("mean_reward", b.mean_reward - a.mean_reward, error, paired=False, bound=bound)
     if a.success_rate is not None and b.success_rate is not None:
-        error = proportions.pooled_error(a.success_rate * a.tasks, a.tasks, b.success_rate * b.tasks, b.tasks)
-        yield MeanDifference("success_rate", b.success_rate - a.success_rate, error, paired=False)
+        counts = a.success_rate * a.tasks, a.tasks, b.success_rate * b.tasks, b.tasks
+        error, ends = proportions.pooled_error(*counts), proportions.newcombe(*counts)
+        yield MeanDifference("success_rate", b.success_rate - a.success_rate, error, paired=False, ends=ends)
 
 
 def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iterator[str]:

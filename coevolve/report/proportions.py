@@ -15,6 +15,15 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, f
     return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
 
 
+def newcombe(
+    successes_a: float, n_a: int, successes_b: float, n_b: int, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Newcombe's (1998) interval of share b minus share a, from Wilson's of each; in [-1, 1]."""
+    a, b = successes_a / n_a, successes_b / n_b
+    (low_a, high_a), (low_b, high_b) = wilson(successes_a, n_a, confidence), wilson(successes_b, n_b, confidence)
+    return b - a - math.hypot(b - low_b, high_a - a), b - a + math.hypot(high_b - b, a - low_a)
+
+
 def two_proportion_p(successes_a: float, n_a: int, successes_b: float, n_b: int) -> float:
     """Two-sided p-value of equal shares: the z-test with the pooled share; 1 where all tasks have one outcome."""
     error = pooled_error(successes_a, n_a, successes_b, n_b)

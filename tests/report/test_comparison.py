@@ -61,6 +61,18 @@ def test_results_without_tasks_are_not_paired():
     assert widest.bound and widest.error > reward.error  # no rewards in [0, 1] with these means vary by more
 
 
+def test_the_interval_of_a_difference_of_shares_is_newcombes():
+    # Newcombe 1998, table II, method 10: 56 of 70 and 48 of 80, 9 of 10 and 3 of 10, 10 of 10 and 0 of 10.
+    for of_a, of_b, ends in (
+        ((48, 80), (56, 70), (0.0524, 0.3339)),
+        ((3, 10), (9, 10), (0.1705, 0.8090)),
+        ((0, 10), (10, 10), (0.6075, 1.0)),
+    ):
+        sides = [SplitResult(tasks=n, success_rate=k / n) for k, n in (of_a, of_b)]
+        (difference,) = comparison.differences(*sides)
+        assert difference.interval() == pytest.approx(ends, abs=1e-4)
+
+
 def test_the_smallest_visible_difference_is_seen_in_four_of_five_cases():
     error = 0.05
     true = proportions.smallest_visible(error)
