@@ -92,8 +92,11 @@ def histogram(title: str, counts: Sequence[float], colour: int, top: float) -> s
 
 
 def bar_rows(rows: Sequence[BarRow], full: float | None = None) -> str:
-    """Horizontal bars as an HTML list; `full` is the value of the whole width (None: that of the longest bar)."""
-    longest = full or max((sum(part.value for part in bar) for row in rows for bar in row.bars), default=0.0) or 1.0
+    """Horizontal bars as an HTML list; `full` is the value of the whole width (None: that of the longest bar).
+
+    A negative value has no bar.
+    """
+    longest = full or max([0.0, *(sum(part.value for part in bar) for row in rows for bar in row.bars)]) or 1.0
     return f'<ul class="bars">{"".join(_bar_row(row, longest) for row in rows)}</ul>' if rows else ""
 
 
@@ -184,7 +187,7 @@ def _bar_row(row: BarRow, longest: float) -> str:
     for number, bar in enumerate(row.bars):
         start = 0.0
         for part in bar:
-            width = 100 * part.value / longest
+            width = 100 * max(0.0, part.value) / longest
             rectangles.append(
                 f'<rect class="c{part.colour % COLOURS}" x="{start:.3f}" y="{number}" width="{width:.3f}" height="0.9" '
                 f'data-value="{part.value:.6g}"><title>{escape(part.name)}: {readable(part.value)}</title></rect>'

@@ -7,6 +7,7 @@ import pytest
 
 from coevolve.config.suite import load_suite
 from coevolve.report import claims, figure3, html, page_figures
+from coevolve.report.charts import BarRow, Segment, bar_rows
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import duration, readable, size
@@ -113,6 +114,13 @@ def test_a_long_training_is_drawn_as_means():
 )
 def test_sizes_have_the_unit_that_fits(gigabytes, text):
     assert size(gigabytes) == text
+
+
+@pytest.mark.parametrize(("values", "widths"), [((-50.0, -35.0), (0.0, 0.0)), ((-50.0, 25.0), (0.0, 100.0))])
+def test_a_negative_value_has_no_bar(values, widths):
+    """The mean reward of failures can be negative: of InterCodeSQL under protocol `paper`."""
+    drawn = bar_rows([BarRow("failures", [[Segment("ETO", 0, value)]], f"{value}") for value in values])
+    assert tuple(map(float, re.findall(r'width="([-\d.]+)"', drawn))) == widths
 
 
 def test_a_section_without_a_chart_is_left_out(root, tmp_path):
