@@ -42,11 +42,13 @@ def rewards(folders: Iterable[ResultFolder]) -> str:
 
 
 def origin(folders: Sequence[ResultFolder]) -> str:
-    """Protocols, environments and code of the folders."""
-    identities = sorted({episode.environment for folder in folders for episode in folder.episodes})
+    """Protocols, environments and code of the folders; an environment without episodes has its name in the suite."""
+    identities: dict[str, set[str]] = {}
+    for folder in folders:
+        identities.setdefault(str(folder.origin["env"]), set()).update(e.environment for e in folder.episodes)
     rows = [
         ("protocol", ", ".join(sorted({folder.record.protocol for folder in folders}))),
-        ("environment", "; ".join(identities) or ", ".join(sorted({str(f.origin["env"]) for f in folders}))),
+        ("environment", "; ".join("; ".join(sorted(names)) or env for env, names in sorted(identities.items()))),
         ("made by", f"coevolve {__version__}, commit {', '.join(sorted({f.record.commit for f in folders}))}"),
         ("code digests", ", ".join(sorted({folder.record.code_digest for folder in folders}))),
     ]

@@ -1,6 +1,8 @@
 """Exports, each read by the ecosystem's own reader; Inspect's is a slow test, in an environment of its own."""
 
 import json
+import lzma
+import re
 import shutil
 from statistics import fmean, stdev
 
@@ -8,14 +10,17 @@ import pytest
 import torch
 from datasets import load_dataset
 from huggingface_hub import DatasetCard, ModelCard
+from report.explored import episode as an_episode
 from report.view.conftest import browser  # noqa: F401
 from trl import SFTConfig, SFTTrainer
 from web_server import served
 
 from coevolve import cli
+from coevolve.export import cards
+from coevolve.export.result_folder import ResultFolder
 from coevolve.policies import loading
 from coevolve.storage import files, jsonl, provenance
-from coevolve.types import Drop, EvalRecord, PairKind, PreferencePair, StopReason, Trajectory
+from coevolve.types import Drop, EvalRecord, PairKind, PreferencePair, Provenance, StopReason, Trajectory
 
 HOME = "results/glance/tiny/webshop"
 PAIRS, EVALUATED = f"{HOME}/coevolve/seed0/iter1/pairs/target", f"{HOME}/coevolve/seed0/iter1/eval"
@@ -65,6 +70,19 @@ def test_a_data_set_is_loaded_with_all_rows_and_its_drops(export, run, tmp_path)
     table = [line.split("|")[1:-1] for line in card.text.split("## Pairs and drops")[1].split("##")[0].splitlines()]
     counts = [int(cells[2]) for cells in table if len(cells) == 3 and cells[2].strip().isdecimal()]
     assert sum(counts) == len(pairs) + len(drops)
+
+
+def test_a_card_names_the_environment_of_pairs_beside_that_of_episodes(root, tmp_path):
+    lines = lzma.decompress((root / "results/reference/real/jobs.jsonl.xz").read_bytes()).splitlines()
+    jobs = [Provenance.from_json(line) for line in lines]
+    folders = []
+    for stage, env in (("rollout", "webshop"), ("pairs", "sciworld")):
+        job = next(job for job in jobs if (job.stage, job.wildcards["env"]) == (stage, env))
+        folders.append(ResultFolder(tmp_path / stage, job))
+    jsonl.write(
+        tmp_path / "rollout/episodes.jsonl", [an_episode("a", 0.5).model_copy(update={"environment": "a shop"})]
+    )
+    assert re.search(r"\| environment +\| sciworld; a shop +\|", cards.origin(folders))
 
 
 def test_a_folder_that_is_named_twice_is_exported_once(export, run, tmp_path):
