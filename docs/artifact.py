@@ -204,10 +204,7 @@ def _range(test: ClaimTest) -> str:
     """The range in which the measured number must lie."""
     if not test.sized:
         return "difference above 0"
-    unit = "%" if test.kind == "share" else "points"
-    if math.isinf(test.high):
-        return f"at least {test.low:.1f} {unit}"
-    return f"{test.low:.1f} to {test.high:.1f} {unit}"
+    return f"{verdicts.claimed_range(test)} {'%' if test.kind == 'share' else 'points'}"
 
 
 def _verdict(claim: str) -> str:

@@ -311,7 +311,7 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
     if outcome == "underpowered":
         needed = _largest([s.seeds_needed(abs(_room(s.mean, test)), level / claims, POWER) for s in test.spreads])
         remark = _caveat(shown.n_seeds, needed)
-    numbers = f"{with_interval(shown.mean, low, high)}, claimed {_range(test)}"
+    numbers = f"{with_interval(shown.mean, low, high)}, claimed {claimed_range(test)}"
     basis = f"{shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}, p {readable(p)} of {claims} claims"
     return Verdict(
         **_about(test),
@@ -346,9 +346,10 @@ def _room(value: float, test: ClaimTest) -> float:
     return min(value - test.low, test.high - value)
 
 
-def _range(test: ClaimTest) -> str:
+def claimed_range(test: ClaimTest) -> str:
+    """The range in which the numbers of a claim must lie, in points or per cent."""
     if math.isinf(test.low):
-        return f"{test.high:.1f} at most"
+        return f"at most {test.high:.1f}"
     if math.isinf(test.high):
-        return f"{test.low:.1f} at least" if test.sized else f"above {test.low:g}"
+        return f"at least {test.low:.1f}" if test.sized else f"above {test.low:g}"
     return f"{test.low:.1f} to {test.high:.1f}"

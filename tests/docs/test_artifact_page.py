@@ -46,6 +46,18 @@ def test_a_claim_that_is_added_is_missing_on_the_page(root, tmp_path):
     assert line.endswith("| not judged |")
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(3.0, "at most 8.0 %"), (50.0, "45.0 to 55.0 %"), (97.0, "at least 92.0 %")]
+)
+def test_the_range_of_a_share_has_no_end_beyond_0_and_100(root, value, text):
+    paper = claims.load(root / "configs/claims.yaml")
+    share = paper.statements["sparse_sql"].model_copy(update={"value": value, "tolerance": 5.0})
+    (row,) = artifact.blocks(paper.model_copy(update={"rows": {}, "ablations": {}, "statements": {"s": share}}))[
+        "claims"
+    ].splitlines()[2:]
+    assert f" | {text} | R1 | " in row
+
+
 def test_the_runs_of_ppo_which_needs_lora_are_marked(root):
     rows = re.findall(r"^\| (R\d+.*?) \| `snakemake (.*?)`<br>", (root / "docs/artifact.md").read_text(), re.MULTILINE)
     marked = [goals for name, goals in rows if name.endswith(", **not runnable as written**")]
