@@ -45,7 +45,7 @@ def methods_markdown(
 
 
 def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLabels) -> str:
-    """A table of pairs and drops, then a sentence for each pair kind without a pair.
+    """A table of pairs and drops, then a list with a sentence for each pair kind without a pair.
 
     `left_out` counts, by environment, the training tasks and experts that `data` left out.
     """
@@ -79,7 +79,8 @@ def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLa
         for (method, _, env, seed, iteration, agent), summary in sorted(summaries.items())
         for sentence in summary.empty
     ]
-    return "\n".join(["## Pairs", "", tabulate(rows, head, tablefmt="github"), "", *sentences, *empty, ""])
+    table = tabulate(rows, head, tablefmt="github")
+    return "\n".join(["## Pairs", "", table, "", *(f"* {sentence}" for sentence in sentences + empty), ""])
 
 
 def rows(summaries: Summaries) -> list[dict[str, Any]]:

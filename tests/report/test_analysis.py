@@ -189,8 +189,11 @@ def test_pair_counts_are_printed_in_words():
     assert "| ETO | ScienceWorld | 0 | 1 | target | expert over target | 3 | 0 | not a failure 3 |" in " ".join(
         text.replace("-", "").split()
     )
-    assert "ScienceWorld: 1,200 training tasks or experts left out before training." in text
-    assert "No expert over target pair could be built from 3 candidates: 3 not a failure." in text
+    assert "\n* ScienceWorld: 1,200 training tasks or experts left out before training.\n" in text
+    assert (
+        "\n* ETO, ScienceWorld, seed 0, iteration 1, target agent: "
+        "No expert over target pair could be built from 3 candidates: 3 not a failure.\n" in text
+    )
     assert "another text of the task" not in text
     other = summarised(candidates=3, pairs=2, drops={"tie": 1})
     other.kinds[PairKind.EXPERT_TARGET] = other.kinds[PairKind.EXPERT_TARGET].model_copy(update={"other_prompt": 2})
