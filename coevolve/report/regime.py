@@ -1,8 +1,8 @@
 """The regime of a suite: checks, by environment and seed, of whether it can decide between the methods.
 
-The checks concern the fine-tuned policy, the failures of
-the exploring agents and the pairs made of them, and two comparisons with known directions: fine-tuning on more experts
-should help (headroom), and GRPO should earn more at its end than at its start, at equal tasks (learnability).
+The checks concern the fine-tuned policy, the failures of the exploring agents and the pairs made of them, and two
+comparisons with known directions: fine-tuning on more experts should help (headroom), and GRPO should earn more at its
+end than at its start, at equal tasks (learnability).
 """
 
 from __future__ import annotations
@@ -197,10 +197,9 @@ def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConf
     name = f"headroom: {limits.headroom} minus sft"
     evaluated = [{(record.split, record.task_id, record.seed) for record in records} for records in (more, base)]
     if evaluated[0].isdisjoint(evaluated[1]):
-        return _rise(name, env, None)
+        return _rise(name, env)
     gain = stats.difference(more, base, report, seeds.generator(0, "regime", env))
-    ends = (gain.low, gain.high) if gain.n_seeds >= stats.MIN_SEEDS else (None, None)
-    return _rise(name, env, (gain.mean, *ends))
+    return _rise(name, env, gain.mean, (gain.low, gain.high) if gain.n_seeds >= stats.MIN_SEEDS else None)
 
 
 def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
@@ -212,8 +211,7 @@ def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: Report
     before = [_before(evidence, limits.method, env, seed) for seed in practice]
     rises = learnability.rises(list(practice.values()), before) if all(before) else []
     name = f"learnability: rise of {limits.learnability}'s training reward"
-    low, high = stats.student_interval(rises, report.confidence) or (None, None)
-    return _rise(name, env, (fmean(rises), low, high) if rises else None)
+    return _rise(name, env, stats.mean_of(rises), stats.student_interval(rises, report.confidence))
 
 
 def _before(evidence: RegimeEvidence, method: str, env: str, seed: int) -> dict[str, float]:
@@ -226,8 +224,8 @@ def _before(evidence: RegimeEvidence, method: str, env: str, seed: int) -> dict[
     return {task: fmean(values) for task, values in rewards.items()}
 
 
-def _rise(name: str, env: str, values: tuple[float, float | None, float | None] | None) -> RegimeCheck:
-    mean, low, high = values or (None, None, None)
+def _rise(name: str, env: str, mean: float | None = None, interval: tuple[float, float] | None = None) -> RegimeCheck:
+    low, high = interval or (None, None)
     passed = None if low is None else low > 0.0
     threshold = "interval above 0"
     return RegimeCheck(name=name, env=env, value=mean, low=low, high=high, threshold=threshold, passed=passed)

@@ -12,7 +12,7 @@ from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import jsonl
-from coevolve.types import Agent, GradientReport, PreferencePair, Provenance, SummaryKey, Trajectory
+from coevolve.types import Agent, PreferencePair, Provenance, SummaryKey, Trajectory
 from coevolve.workflow import results
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.job import Job
@@ -31,6 +31,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     experts = {env: _first_of_task(path) for env, path in results.given(job, "experts", layout.experts()).items()}
     jobs = {method: history.behind(map(layout.tail, layout.evaluations(method).values())) for method in suite.methods}
     branch_jobs = list(_jobs_of_branches(jobs))
+    gradients = [(_agent(key), report) for key, report in results.gradients(job, suite).items()]
     measured = analysis.Analysis(
         shares=tuple(analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored),
         diversity=tuple(analysis.diversity(each, experts[each.env]) for each in explored),
@@ -56,7 +57,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             analysis.compute(method, [analysis.usage(each, machine) for each in of_method])
             for method, of_method in jobs.items()
         ),
-        **_gradients(results.gradients(job, suite)),
+        gradients=tuple(row for names, report in gradients for row in mechanism.gradient_shares(report, names)),
+        gradient_angles=tuple(row for names, report in gradients for row in mechanism.gradient_angles(report, names)),
     )
     analysis.write(measured, labels, out)
     drawing.write(out / "mechanism", lambda: mechanism_figure.draw(measured, labels))
@@ -70,15 +72,6 @@ def _jobs_of_branches(jobs: Mapping[str, Sequence[Provenance]]) -> Iterator[tupl
             branch = Branch.parse(each.wildcards.get("branch", ""))
             if branch.method == method:
                 yield each, vars(branch)
-
-
-def _gradients(reports: Mapping[SummaryKey, GradientReport]) -> dict[str, Any]:
-    """The gradients of all trainings, as fields of `Analysis`."""
-    named = [(report, _agent(key)) for key, report in reports.items()]
-    return {
-        "gradients": tuple(row for each, names in named for row in mechanism.gradient_shares(each, names)),
-        "gradient_angles": tuple(row for each, names in named for row in mechanism.gradient_angles(each, names)),
-    }
 
 
 def _agent(key: SummaryKey) -> AgentRecord:
