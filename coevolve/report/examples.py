@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from coevolve import escaping
 from coevolve.report.exploration import Exploration, of
 from coevolve.report.labels import STOPS
-from coevolve.types import Agent, StopReason, Trajectory
+from coevolve.types import Agent, Trajectory
 
 #: ETO's agent and the co-evolving method's failure agent.
 SIDES: tuple[tuple[str, Agent], ...] = (("eto", "target"), ("coevolve", "failure"))
@@ -71,10 +71,9 @@ def markdown(selected: Sequence[Example], labels: Mapping[str, str]) -> str:
 
 
 def _failures(side: Sequence[Exploration], iteration: int, seed: int) -> dict[str, Trajectory]:
-    """Failures of the first rollouts by task, without those of the environment."""
+    """Failures of the first rollouts by task."""
     episodes = [e for each in side if (each.iteration, each.seed) == (iteration, seed) for e in each.episodes]
-    acted = [e for e in episodes if e.sample == 0 and e.stop is not StopReason.ENV_ERROR]
-    return {e.task.task_id: e for e in acted if e.is_failure}
+    return {e.task.task_id: e for e in episodes if e.sample == 0 and e.is_failure}
 
 
 def _turns(example: Example) -> str:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from coevolve.config.suite import Suite
 from coevolve.report.stats import Point
 from coevolve.storage import jsonl
-from coevolve.types import Agent, ExplorationKey, Protocol, Record, Trajectory
+from coevolve.types import Agent, ExplorationKey, Protocol, Record, StopReason, Trajectory
 
 #: A number computed from an episode.
 Measure = Callable[[Trajectory], float]
@@ -55,10 +55,15 @@ class Exploration:
 def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Exploration]:
     """The explorations of the suite's single model; `episodes` are files by `ExplorationKey`.
 
-    Each file is read once, however many methods share it.
+    Each file is read once, however many methods share it. Episodes whose environment failed are left out, as they are
+    of pairs: they are no failures of an agent. The job that played them has counted them.
     """
     (model,) = suite.models.values()
-    read_file = functools.cache(lambda path: tuple(jsonl.read(path, Trajectory)))
+
+    @functools.cache
+    def read_file(path: Path) -> tuple[Trajectory, ...]:
+        return tuple(each for each in jsonl.stream(path, Trajectory) if each.stop is not StopReason.ENV_ERROR)
+
     return [
         Exploration(
             model=model.label,

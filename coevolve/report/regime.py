@@ -219,8 +219,7 @@ def _before(evidence: RegimeEvidence, method: str, env: str, seed: int) -> dict[
     rewards: defaultdict[str, list[float]] = defaultdict(list)
     for each in exploration.of(evidence.explorations, method, env, "target"):
         for episode in each.episodes if (each.seed, each.iteration) == (seed, 1) else ():
-            if episode.stop is not StopReason.ENV_ERROR:
-                rewards[episode.task.task_id].append(episode.reward)
+            rewards[episode.task.task_id].append(episode.reward)
     return {task: fmean(values) for task, values in rewards.items()}
 
 

@@ -27,7 +27,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
     machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
     labels, layout = ReportLabels.of(suite), Layout(suite)
-    explored = results.explorations(job, suite)
+    explored = [each for each in results.explorations(job, suite) if each.episodes]  # shares of nothing are undefined
     experts = {env: _first_of_task(path) for env, path in results.given(job, "experts", layout.experts()).items()}
     jobs = {method: history.behind(map(layout.tail, layout.evaluations(method).values())) for method in suite.methods}
     branch_jobs = list(_jobs_of_branches(jobs))

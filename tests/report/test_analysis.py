@@ -1,4 +1,3 @@
-import dataclasses
 import importlib
 import json
 import math
@@ -26,6 +25,7 @@ from coevolve.types import (
     Provenance,
     StopReason,
     TrainReport,
+    Trajectory,
     TrajectoryCount,
     Turn,
 )
@@ -222,14 +222,6 @@ def test_examples_follow_the_rule():
     assert examples.examples(found, "webshop", 2) == []
 
 
-def test_a_failure_of_the_environment_is_no_example():
-    eto, failure = sides({"a": 0.7, "b": 0.1})
-    (first, *others) = eto.episodes
-    broken = first.model_copy(update={"reward": 0.0, "stop": StopReason.ENV_ERROR})
-    found = [dataclasses.replace(eto, episodes=(broken, *others)), failure]
-    assert [e.eto.task.task_id for e in examples.examples(found, "sciworld", 9)] == ["b"]
-
-
 def test_examples_are_shown_side_by_side_and_escaped():
     eto = episode("a", 0.2, ("look | <b>", "go"))
     example = examples.Example("sciworld", 2, 0, eto, episode("a", 0.7, ("x" * 500,), agent="failure"))
@@ -288,6 +280,27 @@ def run(plan, stage, out):
     }
     job = Job(stage, plan.restricted(stage, {}), inputs, {}, out / "work", 1)
     return importlib.import_module(STAGES[stage].module).run(job, out)
+
+
+def test_a_failure_of_the_environment_is_no_failure_of_an_agent(given, tmp_path):
+    stages = ("failures", "figure2", "examples")
+    for stage in stages:
+        run(given, stage, tmp_path / "without" / stage)
+    paths = {Path(path) for path in given.inputs("failures", {})["explorations"]}
+    for path in paths:
+        episodes = jsonl.read(path, Trajectory)
+        failed = episode("c", 0.0, env=episodes[0].task.env, agent=episodes[0].agent)
+        failed = failed.model_copy(update={"turns": (), "stop": StopReason.ENV_ERROR})
+        jsonl.write(path, [*episodes, failed])
+    for stage in stages:
+        run(given, stage, tmp_path / "with" / stage)
+    for name in ("failures/analysis.json", "figure2/figure2.json", "examples/examples.md"):
+        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes(), name
+    for path in paths:
+        jsonl.write(path, [each for each in jsonl.read(path, Trajectory) if each.stop is StopReason.ENV_ERROR])
+    for stage in stages:
+        run(given, stage, tmp_path / "alone" / stage)
+    assert json.loads((tmp_path / "alone/failures/analysis.json").read_text())["shares"] == []
 
 
 def test_the_products_of_explorations(given, tmp_path):
