@@ -14,6 +14,7 @@ import small_run
 
 from coevolve import cli
 from coevolve.config.suite import load_suite
+from coevolve.errors import UserError
 from coevolve.report import claims
 from coevolve.types import Provenance
 from coevolve.workflow import suite_export
@@ -148,6 +149,19 @@ def test_a_damaged_record_is_one_sentence_and_the_page_stays(folder, tmp_path, n
     error = capsys.readouterr().err
     assert sentence in error and len(error.splitlines()) == 1
     assert (copy / "report.html").read_bytes() == (folder / "report.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("figure3.json", "points"), ("verdicts.json", "claim"), ("regime.json", "threshold"), ("costs.json", "gpu_hours")],
+)
+def test_a_product_of_another_version_is_one_sentence(root, tmp_path, name, key):
+    copy = shutil.copytree(root / "results/reference/real_tuned", tmp_path / "real_tuned")
+    (copy / name).write_text((copy / name).read_text().replace(f'"{key}":', '"renamed":'))
+    with pytest.raises(
+        UserError, match=rf"/{name}: key `[\w.]*{key}` is not as this version of the kit writes it; make"
+    ):
+        suite_export.write_page(copy, claims.load(root / "configs/claims.yaml"))
 
 
 def test_an_ablation_is_exported_alone(made, browser, tmp_path, capsys):
