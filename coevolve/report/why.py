@@ -125,16 +125,20 @@ def ask(printed: Printed, claims: Claims, is_made: provenance_chain.IsMade, chan
 
 
 def tables(path: Path) -> Iterator[Table]:
-    """The tables in a JSON file, single or in a list; nothing for other content. Raises `UserError` for no JSON."""
+    """The tables in a JSON file, single or in a list; nothing for other content.
+
+    Raises `UserError` for no JSON, and for a table of another version of the kit.
+    """
     try:
         content = json.loads(path.read_bytes())
     except ValueError:
         raise UserError(f"{path}: not a JSON file; delete it and run the suite again.") from None
     for each in content if isinstance(content, list) else [content]:
-        try:
-            yield Table.model_validate(each)
-        except ValidationError:
-            continue
+        if isinstance(each, dict) and "cells" in each:
+            try:
+                yield Table.model_validate(each)
+            except ValidationError:
+                raise UserError(f"{path}: a table of another version of the kit; run its stage again.") from None
 
 
 def _name(file: str, table: Table, first: Table, cell: Cell) -> str:

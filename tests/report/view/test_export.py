@@ -164,6 +164,13 @@ def test_a_product_of_another_version_is_one_sentence(root, tmp_path, name, key)
         suite_export.write_page(copy, claims.load(root / "configs/claims.yaml"))
 
 
+def test_a_table_of_another_version_is_one_sentence_and_not_left_out(root, tmp_path):
+    copy = shutil.copytree(root / "results/reference/real_tuned", tmp_path / "real_tuned")
+    (copy / "table1.json").write_text((copy / "table1.json").read_text().replace('"footnotes":', '"notes":'))
+    with pytest.raises(UserError, match=r"/table1\.json: a table of another version of the kit; run its stage again"):
+        suite_export.write_page(copy, claims.load(root / "configs/claims.yaml"))
+
+
 def test_an_ablation_is_exported_alone(made, browser, tmp_path, capsys):
     made = shutil.copytree(made, tmp_path / "run", symlinks=True)
     assert run(made, "--suite", "glance", "--ablation", "lambdas") == 2
