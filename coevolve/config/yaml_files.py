@@ -121,9 +121,8 @@ class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  
 
 
 def _section(loader: _Loader, node: yaml.MappingNode) -> Section:
-    values: dict[Any, Any] = loader.construct_mapping(
-        node, deep=True
-    )  # also replaces each `<<` in `node.value` by its keys
+    # Also replaces each `<<` in `node.value` by its keys.
+    values: dict[Any, Any] = loader.construct_mapping(node, deep=True)
     keys = {loader.construct_object(key, deep=True): key.start_mark for key, _ in node.value}
     return Section(values, {key: f"{os.path.normpath(mark.name)}:{mark.line + 1}" for key, mark in keys.items()})
 
@@ -136,6 +135,7 @@ YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeErro
 #: Most values of a file, aliases expanded: ten lines can expand to billions.
 MAX_VALUES = 200_000
 MAX_DEPTH = 100
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 def load(text: str | TextIO) -> Any:
@@ -148,6 +148,7 @@ def load(text: str | TextIO) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
+        _require_unique_keys(node, set())
         if _expanded(node, {}) > MAX_VALUES:
             raise ValueError(f"its aliases expand to more than {MAX_VALUES:,} values")
         return loader.construct_document(node)
@@ -162,6 +163,21 @@ def _require_shallow(text: str | TextIO) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise ValueError(f"nested more than {MAX_DEPTH} deep")
+
+
+def _require_unique_keys(node: yaml.Node, seen: set[int]) -> None:
+    """Raises YAMLError for a key that occurs twice in a mapping: yaml would keep the last value alone."""
+    if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+        return
+    seen.add(id(node))
+    keys = set[tuple[str, str]]()
+    for child in node.value:
+        key, value = child if isinstance(child, tuple) else (None, child)
+        if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            if (key.tag, key.value) in keys:
+                raise yaml.MarkedYAMLError(problem=f"key `{key.value}` occurs twice", problem_mark=key.start_mark)
+            keys.add((key.tag, key.value))
+        _require_unique_keys(value, seen)
 
 
 def _expanded(node: yaml.Node, known: dict[int, int]) -> int:

@@ -106,6 +106,9 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
     (tmp_path / "bad.yaml").write_text("a: [1,")
     with pytest.raises(UserError, match=r"bad\.yaml: not readable as YAML"):
         load_suite(tmp_path / "bad.yaml")
+    (tmp_path / "twice.yaml").write_text("dpo: {beta: 0.1}\nseeds: [0]\ndpo: {nll: mean}\n")
+    with pytest.raises(UserError, match=r"twice\.yaml: not readable as YAML \(key `dpo` occurs twice in .*line 3, col"):
+        load_suite(tmp_path / "twice.yaml")
     (tmp_path / "circle.yaml").write_text("extends: circle.yaml")
     with pytest.raises(UserError, match="leads back to the file itself"):
         load_suite(tmp_path / "circle.yaml")
