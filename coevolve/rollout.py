@@ -210,7 +210,8 @@ def _episode(
             stop = yield from _play(env, start, settings, partial)
             break
         except EnvError as failure:
-            stop, error, partial.reward = StopReason.ENV_ERROR, str(failure) or type(failure).__name__, 0.0
+            stop, partial.reward = StopReason.ENV_ERROR, 0.0
+            error = without_surrogates(str(failure)) or type(failure).__name__
             _log.warning("%s, attempt %d: %s", _key(start.task, start.sample), attempt, error)
     return Trajectory(
         task=start.task,

@@ -8,6 +8,7 @@ from rollout.keydoor import KeyDoor, gold, recorded, task, tasks
 from rollout.runs import SAMPLES, TASKS, run
 
 from coevolve.chat.prompts import prompt_messages, write_action
+from coevolve.envs.base import EnvError
 from coevolve.envs.experts import play_expert
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion
@@ -90,6 +91,18 @@ def test_a_broken_environment_is_tried_again_and_then_counted(tmp_path, retries)
     assert failed.error == ("" if retries == 2 else "the corridor caved in")
     assert failed.stop is (StopReason.DONE if retries == 2 else StopReason.ENV_ERROR)
     assert len(failed.turns) == (5 if retries == 2 else 2)
+
+
+def test_an_error_with_half_a_character_is_recorded(tmp_path):
+    """Such as a part of a page, cut inside of a character: no file can hold it."""
+
+    class Garbled(KeyDoor):
+        def step(self, action):
+            raise EnvError("unexpected page: \ud83d")
+
+    (episode,) = play(expert(1), tasks(1), tmp_path, environments=[Garbled()])
+    assert (episode.stop, episode.error) == (StopReason.ENV_ERROR, "unexpected page: \N{REPLACEMENT CHARACTER}")
+    assert jsonl.read(tmp_path / "episodes.jsonl", Trajectory) == [episode]
 
 
 def test_any_other_error_stops_the_run_and_keeps_what_was_finished(tmp_path):
