@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from coevolve.chat.chat_template import Ids, Renderer
+from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
 from coevolve.policies.context import ContextWindow, LongPrompt
@@ -74,7 +75,7 @@ class TransformersPolicy:
         return cls(model, tokenizer, ref, slots=slots, context=context, long_prompt=long_prompt)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """The next action of each conversation, in order."""
+        """The next action of each conversation, in order; raises `UserError` for logits that are not finite."""
         prompts = [self._window.prompt_ids(conversation, sampling.max_new_tokens) for conversation in conversations]
         fitting = [(i, ids) for i, ids in enumerate(prompts) if ids is not None]
         sampled: dict[int, Ids] = {}
@@ -100,6 +101,11 @@ class TransformersPolicy:
             if step:
                 logits = self._decoder.decode(
                     {prefills[i].slot: (len(prefills[i].ids) + step - 1, sampled[i][-1]) for i in active}
+                )
+            if not logits.sum(dtype=torch.float32).isfinite():
+                raise UserError(
+                    f"policy `{self.ref.name}`: its logits are not finite; train it with a lower `learning_rate`, or set"
+                    " another `sampler.dtype`."
                 )
             for i, token in zip(active, choose(logits, sampling, uniform[step, active]), strict=True):
                 sampled[i].append(token)

@@ -210,3 +210,14 @@ def test_a_long_prompt_may_lose_its_beginning():
 def test_more_new_tokens_than_context_are_refused():
     with pytest.raises(UserError, match="max_new_tokens"):
         policy(context=12).complete([opening(0)], GREEDY)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_logits_that_are_not_finite_end_the_job(sampling):
+    """Greedily such a policy would repeat one token, and sample a token beyond the vocabulary."""
+    diverged = llama(seed=2)
+    with torch.no_grad():
+        diverged.model.norm.weight[0] = torch.inf
+    acting = TransformersPolicy(diverged, tokenizer("tiny"), REF, slots=2, context=384, long_prompt="end")
+    with pytest.raises(UserError, match="policy `random`: its logits are not finite; train it with a lower"):
+        acting.complete([opening(0)], sampling)
