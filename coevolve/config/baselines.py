@@ -19,6 +19,12 @@ class EvaluationConfig(Strict):
     samples: Positive = 1
     temperature: Annotated[float, Field(ge=0.0)] = 0.0
 
+    @model_validator(mode="after")
+    def _samples_differ(self) -> EvaluationConfig:
+        if self.samples > 1 and self.temperature == 0:
+            raise ValueError("several `samples` need a `temperature` above 0: greedy episodes of a task are equal")
+        return self
+
 
 class SelectionConfig(Strict):
     """Rejection sampling: an agent's episodes with at least `min_reward`, at most `per_task` per task (None: all).

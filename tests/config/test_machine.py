@@ -73,7 +73,10 @@ def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_no
 
 
 def test_another_evaluation_replays_no_exploration(root):
-    plans = [Plan(load_suite(root / "configs/smoke.yaml", more)) for more in ([], ["evaluation.samples=3"])]
+    plans = [
+        Plan(load_suite(root / "configs/smoke.yaml", more))
+        for more in ([], ["evaluation.samples=3", "evaluation.temperature=1.0"])
+    ]
     for whole, same in (("rollout/target", True), ("eval", False)):
         wildcards = {"model": "tiny", "env": "webshop", "branch": "base/seed0", "whole": whole, "part": "1of2"}
         assert (plans[0].fingerprint("shard", wildcards) == plans[1].fingerprint("shard", wildcards)) == same
