@@ -152,7 +152,7 @@ class LoraConfig(Strict):
 
     rank: Positive
     alpha: Positive
-    dropout: UnitInterval
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)]
     target_modules: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"]
     quantize: Literal["nf4"] | None = None
 
