@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -35,6 +35,12 @@ class Optimiser(Strict):
     weight_decay: float = Field(ge=0.0)
     max_grad_norm: float = Field(gt=0.0)
     save_steps: Positive
+
+    @model_validator(mode="after")
+    def _whole_micro_batches(self) -> Self:
+        if self.batch_size % min(self.micro_batch, self.batch_size):
+            raise ValueError("`batch_size` must be a multiple of `micro_batch`")
+        return self
 
 
 class Supervised(Optimiser):

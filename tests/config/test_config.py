@@ -75,6 +75,7 @@ def test_suites_load(root, name):
         ("recipes.eto.agents.targt={base: target}", "key `recipes.eto.agents.targt`: input should be 'target' or 'fai"),
         ("recipes.eto.settings.dop={nll: sum}", "key `recipes.eto.settings.dop`: input should be 'dpo', 'pairing',"),
         ("recipes.eto.settings.dpo={1: 2}", "key `recipes.eto.settings.dpo.1`: input should be a valid string (got 1"),
+        ("dpo.micro_batch=5", "key `dpo`: `batch_size` must be a multiple of `micro_batch`"),
         (
             "models.tiny.lora={rank: 1, alpha: 1, dropout: 1, target_modules: all-linear}",
             "key `models.tiny.lora.dropout`: input should be less than 1",
