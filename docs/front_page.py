@@ -37,7 +37,7 @@ COMMANDS = (
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
 #: The committed results of its table.
-RESULTS = ("science", "real_seeds")
+RESULTS = ("science", "science_methods", "real_seeds")
 
 
 def blocks() -> dict[str, str]:

@@ -37,6 +37,7 @@ COMPARISONS = (
     ("eto_matched", "eto"),
     ("eto_matched", "eto_eq9"),
     ("coevolve", "eto_matched"),
+    ("coevolve", "ppo"),
     ("coevolve", "grpo"),
     ("coevolve", "lambda_0"),
     ("coevolve", "nll_mean"),
@@ -63,7 +64,7 @@ EXPLANATIONS = (
 
 def blocks() -> dict[str, str]:
     """The tables of the pages by the name of their mark, most of them that of the folder whose numbers they have."""
-    compared = ("science", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
+    compared = ("science", "science_methods", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
     folders = (*compared, "science_parts", "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
@@ -77,6 +78,8 @@ def blocks() -> dict[str, str]:
         "science_parts_iterations": _table(_iterations("science_parts", parts)),
         "science_parts_mechanism": _table(_mechanism("science_parts")),
         "science_tuning": _table(_rates("science_tuning")),
+        "science_methods_iterations": _table(_iterations("science_methods", (*recomputed.BOTH, "coevolve"))),
+        "science_methods_mechanism": _table(_mechanism("science_methods")),
         "science_methods_tuning": _table(_rates("science_methods_tuning")),
         "science_by_type": _table(recomputed.by_type("science")),
         "science_mechanism": _table(_mechanism("science")),
@@ -161,7 +164,7 @@ def _mechanism(folder: str) -> Iterator[list[str]]:
             *(_text(_mean(data["hard_negatives"], "of_episodes", on | hard | {"agent": a}), ".0%") for a in AGENTS),
             *(_before_after(data[sample], target) for sample in ("gold", "explored")),
             *(_text(_mean(data["off_policy"], "rejected", target | {"kind": kind}), ".2f") for kind in kinds[:2]),
-            " / ".join(_text(share, ".0%") for share in shares if share is not None),
+            " / ".join(_text(share, ".0%") for share in shares if share is not None) or "-",
         ]
 
 
