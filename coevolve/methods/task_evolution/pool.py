@@ -57,19 +57,13 @@ def extend(
         else:
             outcome = validate(candidate) if validate else None
         if isinstance(outcome, FragmentDropReason):
-            drops.append(drop(candidate, outcome))
+            name, fragment, signal = candidate.task.task_id, candidate.fragment, candidate.signal
+            drops.append(FragmentDrop(name=name, fragment=fragment, signal=signal, reason=outcome))
             continue
         added.append(candidate.model_copy(update={"validation": outcome}))
         seen.add(key(candidate))
         words.append(of_candidate)
     return PoolUpdate((*pool, *added), tuple(added), tuple(drops))
-
-
-def drop(candidate: PoolTask, reason: FragmentDropReason) -> FragmentDrop:
-    """The drop of a candidate."""
-    return FragmentDrop(
-        name=candidate.task.task_id, fragment=candidate.fragment, signal=candidate.signal, reason=reason
-    )
 
 
 def judge(runs: Sequence[Trajectory], actions: int, executed: Executed) -> Validation | FragmentDropReason:
