@@ -248,10 +248,9 @@ def _play(
         completion = yield Conversation(key, seed, partial.prompt, tuple(partial.turns))
         if not completion.fits:
             return StopReason.CONTEXT
-        text = without_surrogates(completion.text)
         turn = Turn(
-            text=text,
-            action=env.parse(text),
+            text=completion.text,
+            action=env.parse(completion.text),
             observation="",
             token_ids=completion.token_ids,
             truncated=completion.truncated,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from coevolve import seeds
+from coevolve.chat.prompts import without_surrogates
 from coevolve.config.sections import EndpointConfig
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
@@ -59,7 +60,7 @@ class Answer:
         counts = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
         if not isinstance(text, str | None) or not all(type(count) is int and count >= 0 for count in counts):
             raise ValueError("a field of the chat completion has another type")
-        return cls(text or "", choice.finish_reason == "length", *counts)
+        return cls(without_surrogates(text or ""), choice.finish_reason == "length", *counts)
 
 
 class OpenAIPolicy:

@@ -217,9 +217,10 @@ def test_a_completion_without_text_or_usage_is_an_empty_turn(server, journal):
 
 
 def test_a_lone_surrogate_from_an_endpoint_is_replaced(server, tmp_path, journal):
-    """JSON may hold one; it killed the whole rollout when the episode was written."""
+    """JSON may hold one; it killed the whole rollout when the episode was written, and a draft of a task likewise."""
     text = r'{"choices": [{"message": {"role": "assistant", "content": "Action: go \ud83d right"}}]}'
     server.faults.extend([lambda chat: chat.send(200, text) or True] * 50)
+    assert connect(journal).complete([conversation()], SAMPLING)[0].text == "Action: go \ufffd right"
     episodes = play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
     assert {turn.text for episode in episodes for turn in episode.turns} == {"Action: go \ufffd right"}
     assert {turn.action for episode in episodes for turn in episode.turns} == {"go \ufffd right"}
