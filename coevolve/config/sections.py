@@ -401,6 +401,11 @@ class Recipe(Strict):
         return self
 
     @property
+    def trained_on_pairs(self) -> bool:
+        """Whether an agent is trained on preference pairs."""
+        return self.learns in (*PAIR_LEARNING, "steps") and any(agent.trains_on for agent in self.agents.values())
+
+    @property
     def prompting_only(self) -> bool:
         """Whether the method evaluates the base model without training."""
         return self.iterations == 0 and all(agent.base == "untrained" for agent in self.agents.values())

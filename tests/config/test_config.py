@@ -69,6 +69,8 @@ def test_suites_load(root, name):
             "recipes.grpo.steps_like=coevolve",
             "`steps_like` requires a method that is trained on pairs, not `learns: grpo`",
         ),
+        ("recipes.eto.steps_like=sft", "recipes.eto.steps_like: `sft` is not trained on pairs; name a row that is"),
+        ("recipes.eto.steps_like=grpo", "recipes.eto.steps_like: `grpo` is not trained on pairs; name a row that is"),
         ("envs.sciworld.splits=[]", "key `envs.sciworld.splits`: list at least one split, on which policies are"),
         ("models.data={label: Data, context: 9, path: data, parameters: 1}", "models: `data` is the folder of other"),
         ("evaluation={1: 2}", "key `evaluation.1`: keys should be strings (got 1, set by --set"),
