@@ -102,6 +102,10 @@ class Machine(Strict):
                 raise ValueError(f"stages: `{name}` requests more than `most` allows")
             if job.gpus > self.gpus_per_node:
                 raise ValueError(f"stages: `{name}` requests {job.gpus} GPUs of a node that has {self.gpus_per_node}")
+            if job.processes % job.nodes:
+                raise ValueError(f"stages: `{name}` has {job.processes} processes, not a multiple of {job.nodes} nodes")
+            if 0 < job.gpus * job.nodes < job.processes:
+                raise ValueError(f"stages: `{name}` has {job.processes} processes for {job.gpus * job.nodes} GPUs")
             if job.processes > 1 and not self.launch:
                 raise ValueError(f"stages: `{name}` has {job.processes} processes; set `launch`")
         return self

@@ -479,9 +479,10 @@ STAGES = {stage.name: stage for stage in (*_EXPERIMENT, _TASK_GROWTH, *_PRODUCTS
 
 
 def load_machine(name: str | Path) -> Machine:
-    """The machine of a name or path; raises `UserError` naming file and key, also for an unknown stage.
+    """The machine of a name or path. The key `products` applies to every product.
 
-    The key `products` applies to every product.
+    Raises `UserError` naming file and key, also for an unknown stage, and for several processes of a stage that runs in
+    one.
     """
     machine, path = machine_config.read_machine(name), machine_config.machine_file(name)
     groups = {"default", "products"}
@@ -490,4 +491,8 @@ def load_machine(name: str | Path) -> Machine:
     products = {
         stage: machine.stages.get("products", machine.stages["default"]) for stage in STAGES if STAGES[stage].product
     }
-    return machine.model_copy(update={"stages": products | machine.stages})
+    machine = machine.model_copy(update={"stages": products | machine.stages})
+    for stage, declared in STAGES.items():
+        if machine.job_resources(stage).processes > 1 and not declared.launchable:
+            raise UserError(f"{path}: key `stages.{stage}.processes`: `{stage}` runs in one process; remove the key.")
+    return machine

@@ -31,12 +31,27 @@ def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root
         assert asked[name](None, 2) == 2 * asked[name](None, 1)
 
 
+DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"gpus": 4}, "unknown key `gpus`; did you mean `gpu`"),
         ({"stages": {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1, "gpus": 9}}}, "9 GPUs of a node that has 8"),
         ({"stages": {"train": {"cpus": 1}}}, "`default` is missing"),
+        (
+            {"stages": {"default": DEFAULT, "sft": {"gpus": 8, "processes": 12, "nodes": 5}}},
+            "stages: `sft` has 12 processes, not a multiple of 5 nodes",
+        ),
+        (
+            {"stages": {"default": DEFAULT, "sft": {"gpus": 4, "processes": 8}}},
+            "stages: `sft` has 8 processes for 4 GPUs",
+        ),
+        (
+            {"stages": {"default": DEFAULT, "ppo": {"gpus": 8, "processes": 8}}},
+            "key `stages.ppo.processes`: `ppo` runs in one process; remove the key.",
+        ),
         ({"launch": None}, "set `launch`"),
         ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),
         ({"stages": {"default": 3}}, "each holds keys"),
