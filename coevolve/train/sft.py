@@ -68,9 +68,8 @@ def _train(
     before = policy_dir.describe(run.start)
     training_set = cut_to_context(trajectories, run.longest)
     if not training_set.examples:
-        raise UserError(
-            f"{run.start}: {stage} got no trajectory with an action token inside the context; give it some."
-        )
+        problem = f"none of {len(trajectories)} trajectories has an action token among its first {run.longest} tokens"
+        raise UserError(f"{stage}: {problem}; raise the model's `context`, or give others.")
     order = slot_order(len(training_set.examples), config.batch_size, config.epochs, run.seed)
     supervised = SupervisedTrainer(
         training_set.examples, order, model=policy_io.load(run.start, run.lora), config=config, run=run

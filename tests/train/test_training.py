@@ -164,8 +164,12 @@ def test_long_rows_are_cut_and_counted(tmp_path, llama):
 
 
 def test_nothing_to_learn_from(tmp_path, llama):
-    with pytest.raises(UserError, match="no trajectory with an action token"):
+    with pytest.raises(
+        UserError, match="sft: none of 0 trajectories has an action token among its first 48 tokens; ra"
+    ):
         run_sft(tmp_path, llama, rows=[])
+    with pytest.raises(UserError, match="sft: none of 10 trajectories has an action token among its first 4 tokens"):
+        run_sft(tmp_path, llama, context=4)
 
 
 def test_a_directory_without_weights(tmp_path, llama):
