@@ -103,10 +103,8 @@ class TransformersPolicy:
                     {prefills[i].slot: (len(prefills[i].ids) + step - 1, sampled[i][-1]) for i in active}
                 )
             if not logits.sum(dtype=torch.float32).isfinite():
-                raise UserError(
-                    f"policy `{self.ref.name}`: its logits are not finite; train it with a lower `learning_rate`, or set"
-                    " another `sampler.dtype`."
-                )
+                problem = f"policy `{self.ref.name}`: its logits are not finite"
+                raise UserError(f"{problem}; train it with a lower `learning_rate`, or set another `sampler.dtype`.")
             for i, token in zip(active, choose(logits, sampling, uniform[step, active]), strict=True):
                 sampled[i].append(token)
             active = [i for i in active if sampled[i][-1] != self._renderer.end_of_turn]
