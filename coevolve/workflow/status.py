@@ -20,7 +20,7 @@ from pathlib import Path
 from coevolve.config.machine import Machine
 from coevolve.storage import files, provenance
 from coevolve.types import Provenance
-from coevolve.workflow import job_text
+from coevolve.workflow import job_text, suite_evidence
 from coevolve.workflow.forecast import Forecast, JobId, job_id, producers
 from coevolve.workflow.layout import work_folder
 from coevolve.workflow.plan import JobKey, Plan
@@ -33,9 +33,14 @@ START_SECONDS = 60.0
 
 
 class JobState(enum.StrEnum):
-    """The state of a job. `changed`: a file of the result was deleted or edited after its stage made it."""
+    """The state of a job.
+
+    `changed`: a file of the result was deleted or edited after its stage made it. `made elsewhere`: its provenance and
+    what products read of it were unpacked here (`coevolve export evidence`).
+    """
 
     DONE = "done"
+    ELSEWHERE = "made elsewhere"
     RUNNING = "running"
     FAILED = "failed"
     STOPPED = "stopped"
@@ -45,6 +50,8 @@ class JobState(enum.StrEnum):
 
 #: States that give `coevolve status` the exit status 1.
 ATTENTION = (JobState.FAILED, JobState.CHANGED)
+#: States in which a job is not made again by the next run.
+SETTLED = (JobState.DONE, JobState.ELSEWHERE, JobState.CHANGED)
 
 
 @dataclass(frozen=True)
@@ -102,8 +109,7 @@ class SuiteState:
                 status = JobStatus(JobState.TODO)
             if status.state is JobState.DONE:
                 before = {job_id(*job) for job in producers(self.plan, *self.jobs[key])} & self.jobs.keys()
-                settled = (JobState.DONE, JobState.CHANGED)
-                if any(self._state(other).state not in settled or self._differs(key, other) for other in before):
+                if any(self._state(other).state not in SETTLED or self._differs(key, other) for other in before):
                     status = JobStatus(JobState.TODO)
             self._states[key] = status
         return self._states[key]
@@ -124,10 +130,14 @@ class SuiteState:
         if _is_locked(lock):
             return JobStatus(JobState.RUNNING, seconds=max(self.now - lock.stat().st_mtime, 0.0))
         if key in self._made:
-            if problem := _changed_file(folder, self._made[key]):
+            is_part = self._is_unpacked(key)
+            if problem := _changed_file(folder, self._made[key], is_part=is_part):
                 return JobStatus(JobState.CHANGED, problem)
-            changed = self.plan.changed_since(self._made[key]) or self._reads_other_files(key)
-            return JobStatus(JobState.TODO if changed else JobState.DONE)
+            if self.plan.changed_since(self._made[key]):
+                return JobStatus(JobState.TODO)
+            if is_part:
+                return JobStatus(JobState.ELSEWHERE)
+            return JobStatus(JobState.TODO if self._reads_other_files(key) else JobState.DONE)
         outputs = [folder / name.format_map(wildcards) for name in STAGES[stage].outputs]
         if all(path.exists() for path in outputs):  # a person put a download there
             return JobStatus(JobState.DONE)
@@ -139,6 +149,10 @@ class SuiteState:
         if status.state is JobState.TODO and key in self._deleted and not (self.is_run_alive and key in self._planned):
             return JobStatus(JobState.CHANGED, f"{self._deleted[key]}: the file was deleted")
         return status
+
+    def _is_unpacked(self, key: JobId) -> bool:
+        """Whether a job's result is evidence from elsewhere."""
+        return (self._folder(key) / suite_evidence.MARKER).exists()
 
     def _reads_other_files(self, key: JobId) -> bool:
         """Whether a job reads other files now, or one from outside that is not the file that it read.
@@ -176,8 +190,8 @@ class SuiteState:
         return Path(self.plan.folder(*self.jobs[key]))
 
     def _deleted_inputs(self) -> dict[JobId, str]:
-        """Deleted files that a finished job has read, by the job that makes them."""
-        read = {path for record in self._made.values() for path in record.inputs}
+        """Deleted files that a job which finished here has read, by the job that makes them."""
+        read = {path for key, record in self._made.items() if not self._is_unpacked(key) for path in record.inputs}
         paths = sorted(read, key=lambda path: (not path.endswith(provenance.NAME), path))  # it is named if no other is
         makers = {path: maker for path in paths if not Path(path).exists() and (maker := self.plan.maker(path))}
         return {job_id(*maker): path for path, maker in makers.items()}
@@ -231,8 +245,7 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
         yield f"stopped  {names[key]}: it ended without an error message.\n         log: {results.log(key)}"
     for key in keys[JobState.CHANGED]:
         yield f"CHANGED  {names[key]}: {states[key].text}\n         to make it again: {results.remake(key)}"
-    settled = (JobState.DONE, JobState.CHANGED)
-    if not results.is_run_alive and any(states[key].state not in settled for key in results.requested):
+    if not results.is_run_alive and any(states[key].state not in SETTLED for key in results.requested):
         plan = f"`coevolve plan --suite {shlex.quote(results.name)} --machine MACHINE` estimates its hours."
         yield f"No run is active; to continue: {results.command()}" if results.record else f"No run yet; {plan}"
     if states.get(("page",), JobStatus(JobState.TODO)).state is JobState.DONE:
@@ -241,19 +254,23 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
 
 def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Machine | None) -> Iterator[str]:
     """The number of jobs in each state, and the time left; of the last run, and of the suite where that has more."""
-    numbers = Counter(states[key].state for key in results.requested)
-    counts = [f"{numbers[JobState.DONE]} of {len(results.requested)} jobs are done"]
-    counts += [f"{numbers[state]} {state}" for state in JobState if state is not JobState.DONE and numbers[state]]
-    is_over = set(numbers) <= {JobState.DONE, JobState.CHANGED}
+    requested = Counter(states[key].state for key in results.requested)
+    is_over = requested.keys() <= {*SETTLED}
     left = (
         ""
         if is_over or not machine or not results.record
         else f"; {job_text.about(results.seconds_left(machine, states))} left"
     )
-    yield f"Suite {results.plan.suite.suite}: {', '.join(counts)}{left}."
+    yield f"Suite {results.plan.suite.suite}: {_in_words(requested)}{left}."
     if len(results.requested) < len(results.jobs):
-        done = sum(job.state is JobState.DONE for job in states.values())
-        yield f"These are the jobs of the last run; of the whole suite {done} of {len(results.jobs)} are done."
+        whole = _in_words(Counter(job.state for job in states.values()))
+        yield f"These are the jobs of the last run; of the whole suite {whole}."
+
+
+def _in_words(numbers: Counter[JobState]) -> str:
+    """The number of jobs in each state."""
+    others = [f"{numbers[state]} {state}" for state in JobState if state is not JobState.DONE and numbers[state]]
+    return ", ".join([f"{numbers[JobState.DONE]} of {numbers.total()} jobs are done", *others])
 
 
 def _is_locked(path: Path) -> bool:
@@ -268,12 +285,17 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def _changed_file(folder: Path, record: Provenance) -> str:
-    """The first file of a result that is missing, or newer than the provenance and with another hash; empty if none."""
+def _changed_file(folder: Path, record: Provenance, *, is_part: bool) -> str:
+    """The first file of a result that is missing, or newer than the provenance and with another hash; empty if none.
+
+    With `is_part` files may be missing.
+    """
     written = (folder / provenance.NAME).stat().st_mtime
     for name, sha256 in record.outputs.items():
         path = folder / name
         if not path.exists():
+            if is_part:
+                continue
             return f"{path}: the file was deleted"
         if _is_other(path, sha256, written):
             return f"{path}: the file was changed after its stage made it"

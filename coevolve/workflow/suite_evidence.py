@@ -12,6 +12,9 @@ from coevolve.workflow.plan import Plan
 from coevolve.workflow.stage import files_of
 from coevolve.workflow.stage_table import STAGES, exported
 
+#: The empty file in a result's folder that says: what is here was unpacked, and may be a part of the result.
+MARKER = ".evidence"
+
 
 def write(plan: Plan, out: Path) -> list[str]:
     """Write the archive `out`, with paths as in the suite's results; returns these paths.
@@ -27,6 +30,8 @@ def write(plan: Plan, out: Path) -> list[str]:
             entry = tarfile.TarInfo(path)
             entry.size, entry.mtime = len(content), int(Path(path).stat().st_mtime)
             tar.addfile(entry, io.BytesIO(content))
+            if entry.name.endswith(provenance.NAME):
+                tar.addfile(tarfile.TarInfo(str(Path(path).with_name(MARKER))))
     files.write_bytes(out, archive.getvalue())
     return paths
 

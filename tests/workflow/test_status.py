@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -13,17 +14,18 @@ from types import SimpleNamespace
 
 import pytest
 from checkout import heed_ctrl_c
+from small_run import make
 
 from coevolve import cli
 from coevolve.config.suite import as_dict, as_overrides, load_suite
 from coevolve.storage import policy_dir
 from coevolve.storage.files import ProcessLock
 from coevolve.types import Provenance
-from coevolve.workflow import status
+from coevolve.workflow import status, suite_evidence
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_record import RunRecord
 from coevolve.workflow.run_stage import execute
-from coevolve.workflow.stage_table import load_machine
+from coevolve.workflow.stage_table import exported, load_machine
 from coevolve.workflow.status import JobState, SuiteState
 
 ITERATION = "results/glance/tiny/webshop/eto/seed0/iter1"
@@ -108,6 +110,26 @@ def test_deleted_and_edited_results_are_named_producers_first(suite, capsys):
     folder = f"{ITERATION}/policy/target"
     fix = f"rm -rf {folder} && snakemake --profile PROFILE --config suite=configs/glance.yaml -- {folder}/policy.json"
     assert lines[-1] == f"         to make it again: {fix}"
+
+
+def test_unpacked_evidence_was_made_elsewhere(suite, tmp_path, capsys):
+    """It has no weights and not every file, which nobody deleted."""
+    paths = suite_evidence.write(suite, tmp_path / "glance.tar.xz")
+    shutil.rmtree("results")
+    with tarfile.open(tmp_path / "glance.tar.xz") as tar:
+        tar.extractall(filter="data")
+    jobs, products = len(list(suite.jobs())), len(exported(suite.suite))
+    counts, last = printed(capsys, 0)
+    assert counts == f"Suite glance: 0 of {jobs} jobs are done, {jobs - products} made elsewhere, {products} to do."
+    assert last.startswith("No run yet; ")
+    (episodes,) = (path for path in paths if path.endswith("base/seed0/rollout/target/episodes.jsonl"))
+    with Path(episodes).open("a") as file:
+        file.write("\n")
+    edited = f"rollout target: {episodes}: the file was changed after its stage made it"
+    assert printed(capsys, 1)[1] == f"CHANGED  WebShop · seed 0 · {edited}"
+    make(suite, suite.files("table1", {})[0])
+    assert "table1" not in changed(suite), "done here"
+    assert changed(Plan(load_suite("configs/glance.yaml", ["dpo.max_grad_norm=0.5"])))["train"] == "to do"
 
 
 def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, capsys):
@@ -306,7 +328,7 @@ def test_jobs_of_the_last_run_are_counted_alone(suite):
     total = len(list(suite.jobs()))
     assert lines[0] == "Suite glance: 2 of 2 jobs are done."
     assert lines[1].startswith("These are the jobs of the last run; of the whole suite ")
-    assert lines[1].endswith(f" of {total} are done.")
+    assert lines[1].endswith(f" {total - 1} of {total} jobs are done, 1 changed.")
 
 
 def test_without_a_suite_it_says_how_to_name_one(capsys):
