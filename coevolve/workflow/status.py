@@ -210,7 +210,7 @@ class SuiteState:
         if not without_targets:
             return self.record.command
         options = itertools.takewhile(lambda word: word != "--", shlex.split(self.record.command))
-        return shlex.join(without([*options], [], ["-U", "--until"]))
+        return shlex.join(without([*options], [], ["-U", "--until", "--allowed-rules"]))
 
     def seconds_left(self, machine: Machine, states: Mapping[JobId, JobStatus]) -> float:
         """Estimated wall seconds until the requested jobs are done that can be; 0 where no run is recorded."""

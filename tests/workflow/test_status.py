@@ -309,6 +309,7 @@ def test_a_job_that_ctrl_c_ends_is_stopped(suite):
         ("-R table1 page --cores 2 --force", "--cores 2", "--cores 2"),
         ("--forcerun=data --config suite=a -- figure3", "--config suite=a -- figure3", "--config suite=a"),
         ("--until data sft -j1 -- figure3", "--until data sft -j1 -- figure3", "-j1"),
+        ("--allowed-rules all table1 -j1", "--allowed-rules all table1 -j1", "-j1"),
     ],
 )
 def test_a_run_goes_on_without_making_finished_jobs_again(suite, monkeypatch, options, continues, makes_one):
