@@ -48,6 +48,8 @@ def reused_from(plan: Plan, stage: str, wildcards: Wildcards) -> str | None:
 
 
 def _record(plan: Plan, stage: str, wildcards: Wildcards) -> dict[str, Any]:
-    """The provenance of a job as JSON data; empty where it left none."""
-    path = Path(plan.folder(stage, wildcards), provenance.NAME)
-    return dict(json.loads(path.read_bytes())) if path.exists() else {}
+    """The provenance of a job as JSON data, perhaps of another version of the kit; empty for none or a damaged one."""
+    try:
+        return dict(json.loads(Path(plan.folder(stage, wildcards), provenance.NAME).read_bytes()))
+    except (FileNotFoundError, ValueError):
+        return {}

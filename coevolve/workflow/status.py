@@ -138,8 +138,8 @@ class SuiteState:
             if is_part:
                 return JobStatus(JobState.ELSEWHERE)
             return JobStatus(JobState.TODO if self._reads_other_files(key) else JobState.DONE)
-        outputs = [folder / name.format_map(wildcards) for name in STAGES[stage].outputs]
-        if all(path.exists() for path in outputs):  # a person put a download there
+        declared, paths = STAGES[stage], map(Path, self.plan.files(stage, wildcards))
+        if not declared.leaves_provenance and all(path.exists() for path in paths):  # a person put a download there
             return JobStatus(JobState.DONE)
         log = self.log(key)
         status = self._by_log(log)

@@ -139,6 +139,15 @@ def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, cap
     assert last == "No run yet; `coevolve plan --suite configs/glance.yaml --machine MACHINE` estimates its hours."
 
 
+def test_a_result_whose_provenance_cannot_be_read_is_to_do(suite, capsys):
+    """Damaged, or of another version of the kit; the next commands neither call it done nor end in a traceback."""
+    Path("results/glance/paper/table1/provenance.json").write_text('{"stage": "ta')
+    assert changed(suite) == {"table1": "to do", "page": "to do"}
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["plan", "--suite", "configs/glance.yaml", "--machine", "cpu"])
+    assert ended.value.code == 0 and "table1" in capsys.readouterr().out
+
+
 def test_an_edited_setting_leaves_its_readers_and_what_follows_to_do(suite):
     assert changed(Plan(load_suite("configs/glance.yaml", ["report.bootstrap=99"]))).keys() >= {"table1", "page"}
     todo = changed(Plan(load_suite("configs/glance.yaml", ["dpo.max_grad_norm=0.5"])))
