@@ -143,6 +143,8 @@ def disk(folder: Path, gigabytes: float) -> Check:
     """Whether `folder`, or its nearest existing parent, is writable and has `gigabytes` (1e9 bytes) free."""
     name, existing = f"disk of {folder}", folder
     while not existing.exists():
+        if existing.is_symlink():
+            return Check(name, "wrong", f"{existing} links to {existing.readlink()}, which does not exist; make it.")
         existing = existing.parent
     free = shutil.disk_usage(existing).free / 1e9
     if free < gigabytes:

@@ -246,6 +246,16 @@ def test_room_that_is_not_there(tmp_path: Path) -> None:
     assert "1000000000.0 GB needed; make room" in doctor.disk(tmp_path, 1e9).text
 
 
+def test_a_link_to_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    """`results` may link to another disk; no run could make a file there."""
+    link, target = tmp_path / "results", tmp_path / "scratch"
+    link.symlink_to(target)
+    problem = f"{link} links to {target}, which does not exist; make it."
+    assert [doctor.disk(folder, 0.0).text for folder in (link, link / "smoke")] == [problem, problem]
+    target.mkdir()
+    assert doctor.disk(link, 0.0).status == "ok"
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     look = f"from coevolve.workflow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
     done = on_small_disk(tmp_path, f'head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"')
