@@ -148,10 +148,37 @@ def test_the_products_can_be_made_from_the_evidence_alone(root, finished, tmp_pa
     assert not list(other.rglob("*.safetensors"))
     done = snakemake(other, *rules)
     assert done.returncode == 0, done.stderr[-4000:]
-    made = [path for path in (finished / "results/nano/paper").rglob("*.*") if path.name != "provenance.json"]
-    assert len(made) > len(rules)
+    require_equal_products(other, finished, at_least=len(rules))
+    exit_status, (_, whole, _) = status(other)
+    assert exit_status == 0 and re.search(r"of the whole suite 12 of \d+ jobs are done, \d+ made elsewhere\.$", whole)
+
+
+@pytest.mark.slow
+def test_the_products_of_two_seeds_can_be_made_from_an_archive_of_each(root, finished, tmp_path):
+    """As if each seed had run on a machine of its own, and byte for byte as from one run of both."""
+    both = Path(shutil.copytree(finished, tmp_path / "both", symlinks=True))
+    done = snakemake(both, "seeds=[0,1]")
+    assert done.returncode == 0, done.stderr[-4000:]
+    other = nano(root, tmp_path)
+    for seed in (0, 1):
+        archive = tmp_path / f"{seed}.tar.xz"
+        done = snakemake(both, str(archive), "--set", f"seeds=[{seed}]", command=EVIDENCE)
+        assert done.returncode == 0, done.stderr
+        names = subprocess.run(["tar", "-tJf", archive], capture_output=True, text=True, check=True).stdout
+        assert f"/seed{seed}/" in names and f"/seed{1 - seed}/" not in names
+        subprocess.run(["tar", "-xJf", archive], cwd=other, check=True)
+    rules = re.search(r"`(--allowed-rules .*)` to", done.stdout)[1].split()
+    done = snakemake(other, "seeds=[0,1]", *rules)
+    assert done.returncode == 0, done.stderr[-4000:]
+    require_equal_products(other, both, at_least=len(rules))
+
+
+def require_equal_products(other: Path, repo: Path, *, at_least: int) -> None:
+    """The products of two checkouts have the same bytes, but for their provenance."""
+    made = [path for path in (repo / "results/nano/paper").rglob("*.*") if path.name != "provenance.json"]
+    assert len(made) > at_least
     for path in made:
-        assert (other / path.relative_to(finished)).read_bytes() == path.read_bytes()
+        assert (other / path.relative_to(repo)).read_bytes() == path.read_bytes(), path.name
 
 
 def test_evidence_that_is_missing_or_changed_is_one_sentence(finished, tmp_path):
