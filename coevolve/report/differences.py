@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
-from coevolve.report import stats
+from coevolve.report import product_file, stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import with_interval
-from coevolve.storage import files
 from coevolve.types import Estimate, EvalRecord, Record
 
 
@@ -72,7 +70,7 @@ def _over_seeds(row: Sequence[Measurement], other: Sequence[Measurement]) -> lis
 
 def read(path: Path) -> list[Difference]:
     """The differences in `differences.json`."""
-    return TypeAdapter(list[Difference]).validate_json(files.read_bytes(path))
+    return product_file.read(path, list[Difference])
 
 
 def markdown(differences: Sequence[Difference], labels: ReportLabels) -> str:

@@ -8,16 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from coevolve.config.suite import Suite, as_dict
-from coevolve.errors import UserError
 from coevolve.report import loop, page_figures, regime, verdicts, view
 from coevolve.report.claims import Claims
 from coevolve.report.growth_page import TEXTS, pool_growth
@@ -60,7 +58,6 @@ _SECTIONS = {
     "train": ("training-curves",),
     "evaluate": ("learning-curves", "table1-0"),
 }
-T = TypeVar("T")
 Draw = Callable[[Path, ReportLabels], PageFigure]
 #: The figures before and after the training curves, in order, by the name of their data file.
 _BEFORE: tuple[tuple[str, Draw], ...] = (
@@ -141,7 +138,7 @@ def report(
     result. Raises `UserError` for a file that is damaged or of another version of the kit.
     """
     files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
-    judged = _read(verdicts.read, files["verdicts.json"]) if "verdicts.json" in files else []
+    judged = verdicts.read(files["verdicts.json"]) if "verdicts.json" in files else []
     shown = {
         f"{path.stem}-{number}": {
             "title": section_title(path.stem),
@@ -226,17 +223,7 @@ def _regime(files: Mapping[str, Path], run: RunSettings) -> str:
     if "regime.json" not in files:
         return ""
     every = ReportLabels({name: recipe.label for name, recipe in run.recipes.items()}, run.labels.envs)
-    return regime.sentence(_read(regime.read, files["regime.json"]), every)
-
-
-def _read(read: Callable[..., T], path: Path, *arguments: Any) -> T:
-    """What `read` makes of a product's file; raises `UserError` if it is not of this version of the kit."""
-    try:
-        return read(path, *arguments)
-    except ValidationError as error:
-        key = ".".join(map(str, itemgetter("loc")(error.errors()[0])))
-        problem = f"key `{key}` is not as this version of the kit writes it"
-        raise UserError(f"{path}: {problem}; make the file again.") from None
+    return regime.sentence(regime.read(files["regime.json"]), every)
 
 
 def section_title(name: str) -> str:
@@ -256,9 +243,9 @@ def _figures(
     files: Mapping[str, Path], trainings: Sequence[TrainingCurve], labels: ReportLabels, page: PageFiles
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Sections of the charts of all data files and of the trainings, by id; one without a chart is left out."""
-    drawn = [_read(draw, files[name], labels) for name, draw in _BEFORE if name in files]
+    drawn = [draw(files[name], labels) for name, draw in _BEFORE if name in files]
     drawn.append(page_figures.training_curves(trainings, labels))
-    drawn += [_read(draw, files[name], labels) for name, draw in _AFTER if name in files]
+    drawn += [draw(files[name], labels) for name, draw in _AFTER if name in files]
     results = {training.result for training in trainings}
     for figure in drawn:
         if figure.charts or figure.folded:

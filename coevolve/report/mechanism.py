@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import per_iteration
+from coevolve.report import product_file
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
 from coevolve.types import GradientReport, PairKind, PreferencePair, Provenance, Record, TrainReport
 
@@ -121,7 +122,7 @@ class Mechanism(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Self:
         """The values in `analysis.json`."""
-        return cls.model_validate_json(path.read_bytes())
+        return product_file.read(path, cls)
 
 
 class _Objective(BaseModel):

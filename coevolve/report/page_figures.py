@@ -10,9 +10,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from statistics import fmean
 
-from pydantic import TypeAdapter
-
-from coevolve.report import analysis, figure2, figure3, pair_counts, stats
+from coevolve.report import analysis, figure2, figure3, pair_counts, product_file, stats
 from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, histogram, legend, line_chart, seed_curves
 from coevolve.report.costs import Line
 from coevolve.report.labels import SHARED, ReportLabels, kind_label, words
@@ -67,7 +65,7 @@ class TrainingCurve:
 
 def learning_curves(path: Path, labels: ReportLabels) -> PageFigure:
     """Average reward by iteration, from `figure3.json`: means with intervals, and the mean of each seed."""
-    data = figure3.Curves.model_validate_json(path.read_bytes())
+    data = product_file.read(path, figure3.Curves)
     charts = []
     for (env, split), points in stats.group_by(data.points, "env", "split").items():
         curves = [curve for method in labels.methods for curve in _method_curves(points, method, labels)]
@@ -99,7 +97,7 @@ def _method_curves(points: Sequence[figure3.Point], method: str, labels: ReportL
 
 def failure_numbers(path: Path, labels: ReportLabels) -> PageFigure:
     """Figure 2 from `figure2.json`: failures of two methods, and the rewards of their shared failures."""
-    data = figure2.FailureFigure.model_validate_json(path.read_bytes())
+    data = product_file.read(path, figure2.FailureFigure)
     charts = []
     for panel in data.panels:
         for quantity, heading in figure2.QUANTITIES.items():
@@ -263,7 +261,7 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def costs(path: Path, labels: ReportLabels) -> PageFigure:
     """Predicted and measured hours of the jobs that ran, by stage and by method, from `costs.json`."""
     charts = []
-    for heading, lines in TypeAdapter(dict[str, list[Line]]).validate_json(path.read_bytes()).items():
+    for heading, lines in product_file.read(path, dict[str, list[Line]]).items():
         rows = []
         for line in lines:
             name = line.name if heading == "stage" else labels.method(line.name)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve.config.sections import Recipe
+from coevolve.report import product_file
 from coevolve.report.labels import ReportLabels, kind_label, with_labels, words
 from coevolve.storage import jsonl
 from coevolve.types import Agent, Drop, DropReason, KindCount, PairingSummary, PairKind, SummaryKey
@@ -95,4 +95,4 @@ def rows(summaries: Summaries) -> list[dict[str, Any]]:
 
 def read_rows(path: Path) -> list[PairCount]:
     """The rows of `pairs.json`."""
-    return TypeAdapter(list[PairCount]).validate_json(path.read_bytes())
+    return product_file.read(path, list[PairCount])

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.sections import RegimeConfig, ReportConfig
-from coevolve.report import exploration, learnability, stats
+from coevolve.report import exploration, learnability, product_file, stats
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
@@ -129,7 +128,7 @@ def write(judged: Sequence[RegimeCheck], labels: ReportLabels, out: Path) -> Non
 
 def read(path: Path) -> list[RegimeCheck]:
     """The checks in `regime.json`."""
-    return TypeAdapter(list[RegimeCheck]).validate_json(path.read_bytes())
+    return product_file.read(path, list[RegimeCheck])
 
 
 def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:

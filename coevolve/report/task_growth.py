@@ -8,12 +8,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter
 from tabulate import tabulate
 
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.methods.task_evolution.signals import visits
-from coevolve.report import drawing, stats
+from coevolve.report import drawing, product_file, stats
 from coevolve.report.labels import ReportLabels
 from coevolve.types import Record, Trajectory
 
@@ -125,7 +124,7 @@ def gain_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
 
 def read(path: Path) -> list[RoundGrowth]:
     """The rounds in `growth.json`."""
-    return TypeAdapter(list[RoundGrowth]).validate_json(path.read_bytes())
+    return product_file.read(path, list[RoundGrowth])
 
 
 def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:

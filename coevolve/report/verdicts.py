@@ -22,12 +22,12 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from tabulate import tabulate
 
 from coevolve.config.sections import ReportConfig
 from coevolve.config.suite import Suite
-from coevolve.report import stats
+from coevolve.report import product_file, stats
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims, FailuresClaim
 from coevolve.report.number_text import readable, with_interval
@@ -275,7 +275,7 @@ def order_outcome(order: InMiniature) -> str:
 
 def read(path: Path) -> list[Verdict]:
     """The verdicts in `verdicts.json`."""
-    return TypeAdapter(list[Verdict]).validate_json(files.read_bytes(path))
+    return product_file.read(path, list[Verdict])
 
 
 def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
