@@ -11,10 +11,11 @@ from tabulate import tabulate
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
-from coevolve.report import product_file, stats
+from coevolve.report import stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import with_interval
+from coevolve.storage import product_file
 from coevolve.types import Estimate, EvalRecord, Record
 
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import per_iteration
-from coevolve.report import product_file
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
+from coevolve.storage import product_file
 from coevolve.types import GradientReport, PairKind, PreferencePair, Provenance, Record, TrainReport
 
 #: A table of `analysis.md`: the text above it, its records, and the fields that its rows are means over.

@@ -9,9 +9,8 @@ from typing import Any
 from tabulate import tabulate
 
 from coevolve.config.sections import Recipe
-from coevolve.report import product_file
 from coevolve.report.labels import ReportLabels, kind_label, with_labels, words
-from coevolve.storage import jsonl
+from coevolve.storage import jsonl, product_file
 from coevolve.types import Agent, Drop, DropReason, KindCount, PairingSummary, PairKind, SummaryKey
 
 

@@ -17,12 +17,12 @@ from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.sections import RegimeConfig, ReportConfig
-from coevolve.report import exploration, learnability, product_file, stats
+from coevolve.report import exploration, learnability, stats
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable, with_interval
-from coevolve.storage import files
+from coevolve.storage import files, product_file
 from coevolve.types import (
     DropReason,
     EvalRecord,

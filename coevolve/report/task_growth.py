@@ -12,8 +12,9 @@ from tabulate import tabulate
 
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.methods.task_evolution.signals import visits
-from coevolve.report import drawing, product_file, stats
+from coevolve.report import drawing, stats
 from coevolve.report.labels import ReportLabels
+from coevolve.storage import product_file
 from coevolve.types import Record, Trajectory
 
 if TYPE_CHECKING:

@@ -27,12 +27,12 @@ from tabulate import tabulate
 
 from coevolve.config.sections import ReportConfig
 from coevolve.config.suite import Suite
-from coevolve.report import product_file, stats
+from coevolve.report import stats
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims, FailuresClaim
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.table import Footnote, Table
-from coevolve.storage import files
+from coevolve.storage import files, product_file
 from coevolve.types import Record, is_none
 
 Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
