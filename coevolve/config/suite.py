@@ -154,12 +154,12 @@ class Suite(Strict):
             for key, other in others.items():
                 if other is not None:
                     self._require_recipe(f"recipes.{method}.{key}", other)
-            if recipe.steps_like and not self.recipes[recipe.steps_like].trained_on_pairs:
-                raise ValueError(
-                    f"recipes.{method}.steps_like: `{recipe.steps_like}` is not trained on pairs; name a row that is"
-                )
             if recipe.shares and (owner := self.recipes[recipe.shares].shares):
                 raise ValueError(f"recipes.{method}.shares: `{recipe.shares}` itself `shares` `{owner}`; name that row")
+        for method in self.methods:  # a row that is not run may differ from an overridden one
+            other = self.recipes[method].steps_like
+            if other and not self.recipes[other].trained_on_pairs:
+                raise ValueError(f"recipes.{method}.steps_like: `{other}` is not trained on pairs; name a row that is")
         return self
 
     def _require_recipe(self, key: str, method: str) -> None:
