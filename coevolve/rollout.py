@@ -248,9 +248,10 @@ def _play(
         completion = yield Conversation(key, seed, partial.prompt, tuple(partial.turns))
         if not completion.fits:
             return StopReason.CONTEXT
+        text = without_surrogates(completion.text)  # of any policy
         turn = Turn(
-            text=completion.text,
-            action=env.parse(completion.text),
+            text=text,
+            action=env.parse(text),
             observation="",
             token_ids=completion.token_ids,
             truncated=completion.truncated,

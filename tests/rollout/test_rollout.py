@@ -105,6 +105,13 @@ def test_an_error_with_half_a_character_is_recorded(tmp_path):
     assert jsonl.read(tmp_path / "episodes.jsonl", Trajectory) == [episode]
 
 
+def test_half_a_character_in_an_action_is_recorded(tmp_path):
+    """Whichever policy gives it."""
+    (episode,) = play(ScriptedPolicy(lambda conversation: "look \ud83d"), tasks(1), tmp_path)
+    assert {turn.text for turn in episode.turns} == {"look \N{REPLACEMENT CHARACTER}"}
+    assert jsonl.read(tmp_path / "episodes.jsonl", Trajectory) == [episode]
+
+
 def test_any_other_error_stops_the_run_and_keeps_what_was_finished(tmp_path):
     class Crashing(KeyDoor):
         def step(self, action):
