@@ -2,6 +2,7 @@
 
 import hashlib
 import tarfile
+from collections import defaultdict
 from pathlib import PurePath
 
 import pytest
@@ -12,14 +13,18 @@ from coevolve.workflow import suite_evidence
 from coevolve.workflow.suite_export import JOBS
 from docs import front_page
 
-ARCHIVES = sorted((front_page.ROOT / "results/evidence").glob("*.tar.xz"))
-
-
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
-def test_an_archive_has_the_files_of_the_committed_jobs(archive):
+#: The files in the archives of each suite.
+SUITES: dict[str, dict[PurePath, bytes]] = defaultdict(dict)
+for archive in (front_page.ROOT / "results/evidence").iterdir():
     with tarfile.open(archive) as tar:
-        contents = {PurePath(entry.name): tar.extractfile(entry).read() for entry in tar if entry.isfile()}
-    (suite,) = {path.parts[1] for path in contents}
+        for entry in tar:
+            path = PurePath(entry.name)
+            SUITES[path.parts[1]][path] = tar.extractfile(entry).read()
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_archives_of_a_suite_have_the_files_of_its_committed_jobs(suite):
+    contents = SUITES[suite]
     committed = {job["result"]: job["outputs"] for job in front_page.read_lines(suite, JOBS)}
     jobs = {path.parent: Provenance.from_json(text) for path, text in contents.items() if path.name == provenance.NAME}
     assert {job.result for job in jobs.values()} == committed.keys()
