@@ -387,7 +387,7 @@ class Recipe(Strict):
 
     @model_validator(mode="after")
     def _keys_are_read(self) -> Recipe:
-        if self.steps_like and self.learns not in (*PAIR_LEARNING, "steps"):
+        if self.steps_like and not self.learns_from_pairs:
             raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
         if self.first_pool and self.learns not in POOL_LEARNING:
             raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
@@ -401,9 +401,14 @@ class Recipe(Strict):
         return self
 
     @property
+    def learns_from_pairs(self) -> bool:
+        """Whether agents learn from preference pairs, of trajectories or of steps."""
+        return self.learns in (*PAIR_LEARNING, "steps")
+
+    @property
     def trained_on_pairs(self) -> bool:
-        """Whether an agent is trained on preference pairs."""
-        return self.learns in (*PAIR_LEARNING, "steps") and any(agent.trains_on for agent in self.agents.values())
+        """Whether an agent is trained on preference pairs; one without pair kinds is frozen."""
+        return self.learns_from_pairs and any(agent.trains_on for agent in self.agents.values())
 
     @property
     def prompting_only(self) -> bool:

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 
 from coevolve.config.machine import Shards
-from coevolve.config.sections import PAIR_LEARNING, POOL_LEARNING, Recipe
+from coevolve.config.sections import POOL_LEARNING, Recipe
 from coevolve.config.suite import Suite
 from coevolve.types import EvaluationKey, ExplorationKey, SummaryKey
 from coevolve.workflow.branch import AgentName, Branch
@@ -99,8 +99,7 @@ class Layout:
     def trains(self, method: str, agent: AgentName) -> bool:
         """Whether an agent is trained in each iteration; methods that learn without pairs train the target only."""
         recipe = self.recipe(method)
-        from_pairs = recipe.learns in (*PAIR_LEARNING, "steps")
-        return (agent == "target" and not from_pairs) or bool(recipe.agents[agent].trains_on)
+        return (agent == "target" and not recipe.learns_from_pairs) or bool(recipe.agents[agent].trains_on)
 
     def trained_agents(self, env: str, branch: Branch) -> list[AgentName]:
         """The agents that are trained in an iteration.
