@@ -406,6 +406,12 @@ class Recipe(Strict):
         return self.learns in (*PAIR_LEARNING, "steps")
 
     @property
+    def has_rollouts(self) -> bool:
+        """Whether an agent explores in the stage `rollout`; PPO and GRPO play inside their training."""
+        explores = any(agent.explores for agent in self.agents.values())
+        return explores and (self.learns_from_pairs or self.learns == "selected")
+
+    @property
     def trained_on_pairs(self) -> bool:
         """Whether an agent is trained on preference pairs; one without pair kinds is frozen."""
         return self.learns_from_pairs and any(agent.trains_on for agent in self.agents.values())

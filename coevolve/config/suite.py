@@ -95,6 +95,12 @@ class Suite(Strict):
         """The switches of the suite's protocol."""
         return self.protocols[self.protocol]
 
+    @property
+    def exploration_temperature(self) -> float:
+        """The temperature of exploration, by default the protocol's; 0 is greedy."""
+        temperature = self.rollout.temperature
+        return self.quirks.exploration_temperature if temperature is None else temperature
+
     @model_validator(mode="after")
     def _methods_are_recipes(self) -> Suite:
         lists = {f"ablations.{name}.methods": ablation.methods for name, ablation in self.ablations.items()}
@@ -160,6 +166,10 @@ class Suite(Strict):
             other = self.recipes[method].steps_like
             if other and not self.recipes[other].trained_on_pairs:
                 raise ValueError(f"recipes.{method}.steps_like: `{other}` is not trained on pairs; name a row that is")
+            row = self.for_method(method)
+            if self.recipes[method].has_rollouts and row.rollout.k > 1 and not row.exploration_temperature:
+                equal = f"`{method}` explores greedily, and its {row.rollout.k} episodes of a task would be equal"
+                raise ValueError(f"rollout.k: {equal}; set `rollout.temperature`")
         return self
 
     def _require_recipe(self, key: str, method: str) -> None:

@@ -28,7 +28,7 @@ def run(job: Job, out: Path) -> PairingSummary:
     rollouts: dict[Agent, list[Trajectory]] = {job.agent: job.records(job.agent, Trajectory)}
     whole_recipe = recipe.model_copy(update={"trains_on": whole_kinds})
     whole = pairing.pair(whole_recipe, rules, tasks, experts, rollouts, job.few_shot_example("excluded_example"))
-    agent = _Player(job, "policy", job.temperature, samples=1)
+    agent = _Player(job, "policy", job.suite.exploration_temperature, samples=1)
     scorer = _Player(job, "scorer", job.suite.steps.temperature, job.suite.steps.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]
     stepped = step_pairs.pair_steps(job.suite.steps, rules, weights, tasks, experts, agent, scorer)

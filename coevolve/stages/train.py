@@ -7,6 +7,7 @@ from pathlib import Path
 
 from coevolve.config.sections import DpoConfig
 from coevolve.train import dpo
+from coevolve.train.dataset import steps_of
 from coevolve.types import TrainReport
 from coevolve.workflow.job import Job
 from coevolve.workflow.training import training_run
@@ -31,11 +32,10 @@ def _compute_matched(job: Job) -> DpoConfig:
     These are the steps of all files `steps_like`, each trained on alone, before pairs beyond the context are dropped.
     """
     config, others = job.suite.dpo, job.inputs.get("steps_like", [])
-    other_steps = sum(math.ceil(config.epochs * _epoch_steps(path, config)) for path in others)
+    other_steps = sum(steps_of(config.epochs, _epoch_steps(path, config)) for path in others)
     if not other_steps or not (steps := _epoch_steps(job.file("pairs"), config)):
         return config  # nothing to match
-    # Rounded down: the steps of the epochs are rounded up.
-    return config.model_copy(update={"epochs": math.nextafter(other_steps / steps, 0.0)})
+    return config.model_copy(update={"epochs": other_steps / steps})
 
 
 def _epoch_steps(pairs: Path, config: DpoConfig) -> int:

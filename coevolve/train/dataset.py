@@ -76,15 +76,23 @@ def cut_to_context(examples: Sequence[Example], context: int) -> TrainingSet[Exa
     return TrainingSet(tuple(part for _, part in kept), truncated, dropped=len(examples) - len(kept))
 
 
+def steps_of(epochs: float, epoch_steps: float) -> int:
+    """The gradient steps of `epochs` epochs; half an epoch is half of its steps, rounded up.
+
+    Millionths of a step are errors of floating point: 1.1 epochs of 10 steps are 11 steps.
+    """
+    return math.ceil(round(epochs * epoch_steps, 6))
+
+
 def slot_order(examples: int, batch_size: int, epochs: float, seed: int) -> list[int]:
     """The index of the example in each slot of each step, `batch_size` slots a step, epoch after epoch.
 
     The last step of an epoch is filled up with `EMPTY_SLOT`: a step never mixes epochs, and every rank has the same
-    number of micro-batches. Half an epoch is half of its steps, rounded up.
+    number of micro-batches.
     """
     steps = math.ceil(examples / batch_size)
     slots: list[int] = []
     for epoch in range(math.ceil(epochs)):
         slots += seeds.generator(seed, "order", epoch).permutation(examples).tolist()
         slots += [EMPTY_SLOT] * (steps * batch_size - examples)
-    return slots[: math.ceil(epochs * steps) * batch_size]
+    return slots[: steps_of(epochs, steps) * batch_size]

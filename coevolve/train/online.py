@@ -24,7 +24,7 @@ from coevolve.policies.hf import TransformersPolicy
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import train_report
-from coevolve.train.dataset import TrainingSet
+from coevolve.train.dataset import TrainingSet, steps_of
 from coevolve.train.policy_io import TrainingRun
 from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, TrainReport, Trajectory
 
@@ -170,7 +170,7 @@ def task_schedule(tasks: Sequence[Task], per_step: int, epochs: float, seed: int
     """
     if not tasks:
         raise UserError("there is no task to explore; raise `explore` in the environment's `tasks`.")
-    steps = math.ceil(len(tasks) * epochs / per_step)
+    steps = steps_of(epochs, len(tasks) / per_step)
     stream: list[Task] = []
     for epoch in range(math.ceil(steps * per_step / len(tasks))):
         stream += [tasks[i] for i in seeds.generator(seed, "visits", epoch).permutation(len(tasks))]

@@ -146,7 +146,9 @@ class TaskExploration:
                 envs,
                 samples=1,
                 sampling=Sampling(
-                    temperature=job.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens
+                    temperature=job.suite.exploration_temperature,
+                    top_p=config.top_p,
+                    max_new_tokens=config.max_new_tokens,
                 ),
                 seed=job.seed,
                 agent=job.agent,
@@ -192,7 +194,7 @@ class TaskExploration:
         seed = seeds.derive(self._job.seed, "draft", fragment.name)
         conversation = Conversation(f"{fragment.name}#draft", seed, prompts.abstraction_prompt(observed), ())
         limit = self._job.suite.rollout.max_new_tokens
-        sampling = Sampling(temperature=self._job.temperature, max_new_tokens=limit)
+        sampling = Sampling(temperature=self._job.suite.exploration_temperature, max_new_tokens=limit)
         (completion,) = self._player.complete([conversation], sampling)
         self._player.forget(conversation.key)
         return DraftReply(fragment=fragment.digest(), text=completion.text, tokens=len(completion.token_ids))

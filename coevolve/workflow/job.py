@@ -77,12 +77,6 @@ class Job:
         return self.suite.recipes[self.branch.method]
 
     @property
-    def temperature(self) -> float:
-        """Sampling temperature of explorations: that of the section `rollout`, else of the protocol."""
-        temperature = self.suite.rollout.temperature
-        return self.suite.quirks.exploration_temperature if temperature is None else temperature
-
-    @property
     def seed(self) -> int:
         """The job's seed, derived from the suite's seed and the job's names; a shard has that of the undivided job."""
         whole = self.wildcards.get("whole", "")

@@ -100,7 +100,7 @@ def load_player(job: Job, name: str, workers: int) -> tuple[Policy, int]:
 
 def exploration(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
     """K episodes of every task, at the job's temperature."""
-    return play(job, tasks, temperature=job.temperature, samples=job.suite.rollout.k)
+    return play(job, tasks, temperature=job.suite.exploration_temperature, samples=job.suite.rollout.k)
 
 
 def evaluation(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:

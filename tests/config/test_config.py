@@ -82,6 +82,10 @@ def test_suites_load(root, name):
             "models.tiny.lora={rank: 1, alpha: 1, dropout: 1, target_modules: all-linear}",
             "key `models.tiny.lora.dropout`: input should be less than 1",
         ),
+        (
+            "recipes.eto.settings.rollout={k: 2, temperature: 0}",
+            "rollout.k: `eto` explores greedily, and its 2 episodes of a task would be equal",
+        ),
         ("evaluation.samples=4", "key `evaluation`: several `samples` need a `temperature` above 0"),
         ("recipes.eto.agents.target.trains_on=null", "key `recipes.eto.agents.target.trains_on`: input should be a va"),
     ],

@@ -30,9 +30,9 @@ def test_epochs_and_seeds_differ_in_order():
     assert order[:20] != order[20:] and order != slot_order(20, 4, 2, seed=2)
 
 
-@pytest.mark.parametrize(("epochs", "steps"), [(0.5, 2), (1, 3), (1.5, 5)])
-def test_fractions_of_epochs(epochs, steps):
-    assert len(slot_order(11, 4, epochs, seed=1)) == steps * 4
+@pytest.mark.parametrize(("n", "epochs", "steps"), [(11, 0.5, 2), (11, 1, 3), (11, 1.5, 5), (40, 1.1, 11)])
+def test_fractions_of_epochs(n, epochs, steps):
+    assert len(slot_order(n, 4, epochs, seed=1)) == steps * 4
 
 
 def test_cutting_is_counted():
