@@ -209,6 +209,8 @@ def _status(options: argparse.Namespace) -> int:
     from coevolve.workflow.run_record import RunRecord
     from coevolve.workflow.stage_table import load_machine
 
+    if options.name and options.suite:
+        raise UserError(f"two suites, `{options.name}` and --suite {options.suite}; name one.")
     name = options.name or options.suite
     if not name:
         raise UserError("which suite? Write `coevolve status SUITE`.")
@@ -637,7 +639,10 @@ def _list_mirror(options: argparse.Namespace) -> int:
 
 def _verify_mirror(options: argparse.Namespace) -> int:
     from coevolve.workflow import required_files
+    from coevolve.workflow.layout import MIRROR
 
+    if options.root != Path(MIRROR) and not options.root.is_dir():
+        raise UserError(f"--root {options.root}: no such folder; name one with the layout of {MIRROR}.")
     return _print_checks(required_files.verify(_suite(options), options.suite, options.root))
 
 

@@ -44,6 +44,8 @@ ARGUMENTS = {
     "unknown ablation": (("plan", "--suite", "smoke", "--machine", "cpu", "--ablation", "nl"), "did you mean `nll`?"),
     "unknown command": (("pla",), "did you mean `plan`?"),
     "unknown stage": (("stage", "trian"), "did you mean `train`?"),
+    "two suites of status": (("status", "micro", "--suite", "smoke"), "two suites, `micro` and"),
+    "mirror that is not there": (("mirror", "verify", "--suite", "smoke", "--root", "none"), "none: no such folder"),
     "unknown model of verify": (("verify", "--suite", "smoke", "--model", "big"), "no model `big`"),
     "unknown model of a job": (
         (*EVALUATE, "model=big", "--on", "env=sciworld", "--on", "branch=base/seed0"), "model=big",

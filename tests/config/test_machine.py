@@ -52,6 +52,10 @@ DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
             {"stages": {"default": DEFAULT, "ppo": {"gpus": 8, "processes": 8}}},
             "key `stages.ppo.processes`: `ppo` runs in one process; remove the key.",
         ),
+        (
+            {"stages": {"default": DEFAULT | {"gpus": 8, "processes": 8}}},
+            "key `stages.default.processes`: most stages run in one process; set it by stage.",
+        ),
         ({"launch": None}, "set `launch`"),
         ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),
         ({"stages": {"default": 3}}, "each holds keys"),
