@@ -15,6 +15,7 @@ from coevolve.config.sections import (
     SftConfig,
     TinyArchitecture,
 )
+from coevolve.config.suite import Suite
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import tiny_model
@@ -65,7 +66,7 @@ def suite(quirks, **sections):
         "envs": {"keydoor": SimpleNamespace(module=__name__, workers=4, processes=0)},
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",
-        "quirks": quirks,
+        "protocols": {"fixed": quirks},
         "sampler": SimpleNamespace(engine="transformers", dtype=None),
         "rollout": RolloutConfig(k=2, top_p=1.0, max_new_tokens=12, retries=0),
         "pairing": PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None),
@@ -75,7 +76,7 @@ def suite(quirks, **sections):
         "sft": SftConfig(learning_rate=1e-3, **OPTIMISER),
         "dpo": DpoConfig(**OPTIMISER | rates, objective=dpo),
     }
-    return SimpleNamespace(**{**defaults, **sections})
+    return Suite.model_construct(**{**defaults, **sections})
 
 
 def job(stage, folder, sections, **inputs):
