@@ -492,9 +492,8 @@ def load_machine(name: str | Path) -> Machine:
         stage: machine.stages.get("products", machine.stages["default"]) for stage in STAGES if STAGES[stage].product
     }
     machine = machine.model_copy(update={"stages": products | machine.stages})
-    if machine.stages["default"].processes > 1:
-        raise UserError(f"{path}: key `stages.default.processes`: most stages run in one process; set it by stage.")
     for stage, declared in STAGES.items():
         if machine.job_resources(stage).processes > 1 and not declared.launchable:
-            raise UserError(f"{path}: key `stages.{stage}.processes`: `{stage}` runs in one process; remove the key.")
+            key = f"stages.{stage if stage in machine.stages else 'default'}.processes"
+            raise UserError(f"{path}: key `{key}`: `{stage}` runs in one process; remove the key.")
     return machine

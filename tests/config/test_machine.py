@@ -54,7 +54,7 @@ DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
         ),
         (
             {"stages": {"default": DEFAULT | {"gpus": 8, "processes": 8}}},
-            "key `stages.default.processes`: most stages run in one process; set it by stage.",
+            "key `stages.default.processes`: `download` runs in one process; remove the key.",
         ),
         ({"launch": None}, "set `launch`"),
         ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),
