@@ -140,8 +140,8 @@ def here(base, root, tmp_path):
     scores = scored(tmp_path, quirks, start, **sources(base))
 
     def job(name, limit=100, **inputs):
-        sections = computed_in(None, quirks)
-        sections.models["tiny"].lora, sections.gradients = ADAPTERS, GradientsConfig(pairs=limit)
+        sections = computed_in(None, quirks, gradients=GradientsConfig(pairs=limit))
+        sections.models["tiny"].lora = ADAPTERS
         given = {"pairs": paired(base), "scores": scores, "start": start, **inputs}
         return corridor.job(name, tmp_path / name, sections, **given)
 

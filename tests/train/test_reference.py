@@ -80,9 +80,9 @@ def scored(tmp_path, quirks, policy, name="reference", dtype=None, **inputs):
     return out / "scores.safetensors"
 
 
-def computed_in(dtype, quirks):
+def computed_in(dtype, quirks, **sections):
     """The sections of a job whose model is trained in `dtype`."""
-    sections = corridor.suite(quirks)
+    sections = corridor.suite(quirks, **sections)
     sections.models["tiny"].training_dtype = dtype
     return sections
 
