@@ -74,12 +74,6 @@ class PpoConfig(Strict):
     discount: UnitInterval
     gae_lambda: UnitInterval
 
-    @model_validator(mode="after")
-    def _whole_micro_batches(self) -> PpoConfig:
-        if self.batch_size % self.micro_batch:
-            raise ValueError("`batch_size` must be a multiple of `micro_batch`")
-        return self
-
 
 class GrpoConfig(Optimiser):
     """GRPO. A step plays `batch_size` episodes: `group` episodes on each of `batch_size` / `group` tasks.

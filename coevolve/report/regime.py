@@ -99,6 +99,8 @@ def sentence(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
     for check in judged:
         names[check.result][check.name] = None
     measured = [check.passed for check in judged if check.passed is not None]
+    if not measured:
+        return "No check of the regime can be measured with the results so far."
     counted = f"{sum(measured)} of {len(measured)} measured checks of the regime pass"
     parts = [("failed", "FAILS"), ("undecided", "undecided"), ("not measured", "not measured")]
     text = "; ".join([counted, *(f"{word}: {', '.join(names[result])}" for word, result in parts if names[result])])
@@ -106,7 +108,9 @@ def sentence(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
 
 
 def markdown(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
-    """The sentence and a table."""
+    """The sentence, and a table if a check is measured."""
+    if all(check.passed is None for check in judged):
+        return f"## Regime\n\n{sentence(judged, labels)}\n"
     rows = [
         [
             labels.env(c.env), "all" if c.seed is None else c.seed, labels.in_text(c.name), _value(c), c.threshold,

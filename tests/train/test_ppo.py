@@ -143,7 +143,7 @@ def plain(model, head, row):
     return found
 
 
-@pytest.mark.parametrize("micro", [1, 3])
+@pytest.mark.parametrize("micro", [1, 2, 3])
 def test_a_step_follows_the_gradient_of_the_equations(llama, other, micro):
     """The trainer against plain loops, in float64, once its policy has moved away from the one that played."""
     rows = [random_experience(seed) for seed in range(3)]
