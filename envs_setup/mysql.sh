@@ -2,7 +2,8 @@
 # The servers InterCodeSQL runs on, unpacked into the kit's cache: no Docker, no root, nothing of the system is touched.
 # MySQL comes from Debian's unstable suite with a libc of its own, MariaDB, the fallback, from this machine's own suite.
 #
-#   COEVOLVE_CACHE    where to unpack (default: /var/cache/coevolve for root, else ~/.cache/coevolve)
+#   COEVOLVE_CACHE    the kit's cache (default: /var/cache/coevolve for root, else ~/.cache/coevolve)
+#   COEVOLVE_SERVERS  where to unpack (default: `servers` in the cache)
 #   COEVOLVE_MIRROR   a directory with mysql/*.deb or mariadb/*.deb, taken instead of the network
 #
 # A server that is there already is left alone. `manifest.tsv` beside each names package, version and sha256.
@@ -13,7 +14,8 @@ if [ -z "${COEVOLVE_CACHE:-}" ]; then
   if [ "$(id -u)" = 0 ]; then COEVOLVE_CACHE=/var/cache/coevolve; else COEVOLVE_CACHE=~/.cache/coevolve; fi
 fi
 case $COEVOLVE_CACHE in /*) ;; *) COEVOLVE_CACHE=$PWD/$COEVOLVE_CACHE ;; esac
-SERVERS=$COEVOLVE_CACHE/servers
+SERVERS=${COEVOLVE_SERVERS:-$COEVOLVE_CACHE/servers}
+case $SERVERS in /*) ;; *) SERVERS=$PWD/$SERVERS ;; esac
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
 say() { echo "mysql.sh: $*" >&2; }
@@ -77,17 +79,27 @@ server() {
   return $failed
 }
 
+# The servers that are there.
+unpacked() {
+  local name found=1
+  for name in mysql mariadb; do
+    [ -d "$SERVERS/$name" ] && found=0 && say "$name is in $SERVERS/$name"
+  done
+  return $found
+}
+
 on_path() { command -v mysqld > /dev/null && say "nothing was unpacked: the mysqld on PATH will be taken."; }
 
 if ! command -v apt-get > /dev/null || ! command -v dpkg-deb > /dev/null; then
-  on_path && exit
+  unpacked || on_path && exit
   say "no apt here: install MySQL 8 or 9 your own way, so that \`mysqld\` is on PATH."
   exit 1
 fi
-mkdir -p "$SERVERS" && exec 9>> "$SERVERS/.lock" && flock 9 || { say "cannot write to $SERVERS; set COEVOLVE_CACHE."; exit 1; }
+mkdir -p "$SERVERS" && exec 9>> "$SERVERS/.lock" && flock 9 || {
+  unpacked && exit # a shared folder that only its owner writes to
+  say "cannot write to $SERVERS; set COEVOLVE_SERVERS."
+  exit 1
+}
 server mysql mysql-server-core unstable usr/sbin/mysqld || say "MySQL could not be had; going on with MariaDB, whose results are not comparable."
 server mariadb mariadb-server-core "" usr/sbin/mariadbd || say "MariaDB could not be had."
-for one in mysql mariadb; do
-  [ -d "$SERVERS/$one" ] && found=1 && say "$one is in $SERVERS/$one"
-done
-[ -n "${found:-}" ] || on_path || { say "no server could be had: see the lines above, or put .debs into COEVOLVE_MIRROR/mysql."; exit 1; }
+unpacked || on_path || { say "no server could be had: see the lines above, or put .debs into COEVOLVE_MIRROR/mysql."; exit 1; }

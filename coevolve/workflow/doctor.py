@@ -119,7 +119,8 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
         yield from required_files.verify(setup.suite, setup.suite_name, thorough=False)
         if setup.suite.sampler.engine == "vllm" and not setup.containers:
             yield run_check("vLLM", _vllm)
-    yield from _environments(setup.suite)
+    if not setup.containers:  # the images have the environments of their jobs
+        yield from _environments(setup.suite)
     yield from stale.checks(RESULTS, setup.profile, setup.suite)
 
 

@@ -29,7 +29,7 @@ def programs() -> str:
     """Names of Slurm's commands; raises `UserError` if some are not on PATH."""
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         raise UserError(
-            f"{', '.join(missing)} not on PATH; run on a login node, or without Slurm: `snakemake --profile smoke`."
+            f"{', '.join(missing)} not on PATH; run on a login node, or on one GPU without Slurm: `snakemake --profile one-gpu`."
         )
     return ", ".join(PROGRAMS)
 
@@ -83,7 +83,8 @@ def gpu(machine: Machine, partition: Partition, needed: int) -> str:
     if not available and not machine.gpu:
         raise UserError(f"no node of `{name}` has a GPU; set `partition` to one whose nodes have GPUs.")
     if not available:
-        raise UserError(f"no node of `{name}` has a `{machine.gpu}`; set `gpu` to a type that they have ({kinds}).")
+        fix = "null" if "" in partition.gpus else f"a type that they have ({kinds})"
+        raise UserError(f"no node of `{name}` has a `{machine.gpu}`; set `gpu` to {fix}.")
     if available < needed:
         raise UserError(f"`gpus`: a stage requests {needed} per node, those of `{name}` have {kinds}; lower it.")
     return f"{available} x {machine.gpu or 'GPU'} per node in `{name}`"

@@ -20,8 +20,8 @@ def snapshot(layout: Layout, wildcards: Wildcards) -> Workload:
 
 
 def untrained(layout: Layout, wildcards: Wildcards) -> Workload:
-    """A model's weights on disk, by a process that loads the libraries."""
-    return Workload(starts=True, keeps_weights=True)
+    """A process that loads the libraries; it writes a tiny model's weights and links those of a checkpoint."""
+    return Workload(starts=True, keeps_weights=layout.suite.models[wildcards["model"]].tiny is not None)
 
 
 def pretrain(layout: Layout, wildcards: Wildcards) -> Workload:

@@ -154,6 +154,14 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
         assert float(found[key]) == pytest.approx(getattr(real.costs, key), rel=0.01)
 
 
+def test_a_checkpoint_is_linked_and_a_tiny_model_written(root):
+    kept = {}
+    for suite, model in (("real", "smollm2-135m"), ("smoke", "tiny")):
+        layout = Layout(load_suite(root / f"configs/{suite}.yaml"))
+        kept[suite] = workloads.untrained(layout, {"model": model}).keeps_weights
+    assert kept == {"real": False, "smoke": True}
+
+
 def test_an_untrained_policy_plays_the_episodes_that_are_expected_of_it(root):
     layout = Layout(load_suite(root / "configs/real.yaml"))
     rows = {

@@ -25,7 +25,7 @@ from coevolve.workflow import doctor, required_files, slurm
 from coevolve.workflow.stage_table import load_machine
 
 #: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
-SINFO = "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\ncpu|up|(null)"
+SINFO = "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\ncpu|up|(null)\nplain|up|gpu:8"
 
 
 @pytest.fixture
@@ -72,15 +72,16 @@ def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], 
         (
             {"partition": "h10"},
             "partition",
-            "Slurm has no `h10`; set `partition` to one of: cpu, h100, mixed, old.",
+            "Slurm has no `h10`; set `partition` to one of: cpu, h100, mixed, old, plain.",
         ),
         ({"partition": "old"}, "partition", "`old` is not up"),
         ({"gpu": "b200"}, "GPU", "no node of `h100` has a `b200`; set `gpu` to a type that they have (h100 x 8)."),
         ({"partition": "cpu", "gpu": None}, "GPU", "no node of `cpu` has a GPU; set `partition` to one whose nodes"),
         ({"partition": "cpu"}, "GPU", "no node of `cpu` has a `h100`; set `gpu` to a type that they have (none)."),
+        ({"partition": "plain"}, "GPU", "no node of `plain` has a `h100`; set `gpu` to null."),
         ({"partition": "mixed"}, "GPU", "requests 8 per node, those of `mixed` have a100 x 8, h100 x 4"),
     ],
-    ids=["no partition", "closed", "no type", "no GPU of any type", "no GPU", "too few"],
+    ids=["no partition", "closed", "no type", "no GPU of any type", "no GPU", "no name", "too few"],
 )
 def test_what_slurm_has_not(
     repo: Path, fake_slurm: Callable[[str], None], settings: dict[str, object], what: str, words: str
@@ -229,6 +230,14 @@ def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, m
     image.file.unlink()
     (check,) = required_files.image_checks()
     assert check.status == "wrong" and "is missing" in check.text
+
+
+def test_the_environments_of_images_are_not_looked_for_outside(repo: Path, tmp_path: Path) -> None:
+    profile = yaml.safe_load((repo / "profiles/slurm/config.yaml").read_text())
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile | {"software-deployment-method": ["apptainer"]}))
+    for folder, looked in (("profiles/slurm", True), (str(tmp_path), False)):
+        names = [check.name for check in doctor.run_checks(doctor.setup("smoke", [], None, folder))]
+        assert ("database server" in names, "Apptainer" in names) == (looked, not looked)
 
 
 def test_packages_of_another_version_or_none(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def cache_directory() -> Path:
 
 
 def unpacked_servers() -> Path:
-    """Folder of unpacked servers: `COEVOLVE_SERVERS` in container images, whose servers are read-only, or the cache."""
+    """Folder of unpacked servers: `COEVOLVE_SERVERS`, or in the cache; `envs_setup/mysql.sh` follows the same rule."""
     configured = os.environ.get("COEVOLVE_SERVERS")
     return Path(configured) if configured else cache_directory() / "servers"
 
@@ -79,7 +79,7 @@ def find_server_program(config: SqlServerConfig) -> ServerProgram:
             return program
     wanted = " or ".join(DISPLAY_NAMES[flavour] for flavour in config.engine)
     raise UserError(
-        f"no {wanted} on PATH or in {cache_directory()}; run `envs_setup/mysql.sh` or set `server.address`."
+        f"no {wanted} on PATH or in {unpacked_servers()}; run `envs_setup/mysql.sh` or set `server.address`."
     )
 
 

@@ -52,6 +52,22 @@ def test_a_missing_server_is_unpacked_once(mirror: Path, section: EnvConfig, tmp
     assert program.stat().st_mtime_ns == made
 
 
+def test_a_shared_folder_of_servers_is_unpacked_to_and_then_only_read(
+    mirror: Path, section: EnvConfig, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    monkeypatch.setenv("COEVOLVE_SERVERS", str(shared))
+    registry.install([section])
+    assert (shared / "mysql/usr/sbin/mysqld").is_file() and not (tmp_path / "cache").exists()
+    (shared / ".lock").unlink()
+    (shared / ".lock").mkdir()  # as if it belonged to somebody else
+    done = subprocess.run([root / "envs_setup/mysql.sh"], capture_output=True, text=True, check=True)
+    assert f"mysql is in {shared}/mysql" in done.stderr
+    shutil.rmtree(shared / "mysql")
+    done = subprocess.run([root / "envs_setup/mysql.sh"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and f"cannot write to {shared}; set COEVOLVE_SERVERS" in done.stderr
+
+
 def test_a_server_that_the_suite_names_is_not_unpacked(mirror: Path, section: EnvConfig, tmp_path: Path) -> None:
     for key in ("address", "binary"):
         server = section.server.model_copy(update={key: "node7:3306"})  # type: ignore[attr-defined]
@@ -86,7 +102,7 @@ def test_only_a_run_that_needs_a_server_unpacks_one(mirror: Path, root: Path, tm
     done = snakemake("intercode_sql")
     assert done.returncode != 0
     assert done.stderr.splitlines()[-1].startswith(
-        f"coevolve: no MySQL or MariaDB on PATH or in {tmp_path}/cache; run "
+        f"coevolve: no MySQL or MariaDB on PATH or in {tmp_path}/cache/servers; run "
     )
     assert not (repo / "results/smoke/data/intercode_sql").exists()
 
