@@ -398,6 +398,8 @@ class Recipe(Strict):
         with_steps = {name for name, agent in self.agents.items() if PairKind.EXPERT_STEP in agent.trains_on}
         if with_steps != ({"target"} if self.learns == "steps" else set()):
             raise ValueError("`learns: steps` requires `agents.target.trains_on.expert_step`, and the reverse")
+        if with_steps and "failure" in self.agents:
+            raise ValueError("`learns: steps` has no failure agent; remove `agents.failure`")
         return self
 
     @property
@@ -409,7 +411,7 @@ class Recipe(Strict):
     def has_rollouts(self) -> bool:
         """Whether an agent explores in the stage `rollout`; PPO and GRPO play inside their training."""
         explores = any(agent.explores for agent in self.agents.values())
-        return explores and (self.learns_from_pairs or self.learns == "selected")
+        return explores and self.learns not in ("ppo", "grpo", "task_pool")
 
     @property
     def trained_on_pairs(self) -> bool:

@@ -154,14 +154,16 @@ class Suite(Strict):
             self.for_method(method)
             if recipe.shares_first and not recipe.shares:
                 raise ValueError(f"recipes.{method}.shares_first: name the row with `shares`")
-            if recipe.shares and recipe.settings and not recipe.shares_first:
-                raise ValueError(f"recipes.{method}: a row that `shares` another row's iterations has no `settings`")
             others = {"shares": recipe.shares, "steps_like": recipe.steps_like, "first_pool": recipe.first_pool}
             for key, other in others.items():
                 if other is not None:
                     self._require_recipe(f"recipes.{method}.{key}", other)
             if recipe.shares and (owner := self.recipes[recipe.shares].shares):
                 raise ValueError(f"recipes.{method}.shares: `{recipe.shares}` itself `shares` `{owner}`; name that row")
+            if recipe.shares and not recipe.shares_first and recipe.settings != self.recipes[recipe.shares].settings:
+                raise ValueError(
+                    f"recipes.{method}.settings: all iterations are those of `{recipe.shares}`; remove them"
+                )
         for method in self.methods:  # a row that is not run may differ from an overridden one
             other = self.recipes[method].steps_like
             if other and not self.recipes[other].trained_on_pairs:

@@ -207,8 +207,11 @@ def spread(groups: Sequence[Matrix], *, resamples: int, rng: np.random.Generator
         raise UserError("no evaluation records to average; run the evaluation first.")
     means_g = [np.nanmean(values_ts, axis=1) for values_ts in seen_g]
     mean = float(np.sum([means_t.mean() for means_t in means_g]))
-    effects_s = np.sum([_seed_effects(*of_group) for of_group in zip(seen_g, means_g, strict=True)], axis=0)
-    variances_g = [0.0 if fixed_tasks else _task_variance(*of_group) for of_group in zip(seen_g, means_g, strict=True)]
+    effects_g = [_seed_effects(values_ts) for values_ts in seen_g]
+    effects_s = np.sum(effects_g, axis=0)
+    variances_g = [
+        0.0 if fixed_tasks else _task_variance(*of_group) for of_group in zip(seen_g, effects_g, strict=True)
+    ]
     draws_b = np.full(resamples, mean)
     for means_t, variance in zip(means_g, variances_g, strict=True):
         draws_b += _task_draws(means_t, variance, resamples, rng)
@@ -310,16 +313,17 @@ def _tasks(values: Sequence[Point]) -> list[Hashable]:
     return sorted({task for task, _, _ in values}, key=str)
 
 
-def _task_variance(values_ts: Matrix, means_t: Vector) -> float:
+def _task_variance(values_ts: Matrix, effects_s: Vector) -> float:
     """The part of the mean's variance that comes from the choice of tasks, without what is left of task and seed."""
-    tasks, seeds = values_ts.shape
-    if tasks < 2:
+    if len(values_ts) < 2:
         return 0.0
-    left_ts = values_ts - means_t[:, None] - _seed_effects(values_ts, means_t)
-    degrees = (tasks - 1) * (seeds - 1)
-    residual = float(np.nansum(np.square(left_ts))) / degrees / seeds if degrees else 0.0
-    of_tasks: float = max(0.0, means_t.var(ddof=1) - residual) / tasks
-    return of_tasks
+    seen_ts = ~np.isnan(values_ts)
+    without_seeds_ts = values_ts - effects_s
+    means_t = np.nanmean(without_seeds_ts, axis=1)
+    degrees = seen_ts.sum() - len(means_t) - seen_ts.any(axis=0).sum() + 1
+    left = np.nansum(np.square(without_seeds_ts - means_t[:, None])) / degrees if degrees > 0 else 0.0
+    of_one_task = means_t.var(ddof=1) - left * np.mean(1.0 / seen_ts.sum(axis=1))
+    return max(0.0, float(of_one_task)) / len(means_t)
 
 
 def _task_draws(means_t: Vector, variance: float, resamples: int, rng: np.random.Generator) -> Vector:
@@ -334,10 +338,15 @@ def _task_draws(means_t: Vector, variance: float, resamples: int, rng: np.random
     return math.sqrt(variance / of_bootstrap) * centred
 
 
-def _seed_effects(values_ts: Matrix, means_t: Vector) -> Vector:
-    """Mean difference of a seed's values from their tasks' means, NaN for a seed without a value; shape (seeds,)."""
-    left_ts = values_ts - means_t[:, None]
-    counts_s = np.count_nonzero(~np.isnan(left_ts), axis=0)
-    effects_s: Vector = np.full(len(counts_s), np.nan)
-    np.divide(np.nansum(left_ts, axis=0), counts_s, out=effects_s, where=counts_s > 0)
-    return effects_s
+def _seed_effects(values_ts: Matrix) -> Vector:
+    """Least-squares effects e of the seeds in v = m + e + rest, m of the task, with mean 0; shape (seeds,).
+
+    NaN for a seed without a value. Seeds have values on different tasks, for instance on those where a policy failed.
+    """
+    seen_ts = ~np.isnan(values_ts)
+    counts_t, counts_s = seen_ts.sum(axis=1), seen_ts.sum(axis=0)
+    left_s = np.nansum(values_ts - np.nanmean(values_ts, axis=1, keepdims=True), axis=0)
+    # The normal equations without m; the solution of least norm has mean 0 where the seeds have tasks in common.
+    shared_ss = np.diag(counts_s) - seen_ts.T @ (seen_ts / counts_t[:, None])
+    effects_s: Vector = np.linalg.lstsq(shared_ss, left_s)[0]
+    return np.where(counts_s > 0, effects_s, np.nan)

@@ -51,10 +51,12 @@ _IN_MINIATURE: dict[Outcome, Order] = {
     "contradicted": "does not hold",
     "underpowered": "undecided",
 }
+_JUDGED = "the interval over trainings alone, on the paper's own tasks (the cell's is over tasks, too),"
 MINIATURE = (
     "The paper's orders on this suite's own environments, tasks and model: none of them is about a cell of the paper. "
     "An order is decided if its interval over tasks and trainings excludes 0. Each is judged alone, without a "
-    "correction for their number."
+    "correction for their number. The largest gain compares several differences: the weakest is shown, and that it "
+    "does not hold is corrected for their number."
 )
 
 
@@ -281,8 +283,8 @@ def read(path: Path) -> list[Verdict]:
 def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
     """The table with notes on its cells of the paper that are reproduced or contradicted."""
     texts = {
-        "reproduced": "Reproduced: our interval lies within the tolerance of the paper's value.",
-        "contradicted": "Contradicted: our interval lies outside the tolerance of the paper's value.",
+        "reproduced": f"Reproduced: {_JUDGED} lies within the tolerance of the paper's value.",
+        "contradicted": f"Contradicted: {_JUDGED} lies outside the tolerance of the paper's value.",
     }
     judged = {(verdict.row, verdict.column): verdict.verdict for verdict in verdicts}
     printed = [(cell.row, cell.column) for cell in table.cells if cell.paper is not None]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from coevolve.config.yaml_files import extended_files
+from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.storage import policy_dir
 from coevolve.workflow.branch import SOURCES, AgentName, Branch, agent_of
@@ -413,10 +414,18 @@ def _scored(layout: Layout, model: str, env: str, branch: Branch, agent: AgentNa
 
 
 def _steps_like(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, list[str]]:
-    """The pairs of both agents of the method whose number of gradient steps a target is given."""
+    """The pairs of both agents of the method whose number of gradient steps a target is given.
+
+    Raises `UserError` if the steps of one epoch, or the epochs, differ between the two methods.
+    """
     other = layout.recipe(branch.method).steps_like
     if other is None or agent == "failure":
         return {}
+    own, theirs = (layout.suite.for_method(method).dpo for method in (branch.method, other))
+    for key in ("epochs", "batch_size"):
+        if getattr(own, key) != (value := getattr(theirs, key)):
+            settings = f"recipes.{branch.method}.settings.dpo.{key}"
+            raise UserError(f"{settings}: the row takes the steps of `{other}`, which has {value}; set it to {value}.")
     matched = replace(branch, method=other)
     names = [f"pairs/{each}/pairs.jsonl" for each in layout.trained_agents(env, matched)]
     return {"steps_like": [layout.result(model, env, layout.owner(matched), name) for name in names]}

@@ -29,7 +29,7 @@ def programs() -> str:
     """Names of Slurm's commands; raises `UserError` if some are not on PATH."""
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         raise UserError(
-            f"{', '.join(missing)} not on PATH; run on a login node, or on one GPU without Slurm: `snakemake --profile one-gpu`."
+            f"{', '.join(missing)} not on PATH; run on a login node, or without Slurm: `snakemake --profile one-gpu`."
         )
     return ", ".join(PROGRAMS)
 

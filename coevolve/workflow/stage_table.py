@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from coevolve.config.sections import PAIR_LEARNING, POOL_LEARNING
 from coevolve.config.suite import Suite, digest
 from coevolve.errors import UserError, suggestion
 from coevolve.workflow import inputs, workloads
+from coevolve.workflow.branch import SOURCES
 from coevolve.workflow.layout import Layout
 from coevolve.workflow.stage import Inputs, Stage, Wildcards
 
 SEED, ITERATION = r"base/seed\d+", r"(?!base/)\w+/seed\d+/iter[1-9]\d*"
 PLAYED = f"base/untrained|{SEED}|{ITERATION}"
-#: What reference log-probs are of: pairs, or the trajectories of two or all sources.
-SCORED = ("pairs", "experts_target", "experts_failure", "target_failure", "experts_target_failure")
+#: What reference log-probs are of: pairs, or the trajectories of some sources.
+SCORED = ("pairs", *("_".join(some) for n in (1, 2, 3) for some in itertools.combinations(SOURCES.values(), n)))
 
 _POLICY = ("policy.json",)
 _PAIRS = ("pairs.jsonl", "drops.jsonl", "summary.json")

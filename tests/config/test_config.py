@@ -69,6 +69,7 @@ def test_suites_load(root, name):
             "recipes.grpo.steps_like=coevolve",
             "`steps_like` requires a method that is trained on pairs, not `learns: grpo`",
         ),
+        ("recipes.ipr.agents.failure={base: failure, explores: true}", "`learns: steps` has no failure agent; remove"),
         ("recipes.eto.steps_like=sft", "recipes.eto.steps_like: `sft` is not trained on pairs; name a row that is"),
         ("recipes.eto.steps_like=grpo", "recipes.eto.steps_like: `grpo` is not trained on pairs; name a row that is"),
         ("envs.sciworld.splits=[]", "key `envs.sciworld.splits`: list at least one split, on which policies are"),

@@ -151,13 +151,22 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
     assert set(kinds) == {"expert_target", "failure_failure"}
 
 
+def test_settings_of_a_method_hold_for_the_rows_that_share_its_iterations(root):
+    suite = load_suite(root / "configs/smoke.yaml", ["recipes.coevolve.settings.dpo.epochs=2"])
+    assert {suite.for_method(method).dpo.epochs for method in ("coevolve", "iterations_1")} == {2.0}
+    assert suite.for_method("eto").dpo.epochs == suite.dpo.epochs != 2.0
+
+
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
         ("recipes.eto.settings.dpo.bta=1", "recipes.eto.settings.dpo: unknown key `bta`; did you mean `beta`"),
         ("recipes.base={extends: coevolve}", "`base` is the folder of shared results"),
         ("recipes.my-method={extends: coevolve}", "recipes.my-method"),
-        ("recipes.k_9={extends: k_2, shares: coevolve}", "has no `settings`"),
+        (
+            "recipes.k_9={extends: k_2, shares: coevolve}",
+            "recipes.k_9.settings: all iterations are those of `coevolve`; remove them",
+        ),
         ("suite=../x", "key `suite`"),
         (
             "recipes.many.extends=coevolv",

@@ -28,6 +28,7 @@ def test_the_archives_of_a_suite_have_the_files_of_its_committed_jobs(suite):
     committed = {job["result"]: job["outputs"] for job in front_page.read_lines(suite, JOBS)}
     jobs = {path.parent: Provenance.from_json(text) for path, text in contents.items() if path.name == provenance.NAME}
     assert {job.result for job in jobs.values()} == committed.keys()
+    assert all(folder / suite_evidence.MARKER in contents for folder in jobs), "the marks of unpacked results"
     others = (provenance.NAME, suite_evidence.MARKER)
     files = {path: content for path, content in contents.items() if path.parent in jobs and path.name not in others}
     assert {path.name for path in files} >= {"episodes.jsonl", "pairs.jsonl", "records.jsonl"}

@@ -42,6 +42,17 @@ def test_no_difference_is_called_a_difference_in_at_most_one_case_of_twenty(worl
     assert false <= 20 + 3.1 * math.sqrt(cases * 0.05 * 0.95)
 
 
+def test_nor_is_it_where_most_values_are_missing():
+    """As in the rewards of failures, where a task counts with the seeds that failed on it. Trainings differ most."""
+    rng = np.random.default_rng(5)
+    cases, found = 400, []
+    for _ in range(cases):
+        run = rng.normal(0, 2.0, (150, 1)) + rng.normal(0, 8.0, (1, 5)) + rng.normal(0, 8.0, (150, 5))
+        run[rng.random(run.shape) > 0.33] = math.nan
+        found.append(outcome(run, 0.0, math.inf, rng, sized=False))
+    assert cases - found.count("underpowered") <= 20 + 3.1 * math.sqrt(cases * 0.05 * 0.95)
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 @pytest.mark.parametrize("sized", [False, True])
 def test_fewer_than_three_trainings_never_decide(seeds, sized):

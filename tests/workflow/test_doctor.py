@@ -25,7 +25,10 @@ from coevolve.workflow import doctor, required_files, slurm
 from coevolve.workflow.stage_table import load_machine
 
 #: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
-SINFO = "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\ncpu|up|(null)\nplain|up|gpu:8"
+SINFO = (
+    "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\n"
+    "cpu|up|(null)\nplain|up|gpu:8"
+)
 
 
 @pytest.fixture

@@ -139,6 +139,22 @@ def test_a_control_counts_the_last_training_of_a_failure_agent_that_is_trained_f
     assert matched == [f"{other}/{agent}/pairs.jsonl" for agent in ("target", "failure")]
 
 
+@pytest.mark.parametrize(("key", "value"), [("epochs", 3.0), ("batch_size", 16)])
+def test_a_control_whose_steps_would_be_counted_otherwise_is_refused(key, value):
+    suite = load_suite("smoke_methods", [f"recipes.eto_matched.settings.dpo.{key}={2 * value}"])
+    place = {"model": "tiny", "env": "webshop", "agent": "target", "branch": "eto_matched/seed0/iter1"}
+    with pytest.raises(
+        UserError, match=rf"dpo\.{key}: .* the steps of `coevolve`, which has {value}; set it to {value}"
+    ):
+        Plan(suite).inputs("train", place)
+
+
+def test_a_method_can_score_one_source_alone():
+    for of in ("pairs", "target", "experts_target", "experts_target_failure"):
+        path = f"{TINY}/mine/seed0/iter1/reference/target/{of}/scores.safetensors"
+        assert Plan(load_suite("smoke_methods")).maker(path)[0] == "reference"
+
+
 def test_shared_iterations_are_played_with_the_settings_of_their_own_row():
     """`late` shares ETO's first iteration, and explores and is evaluated otherwise from the second on."""
     row = "{extends: eto, shares: eto, shares_first: 1, settings: {rollout: {k: 2}, evaluation: {temperature: 0.7}}}"
