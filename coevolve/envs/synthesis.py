@@ -72,7 +72,10 @@ class TaskSynthesis(Protocol):
         ...
 
     def goal_task(self, setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
-        """The task of a draft, with everything in `data` that an environment needs to start and reward it."""
+        """The task of a draft, with everything in `data` that an environment needs to start and reward it.
+
+        `data["request"]` is the draft's instruction, which the prompts of exploring models quote.
+        """
         ...
 
     def solution_texts(self, setup: Setup, task: Task) -> Sequence[str]:
