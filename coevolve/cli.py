@@ -366,13 +366,15 @@ def _verify(options: argparse.Namespace) -> int:
     from coevolve.workflow.layout import Layout
 
     layout, paper = Layout(_suite(options).with_model(options.model)), claims.load(shipped_file(CLAIMS))
-    measured = results.on_disk(layout, results.finished(layout, paper))
+    measured = results.on_disk(layout, paper)
     small = verdicts.is_miniature(layout.suite)
     judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if, small)
     for verdict in judged:
         _show(verdicts.line(verdict))
     _show(verdicts.summary(judged, options.as_if))
     tables = second_paper.texts(paper.success_tables, measured.measurements, layout.suite.report)
+    if measured.unfinished:
+        tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
     _show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)

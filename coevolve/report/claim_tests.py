@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -54,10 +54,14 @@ class ClaimTest:
 
 @dataclass(frozen=True)
 class Results:
-    """All results: evaluations of all iterations, and explorations."""
+    """All results: evaluations of all iterations, and explorations.
+
+    `unfinished`: the reason why a method that was begun has none of them, by method and environment.
+    """
 
     measurements: tuple[Measurement, ...]
     explorations: tuple[Exploration, ...]
+    unfinished: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 def prepare(claims: Claims, results: Results, *, resamples: int, as_if: bool) -> list[ClaimTest]:
@@ -167,14 +171,16 @@ class _Estimator:
         of_cell = [m for m in self.results.measurements if (m.method, m.env, m.split) == (row, spec.env, spec.split)]
         evaluated = [m for m in of_cell if m.records and (iteration is None or m.iteration <= iteration)]
         if not evaluated:
-            raise UserError(f"`{row}` was not evaluated on {spec.label}.")
+            reason = self.results.unfinished.get((row, spec.env or ""))
+            raise UserError(reason or f"`{row}` was not evaluated on {spec.label}.")
         return max(evaluated, key=lambda m: m.iteration)
 
     def _explored(self, env: str, methods: Sequence[str]) -> list[Exploration]:
         by_method = {method: exploration.of(self.results.explorations, method, env) for method in methods}
         for method, explored in by_method.items():
             if not explored:
-                raise UserError(f"`{method}` did not explore {env}.")
+                reason = self.results.unfinished.get((method, env))
+                raise UserError(reason or f"`{method}` did not explore {env}.")
             names = {episode.environment for each in explored for episode in each.episodes}
             count, expected = len(exploration.tasks(explored)), self.claims.explored.get(env)
             self._require([*self._differences(explored[0], names), *_fewer(count, expected, env)])

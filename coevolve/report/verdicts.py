@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Literal
@@ -259,6 +259,13 @@ def miniature_markdown(verdicts: Sequence[Verdict]) -> str:
     rows = [[order_outcome(order), v.claim, v.place, v.says, order.text] for v, order in judged]
     table = tabulate(rows, ["in the miniature", "order", "place", "the paper", "here"], tablefmt="github")
     return "\n".join(["## In the miniature", "", f"{miniature_summary(verdicts)} {MINIATURE}", "", table, ""])
+
+
+def unfinished_markdown(reasons: Iterable[str]) -> str:
+    """The section "Unfinished methods", with each reason once."""
+    rows = [f"* {reason}" for reason in dict.fromkeys(reasons)]
+    text = "They have no verdict, and no order in the miniature."
+    return "\n".join(["## Unfinished methods", "", text, "", *rows, ""])
 
 
 def miniature_summary(verdicts: Sequence[Verdict]) -> str:

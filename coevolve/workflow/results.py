@@ -83,23 +83,46 @@ def drops(job: Job) -> dict[str, Path]:
     return given(job, "drops", Layout(job.suite).drops())
 
 
-def on_disk(layout: Layout, methods: Sequence[str]) -> Results:
-    """All results of `methods` in a suite about one model; raises `UserError` for a file that was changed."""
+def on_disk(layout: Layout, claims: Claims) -> Results:
+    """The results of all finished methods that have a claim, in a suite about one model; and what is unfinished.
+
+    The methods are of the suite or of its ablations. Raises `UserError` for a file that was changed.
+    """
+    ended = {method: _finished_seeds(layout, method) for method in layout.suite.recipes if method in claims.methods()}
+    methods = [method for method, seeds in ended.items() if seeds == layout.suite.seeds]
     evaluated = {m: {key: Path(path) for key, path in layout.evaluations(m).items()} for m in methods}
     explored = {key: Path(path) for key, path in layout.explorations(methods).items()}
     for path in {*explored.values(), *(path for paths in evaluated.values() for path in paths.values())}:
         provenance.check_file(path)
-    return Results(tuple(measurement.read(layout.suite, evaluated)), tuple(exploration.read(layout.suite, explored)))
+    return Results(
+        measurements=tuple(measurement.read(layout.suite, evaluated)),
+        explorations=tuple(exploration.read(layout.suite, explored)),
+        unfinished={
+            (method, env): _unfinished(method, seeds, layout.suite)
+            for method, seeds in ended.items()
+            if method not in methods and _is_begun(layout, method)
+            for env in layout.suite.envs
+        },
+    )
 
 
-def finished(layout: Layout, claims: Claims) -> list[str]:
-    """The methods with a claim of the paper whose results are all on disk, of the suite or of its ablations."""
-    return [
-        method
-        for method in layout.suite.recipes
-        if method in claims.methods()
-        and all(
-            Path(path).exists()
-            for path in [*layout.evaluations(method).values(), *layout.explorations([method]).values()]
-        )
-    ]
+def _finished_seeds(layout: Layout, method: str) -> list[int]:
+    """The seeds for which all results of a method are on disk."""
+    paths = [*layout.evaluations(method).items(), *layout.explorations([method]).items()]
+    missing = {key[2] for key, path in paths if not Path(path).exists()}
+    return [seed for seed in layout.suite.seeds if seed not in missing]
+
+
+def _is_begun(layout: Layout, method: str) -> bool:
+    """Whether an evaluation of the method is on disk; that of iteration 0 is also of methods that were never run."""
+    return any(
+        Path(path).exists()
+        for (_, env, _, iteration), path in layout.evaluations(method).items()
+        if iteration == min(1, layout.iterations(env, method))
+    )
+
+
+def _unfinished(method: str, finished: Sequence[int], suite: Suite) -> str:
+    counted = f"{len(finished)} of {len(suite.seeds)} seeds have all results"
+    others = f", or judge the finished seeds with `--set 'seeds={[*finished]}'`" if finished else ""
+    return f"`{method}` is unfinished: {counted}; finish the run{others}."

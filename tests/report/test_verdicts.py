@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from report.explored import explored
 
+from coevolve import cli
 from coevolve.config.suite import load_suite
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
@@ -18,7 +20,7 @@ from coevolve.storage import jsonl
 from coevolve.types import EvalRecord, StopReason
 from coevolve.workflow.branch import Branch
 from coevolve.workflow.plan import Plan
-from coevolve.workflow.results import finished, on_disk
+from coevolve.workflow.results import on_disk
 
 COLUMNS = {
     "seen": {"label": "Seen", "env": "sciworld", "split": "seen", "tasks": 3},
@@ -336,9 +338,8 @@ def test_verdicts_of_a_suites_files(root, tmp_path):
     plan = Plan(load_suite(root / "configs/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
     results(plan, {"sft": 0.1, "eto": 0.4, "coevolve": 0.2})
     paper_claims = paper.load(root / "configs/claims.yaml")
-    methods = finished(plan, paper_claims)
-    measured = on_disk(plan, methods)
-    assert methods == ["sft", "eto", "coevolve"]
+    measured = on_disk(plan, paper_claims)
+    assert {m.method for m in measured.measurements} == {"sft", "eto", "coevolve"} and not measured.unfinished
     found = verdicts.verify(paper_claims, measured, plan.suite.report, as_if=True)
     by_name = {verdict.claim: verdict for verdict in found}
     assert by_name["webshop_better"].verdict == "contradicted" and by_name["better_than_ppo"].verdict == "not run"
@@ -368,6 +369,41 @@ def test_verdicts_of_a_suites_files(root, tmp_path):
     text = (tmp_path / "verdicts.md").read_text()
     assert text.index("## Verdicts") < text.index("## In the miniature")
     assert "| decided: does not hold | webshop_better" in text and verdicts.miniature_summary(small_ones) in text
+
+
+def test_an_unfinished_method_is_named_with_its_finished_seeds(root, tmp_path):
+    """Seed 2 of coevolve lacks an exploration, and rft its evaluations in WebShop; other rows have only iteration 0."""
+    plan = Plan(load_suite(root / "configs/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
+    results(plan, {"sft": 0.1, "eto": 0.4, "coevolve": 0.2, "rft": 0.3})
+    Path(plan.rollouts("tiny", "webshop", Branch("coevolve", 2, 2))["failure"]).unlink()
+    for seed in plan.suite.seeds:
+        Path(plan.evaluations("rft")["tiny", "webshop", seed, 1]).unlink()
+    measured = on_disk(plan, paper.load(root / "configs/claims.yaml"))
+    assert {m.method for m in measured.measurements} == {"sft", "eto"}
+    some = "`coevolve` is unfinished: 2 of 3 seeds have all results; finish the run, or judge the finished seeds with "
+    assert measured.unfinished["coevolve", "webshop"] == some + "`--set 'seeds=[0, 1]'`."
+    assert measured.unfinished["rft", "sciworld"] == (
+        "`rft` is unfinished: 0 of 3 seeds have all results; finish the run."
+    )
+    assert {method for method, _ in measured.unfinished} == {"coevolve", "rft"}
+
+
+def test_the_command_names_an_unfinished_method_where_its_verdicts_would_stand(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["verify", "--suite", "glance", "--set", "seeds=[0, 1]", "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    reason = "`coevolve` is unfinished: 1 of 2 seeds have all results; finish the run, or judge the finished seeds with"
+    assert ended.value.code == 3
+    assert re.search(rf"^not run +webshop_better +{re.escape(reason)}", printed, re.MULTILINE)
+    assert re.search(rf"^not run +ours_success +{re.escape(reason)}", printed, re.MULTILINE)
+    assert "\n## Unfinished methods\n\nThey have no verdict, and no order in the miniature.\n\n* `sft` is un" in printed
+    assert printed.count(f"\n* {reason}") == 1 and "`coevolve` was not evaluated on WebShop" not in printed
+    assert "## Unfinished methods" in (tmp_path / "verdicts.md").read_text()
+    with pytest.raises(SystemExit):
+        cli.main(["verify", "--suite", "glance", "--set", "seeds=[0, 1]", "--set", "seeds=[0]"])
+    printed = capsys.readouterr().out
+    assert "unfinished" not in printed and "## In the miniature" in printed
 
 
 def test_a_claim_about_three_numbers_is_false_at_three_times_the_p_value_of_one():
