@@ -83,7 +83,7 @@ def check(record: Provenance, hashes: Mapping[Path, str]) -> None:
     """Raise `UserError` unless each file has the sha256 with which the provenance of its folder lists it."""
     for path, sha256 in hashes.items():
         listed = record.outputs.get(path.name)
-        fix = f"delete {path} and run the same command again"
+        fix = f"delete {path} and run the suite again; `coevolve status` prints the command"
         if listed is None:
             raise UserError(f"{path}: the {NAME} beside it does not list this file; {fix}.")
         if listed != sha256:

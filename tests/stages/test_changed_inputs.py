@@ -109,7 +109,7 @@ def test_an_input_that_was_changed_by_hand_is_refused(here, refused, change, pat
     Path(path).write_text(change(path))
     sentence = refused(job)
     assert f"{path}: the file was changed: its sha256 is" in sentence and "but stage `" in sentence
-    assert f"delete {path} and run the same command again" in sentence
+    assert f"delete {path} and run the suite again; `coevolve status` prints the command" in sentence
 
 
 def test_an_input_that_its_provenance_does_not_list_is_refused(here, refused):
