@@ -39,7 +39,10 @@ def of_job(job: Job) -> RegimeEvidence:
 
 
 def on_disk(layout: Layout) -> RegimeEvidence:
-    """The results of a suite about one model that are finished, also while others still run."""
+    """The results of a suite about one model that are finished, also while others still run.
+
+    Raises `UserError` for a file that was changed.
+    """
     suite = layout.suite
     evaluated = {method: _present(_final(layout, method)) for method in suite.methods}
     summaries = _present(layout.summaries(suite.methods))
@@ -64,7 +67,11 @@ def _final(layout: Layout, method: str) -> dict[EvaluationKey, str]:
 
 
 def _present(paths: Mapping[K, str]) -> dict[K, Path]:
-    return {key: Path(path) for key, path in paths.items() if Path(path).exists()}
+    """The files that exist; raises `UserError` for one that was changed."""
+    present = {key: Path(path) for key, path in paths.items() if Path(path).exists()}
+    for path in {*present.values()}:
+        provenance.check_file(path)
+    return present
 
 
 def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey, TrainReport]:

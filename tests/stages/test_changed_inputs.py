@@ -18,6 +18,7 @@ HOME = "results/glance"
 EVAL = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/eval"
 RECORDS = f"{EVAL}/records.jsonl"
 EPISODES = f"{HOME}/tiny/webshop/base/seed0/rollout/target/episodes.jsonl"
+SUMMARY = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/pairs/target/summary.json"
 FIGURE3 = ("figure3", {})
 ON_ENV = {"env": "webshop"}
 PAIRS = ("pairs", {"model": "tiny", "branch": "coevolve/seed0/iter1", "agent": "target", **ON_ENV})
@@ -207,7 +208,15 @@ def test_parts_with_too_few_or_too_many_episodes_are_refused(here, capsys, chang
     assert re.search(r"the parts hold \d episodes of task `[^`]+`, not \d; delete `parts`", capsys.readouterr().err)
 
 
-def test_the_verdicts_on_records_that_were_changed_by_hand_are_refused(here, capsys):
+@pytest.mark.parametrize("command", ["verify", "regime"])
+def test_the_verdicts_and_the_regime_of_records_that_were_changed_by_hand_are_refused(here, capsys, command):
     Path(RECORDS).write_text(edited(RECORDS))
-    assert status(["verify", "--suite", "glance"]) == 2
+    assert status([command, "--suite", "glance"]) == 2
     assert f"{RECORDS}: the file was changed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", [EPISODES, SUMMARY])
+def test_the_regime_of_episodes_and_pairs_that_were_changed_by_hand_is_refused(here, capsys, path):
+    Path(path).write_text(f"{Path(path).read_text()} \n")
+    assert status(["regime", "--suite", "glance"]) == 2
+    assert f"{path}: the file was changed" in capsys.readouterr().err
