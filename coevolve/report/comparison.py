@@ -58,19 +58,31 @@ class MeanDifference:
 
     def sentence(self) -> str:
         """The difference, its interval and p-value, and the smallest difference that could be seen, in points."""
-        if not self.error and not self.value:
-            return f"{LABELS[self.quantity]}: no task differs; this shows nothing about other tasks."
         if not self.error:
-            how = "all tasks differ equally, so no error can be estimated"
-            return f"{LABELS[self.quantity]}: {100 * self.value:+.1f} points; {how}."
-        low, high = self.interval()
+            return self._without_error()
         how = "paired by task" if self.paired else "not paired"
         bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""
         return (
-            f"{LABELS[self.quantity]}: {100 * self.value:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], "
-            f"p = {proportions.two_sided_p(self.value, self.error):.2g} ({how}{bound}); smallest difference that could "
-            f"be seen (80 % power at level 5 %): {100 * proportions.smallest_visible(self.error):.1f} points."
+            f"{self._points()} {self._range()}, p = {proportions.two_sided_p(self.value, self.error):.2g} "
+            f"({how}{bound}); smallest difference that could be seen (80 % power at level 5 %): "
+            f"{100 * proportions.smallest_visible(self.error):.1f} points."
         )
+
+    def _without_error(self) -> str:
+        if self.paired and not self.value:
+            return f"{LABELS[self.quantity]}: no task differs; this shows nothing about other tasks."
+        if self.paired:
+            return f"{self._points()}; all tasks differ equally, so no error can be estimated."
+        if self.ends:
+            return f"{self._points()} {self._range()} (not paired)."
+        return f"{self._points()}; no error can be estimated from these means."
+
+    def _points(self) -> str:
+        return f"{LABELS[self.quantity]}: {100 * self.value:+.1f} points"
+
+    def _range(self) -> str:
+        low, high = self.interval()
+        return f"[{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:

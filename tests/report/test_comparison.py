@@ -123,6 +123,18 @@ def test_an_equal_difference_of_all_tasks_is_printed_without_an_error():
     assert "no task differs" in success.sentence()
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "points", "interval"),
+    [(0.0, 0.0, "+0.0", "[-1.9, +2.5]"), (1.0, 1.0, "+0.0", "[-2.5, +1.9]"), (0.0, 1.0, "+100.0", "[+96.9, +100.0]")],
+)
+def test_results_that_are_not_paired_are_not_compared_task_by_task(a, b, points, interval):
+    """Wilson's intervals of 0 of 200 and of 0 of 150 end at 1.9 and 2.5 per cent."""
+    reward, success = comparison.differences(split([a] * 200), split([b] * 150))
+    assert reward.sentence() == f"average reward: {points} points; no error can be estimated from these means."
+    assert success.sentence().startswith(f"success rate: {points} points {interval}")
+    assert "not paired" in success.sentence()
+
+
 def test_an_evaluation_without_a_record_is_one_sentence(root, tmp_path):
     shutil.copy(root / "results/reference/micro/provenance.json", tmp_path)
     for name in ("records.jsonl", "episodes.jsonl"):
