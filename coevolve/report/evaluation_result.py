@@ -120,8 +120,13 @@ class EvaluationResult(Record):
 
 def from_folder(folder: Path, label: str = "") -> EvaluationResult:
     """The result of an evaluation's folder (`records.jsonl`, `episodes.jsonl`, `provenance.json`)."""
-    if not all((folder / name).is_file() for name in ("records.jsonl", "episodes.jsonl", provenance.NAME)):
-        raise UserError(f"{folder}: no records.jsonl and episodes.jsonl; name the folder of an evaluation.")
+    names = ("records.jsonl", "episodes.jsonl", provenance.NAME)
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing == ["episodes.jsonl"]:
+        why = "a suite's evidence has no episodes of evaluations"
+        raise UserError(f"{folder}: no episodes.jsonl; {why}, so name the folder where the evaluation ran.")
+    if missing:
+        raise UserError(f"{folder}: no {' and no '.join(missing)}; name the folder of an evaluation.")
     record = provenance.read(folder / provenance.NAME)
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     records = jsonl.read(folder / "records.jsonl", EvalRecord)

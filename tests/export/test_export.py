@@ -373,7 +373,8 @@ def test_a_folder_that_is_no_result_is_refused(export, run, tmp_path, capsys):
     (tmp_path / "result.json").write_text("{}")
     for other in (PAIRS, "nowhere", tmp_path / "result.json"):
         export("inspect", other, "--out", tmp_path / "logs", code=2)
-        assert f"{other}: no records.jsonl and episodes.jsonl; name the folder of an eval" in capsys.readouterr().err
+        printed = capsys.readouterr().err
+        assert f"{other}: no records.jsonl and no episodes.jsonl" in printed and "name the folder of an eval" in printed
     export("traces", PAIRS, "--out", tmp_path / "traces", code=2)
     assert "no result with episodes.jsonl" in capsys.readouterr().err
     assert not any((tmp_path / name).exists() for name in ("data", "logs", "traces"))

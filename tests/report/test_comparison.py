@@ -135,6 +135,15 @@ def test_results_that_are_not_paired_are_not_compared_task_by_task(a, b, points,
     assert "not paired" in success.sentence()
 
 
+def test_a_folder_that_is_not_a_whole_evaluation_names_what_is_missing(tmp_path):
+    (tmp_path / "records.jsonl").touch()
+    with pytest.raises(UserError, match=r": no episodes\.jsonl and no provenance\.json; name the folder of an eval"):
+        evaluation_result.read(tmp_path)
+    (tmp_path / "provenance.json").touch()
+    with pytest.raises(UserError, match=r": no episodes\.jsonl; a suite's evidence has no episodes of evaluations"):
+        evaluation_result.read(tmp_path)
+
+
 def test_an_evaluation_without_a_record_is_one_sentence(root, tmp_path):
     shutil.copy(root / "results/reference/micro/provenance.json", tmp_path)
     for name in ("records.jsonl", "episodes.jsonl"):
