@@ -319,7 +319,8 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
     needed, remark = None, ""
     if outcome == "underpowered":
         needed = _largest([s.seeds_needed(abs(_room(s.mean, test)), level / claims, POWER) for s in test.spreads])
-        remark = _caveat(shown.n_seeds, needed)
+        on_limit = any(math.isclose(_room(s.mean, test), 0.0, abs_tol=1e-9) for s in test.spreads)
+        remark = _caveat(shown.n_seeds, needed, on_limit)
     numbers = f"{with_interval(shown.mean, low, high)}, claimed {claimed_range(test)}"
     basis = f"{shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}, p {readable(p)} of {claims} claims"
     return Verdict(
@@ -336,8 +337,10 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
     )
 
 
-def _caveat(seeds: int, needed: int | None) -> str:
+def _caveat(seeds: int, needed: int | None, on_limit: bool) -> str:
     """The number of seeds that would decide an underpowered claim, in a sentence."""
+    if needed is None and on_limit:
+        return "A measured value lies on the limit of the claim: no number of seeds would decide, were this the truth."
     if needed is None:
         return "No number of seeds would decide: the instructions are too few."
     if seeds < stats.MIN_SEEDS:

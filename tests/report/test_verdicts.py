@@ -155,6 +155,14 @@ def test_underpowered_says_what_would_help():
     assert never.seeds_needed is None and "No number of seeds" in never.text
 
 
+def test_a_value_on_the_limit_of_its_claim_is_no_matter_of_seeds_or_instructions(measure):
+    equal = [measure(m, "sciworld", "seen", {key: [0.5] * 3 for key in "abc"}) for m in ("sft", "coevolve")]
+    (order,) = verdicts.judge([asked(small(order=ORDER), equal)["order"]], 0.95)
+    reason = "A measured value lies on the limit of the claim: no number of seeds would decide, were this the truth."
+    assert order.verdict == "underpowered" and order.seeds_needed is None
+    assert order.text.endswith(reason) and "too few" not in order.text
+
+
 def test_all_numbers_of_a_claim_have_to_agree_and_one_contradicts_it():
     good, bad, unclear = (
         question(mean + np.random.default_rng(0).normal(0, 1.0, (60, 3))).spreads[0] for mean in (2.0, -2.0, 0.05)
