@@ -148,7 +148,7 @@ def _is_made(record: dict[str, Any], out: Path) -> bool:
 
 
 def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path) -> None:
-    """Run the job's stage and move its result to `out`."""
+    """Run the job's stage and move its result to `out`; returns once every other rank has run it, too."""
     job.work.mkdir(parents=True, exist_ok=True)
     if process.launch_id:
         (job.work / process.launch_id).touch()
@@ -170,6 +170,8 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             cpu_seconds=round(_cpu_seconds() - cpu, 3),
         )
         files.write_bytes(folder / provenance.NAME, made.model_dump_json(indent=2).encode() + b"\n")
+    for rank in range(1, process.world_size):  # a stage without a collective operation does not wait for them
+        _wait_for(job.work / f"{process.launch_id}-{rank}")
 
 
 def _cpu_seconds() -> float:
@@ -181,10 +183,16 @@ def _cpu_seconds() -> float:
 def _run_other_rank(job: Job, process: LaunchedProcess) -> None:
     """Run the job's stage as a rank above 0, once rank 0 has started; the files that this rank writes are deleted."""
     logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process reports the progress
-    while not (job.work / process.launch_id).exists():
-        time.sleep(0.1)
+    _wait_for(job.work / process.launch_id)
     with tempfile.TemporaryDirectory() as unused:
         _run(job, Path(unused))
+    (job.work / f"{process.launch_id}-{process.rank}").touch()
+
+
+def _wait_for(path: Path) -> None:
+    """Return once another rank has written the file."""
+    while not path.exists():
+        time.sleep(0.1)
 
 
 def _run(job: Job, folder: Path) -> dict[str, Any]:

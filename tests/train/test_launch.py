@@ -208,6 +208,27 @@ def test_one_killed_process_ends_all_and_the_next_run_goes_on(kind, command, env
     assert files.sha256(tmp_path / "out/model.safetensors") == files.sha256(tmp_path / "whole/model.safetensors")
 
 
+def test_a_rank_that_starts_after_the_result_was_written_ends(command, environment, tmp_path):
+    """Without a pair the ranks share no computation, so rank 0 does not wait for the others in it."""
+    out, empty = tmp_path / "out", tmp_path / "empty.jsonl"
+    empty.touch()
+    line = [f"pairs={empty}" if word.startswith("pairs=") else word for word in command("train", out)]
+    launch_of_two = {**environment, "WORLD_SIZE": "2", "COEVOLVE_LAUNCH_ID": "launch"}
+    ranks = [subprocess.Popen(line, env={**launch_of_two, "RANK": "0"})]
+    try:
+        while not out.exists():
+            assert not ranks[0].poll()
+            time.sleep(0.01)
+        ranks.append(subprocess.Popen(line, env={**launch_of_two, "RANK": "1"}))
+        assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert "no pair to train on" in notes(out)["note"]
+    assert not (tmp_path / ".work-out").exists()
+
+
 def test_a_killed_process_is_named_before_a_partner_that_aborts(root, tmp_path):
     codes = {0: -signal.SIGABRT, 1: -signal.SIGKILL}
     failures = {rank: ProcessFailure(rank, 1, code, str(tmp_path / "none")) for rank, code in codes.items()}
