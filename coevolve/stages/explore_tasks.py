@@ -59,13 +59,15 @@ def _outcomes(job: Job, explored: TaskExploration) -> Iterator[tuple[Fragment, P
     pairs = [(fragment, _reason(explored, fragment, stop)) for fragment, stop in explored.fragments()]
     usable = [fragment for fragment, reason in pairs if reason is None]
     by_model = job.suite.task_evolution.abstraction == "model"
-    drafts = iter(explored.written_drafts(usable) if by_model else [explored.draft(each) for each in usable])
+    if by_model:
+        drafts = iter(explored.written_drafts(usable))
+    else:
+        drafts = iter([explored.draft(each) or FragmentDropReason.NO_GOAL for each in usable])
     writer = explored.explorer if by_model else "rules"
     for index, (fragment, reason) in enumerate(pairs):
-        if reason is not None:
-            yield fragment, _drop(fragment, reason)
-        elif (draft := next(drafts)) is None:
-            yield fragment, _drop(fragment, FragmentDropReason.NO_QUERY if by_model else FragmentDropReason.NO_GOAL)
+        draft = reason or next(drafts)
+        if isinstance(draft, FragmentDropReason):
+            yield fragment, _drop(fragment, draft)
         elif task := explored.goal_task(fragment, f"{job.env.kind}/round{job.branch.iteration}/{index}", draft):
             yield fragment, _candidate(fragment, task, draft, writer)
         else:

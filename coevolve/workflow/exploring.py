@@ -12,7 +12,7 @@ from coevolve.envs.synthesis import TaskDraft, observed_actions, synthesis
 from coevolve.envs.workers import environments
 from coevolve.methods.task_evolution import prompts
 from coevolve.methods.task_evolution.exploration import ExplorationStart
-from coevolve.methods.task_evolution.records import Fragment
+from coevolve.methods.task_evolution.records import Fragment, FragmentDropReason
 from coevolve.policies.base import Completion, Conversation, Policy
 from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.policies.scripted import ScriptedPolicy
@@ -27,11 +27,21 @@ UNKNOWN_CONTEXT = 2**31
 
 
 class DraftReply(Record):
-    """A model's reply to the prompt for the task of a fragment (its digest), and the number of its sampled tokens."""
+    """A model's reply to the prompt for the task of a fragment (its digest), and the number of its sampled tokens.
+
+    `truncated`: generation stopped at max_new_tokens.
+    """
 
     fragment: str
     text: str
     tokens: int
+    truncated: bool
+
+    def draft(self, actions: Sequence[str]) -> TaskDraft | FragmentDropReason:
+        """The draft in the reply, or why it has none; `actions` are the fragment's executed ones."""
+        if self.truncated:
+            return FragmentDropReason.TRUNCATED
+        return prompts.read_draft(self.text, actions) or FragmentDropReason.NO_QUERY
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,11 @@ class TaskExploration:
         """The draft of a fragment's task by rules; None if the actions reach no goal."""
         return self._synthesis.describe(self._job.setup, fragment.start, self.actions(fragment))
 
-    def written_drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | None]:
-        """The drafts that the explorer's model writes; replies that a killed run received are read back."""
+    def written_drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
+        """The drafts that the explorer's model writes, or why a fragment has none.
+
+        Replies that a killed run received are read back.
+        """
         journal = jsonl.Journal(self._job.work / "drafts.jsonl", DraftReply)
         with contextlib.closing(journal):
             replies = {reply.fragment: reply for reply in journal.records}
@@ -104,7 +117,7 @@ class TaskExploration:
                     replies[fragment.digest()] = reply = self._reply(fragment)
                     journal.append(reply)
         self._draft_tokens = sum(reply.tokens for reply in replies.values())
-        return [prompts.read_draft(replies[fragment.digest()].text, self.actions(fragment)) for fragment in fragments]
+        return [replies[fragment.digest()].draft(self.actions(fragment)) for fragment in fragments]
 
     def notes(self, fragments: Sequence[Fragment], counts: dict[str, Any]) -> ExplorationNotes:
         """The `counts`, with what was sampled for the fragments and their drafts."""
@@ -126,6 +139,12 @@ class TaskExploration:
         """The explorer's name."""
         return self._player.ref.name
 
+    @property
+    def _sampling(self) -> Sampling:
+        """How turns and drafts are sampled."""
+        temperature, config = self._job.suite.exploration_temperature, self._job.suite.rollout
+        return Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
+
     def _executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
         return self._synthesis.executed(self._job.setup, turns)
 
@@ -145,11 +164,7 @@ class TaskExploration:
                 BoundedExplorer(self._player, self._ended),
                 envs,
                 samples=1,
-                sampling=Sampling(
-                    temperature=job.suite.exploration_temperature,
-                    top_p=config.top_p,
-                    max_new_tokens=config.max_new_tokens,
-                ),
+                sampling=self._sampling,
                 seed=job.seed,
                 agent=job.agent,
                 protocol=job.suite.protocol,
@@ -193,8 +208,11 @@ class TaskExploration:
         observed = observed_actions(self._job.setup, self._synthesis, fragment.turns)
         seed = seeds.derive(self._job.seed, "draft", fragment.name)
         conversation = Conversation(f"{fragment.name}#draft", seed, prompts.abstraction_prompt(observed), ())
-        limit = self._job.suite.rollout.max_new_tokens
-        sampling = Sampling(temperature=self._job.suite.exploration_temperature, max_new_tokens=limit)
-        (completion,) = self._player.complete([conversation], sampling)
+        (completion,) = self._player.complete([conversation], self._sampling)
         self._player.forget(conversation.key)
-        return DraftReply(fragment=fragment.digest(), text=completion.text, tokens=len(completion.token_ids))
+        return DraftReply(
+            fragment=fragment.digest(),
+            text=completion.text,
+            tokens=len(completion.token_ids),
+            truncated=completion.truncated,
+        )

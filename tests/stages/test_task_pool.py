@@ -1,6 +1,7 @@
 """The stages of agent-data mutual evolution, in the real simulators with a small real policy, and `why` behind them."""
 
 import contextlib
+import dataclasses
 import json
 import shutil
 import signal
@@ -449,11 +450,18 @@ task_evolution: {{initial_fragments: 3}}
 
 
 @contextlib.contextmanager
-def answering(monkeypatch, policy):
-    """The last messages of the requests to a server that answers with the policy."""
-    with serving(ScriptedPolicy(policy)) as server:
+def connected(monkeypatch, policy):
+    """A server that answers with the policy; the environment variables have its address."""
+    with serving(policy) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        yield server
+
+
+@contextlib.contextmanager
+def answering(monkeypatch, policy):
+    """The last messages of the requests to a server that answers with the policy."""
+    with connected(monkeypatch, ScriptedPolicy(policy)) as server:
         yield lambda: [body["messages"][-1]["content"] for body in server.bodies]
 
 
@@ -474,6 +482,33 @@ def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, fir
         cli.main(["why", "--suite", "configs/agent_data_endpoint.yaml", task.task.task_id, "agent_data_endpoint"])
     shown = capsys.readouterr().out
     assert "<b>watchlist\\u001b[2J</b>" in shown and "\x1b" not in shown
+
+
+class CutOffWriter(ScriptedPolicy):
+    """Writes no task to its end."""
+
+    def complete(self, conversations, sampling):
+        completions = super().complete(conversations, sampling)
+        return [dataclasses.replace(each, truncated=each.text == TASK) for each in completions]
+
+
+def test_a_task_that_was_cut_off_is_a_counted_drop(home, plan, first, monkeypatch, tmp_path):
+    """Its beginning alone would be a task. The model writes with the settings that it explores with."""
+    suite = home / "configs/cut_off.yaml"
+    suite.write_text(
+        f"extends: pools.yaml\nsuite: pools\nmethods: [agent_data_endpoint]\n{BEHIND_ENDPOINT}rollout: {{top_p: 0.5}}\n"
+    )
+    target = "results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl"
+    command = command_of(Plan(load_suite(suite)), target, suite, tmp_path / "explored")
+    with connected(monkeypatch, CutOffWriter(explore_or_write)) as server:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(command)
+        assert ended.value.code == 0
+        sampled = {(body["temperature"], body["top_p"], body["max_tokens"]) for body in server.bodies}
+    assert sampled == {(1.0, 0.5, 16)}
+    counted = counts(tmp_path / "explored/counts.json").total
+    assert (counted.kept, counted.drops) == (0, {"truncated": 3})
+    assert [each.reason for each in records(tmp_path / "explored/drops.jsonl", FragmentDrop)] == ["truncated"] * 3
 
 
 # --- resumption ----------------------------------------------------------------------------------------------

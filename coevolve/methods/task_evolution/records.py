@@ -97,6 +97,7 @@ class FragmentDropReason(StrEnum):
     NOTHING_NEW = "nothing_new"  # nothing but the repeated turns was executed
     NO_GOAL = "no_goal"  # the actions reach nothing that a task could ask for
     NO_QUERY = "no_query"  # the model wrote no instruction, or a solution that is none
+    TRUNCATED = "truncated"  # the model's reply was cut off at max_new_tokens
     EVALUATED = "evaluated"  # an evaluated task has the same normalised solution
     DUPLICATE = "duplicate"  # a task of the pool has the same normalised solution, from whatever start
     SIMILAR = "similar"  # a task with nearly the same words exists
