@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.errors import UserError
-from coevolve.storage import files, provenance
+from coevolve.methods.task_evolution.records import Fragment
+from coevolve.policies import openai
+from coevolve.storage import files, jsonl, policy_dir, provenance
 from coevolve.types import Provenance
 
 log = logging.getLogger(__name__)
@@ -69,8 +71,25 @@ def _write(source: Path, made: Provenance, record: Mapping[str, Any], out: Path,
             _copy(source / name, folder / name, linked=name not in tracked)
             if files.sha256(folder / name) != sha256:
                 raise UserError(f"{name} is not as its {provenance.NAME} lists it.")
+        _require_same_endpoint(folder, record)
         taken = made.model_copy(update={**record, "reused_from": made.reused_from or str(source)})
         files.write_bytes(folder / provenance.NAME, taken.model_dump_json(indent=2).encode() + b"\n")
+
+
+def _require_same_endpoint(folder: Path, record: Mapping[str, Any]) -> None:
+    """Raise `UserError` if the result is of an endpoint's model at another address than this job's.
+
+    The address is an environment variable, so no digest has it; what a policy plays has its reference as an input.
+    """
+    stage, config = record["stage"], record["config"]
+    if stage == "untrained" and (endpoint := config["models"][record["wildcards"]["model"]]["endpoint"]):
+        refs = {policy_dir.read_ref(folder / policy_dir.REF_NAME)}
+    elif stage == "explore_tasks" and (endpoint := config["task_evolution"]["endpoint"]):
+        refs = {fragment.explorer for fragment in jsonl.read(folder / "fragments.jsonl", Fragment)}
+    else:
+        return
+    if refs - {openai.endpoint_ref(endpoint["model"])}:
+        raise UserError(f"it is of model `{endpoint['model']}` at another address than OPENAI_BASE_URL.")
 
 
 def _copy(source: Path, target: Path, *, linked: bool) -> None:

@@ -126,6 +126,21 @@ def test_another_endpoint_is_refused(suite_file, server, monkeypatch):
         evaluated(plan)
 
 
+def test_a_model_at_another_endpoint_is_not_reused(suite_file, server, monkeypatch):
+    wildcards = {"model": "chat", "env": "webshop", "branch": "base/untrained"}
+    result = "chat/webshop/base/untrained/policy/target"
+
+    def source(folder):
+        """Where the result in the folder of a suite was taken from."""
+        out = Path(f"results/{folder}/{result}")
+        execute(load_suite(suite_file), "untrained", wildcards, {}, out, threads=1, reuse=True)
+        return json.loads((out / "provenance.json").read_text()).get("reused_from")
+
+    assert [source("first"), source("second")] == [None, f"results/first/{result}"]
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    assert source("third") is None
+
+
 @pytest.mark.parametrize(
     ("override", "same"),
     [

@@ -484,6 +484,25 @@ def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, fir
     assert "<b>watchlist\\u001b[2J</b>" in shown and "\x1b" not in shown
 
 
+def test_an_exploration_is_reused_at_the_same_address_only(home, plan, first, monkeypatch):
+    suite = home / "configs/addresses.yaml"
+    suite.write_text(f"extends: pools.yaml\nsuite: pools\nmethods: [agent_data_endpoint]\n{BEHIND_ENDPOINT}")
+    result = "tiny/bfcl/agent_data_endpoint/seed0/iter1/explored"
+
+    def source(folder):
+        """Where the result in the folder of a suite was taken from."""
+        target, out = f"results/pools/{result}/candidates.jsonl", f"results/{folder}/{result}"
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*command_of(Plan(load_suite(suite)), target, suite, out), "--reuse"])
+        assert ended.value.code == 0
+        return provenance.read(Path(out, provenance.NAME)).reused_from
+
+    with answering(monkeypatch, explore_or_write):
+        assert [source("asking1"), source("asking2")] == [None, f"results/asking1/{result}"]
+        with answering(monkeypatch, explore_or_write) as requests:
+            assert source("asking3") is None and requests()
+
+
 class CutOffWriter(ScriptedPolicy):
     """Writes no task to its end."""
 
