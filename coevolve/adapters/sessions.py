@@ -16,7 +16,7 @@ from coevolve.envs.workers import environments
 from coevolve.errors import UserError, suggestion
 from coevolve.shipped import shipped_file
 from coevolve.types import Task
-from coevolve.workflow import evaluate_model
+from coevolve.workflow import in_process
 from coevolve.workflow.plan import Plan
 
 #: Folder of what environments prepare for adapters.
@@ -111,14 +111,14 @@ def prepare_environment(
     files are fetched, and what it prepares is made, once, below `root`.
     """
     model = read_yaml(shipped_file(Path("configs/models/tiny.yaml")))["models"]["tiny"]
-    suite_of_env, name = evaluate_model.single_environment(env, suite, overrides, model, seed=0)
+    suite_of_env, name = in_process.single_environment(env, suite, overrides, model, seed=0)
     suite_of_env = suite_of_env.model_copy(update={"suite": f"{name}_{digest(as_dict(suite_of_env))}"})
     config, plan = suite_of_env.envs[name], Plan(suite_of_env, root=root.as_posix())
     for path in {*config.data_files.values(), *config.play_files.values()}:
-        evaluate_model.make(plan, path, threads=1)
+        in_process.make(plan, path, threads=1)
     prepared = Path(plan.folder("prepare", {"env": name})).resolve() if config.prepared else None
     if prepared:
-        evaluate_model.make(plan, f"{plan.folder('prepare', {'env': name})}/meta.json", threads=1)
+        in_process.make(plan, f"{plan.folder('prepare', {'env': name})}/meta.json", threads=1)
     setup = Setup(config, f"envs.{name}", suite_of_env.protocol, suite_of_env.quirks, prepared)
     selected = domain(config).select(setup)
     evaluated = {split: [t for t in selected.evaluate if t.split == split] for split in config.splits}

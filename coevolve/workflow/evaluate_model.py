@@ -1,28 +1,26 @@
-"""Evaluates one model without a suite of its own: the jobs of the DAG that an evaluation needs, run in this process."""
+"""`coevolve evaluate-model`: evaluates one checkpoint or endpoint in one environment, without a suite of its own."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.suite import Suite, as_dict, completed, digest, merged, named_file, suite_file, validated
-from coevolve.config.yaml_files import Section, read_yaml
-from coevolve.errors import UserError, suggestion
+from coevolve.config.suite import Suite, as_dict, digest
+from coevolve.config.yaml_files import read_yaml
+from coevolve.errors import UserError
 from coevolve.report import evaluation_result
 from coevolve.shipped import shipped_file
-from coevolve.storage import files, jsonl, policy_dir, provenance
+from coevolve.storage import files, jsonl, policy_dir
 from coevolve.types import Task
-from coevolve.workflow import required_files
+from coevolve.workflow import in_process
 from coevolve.workflow.plan import Plan
 from coevolve.workflow.run_stage import execute
 from coevolve.workflow.stage import files_of
 
-#: The recipe whose target is the model as it is.
-METHOD = "untrained"
 #: Longest conversation that is sent to an endpoint, in tokens; a checkpoint's config has its own.
 ENDPOINT_CONTEXT = 8192
 
@@ -54,7 +52,9 @@ def configured(options: argparse.Namespace) -> tuple[Suite, str]:
     settings = {"protocol": options.protocol, "prompt.examples": options.examples}
     overrides = [*options.set, *(f"{key}={value}" for key, value in settings.items() if value is not None)]
     model = model_section(options)
-    suite, name = single_environment(options.env, options.suite, overrides, model, options.seed, options.split)
+    suite, name = in_process.single_environment(
+        options.env, options.suite, overrides, model, options.seed, options.split
+    )
     digits = digest([as_dict(suite), os.environ.get("OPENAI_BASE_URL") if suite.models["model"].endpoint else None])
     return suite.model_copy(update={"suite": f"{name}_{digits}"}), name
 
@@ -63,7 +63,7 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
     """The folder of the evaluation's episodes and records: the first `limit` tasks of each split, or of one `split`."""
     wildcards = {"model": "model", "env": env, "branch": "base/untrained"}
     inputs = plan.inputs("evaluate", wildcards)
-    remade = [make(plan, path, threads) for path in files_of(inputs)]
+    remade = [in_process.make(plan, path, threads) for path in files_of(inputs)]
     tasks = jsonl.read(Path(str(inputs["tasks"])), Task)
     splits = list(dict.fromkeys(task.split for task in tasks))
     chosen = [task for name in splits for task in [t for t in tasks if t.split == name][:limit]]
@@ -73,7 +73,7 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
         selected = Path(plan.home) / "tasks" / f"{name}.jsonl"
         jsonl.write(selected, chosen)
         inputs = {**inputs, "tasks": str(selected)}
-    if any(remade) or not _is_current(plan, out, inputs):
+    if any(remade) or not in_process.is_current(plan, out, inputs):
         given = {key: [Path(path) for path in files_of({key: paths})] for key, paths in inputs.items()}
         execute(plan.suite, "evaluate", wildcards, given, out, threads)
     return out
@@ -100,60 +100,6 @@ def model_section(options: argparse.Namespace) -> dict[str, Any]:
         "revision": policy_dir.digest(folder),
         "parameters": _parameters(folder),
     }
-
-
-def single_environment(
-    env: str, suite: str | None, overrides: Sequence[str], model: Mapping[str, Any], seed: int, split: str | None = None
-) -> tuple[Suite, str]:
-    """A suite with one model and one environment, and the environment's name in it.
-
-    `env` is an environment of `suite`; without a suite the name of a file in `configs/envs`, which is joined with the
-    common settings. Raises `UserError` for an unknown name, key or value.
-    """
-    if suite:
-        path, raw = suite_file(suite), merged(suite, overrides)
-    else:
-        path = named_file("environment", env, Path("configs/envs"))
-        common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
-        raw = completed(path, read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {})), overrides)
-    envs = raw.get("envs")
-    if not envs:
-        raise UserError(f"{path}: key `envs` is empty; add an environment.")
-    name = env if suite else next(iter(envs), "")
-    if name not in envs:
-        listed = ", ".join(f"`{each}`" for each in envs)
-        raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {listed}.'}")
-    if split:
-        raw.override(f"envs.{name}.splits=[{split}]")
-    raw |= {"models": {"model": model}, "envs": {name: envs[name]}, "iterations": {name: 1}}
-    raw |= {"methods": [METHOD], "seeds": [seed], "suite": "evaluate_model"}
-    return validated(Suite, path, raw), name
-
-
-def make(plan: Plan, path: str, threads: int) -> bool:
-    """Run the jobs that a file needs, unless it is there and current; returns whether one was run."""
-    job = plan.maker(path)
-    if job is None:
-        return False
-    inputs = plan.inputs(*job)
-    remade = [make(plan, needed, threads) for needed in files_of(inputs)]
-    out = Path(plan.folder(*job))
-    kept = not any(remade) and Path(path).exists()
-    if kept and (not plan.leaves_provenance(path) or _is_current(plan, out, inputs)):
-        return False
-    given = {name: [Path(file) for file in files_of({name: paths})] for name, paths in inputs.items()}
-    execute(plan.suite, *job, given, out, threads)
-    return True
-
-
-def _is_current(plan: Plan, out: Path, inputs: Mapping[str, str | Sequence[str]]) -> bool:
-    """Whether a folder has a result of the present code, settings and inputs; paths of inputs may differ."""
-    record = provenance.of_file(out / provenance.NAME)
-    if record is None or plan.changed_since(record):
-        return False
-    given = map(Path, files_of(inputs))
-    hashes = [required_files.recorded_sha256(path) or files.sha256(path) for path in given]
-    return sorted(record.inputs.values()) == sorted(hashes)
 
 
 def _architecture(path: Path) -> dict[str, Any]:

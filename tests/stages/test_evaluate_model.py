@@ -10,7 +10,7 @@ from coevolve import cli
 from coevolve.config.suite import as_dict, load_suite
 from coevolve.storage import jsonl, provenance
 from coevolve.types import EvalRecord, Trajectory
-from coevolve.workflow.evaluate_model import single_environment
+from coevolve.workflow.in_process import single_environment
 
 POLICY = "results/glance/tiny/webshop/base/seed0/policy/target"
 EVALUATED = "results/glance/tiny/webshop/base/seed0/eval"

@@ -1,0 +1,74 @@
+"""Jobs without Snakemake: a suite of one model and one environment, and the jobs that a file needs, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.suite import Suite, completed, merged, named_file, suite_file, validated
+from coevolve.config.yaml_files import Section, read_yaml
+from coevolve.errors import UserError, suggestion
+from coevolve.shipped import shipped_file
+from coevolve.storage import files, provenance
+from coevolve.workflow import required_files
+from coevolve.workflow.plan import Plan
+from coevolve.workflow.run_stage import execute
+from coevolve.workflow.stage import files_of
+
+#: The recipe whose target is the model as it is.
+METHOD = "untrained"
+
+
+def single_environment(
+    env: str, suite: str | None, overrides: Sequence[str], model: Mapping[str, Any], seed: int, split: str | None = None
+) -> tuple[Suite, str]:
+    """A suite with one model and one environment, and the environment's name in it.
+
+    `env` is an environment of `suite`; without a suite the name of a file in `configs/envs`, which is joined with the
+    common settings. Raises `UserError` for an unknown name, key or value.
+    """
+    if suite:
+        path, raw = suite_file(suite), merged(suite, overrides)
+    else:
+        path = named_file("environment", env, Path("configs/envs"))
+        common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
+        raw = completed(path, read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {})), overrides)
+    envs = raw.get("envs")
+    if not envs:
+        raise UserError(f"{path}: key `envs` is empty; add an environment.")
+    name = env if suite else next(iter(envs), "")
+    if name not in envs:
+        listed = ", ".join(f"`{each}`" for each in envs)
+        raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {listed}.'}")
+    if split:
+        raw.override(f"envs.{name}.splits=[{split}]")
+    raw |= {"models": {"model": model}, "envs": {name: envs[name]}, "iterations": {name: 1}}
+    raw |= {"methods": [METHOD], "seeds": [seed], "suite": "evaluate_model"}
+    return validated(Suite, path, raw), name
+
+
+def make(plan: Plan, path: str, threads: int) -> bool:
+    """Run the jobs that a file needs, unless it is there and current; returns whether one was run."""
+    job = plan.maker(path)
+    if job is None:
+        return False
+    inputs = plan.inputs(*job)
+    remade = [make(plan, needed, threads) for needed in files_of(inputs)]
+    out = Path(plan.folder(*job))
+    kept = not any(remade) and Path(path).exists()
+    if kept and (not plan.leaves_provenance(path) or is_current(plan, out, inputs)):
+        return False
+    given = {name: [Path(file) for file in files_of({name: paths})] for name, paths in inputs.items()}
+    execute(plan.suite, *job, given, out, threads)
+    return True
+
+
+def is_current(plan: Plan, out: Path, inputs: Mapping[str, str | Sequence[str]]) -> bool:
+    """Whether a folder has a result of the present code, settings and inputs; paths of inputs may differ."""
+    record = provenance.of_file(out / provenance.NAME)
+    if record is None or plan.changed_since(record):
+        return False
+    given = map(Path, files_of(inputs))
+    hashes = [required_files.recorded_sha256(path) or files.sha256(path) for path in given]
+    return sorted(record.inputs.values()) == sorted(hashes)
