@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.suite import Suite, as_dict, digest
-from coevolve.config.yaml_files import read_yaml
+from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError
 from coevolve.report import evaluation_result
 from coevolve.shipped import shipped_file
@@ -79,27 +79,29 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
     return out
 
 
-def model_section(options: argparse.Namespace) -> dict[str, Any]:
+def model_section(options: argparse.Namespace) -> Section:
     """The suite's section of the model: an endpoint's, or that of a checkpoint with the sha256 of its files."""
     if options.model.startswith(("http://", "https://")):
-        section = read_yaml(shipped_file(Path("configs/models/endpoint.yaml")))["models"]["endpoint"].plain()
+        section: Section = read_yaml(shipped_file(Path("configs/models/endpoint.yaml")))["models"]["endpoint"]
         if not options.name:
             raise UserError("--name: which model does the endpoint serve? Give --name MODEL.")
         section["endpoint"]["model"] = options.name
-        return {**section, "label": options.label or options.name, "context": options.context or ENDPOINT_CONTEXT}
+        section["label"], section["context"] = options.label or options.name, options.context or ENDPOINT_CONTEXT
+        return section
     folder = Path(options.model)
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder}: no checkpoint in transformers' format; name its folder, or an endpoint's URL.")
     context = options.context or _architecture(folder / "config.json").get("max_position_embeddings")
     if not context:
         raise UserError(f"{folder / 'config.json'}: no `max_position_embeddings`; give --context TOKENS.")
-    return {
+    values = {
         "label": options.label or _name(folder),
         "context": context,
         "path": str(folder.resolve()),
         "revision": policy_dir.digest(folder),
         "parameters": _parameters(folder),
     }
+    return Section(values, {})
 
 
 def _architecture(path: Path) -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from coevolve.config.suite import Suite, completed, merged, named_file, suite_file, validated
+from coevolve.config.suite import Suite, completed, named_file, suite_file, validated
 from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.shipped import shipped_file
@@ -21,19 +20,20 @@ METHOD = "untrained"
 
 
 def single_environment(
-    env: str, suite: str | None, overrides: Sequence[str], model: Mapping[str, Any], seed: int, split: str | None = None
+    env: str, suite: str | None, overrides: Sequence[str], model: Section, seed: int, split: str | None = None
 ) -> tuple[Suite, str]:
-    """A suite with one model and one environment, and the environment's name in it.
+    """A suite with one model, `models.model`, and one environment, and the environment's name in it.
 
     `env` is an environment of `suite`; without a suite the name of a file in `configs/envs`, which is joined with the
-    common settings. Raises `UserError` for an unknown name, key or value.
+    common settings. Raises `UserError` for an unknown name, key or value, and for an override without an effect.
     """
     if suite:
-        path, raw = suite_file(suite), merged(suite, overrides)
+        path = suite_file(suite)
+        raw = read_yaml(path)
     else:
         path = named_file("environment", env, Path("configs/envs"))
         common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
-        raw = completed(path, read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {})), overrides)
+        raw = read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {}))
     envs = raw.get("envs")
     if not envs:
         raise UserError(f"{path}: key `envs` is empty; add an environment.")
@@ -41,11 +41,23 @@ def single_environment(
     if name not in envs:
         listed = ", ".join(f"`{each}`" for each in envs)
         raise UserError(f"{path}: no environment `{name}`{suggestion(name, envs) or f'; it has {listed}.'}")
-    if split:
-        raw.override(f"envs.{name}.splits=[{split}]")
-    raw |= {"models": {"model": model}, "envs": {name: envs[name]}, "iterations": {name: 1}}
-    raw |= {"methods": [METHOD], "seeds": [seed], "suite": "evaluate_model"}
-    return validated(Suite, path, raw), name
+    raw |= {"models": Section({"model": model}, {}), "envs": Section({name: envs[name]}, envs.origins)}
+    raw |= {"iterations": {name: 1}, "methods": [METHOD], "seeds": [seed], "suite": "evaluate_model"}
+    for override in overrides:
+        _require_effect(override, name)
+    of_split = [f"envs.{name}.splits=[{split}]"] if split else []
+    return validated(Suite, path, completed(path, raw, [*overrides, *of_split])), name
+
+
+def _require_effect(override: str, env: str) -> None:
+    """Raises `UserError` for an override of a key that `single_environment` sets itself."""
+    key = override.partition("=")[0]
+    section = key.partition(".")[0]
+    if section in ("suite", "methods", "seeds", "iterations"):
+        raise UserError(f"override `{override}`: `{section}` is fixed here; leave it out, and give a seed by `--seed`.")
+    entry = {"models": "models.model", "envs": f"envs.{env}"}.get(section, section)
+    if not f"{key}.".startswith(f"{entry}."):
+        raise UserError(f"override `{override}`: `{section}` has only `{entry}` here; write {entry}.KEY=VALUE.")
 
 
 def make(plan: Plan, path: str, threads: int) -> bool:

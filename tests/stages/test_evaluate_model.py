@@ -8,6 +8,7 @@ from stages.test_in_context import PLAYER
 
 from coevolve import cli
 from coevolve.config.suite import as_dict, load_suite
+from coevolve.config.yaml_files import Section
 from coevolve.storage import jsonl, provenance
 from coevolve.types import EvalRecord, Trajectory
 from coevolve.workflow.in_process import single_environment
@@ -73,12 +74,14 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, mo
     with serving(PLAYER, count=lambda messages: 10 * len(messages)) as server:
         command = ["evaluate-model", server.url, "--name", MODEL, "--env", "webshop-small", "--tasks", "8"]
         command += ["--set", "envs.webshop.workers=2", "--context", "100000"]
+        command += ["--set", "models.model.endpoint.length=max_completion_tokens"]
         server.faults.extend([lambda chat: False] * 16 + [refusing(401)])
         code, _, err = coevolve(capsys, *command)
         assert code == 2 and "not accepted" in err
         before = len(server.bodies)
         code, out, err = coevolve(capsys, *command)
         assert code == 0, err
+    assert all("max_completion_tokens" in body and "max_tokens" not in body for body in server.bodies)
     (folder,) = (tmp_path / "results/evaluate_model").glob("*/evaluation-8")
     turns = sum(len(episode.turns) for episode in jsonl.read(folder / "episodes.jsonl", Trajectory))
     assert len(server.bodies) - before < turns < len(server.bodies)  # finished episodes were not played again
@@ -86,6 +89,25 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, mo
     result = json.loads((folder.parent / "evaluation-8.json").read_text())
     assert result["splits"]["test"]["tasks"] == 8 and result["spent"]["answers"] == len(server.bodies) - 1
     assert KEY not in json.dumps(result) and "127.0.0.1" not in json.dumps(result)
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("seeds=[7]", "`seeds` is fixed here; leave it out, and give a seed by `--seed`."),
+        ("methods=[no_such]", "`methods` is fixed here"),
+        ("models.nonsense.foo=1", "`models` has only `models.model` here; write models.model.KEY=VALUE."),
+        ("envs.sciworld.step_limit=9", "`envs` has only `envs.webshop` here; write envs.webshop.KEY=VALUE."),
+        ("models.model.endpoint.lenght=max_tokens", "did you mean `length`?"),
+    ],
+)
+def test_an_override_without_an_effect_is_one_sentence(root, tmp_path, monkeypatch, capsys, override, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(root / "configs")
+    command = ("evaluate-model", "http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop", "--suite", "smoke")
+    code, _, err = coevolve(capsys, *command, "--set", override)
+    assert code == 2 and sentence in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
@@ -122,6 +144,6 @@ def test_an_environment_needs_no_number_of_iterations(root, tmp_path):
     section = load_suite(root / "configs/micro_methods.yaml").envs["webshop"]
     path = tmp_path / "shop.yaml"
     path.write_text(json.dumps({"envs": {"shop": as_dict(section)}}))
-    model = {"label": "m", "path": "m", "context": 100, "parameters": 1.0}
+    model = Section({"label": "m", "path": "m", "context": 100, "parameters": 1.0}, {})
     suite, name = single_environment(str(path), None, [], model, seed=0)
     assert name == "shop" and suite.envs["shop"] == section
