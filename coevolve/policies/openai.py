@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
 LONGEST_PAUSE_SECONDS = 8.0
+#: Characters from which on a key is hidden inside of words too.
+SECRET_LENGTH = 8
 
 
 class Usage(Record):
@@ -140,7 +143,7 @@ class OpenAIPolicy:
     def _error_message(self, error: openai.OpenAIError) -> str:
         """The problem and its remedy in one sentence, without the API key."""
         status = getattr(error, "status_code", None)
-        detail = " ".join(str(error).replace(_api_key(), "***").split())[:300]
+        detail = " ".join(_without_key(str(error)).split())[:300]
         again = "then run again: finished episodes are kept"
         name = self._endpoint.model
         problem = {
@@ -230,6 +233,12 @@ def _api_key() -> str:
     if not _is_plain(key):
         raise UserError("OPENAI_API_KEY: holds a blank, a line break or a letter that is not ASCII; export it again.")
     return key
+
+
+def _without_key(text: str) -> str:
+    """The text with `***` for the API key; a key of a few letters, such as `x`, may be part of other words."""
+    key = re.escape(_api_key())
+    return re.sub(key if len(_api_key()) >= SECRET_LENGTH else rf"(?<!\w){key}(?!\w)", "***", text)
 
 
 def _is_plain(text: str) -> bool:

@@ -158,6 +158,26 @@ def test_persistent_errors_are_a_sentence_without_the_key(server, journal, fault
     assert f"127.0.0.1:{server.server_port}" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("x", "use max_completion_tokens, not *** or sk-42secret"),
+        ("max", "use max_completion_tokens, not x or sk-42secret"),
+        ("sk-42secret", "use max_completion_tokens, not x or ***"),
+        ("42secret", "use max_completion_tokens, not x or sk-***"),
+        ("completion", "use max_***_tokens, not x or sk-42secret"),
+    ],
+)
+def test_a_key_that_is_a_short_word_is_hidden_only_where_it_is_one(journal, monkeypatch, key, shown):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with serving(PLAYER, key=key) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        server.faults.append(refusing(400, "use max_completion_tokens, not x or sk-42secret"))
+        with pytest.raises(UserError) as raised:
+            connect(journal).complete([conversation()], SAMPLING)
+    assert shown in str(raised.value)
+
+
 GOOD = {
     "id": "chat", "object": "chat.completion", "created": 0, "model": MODEL,
     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Action: wait"}}],
