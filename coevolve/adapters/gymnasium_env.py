@@ -42,7 +42,10 @@ class TextEnv(gymnasium.Env[str, str]):
         return self._text, {"split": split, "index": index, "task_id": self.session.task.task_id}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """The next observation, the change of the reward, whether the episode ended or was truncated, and `info`."""
+        """The next observation, the change of the reward, whether the episode ended or was truncated, and `info`.
+
+        Raises `coevolve.envs.base.EnvError` as `Session.step` does.
+        """
         step = self.session.step(action)
         self._text = step.observation
         return step.observation, step.reward, step.done, step.truncated, {"total": step.total, "action": step.action}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from coevolve.config.suite import as_dict, digest
 from coevolve.config.yaml_files import read_yaml
-from coevolve.envs.base import Env, Setup
+from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError, suggestion
@@ -19,8 +20,12 @@ from coevolve.types import Task
 from coevolve.workflow import in_process
 from coevolve.workflow.plan import Plan
 
+_log = logging.getLogger(__name__)
+
 #: Folder of what environments prepare for adapters.
 ROOT = Path("results/adapters")
+#: How often `Session.reset` repeats a start that failed.
+RETRIES = 3
 
 
 @dataclass(frozen=True)
@@ -56,15 +61,28 @@ class Session:
         self.turns, self.total = 0, 0.0
 
     def reset(self, split: str, index: int) -> str:
-        """Starts a task; returns the first observation. Raises `UserError` for an unknown split or index."""
+        """Starts a task; returns the first observation.
+
+        A start that fails is repeated; raises `EnvError` if it fails once more than `RETRIES` times, and `UserError`
+        for an unknown split or index.
+        """
         tasks = tasks_of(self.tasks, split)
         if not 0 <= index < len(tasks):
             raise UserError(f"split `{split}` has the tasks 0 to {len(tasks) - 1}, not {index}.")
         self.task, self.turns, self.total = tasks[index], 0, 0.0
+        for attempt in range(1, RETRIES + 1):
+            try:
+                return self.env.start(self.task)
+            except EnvError as error:
+                _log.warning("%s, attempt %d: %s", self.task.task_id, attempt, error)
         return self.env.start(self.task)
 
     def step(self, text: str) -> SessionStep:
-        """Plays a turn, the whole text of a policy; raises `UserError` before the first `reset`."""
+        """Plays a turn, the whole text of a policy.
+
+        Raises `UserError` before the first `reset`, and `EnvError` if the environment fails, as when its process ends:
+        the episode is lost, and `reset` starts another one.
+        """
         if self.task is None:
             raise UserError("no episode is running; call `reset` first.")
         action = self.env.parse(text)

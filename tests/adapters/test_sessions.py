@@ -1,8 +1,13 @@
-"""Sessions: rewards are changes of the episode's reward, and the step limit truncates."""
+"""Sessions: rewards are changes of the episode's reward, the step limit truncates, failed starts are repeated."""
 
+import pytest
+from rollout import keydoor
 from rollout.keydoor import KeyDoor, gold, task
 
-from coevolve.adapters.sessions import SessionPool
+from coevolve.adapters.sessions import RETRIES, Session, SessionPool
+from coevolve.chat.prompts import write_action
+from coevolve.envs.base import EnvError
+from coevolve.envs.workers import pool
 
 
 def test_the_rewards_of_an_episode_sum_to_its_reward():
@@ -25,3 +30,35 @@ def test_the_step_limit_truncates_an_episode():
     steps = [session.step("no action") for _ in range(limit)]
     assert [step.truncated for step in steps] == [False] * (limit - 1) + [True]
     assert not steps[-1].done and steps[-1].action is None
+
+
+class JammedDoor(KeyDoor):
+    """Its first `failures` starts fail."""
+
+    def __init__(self, failures):
+        super().__init__()
+        self.failures = failures
+
+    def start(self, task):
+        first = super().start(task)
+        if len(self.started) <= self.failures:
+            raise EnvError("the door is jammed")
+        return first
+
+
+def test_a_start_that_fails_is_repeated():
+    session = Session(JammedDoor(RETRIES), {"train": [task(0)]})
+    assert "A key lies here" in session.reset("train", 0)
+    assert len(session.env.started) == RETRIES + 1
+    with pytest.raises(EnvError, match="the door is jammed"):
+        Session(JammedDoor(RETRIES + 1), {"train": [task(0)]}).reset("train", 0)
+
+
+def test_an_episode_is_lost_with_its_process_and_the_next_one_starts():
+    with pool(keydoor.trapdoors, 1, 1) as (env,):
+        session = Session(env, {"train": [task(0)]})
+        session.reset("train", 0)
+        with pytest.raises(EnvError, match="has ended"):
+            session.step(write_action("jump"))
+        session.reset("train", 0)
+        assert sum(session.step(text).reward for text in gold(0)) == 1.0
