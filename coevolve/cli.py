@@ -72,6 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(escaping.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # OpenAI's client: else a line for each request
     try:
         status = _run("coevolve", COEVOLVE, sys.argv[1:] if arguments is None else arguments)
     except UserError as error:

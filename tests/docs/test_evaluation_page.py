@@ -14,7 +14,9 @@ def test_the_commands_of_the_page_run(read, kit, made):
     checkpoint, endpoint, compared, with_published = page.blocks("console")
     assert "| mine" in kit.shell(checkpoint)
     with serving(PLAYER, count=lambda messages: 10 * len(messages), key="any-word") as server:
-        assert "| theirs" in kit.shell(endpoint.replace("http://127.0.0.1:8000/v1", server.url))
+        done = kit.ask("bash", "-ec", endpoint.replace("http://127.0.0.1:8000/v1", server.url))
+        assert "| theirs" in done.stdout, done.stderr
+        assert server.url not in done.stderr  # no line for each request
     result = json.loads((kit.folder / "mine.json").read_text())
     assert result["splits"]["test"]["tasks"] == 10
     both = kit.shell(compared)
