@@ -59,7 +59,7 @@ def test_the_plan_knows_it(ran):
 
 
 def test_a_policy_plays_it_and_experts_solve_it(added, ran):
-    assert len(ran) == 3
+    assert len(ran) == 4
     data = added.folder / "results/guess/data/guess"
     experts = jsonl.read(data / "sft.jsonl", Trajectory)
     assert len(experts) == 20
@@ -72,8 +72,18 @@ def test_a_policy_plays_it_and_experts_solve_it(added, ran):
         assert provenance.read(made / provenance.NAME).versions["guess-game"] == "1.0"
 
 
+def test_other_models_and_trainers_play_it(added, ran):
+    assert "| test    | 6 " in ran[2]
+    code = """
+from coevolve.adapters.sessions import open_sessions
+with open_sessions("guess", suite="guess") as pool:
+    print(pool.acquire().reset("train", 0))
+"""
+    assert added.python(code) == "I think of a number from 1 to 60.\n"
+
+
 def test_its_experts_replay_in_any_order(ran):
-    assert ran[2].endswith(" turns compared; 0 episodes differ\n")
+    assert ran[3].endswith(" turns compared; 0 episodes differ\n")
 
 
 def test_no_other_job_reruns(added, ran, before):

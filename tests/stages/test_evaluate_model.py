@@ -119,6 +119,7 @@ def test_an_override_without_an_effect_is_one_sentence(root, tmp_path, monkeypat
         (["listed", "--env", "webshop-small"], "listed/config.json: no JSON object"),
         (["http://127.0.0.1:9/v1", "--env", "webshop-small"], "Give --name MODEL."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
+        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "guess"], "a path to a YAML file. Or name its suite."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop-small", "--split", "tset"], "should be 'test' or"),
         (
             ["http://127.0.0.1:9/v1", "--name", "m", "--env", "bare.yaml"],
