@@ -36,7 +36,7 @@ from coevolve.types import (
     UnitInterval,
 )
 
-#: Settings that a file written by hand can state; a file of the kit has further ones, of its environment.
+#: Settings that a file written by hand can state; a file of the kit has further ones, `envs.<environment>.<key>`.
 SETTINGS = {
     "environment": "kind of the environment, such as webshop",
     "implementation": "name and version of the implementation",
@@ -213,7 +213,9 @@ def _settings(
     yield "implementation", "; ".join(sorted({episode.environment for episode in episodes}))
     yield from ((name, value) for name, value in _prepared_meta(record, folder).items() if isinstance(value, int))
     yield "protocol", record.protocol
-    yield from _flat({key: value for key, value in section.items() if key not in _NOT_OF_EPISODES})
+    of_episodes = {key: value for key, value in section.items() if key not in _NOT_OF_EPISODES}
+    for name, value in _flat(of_episodes):
+        yield name if name in SETTINGS else f"envs.{first.task.env}.{name}", value
     success = "reward 1" if quirks.success == "reward_one" else "any ending by the environment"
     errors = "count as 0" if quirks.env_error == "zero" else "are left out"
     yield "metric", f"mean reward at the end of an episode; success: {success}; environment errors {errors}"

@@ -57,13 +57,15 @@ def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(ma
         assert coevolve(capsys, *command)[0] == 0
         assert provenance.read(path).inputs == record.inputs
 
-    code, _, err = coevolve(capsys, *command, "--tasks", "2", "--set", "envs.webshop.step_limit=9", "--out", "few.json")
+    changed = ("--set", "envs.webshop.step_limit=9", "--set", "envs.webshop.observation_length=299")
+    code, _, err = coevolve(capsys, *command, "--tasks", "2", *changed, "--out", "few.json")
     assert code == 0, err
     _, out, _ = coevolve(capsys, "compare", "mine.json", "few.json")
-    assert "NOT comparable (settings that differ: 3; not stated by both: 0)" in out
+    assert "NOT comparable (settings that differ: 4; not stated by both: 0)" in out
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if "| differs" in line]
     settings = {row[0]: row[1:3] for row in rows}
-    assert settings["step_limit"] == ["8", "9"] and settings["tasks"] == ["6", "2"] and "task_list" in settings
+    assert settings["step_limit"] == ["8", "9"] and settings["envs.webshop.observation_length"] == ["300", "299"]
+    assert settings["tasks"] == ["6", "2"] and "task_list" in settings
 
 
 def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, monkeypatch, capsys):
