@@ -215,7 +215,8 @@ def test_a_failed_job_is_a_sentence_and_its_log(finished):
         "FAILED  figure3",
     }
     (first,) = (number for number, line in enumerate(lines) if line.startswith("FAILED  figure3"))
-    problem = r"records\.jsonl: the file was changed: .*; delete \S+ and run the suite again; `coevolve status` prints the command\.$"
+    fix = r"delete \S+ and run the suite again; `coevolve status` prints the command\.$"
+    problem = rf"records\.jsonl: the file was changed: .*; {fix}"
     assert re.search(problem, lines[first])
     assert lines[first + 1] == "        log: results/nano/logs/figure3.log"
     assert re.fullmatch(r"\d+ of \d+ jobs are done, 2 failed, 0 did not run\. Correct the cause, .*", lines[4])
