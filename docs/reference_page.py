@@ -19,10 +19,13 @@ PAGES = tuple(front_page.REFERENCE / name for name in ("README.md", "science.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
-    "lambda_0", "nll_mean", "without_failure_failure", "frozen_failure_agent", "second_target", "coevolve",
+    "lambda_0", "nll_mean", "without_failure_failure", "frozen_failure_agent", "beta_10", "hard_60",
+    "failure_agent_first", "without_conflicts", "second_target", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
 AGENTS = ("target", "failure")
+#: The rows of `science_variants`.
+VARIANTS = ("beta_10", "hard_60", "failure_agent_first", "without_conflicts")
 #: Comparisons of two methods, beside those with SFT.
 COMPARISONS = (
     ("eto_again", "eto"),
@@ -43,6 +46,7 @@ COMPARISONS = (
     ("coevolve", "nll_mean"),
     ("coevolve", "without_failure_failure"),
     ("coevolve", "frozen_failure_agent"),
+    *(("coevolve", row) for row in VARIANTS),
     ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),
     ("agent_data", "agent_data_static"),
@@ -57,6 +61,10 @@ EXPLANATIONS = (
     ("science_parts", "frozen_failure_agent", "the failure agent is never trained"),
     ("science_parts", "without_failure_failure", "the target does not learn from pairs of failures"),
     ("science_parts", "nll_mean", "the mean of the experts' NLL in place of the sum"),
+    ("science_variants", "beta_10", "beta 0.1 in both iterations"),
+    ("science_variants", "hard_60", "pairs of failures only where the better one is a hard negative"),
+    ("science_variants", "failure_agent_first", "the failure agent is trained before the target's pairs are made"),
+    ("science_variants", "without_conflicts", "no pairs whose rejected side is another pair's chosen side"),
     ("science", "grpo", "GRPO on one agent's rewards, no pairs"),
     ("science", "sft_all", "SFT on twice the experts, no exploration"),
 )
@@ -65,7 +73,7 @@ EXPLANATIONS = (
 def blocks() -> dict[str, str]:
     """The tables of the pages by the name of their mark, most of them that of the folder whose numbers they have."""
     compared = ("science", "science_methods", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
-    folders = (*compared, "science_parts", "real_sql", "agent_data")
+    folders = (*compared, "science_parts", "science_variants", "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
@@ -77,6 +85,8 @@ def blocks() -> dict[str, str]:
         "science_why_iterations": _table(_iterations("science_why", ("eto", "eto_matched", "eto_eq9", "coevolve"))),
         "science_parts_iterations": _table(_iterations("science_parts", parts)),
         "science_parts_mechanism": _table(_mechanism("science_parts")),
+        "science_variants_iterations": _table(_iterations("science_variants", (*VARIANTS, "coevolve"))),
+        "science_variants_mechanism": _table(_mechanism("science_variants")),
         "science_tuning": _table(_rates("science_tuning")),
         "science_methods_iterations": _table(_iterations("science_methods", (*recomputed.BOTH, "coevolve"))),
         "science_methods_mechanism": _table(_mechanism("science_methods")),

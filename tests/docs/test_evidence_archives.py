@@ -1,6 +1,7 @@
 """The archives of `results/evidence`: whole, and of the runs that the committed results are made from."""
 
 import hashlib
+import re
 import tarfile
 from collections import defaultdict
 from pathlib import PurePath
@@ -13,22 +14,22 @@ from coevolve.workflow import suite_evidence
 from coevolve.workflow.suite_export import JOBS
 from docs import front_page
 
-#: The files in the archives of each suite.
-SUITES: dict[str, dict[PurePath, bytes]] = defaultdict(dict)
+#: The files in the archives of each committed folder; an archive's name ends with its seeds.
+FOLDERS: dict[str, dict[PurePath, bytes]] = defaultdict(dict)
 for archive in (front_page.ROOT / "results/evidence").iterdir():
     with tarfile.open(archive) as tar:
         for entry in tar:
             path = PurePath(entry.name)
-            SUITES[path.parts[1]][path] = tar.extractfile(entry).read()
+            FOLDERS[re.sub(r"(_\d+)+$", "", archive.name.partition(".")[0])][path] = tar.extractfile(entry).read()
 
 
-@pytest.mark.parametrize("suite", SUITES)
-def test_the_archives_of_a_suite_have_the_files_of_its_committed_jobs(suite):
-    contents = SUITES[suite]
-    committed = {job["result"]: job["outputs"] for job in front_page.read_lines(suite, JOBS)}
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_archives_of_a_folder_have_the_files_of_its_committed_jobs(folder):
+    contents = FOLDERS[folder]
+    committed = {job["result"]: job["outputs"] for job in front_page.read_lines(folder, JOBS)}
     jobs = {path.parent: Provenance.from_json(text) for path, text in contents.items() if path.name == provenance.NAME}
     assert {job.result for job in jobs.values()} == committed.keys()
-    assert all(folder / suite_evidence.MARKER in contents for folder in jobs), "the marks of unpacked results"
+    assert all(made / suite_evidence.MARKER in contents for made in jobs), "the marks of unpacked results"
     others = (provenance.NAME, suite_evidence.MARKER)
     files = {path: content for path, content in contents.items() if path.parent in jobs and path.name not in others}
     assert {path.name for path in files} >= {"episodes.jsonl", "pairs.jsonl", "records.jsonl"}
