@@ -321,9 +321,9 @@ def _task_variance(values_ts: Matrix, effects_s: Vector) -> float:
     without_seeds_ts = values_ts - effects_s
     means_t = np.nanmean(without_seeds_ts, axis=1)
     degrees = seen_ts.sum() - len(means_t) - seen_ts.any(axis=0).sum() + 1
-    left = np.nansum(np.square(without_seeds_ts - means_t[:, None])) / degrees if degrees > 0 else 0.0
-    of_one_task = means_t.var(ddof=1) - left * np.mean(1.0 / seen_ts.sum(axis=1))
-    return max(0.0, float(of_one_task)) / len(means_t)
+    left_of_cell = np.nansum(np.square(without_seeds_ts - means_t[:, None])) / degrees if degrees > 0 else 0.0
+    residual = left_of_cell * np.mean(1.0 / seen_ts.sum(axis=1))
+    return max(0.0, float(means_t.var(ddof=1) - residual)) / len(means_t)
 
 
 def _task_draws(means_t: Vector, variance: float, resamples: int, rng: np.random.Generator) -> Vector:

@@ -421,11 +421,11 @@ def _steps_like(layout: Layout, model: str, env: str, branch: Branch, agent: Age
     other = layout.recipe(branch.method).steps_like
     if other is None or agent == "failure":
         return {}
-    own, theirs = (layout.suite.for_method(method).dpo for method in (branch.method, other))
+    settings, of_other = (layout.suite.for_method(method).dpo for method in (branch.method, other))
     for key in ("epochs", "batch_size"):
-        if getattr(own, key) != (value := getattr(theirs, key)):
-            settings = f"recipes.{branch.method}.settings.dpo.{key}"
-            raise UserError(f"{settings}: the row takes the steps of `{other}`, which has {value}; set it to {value}.")
+        if getattr(settings, key) != (value := getattr(of_other, key)):
+            name = f"recipes.{branch.method}.settings.dpo.{key}"
+            raise UserError(f"{name}: the row takes the steps of `{other}`, which has {value}; set it to {value}.")
     matched = replace(branch, method=other)
     names = [f"pairs/{each}/pairs.jsonl" for each in layout.trained_agents(env, matched)]
     return {"steps_like": [layout.result(model, env, layout.owner(matched), name) for name in names]}

@@ -81,11 +81,12 @@ def _require_same_endpoint(folder: Path, record: Mapping[str, Any]) -> None:
 
     The address is an environment variable, so no digest has it; what a policy plays has its reference as an input.
     """
-    stage, config = record["stage"], record["config"]
-    if stage == "untrained" and (endpoint := config["models"][record["wildcards"]["model"]]["endpoint"]):
-        refs = {policy_dir.read_ref(folder / policy_dir.REF_NAME)}
-    elif stage == "explore_tasks" and (endpoint := config["task_evolution"]["endpoint"]):
-        refs = {fragment.explorer for fragment in jsonl.read(folder / "fragments.jsonl", Fragment)}
+    config, policy, fragments = record["config"], folder / policy_dir.REF_NAME, folder / "fragments.jsonl"
+    model = config.get("models", {}).get(record["wildcards"].get("model"), {})
+    if policy.is_file() and (endpoint := model.get("endpoint")):
+        refs = {policy_dir.read_ref(policy)}
+    elif fragments.is_file() and (endpoint := config.get("task_evolution", {}).get("endpoint")):
+        refs = {fragment.explorer for fragment in jsonl.read(fragments, Fragment)}
     else:
         return
     if refs - {openai.endpoint_ref(endpoint["model"])}:
