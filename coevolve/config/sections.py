@@ -409,7 +409,7 @@ class Recipe(Strict):
 
     @property
     def has_rollouts(self) -> bool:
-        """Whether an agent explores in the stage `rollout`; PPO and GRPO play inside their training."""
+        """Whether an agent explores in the stage `rollout`; PPO, GRPO and task pools play inside their training."""
         explores = any(agent.explores for agent in self.agents.values())
         return explores and self.learns not in ("ppo", "grpo", "task_pool")
 
