@@ -110,6 +110,7 @@ def install(root: Path, tmp_path: Path):
     if shutil.which("dpkg-deb") is None:
         pytest.skip("no dpkg-deb: this machine's servers are installed in another way")
     environment = {**os.environ, "COEVOLVE_CACHE": str(tmp_path / "cache"), "COEVOLVE_MIRROR": str(tmp_path / "mirror")}
+    environment.pop("COEVOLVE_SERVERS", None)  # the images set it
 
     def run() -> subprocess.CompletedProcess[str]:
         script = root / "envs_setup" / "mysql.sh"
