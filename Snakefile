@@ -100,7 +100,7 @@ def params(stage):
 # A shell command is put together when its job runs, after the loop over stages: it must not name the loop's variable.
 SET = [word for override in OVERRIDES for word in ("--set", override)]
 GIVEN = shlex.join(["--suite", SUITE, *SET, "--launch", MACHINE.launch or "none"]).replace("{", "{{").replace("}", "}}")
-LAUNCH = "--processes {resources.processes} --nodes {resources.nodes}"
+LAUNCH = "--processes {resources.processes} --nodes {resources.nodes} --gpus {resources.gpus}"
 COMMAND = f"{COEVOLVE} stage {{rule}} {GIVEN} {REUSE} --fingerprint {{params.fingerprint}} --threads {{threads}} {LAUNCH} {{params.arguments}} > {{log:q}} 2>&1"
 
 

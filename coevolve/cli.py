@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from coevolve import __version__, completion, escaping
-from coevolve.arguments import positive
+from coevolve.arguments import natural, positive
 from coevolve.errors import UserError, suggestion
 from coevolve.shipped import shipped_file
 
@@ -463,6 +463,12 @@ def _stage_arguments(wildcards: Sequence[str], parser: argparse.ArgumentParser) 
     parser.add_argument("--processes", type=positive, default=1, help="number of processes on all nodes together")
     parser.add_argument("--nodes", type=positive, default=1, help="number of nodes")
     parser.add_argument(
+        "--gpus",
+        type=natural,
+        default=0,
+        help="of the visible GPUs use so many that no other job uses (default: all)",
+    )
+    parser.add_argument(
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
     )
     parser.add_argument(
@@ -487,11 +493,19 @@ def _stage(name: str, options: argparse.Namespace) -> int:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     if not STAGES[name].network:
         os.environ |= OFFLINE
-    from coevolve.workflow import run_stage
+    from coevolve.workflow import devices
 
     inputs: dict[str, list[Path]] = {}
     for key, path in map(_pair, options.inputs):
         inputs.setdefault(key, []).append(Path(path))
+    with devices.taken(options.gpus):
+        _run_stage(name, inputs, options)
+    return 0
+
+
+def _run_stage(name: str, inputs: dict[str, list[Path]], options: argparse.Namespace) -> None:
+    from coevolve.workflow import run_stage
+
     on, planned = dict(map(_pair, options.on)), options.fingerprint
     if options.processes == 1:
         suite = _suite(options)
@@ -501,7 +515,6 @@ def _stage(name: str, options: argparse.Namespace) -> int:
 
         wanted = launch.Launch(options.launch, options.processes, options.nodes)
         launch.launch(wanted, name, options.arguments, options.threads)
-    return 0
 
 
 def _pair(text: str) -> tuple[str, str]:

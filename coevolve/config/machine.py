@@ -125,6 +125,7 @@ class Machine(Strict):
             "mem_mb": lambda wildcards, attempt: int(1000 * min(job.memory_gb * attempt, memory_gb)),
             "runtime": lambda wildcards, attempt: min(job.minutes * attempt, minutes),
             "nodes": job.nodes,
+            "gpus": job.gpus,
             "processes": job.processes,
             "gpu": job.gpus or None,
             "gpu_model": self.gpu if job.gpus else None,

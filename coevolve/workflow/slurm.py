@@ -29,7 +29,8 @@ def programs() -> str:
     """Names of Slurm's commands; raises `UserError` if some are not on PATH."""
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         raise UserError(
-            f"{', '.join(missing)} not on PATH; run on a login node, or without Slurm: `snakemake --profile one-gpu`."
+            f"{', '.join(missing)} not on PATH; run on a login node. Without Slurm: `snakemake --profile one-gpu`, or"
+            " `--profile one-node` with several GPUs."
         )
     return ", ".join(PROGRAMS)
 

@@ -48,7 +48,7 @@ def ran(page, suite):
 def test_the_commands_run(ran):
     assert len(ran) == 3
     assert ran[0].splitlines()[-3].strip() == "checkpoints/own"
-    assert "Suite own on Slurm, nodes of 8 H100" in ran[1]
+    assert "Suite own on nodes of 8 H100" in ran[1]
 
 
 def test_the_policy_says_what_the_model_says_by_itself(page, suite, ran):

@@ -33,10 +33,11 @@ def repo(root, tmp_path_factory):
     return repo
 
 
-def snakemake(repo, *arguments, suite="my {suites}/mine.yaml", settings=()):
+def snakemake(repo, *arguments, suite="my {suites}/mine.yaml", settings=(), profile="smoke", path=""):
     machine = [] if "/" not in suite else ["machine=my {suites}/machine.yaml"]
-    command = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", f"suite={suite}", *machine]
+    command = [sys.executable, "-m", "snakemake", "--profile", profile, "--config", f"suite={suite}", *machine]
     variables = {**environment(repo), "COEVOLVE_MIRROR": str(repo / "mirror")}
+    variables["PATH"] = f"{path}{variables['PATH']}"
     return subprocess.run(
         [*command, *settings, *arguments], cwd=repo, env=variables, capture_output=True, text=True, check=False
     )
@@ -76,3 +77,17 @@ def test_jobs_of_another_python_are_not_forked_from_this_one(repo, tmp_path):
     done = snakemake(repo, "--", TARGET, settings=[f"python={python}"])
     assert done.returncode == 0, done.stderr
     assert written.read_text() == "server: \n"
+
+
+def test_without_slurm_a_job_takes_as_many_gpus_as_it_requests(repo, tmp_path):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho GPU-1\necho GPU-2\n")
+    tool.chmod(0o755)
+    text = (repo / "configs/machines/cpu.yaml").read_text()
+    text = text.replace("gpus_per_node: 0", "gpus_per_node: 2").replace("default: {", "default: {gpus: 1, ")
+    (repo / "two.yaml").write_text(text)
+    (repo / TARGET).unlink(missing_ok=True)
+    done = snakemake(repo, "--", TARGET, settings=["machine=two.yaml"], profile="one-node", path=f"{tmp_path}:")
+    assert done.returncode == 0, done.stderr
+    (log,) = (repo / "results/mine/logs/download").glob("*.log")
+    assert "GPU 0 of 2" in log.read_text() or "GPU 1 of 2" in log.read_text()
