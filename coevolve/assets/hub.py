@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 from coevolve.assets.downloads import (
     MAX_BYTES,
@@ -218,7 +216,7 @@ def _download(
         listed = {file.rfilename: file for file in with_retries(list_files, hub, pause_seconds, ends)}
         names = _select(listed)
         for name in names:
-            meter = functools.partial(ByteLimit, listed[name].size, ends)
+            meter = _byte_limit(listed[name].size, ends)
 
             def download(name: str = name, meter: Any = meter) -> None:
                 with _hub_errors(hub, ends), _without_overlong_parts(work):
@@ -235,20 +233,26 @@ class OverlongError(FetchError):
     """A server sends more than it announced."""
 
 
-class ByteLimit(tqdm):  # type: ignore[misc]
-    """Ends a download of the hub's client, which reports each chunk here: after too many bytes, or too late."""
+def _byte_limit(size: int | None, ends: float) -> Callable[..., Any]:
+    """A progress bar for a download of the hub's client, which reports each chunk to it.
 
-    def __init__(self, size: int | None, ends: float, **options: Any) -> None:
-        super().__init__(**options, disable=True)
-        self._left, self._ends = (MAX_BYTES if size is None else size) - options.get("initial", 0), ends
+    Its `update` raises `OverlongError` for bytes beyond the size, and `FetchError` after the time `ends`.
+    """
+    from tqdm import tqdm  # type: ignore[import-untyped] # comes with the hub's client, which the core does without
 
-    def update(self, n: float | None = 1) -> None:
-        """Raises `OverlongError` for bytes beyond the size, `FetchError` after the time `ends`."""
-        self._left -= int(n or 0)
-        if self._left < 0:
-            raise OverlongError("the server sends more bytes than the hub lists for this file")
-        if time.monotonic() > self._ends:
-            raise FetchError(TOO_LATE)
+    class ByteLimit(tqdm):  # type: ignore[misc]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options, disable=True)
+            self._left = (MAX_BYTES if size is None else size) - options.get("initial", 0)
+
+        def update(self, n: float | None = 1) -> None:
+            self._left -= int(n or 0)
+            if self._left < 0:
+                raise OverlongError("the server sends more bytes than the hub lists for this file")
+            if time.monotonic() > ends:
+                raise FetchError(TOO_LATE)
+
+    return ByteLimit
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """The images: one source for all files, a lock of what is there, and a build with a stage run in what it built."""
 
+import contextlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from coevolve.assets import images
 from coevolve.config.suite import load_suite
@@ -59,6 +63,56 @@ def test_every_stage_has_its_image(root):
     assert {name for name, stage in STAGES.items() if stage.image not in recipes} == OUTSIDE
     assert {name for name, stage in STAGES.items() if stage.network} == OUTSIDE
     assert {STAGES[name].image for name in OUTSIDE} == {""}
+
+
+IMPORT = """
+import importlib, sys
+absent, modules = (set(names.split(",")) for names in sys.argv[1:])
+class WithoutAbsent:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in absent else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = map(WithoutAbsent, sys.meta_path)
+for module in sorted(modules):
+    importlib.import_module(module)
+"""
+
+
+def with_dependencies(names):
+    """The names of packages, and of all that they require, as far as they are installed here."""
+    found, left = set(), [Requirement(name) for name in names]
+    while left:
+        package = left.pop()
+        name = canonicalize_name(package.name)
+        extras = [{"extra": extra} for extra in ("", *package.extras)]
+        new = {(name, extra["extra"]) for extra in extras} - found
+        found |= new
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            required = map(Requirement, importlib.metadata.requires(name) or ()) if new else ()
+            left += [each for each in required if not each.marker or any(map(each.marker.evaluate, extras))]
+    return {name for name, _ in found}
+
+
+@pytest.mark.parametrize("image", sorted(IMAGES))
+def test_an_image_has_what_its_stages_import(root, image):
+    """The modules of all stages are imported as if nothing was installed but the image's packages."""
+    definition = (root / f"containers/{image}/apptainer.def").read_text()
+    direct = re.search(r"coevolve.packages (.*)", definition).group(1).split()
+    present = with_dependencies(direct) | {"bfcl-eval", "coevolve"}
+    absent = {
+        module
+        for module, packages in importlib.metadata.packages_distributions().items()
+        if not present & {canonicalize_name(package) for package in packages}
+    }
+    assert {"snakemake", "mypy"} <= absent and not {"numpy", "pydantic"} & absent
+    stages = {stage.module for stage in STAGES.values() if stage.image == image}
+    modules = {"coevolve.cli", "coevolve.workflow.run_stage", *stages}
+    command = [sys.executable, "-c", IMPORT, ",".join(absent), ",".join(modules)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=name)
