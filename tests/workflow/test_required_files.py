@@ -139,7 +139,10 @@ def test_the_command_fails_with_one_sentence_a_problem(root: Path, tmp_path: Pat
     assert "sciworld_sft.json" in listed and "Llama-2-7b-chat-hf" in listed
     done = run("verify", "--root", str(tmp_path))
     assert done.returncode == 1
-    assert all(line.startswith("missing ") and line.endswith(".") for line in done.stdout.splitlines())
+    lines = done.stdout.splitlines()
+    required = required_files.required_files(load_suite(root / "configs/paper.yaml"))
+    assert [line.partition(":")[0] for line in lines] == [f"missing {file.key}" for file in required]
+    assert all(line.endswith(".") for line in lines)
 
 
 def test_a_model_behind_an_endpoint_is_no_file(root: Path) -> None:
