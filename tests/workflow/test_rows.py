@@ -14,6 +14,8 @@ SUITES = (
     "smoke", "smoke_methods", "smoke_agent_data", "micro", "micro_methods", "micro_agent_data", "micro_bfcl",
     "science", "science_methods", "real_agent_data", "agent_data", "paper", "reviewer", "base_models",
 )  # fmt: skip
+#: Suites in which no failure agent is trained.
+TARGET_ALONE = ("smoke_agent_data", "real_agent_data", "agent_data")
 #: The stages that run on a method's own branch, by how it learns.
 LEARNS = {
     "preference": ["pairs", "train"],
@@ -75,7 +77,10 @@ def test_a_trained_failure_agent_explores(name):
     """With one iteration co-evolving would be `frozen_failure_agent` under another name."""
     suite = load_suite(CONFIGS / f"{name}.yaml")
     plan = Plan(suite.with_model())
-    for method in {"coevolve", "coevolve_agent_data"} & set(suite.methods):
+    agents = {method: suite.recipes[method].agents.get("failure") for method in suite.methods}
+    trained = [method for method, agent in agents.items() if agent and agent.trains_on]
+    assert bool(trained) == (name not in TARGET_ALONE)
+    for method in trained:
         for env in suite.envs:
             explored = {
                 iteration
