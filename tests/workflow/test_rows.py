@@ -13,6 +13,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 SUITES = (
     "smoke", "smoke_methods", "smoke_agent_data", "micro", "micro_methods", "micro_agent_data", "micro_bfcl",
     "science", "science_methods", "real_agent_data", "agent_data", "paper", "reviewer", "base_models",
+    "real", "real_seeds", "real_sql", "real_tuned",
 )  # fmt: skip
 #: Suites in which no failure agent is trained.
 TARGET_ALONE = ("smoke_agent_data", "real_agent_data", "agent_data")
