@@ -171,4 +171,5 @@ def test_train_takes_the_pairs_as_they_are(refined, files, quirks, tmp_path):
     inputs = {"pairs": out / "pairs.jsonl", "start": files["policy"], "reference": files["policy"]}
     notes = train.run(corridor.job("train", tmp_path / "job", corridor.suite(quirks), **inputs), tmp_path / "trained")
     assert notes.kinds[PairKind.EXPERT_STEP]["pairs"] == 5
-    assert policy_dir.describe(tmp_path / "trained") != policy_dir.describe(files["policy"].parent)
+    trained, start = (policy_dir.describe(folder) for folder in (tmp_path / "trained", files["policy"].parent))
+    assert trained.sha256 != start.sha256
