@@ -436,9 +436,8 @@ def test_a_models_reply_is_a_draft_or_nothing(reply, draft):
     ],
 )  # fmt: skip
 def test_a_setting_that_means_nothing_is_refused(changes):
-    with pytest.raises(
-        ValueError, match=r"(window|steps|success|explorer|abstraction|signals|replay|rare|exploration)"
-    ):
+    (key,) = changes
+    with pytest.raises(ValueError, match=rf"(?m)^(  Value error, `)?{key}\b"):
         TaskEvolutionConfig.model_validate(CONFIG.model_dump() | changes)
 
 
