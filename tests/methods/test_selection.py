@@ -91,9 +91,15 @@ def test_experts_stay_whatever_they_earned_and_broken_or_empty_episodes_go():
     assert reasons(result) == [DropReason.ENV_ERROR, DropReason.EMPTY]
 
 
-@pytest.mark.parametrize(("experts", "rollouts"), [([rollout()], []), ([], [expert()])])
-def test_files_given_in_each_others_place_are_refused(experts, rollouts):
-    with pytest.raises(UserError, match=r"task t: a trajectory of the (target|expert) agent lies among the"):
+@pytest.mark.parametrize(
+    ("experts", "rollouts", "misplaced"),
+    [
+        ([rollout()], [], "target agent lies among the experts"),
+        ([], [expert()], "expert agent lies among the rollouts"),
+    ],
+)
+def test_files_given_in_each_others_place_are_refused(experts, rollouts, misplaced):
+    with pytest.raises(UserError, match=f"task t: a trajectory of the {misplaced}; give"):
         select(SUCCESSES, experts, rollouts)
 
 
