@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 from train.doors import TASKS, CutOffError, half_trained, interrupt, mean_reward, world
 from transformers import TrainerCallback, TrainingArguments
+from trl.trainer import base_trainer
 
 from coevolve import seeds
 from coevolve.config.baselines import GrpoConfig
@@ -210,6 +211,16 @@ def test_one_device(half, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="GRPO trains on one device"):
         train(half, tmp_path, "two")
+
+
+def test_no_telemetry(half, tmp_path, monkeypatch):
+    """TRL sends it where a trainer is made, except in CI."""
+    sent = []
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(base_trainer, "send_telemetry", lambda **kwargs: sent.append(kwargs))
+    run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
+    grpo.group_trainer(online.Explorer(world(), run), [list(TASKS)], CONFIG, run, None)
+    assert sent == []
 
 
 def test_a_process_trains_on_one_of_several_gpus(half, tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-import trl.trainer.base_trainer
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback, TrainingArguments
 
@@ -236,14 +235,6 @@ def test_progress_is_logged(tmp_path, llama, caplog):
 def test_nothing_is_printed(tmp_path, llama, capsys):
     run_dpo(tmp_path, llama)
     assert capsys.readouterr().out == ""
-
-
-def test_no_telemetry(tmp_path, llama, monkeypatch):
-    sent = []
-    monkeypatch.setattr(trl.trainer.base_trainer, "send_telemetry", lambda **kwargs: sent.append(kwargs))
-    run_sft(tmp_path, llama)
-    run_dpo(tmp_path, llama)
-    assert sent == []
 
 
 @pytest.mark.parametrize(
