@@ -80,7 +80,7 @@ def test_the_legend_names_each_method_once_and_covers_no_panel(measured, labels,
     figure.draw_without_rendering()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["SFT", "ETO", "Co-evolving"]
-    assert not any(legend.get_window_extent().overlaps(axes.get_window_extent()) for axes in figure.axes)
+    assert not any(legend.get_window_extent().overlaps(axes.get_tightbbox()) for axes in figure.axes)
 
 
 def test_a_curve_with_an_iteration_0_of_its_own_does_not_start_at_sft(measured, measure, labels, report):

@@ -207,7 +207,7 @@ def test_the_figure_draws_them(made, measured):
     hard, gradients, experts, episodes = figure.axes
     figure.draw_without_rendering()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ETO", "Co-evolving", "failure agent"]
-    assert not any(figure.legends[0].get_window_extent().overlaps(axes.get_window_extent()) for axes in figure.axes)
+    assert not any(figure.legends[0].get_window_extent().overlaps(axes.get_tightbbox()) for axes in figure.axes)
     assert [axes.get_title() for axes in (hard, experts)] == ["WebShop: hard negatives", "WebShop: log-prob of experts"]
     drawn = {(line.get_color(), line.get_linestyle()): list(line.get_ydata()) for line in hard.lines}
     for method, agent, style in (("eto", "target", "-"), ("coevolve", "target", "-"), ("coevolve", "failure", "--")):
