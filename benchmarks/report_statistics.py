@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def main() -> None:
         verdicts.judge(claim_tests.prepare(paper, results, resamples=draws, as_if=False), suite.report.confidence)
 
     parts: dict[str, Callable[[], Any]] = {
-        "read": lambda: reread([record for m in measured for record in m.records]),
+        "read": lambda: [reread(m.records) for m in measured],
         "tables": lambda: [
             make(measured, paper, labels, suite.report) for make in (table1.reward_table, table1.success_table)
         ],
@@ -81,7 +81,8 @@ def measurements(paper: Claims, count: int) -> list[Measurement]:
     ]  # fmt: skip
 
 
-def reread(records: list[EvalRecord]) -> list[EvalRecord]:
+def reread(records: Sequence[EvalRecord]) -> list[EvalRecord]:
+    """An evaluation's records, written to a file of their own and read from it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "records.jsonl")
         path.write_text("".join(f"{record.to_json()}\n" for record in records))
