@@ -24,8 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import mysql.connector
 from tabulate import tabulate
+
+try:
+    import mysql.connector
+except ModuleNotFoundError:
+    raise SystemExit("sql.py needs mysql-connector-python: run `pip install mysql-connector-python`.") from None
 
 from coevolve.config.sections import Quirks
 from coevolve.config.suite import load_suite
