@@ -36,7 +36,8 @@ def alone() -> list[str]:
 @pytest.fixture
 def repo(root: Path, tmp_path: Path) -> Path:
     copy = copy_of(root, tmp_path / "repo")
-    shutil.copy(root / "tests/airgap/airgap.yaml", copy / "configs")
+    for suite in ("tests/airgap/airgap.yaml", "tests/dag/nano.yaml"):
+        shutil.copy(root / suite, copy / "configs")
     return copy
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from coevolve.envs.base import EnvError
@@ -215,6 +216,9 @@ def test_a_server_stopped_in_a_statement_fails_it_in_bounded_time(own_server) ->
     session = SqlSession(server)
     session.use("world_1")
     os.kill(server.pid, signal.SIGSTOP)
+    threads = [psutil.Process(thread.id) for thread in psutil.Process(server.pid).threads()]
+    while any(thread.status() != psutil.STATUS_STOPPED for thread in threads):
+        time.sleep(0.01)  # a thread that waits for a processor stops later, and could still answer
     started = time.monotonic()
     with pytest.raises(EnvError):
         session.execute("SELECT 1")
