@@ -348,5 +348,6 @@ def _seed_effects(values_ts: Matrix) -> Vector:
     left_s = np.nansum(values_ts - np.nanmean(values_ts, axis=1, keepdims=True), axis=0)
     # The normal equations without m; the solution of least norm has mean 0 where the seeds have tasks in common.
     shared_ss = np.diag(counts_s) - seen_ts.T @ (seen_ts / counts_t[:, None])
-    effects_s: Vector = np.linalg.lstsq(shared_ss, left_s)[0]
+    # Its smallest singular value is 0 but for rounding: with numpy's own `rcond` rounding would shift all effects.
+    effects_s: Vector = np.linalg.lstsq(shared_ss, left_s, rcond=1e-9)[0]
     return np.where(counts_s > 0, effects_s, np.nan)

@@ -127,6 +127,15 @@ def test_each_trainings_mean_is_part_of_the_estimate():
     assert result.seed_means == pytest.approx({0: 0.5, 1: 0.75})
 
 
+def test_where_no_value_is_missing_the_effects_of_seeds_are_those_of_their_means():
+    """For each number of tasks and seeds, also where rounding makes a singular value that is 0 a small number."""
+    rng = np.random.default_rng(0)
+    for tasks, trainings in product((1, 7, 90, 210, 300), range(1, 11)):
+        values_ts = rng.random((tasks, trainings))
+        spread = stats.spread([values_ts], resamples=10, rng=rng)
+        assert spread.seed_means == pytest.approx(values_ts.mean(axis=0), abs=1e-12), (tasks, trainings)
+
+
 def test_success_is_a_quantity_of_its_own():
     rows = records({"a": [0.9], "b": [1.0]})
     assert stats.estimate(rows, **options(), quantity=stats.success).mean == 0.5
