@@ -378,4 +378,3 @@ def test_a_folder_that_is_no_result_is_refused(export, run, tmp_path, capsys):
     export("traces", PAIRS, "--out", tmp_path / "traces", code=2)
     assert "no result with episodes.jsonl" in capsys.readouterr().err
     assert not any((tmp_path / name).exists() for name in ("data", "logs", "traces"))
-    shutil.rmtree(tmp_path)
