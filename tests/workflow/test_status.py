@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -116,8 +115,7 @@ def test_unpacked_evidence_was_made_elsewhere(suite, tmp_path, capsys):
     """It has no weights and not every file, which nobody deleted."""
     paths = suite_evidence.write(suite, tmp_path / "glance.tar.xz")
     shutil.rmtree("results")
-    with tarfile.open(tmp_path / "glance.tar.xz") as tar:
-        tar.extractall(filter="data")
+    subprocess.run(["tar", "-xJf", tmp_path / "glance.tar.xz"], check=True)
     jobs, products = len(list(suite.jobs())), len(exported(suite.suite))
     counts, last = printed(capsys, 0)
     assert counts == f"Suite glance: 0 of {jobs} jobs are done, {jobs - products} made elsewhere, {products} to do."
