@@ -32,34 +32,37 @@ def taken(count: int) -> Iterator[None]:
 
     It waits until so many are free. Nothing changes if `count` is 0 or no more than `count` are visible.
     """
-    visible = _visible() if count else []
-    if not 0 < count < len(visible):
+    before = os.environ.get(VISIBLE)
+    given = None if before is None else [name.strip() for name in before.split(",") if name.strip()]
+    # Under Slurm and in a launched process these are the requested ones: the driver need not be asked.
+    settled = count == 0 or (given is not None and len(given) <= count)
+    visible = [] if settled else _by_uuid(given)
+    if len(visible) <= count:
         yield
         return
     locks = _free(visible, count)
-    before = {name: os.environ[name] for name in (VISIBLE,) if name in os.environ}
     os.environ[VISIBLE] = ",".join(locks)
     log.info("GPU %s of %d", ", ".join(str(visible.index(name)) for name in locks), len(visible))
     try:
         yield
     finally:
         del os.environ[VISIBLE]
-        os.environ |= before
+        if before is not None:
+            os.environ[VISIBLE] = before
         for lock in locks.values():
             lock.release()
 
 
-def _visible() -> list[str]:
-    """The GPUs that this process sees, by their UUIDs if the driver's tool is there, else by the names it was given."""
+def _by_uuid(given: Sequence[str] | None) -> list[str]:
+    """The given GPUs (None: all) by their UUIDs, or as given where the driver's tool does not list them."""
     known = _uuids()
-    if VISIBLE not in os.environ:
+    if given is None:
         return known
-    given = [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()]
     return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in given]
 
 
 def _uuids() -> list[str]:
-    """The UUIDs of this computer's GPUs; other than numbers, they do not depend on the order that CUDA gives them."""
+    """The UUIDs of this computer's GPUs; unlike numbers, they do not depend on the order that CUDA gives them."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
