@@ -13,10 +13,10 @@ import torch
 from scipy.optimize import nnls
 from torch.utils.benchmark import Timer
 
-from coevolve.config.machine import Machine, machine_file, read_machine
-from coevolve.config.suite import load_suite
-from coevolve.workflow import estimates
-from coevolve.workflow.plan import Plan
+from coevolve.config.loading import load_suite, machine_file, read_machine
+from coevolve.config.machine import Machine
+from coevolve.dag.plan import Plan
+from coevolve.follow import estimates
 
 PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
 STAGES = ("untrained", "pretrain", "sft", "rft_train", "reference", "train", "rollout", "evaluate", "shard")

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.records.episodes import StopReason
+from coevolve.records.evaluation import EvalRecord
 from coevolve.report import claim_tests, claims, differences, figure3, table1, verdicts
 from coevolve.report.claims import Claims
 from coevolve.report.measurement import Measurement
 from coevolve.report.verdicts import resamples
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, StopReason
 
 ROOT = Path(__file__).parents[1]
 METHODS = 12

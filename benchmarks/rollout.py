@@ -38,15 +38,15 @@ from tabulate import tabulate
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.envs.base import Env, Setup, StepResult
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation, Policy
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.records.episodes import PolicyRef, Sampling, Task, Trajectory, Turn
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
 from coevolve.train import tiny_model
-from coevolve.types import PolicyRef, Sampling, Task, Trajectory, Turn
 
 ROOT = Path(__file__).parents[1]
 GOLD = ROOT / "data" / "sciworld" / "gold.jsonl"

@@ -17,8 +17,8 @@ from tabulate import tabulate
 from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import DATA
+from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
-from coevolve.types import Trajectory
 
 
 def seconds(

@@ -15,13 +15,13 @@ import sys
 import time
 from pathlib import Path
 
-from coevolve.storage import files, provenance
+from coevolve.storage import files, origin
 
 TIMES = Path(__file__).parents[1] / "results/reference/times.json"
 
 
 def main(target: str) -> None:
-    commit, dirty = provenance.repository()
+    commit, dirty = origin.repository()
     started = time.monotonic()
     subprocess.run(["make", target], check=True)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)

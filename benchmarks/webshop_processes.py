@@ -25,7 +25,7 @@ from coevolve.envs.base import Env, Setup
 from coevolve.envs.webshop import prepared_shop
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.workers import environments
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 SECTION = CONFIGS / "envs" / "webshop-small.yaml"

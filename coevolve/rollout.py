@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 
 from coevolve import seeds
 from coevolve.chat.prompts import prompt_messages, without_surrogates
+from coevolve.config.names import Protocol
 from coevolve.envs.base import Env, EnvError
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation, Policy
 from coevolve.progress import Progress
+from coevolve.records.episodes import Agent, Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.storage.jsonl import Journal
-from coevolve.types import Agent, Message, PolicyRef, Protocol, Sampling, StopReason, Task, Trajectory, Turn
 
 _log = logging.getLogger(__name__)
 

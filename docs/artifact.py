@@ -16,17 +16,17 @@ from typing import Any
 
 import yaml
 
-from coevolve.config.suite import as_overrides, load_suite
+from coevolve.config.loading import as_overrides, load_suite
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.dag.targets import targets
+from coevolve.export.suite_export import JOBS
+from coevolve.follow import estimates
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.costs import Line, lines
 from coevolve.report.number_text import duration, readable, size
-from coevolve.workflow import estimates
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import load_machine
-from coevolve.workflow.suite_export import JOBS
-from coevolve.workflow.targets import targets
 from docs import front_page
 
 ROOT = front_page.ROOT

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import JobKey, Plan
+from coevolve.export.suite_export import JOBS
 from coevolve.report import loop
 from coevolve.report.labels import ReportLabels
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.plan import JobKey, Plan
-from coevolve.workflow.suite_export import JOBS
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"

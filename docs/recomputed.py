@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
+from coevolve.export.suite_export import RECORDS
+from coevolve.records.evaluation import EvalRecord
 from coevolve.report import stats
-from coevolve.types import EvalRecord
-from coevolve.workflow.suite_export import RECORDS
 from docs import front_page
 
 #: Rows that are compared by iteration, and by type of task; the records of a row's methods are put together.

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from coevolve.export.suite_export import JOBS
 from coevolve.report.labels import kind_label
 from coevolve.report.number_text import with_interval
 from coevolve.report.stats import mean_of
-from coevolve.workflow.suite_export import JOBS
 from docs import front_page, recomputed
 
 PAGES = tuple(front_page.REFERENCE / name for name in ("README.md", "science.md", "suites.md"))

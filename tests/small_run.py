@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coevolve import cli
-from coevolve.config.suite import load_suite
-from coevolve.workflow.plan import Plan
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
 
 SUITE = """
 extends: [small.yaml, envs/webshop-small.yaml]

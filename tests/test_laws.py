@@ -44,9 +44,9 @@ def test_torch_stays_in_its_rooms():
         "coevolve/policies/",
         "coevolve/chat/chat_template.py",
         "coevolve/stages/",
-        "coevolve/workflow/launch.py",
-        "coevolve/workflow/playing.py",
-        "coevolve/workflow/training.py",
+        "coevolve/run/launch.py",
+        "coevolve/stages/parts/playing.py",
+        "coevolve/stages/parts/training.py",
     )
     outside = [
         str(path.relative_to(ROOT))
@@ -55,7 +55,7 @@ def test_torch_stays_in_its_rooms():
         and not str(path.relative_to(ROOT)).startswith(rooms)
     ]
     assert outside == []
-    code = "import sys, coevolve.workflow.plan, coevolve.cli; sys.exit('torch' in sys.modules)"
+    code = "import sys, coevolve.dag.plan, coevolve.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

@@ -3,22 +3,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from coevolve.config.names import PairKind
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.pairs import PreferencePair
+from coevolve.records.tables import Estimate
 from coevolve.storage import jsonl
-from coevolve.types import (
-    Drop,
-    DropReason,
-    Estimate,
-    EvalRecord,
-    Message,
-    PairKind,
-    PolicyRef,
-    PreferencePair,
-    Sampling,
-    StopReason,
-    Task,
-    Trajectory,
-    Turn,
-)
 
 text = st.text()
 number = st.floats(allow_nan=False, allow_infinity=False)

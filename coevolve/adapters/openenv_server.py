@@ -21,7 +21,7 @@ import coevolve
 from coevolve.adapters.openenv_client import EpisodeState, TextObservation, TurnAction
 from coevolve.adapters.sessions import Session, SessionPool, open_sessions, tasks_of
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 
 class OpenEnvEnvironment(Environment[TurnAction, TextObservation, EpisodeState]):

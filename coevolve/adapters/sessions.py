@@ -9,16 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.config.suite import as_dict, digest
+from coevolve.config.derived.protocol import quirks
+from coevolve.config.restriction import as_dict, digest
 from coevolve.config.yaml_files import read_yaml
+from coevolve.dag.plan import Plan
 from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError, suggestion
+from coevolve.records.episodes import Task
+from coevolve.run import in_process
 from coevolve.shipped import shipped_file
-from coevolve.types import Task
-from coevolve.workflow import in_process
-from coevolve.workflow.plan import Plan
 
 _log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ def prepare_environment(
     prepared = Path(plan.folder("prepare", {"env": name})).resolve() if config.prepared else None
     if prepared:
         in_process.make(plan, f"{plan.folder('prepare', {'env': name})}/meta.json", threads=1)
-    setup = Setup(config, f"envs.{name}", suite_of_env.protocol, suite_of_env.quirks, prepared)
+    setup = Setup(config, f"envs.{name}", suite_of_env.protocol, quirks(suite_of_env), prepared)
     selected = domain(config).select(setup)
     evaluated = {split: [t for t in selected.evaluate if t.split == split] for split in config.splits}
     return setup, {"train": selected.training, **evaluated}

@@ -26,9 +26,9 @@ from coevolve.assets.downloads import (
     with_retries,
 )
 from coevolve.errors import UserError
-from coevolve.storage import files
+from coevolve.records.base import SCHEMA_VERSION, Record
+from coevolve.storage import files, folders
 from coevolve.storage.policy_dir import DOWNLOADED
-from coevolve.types import SCHEMA_VERSION, Record
 
 MANIFEST = "manifest.json"
 PUBLIC_ENDPOINT = "https://huggingface.co"
@@ -88,7 +88,7 @@ def fetch(
         advice = f"or put its files into {mirror_path(hub, revision)} of a folder and name it in {MIRROR_VARIABLE}"
         raise UserError(f"{hub} at {revision}: not fetched: {error}; {advice}.") from None
     for name in names:
-        files.link_or_copy(source / name, out / name)
+        folders.link_or_copy(source / name, out / name)
     return write_manifest(out, hub, revision, names)
 
 

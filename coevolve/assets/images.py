@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from coevolve.config.sections import Strict
-from coevolve.config.suite import validated
+from coevolve.config.validation import validated
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
 from coevolve.storage import files

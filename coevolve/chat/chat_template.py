@@ -26,7 +26,7 @@ import jinja2
 from tokenizers import Tokenizer
 
 from coevolve.errors import UserError
-from coevolve.types import Message, Turn
+from coevolve.records.episodes import Message, Turn
 
 Ids = tuple[int, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from coevolve.types import Message, Trajectory
+from coevolve.records.episodes import Message, Trajectory
 
 _MARKER = "Action:"
 _SURROGATES = re.compile("[\ud800-\udfff]")

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coevolve.config.sections import Optimiser, Positive, Rate, Strict
-from coevolve.types import UnitInterval
+from coevolve.config.sections import Optimiser, Positive, Rate, Strict, UnitInterval
 
 
 class EvaluationConfig(Strict):

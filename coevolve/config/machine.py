@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from coevolve.config.sections import Positive, Rate, Strict
-from coevolve.config.suite import named_file, validated
-from coevolve.config.yaml_files import read_yaml
 
 
 class JobResources(Strict):
@@ -43,6 +39,22 @@ class Shards(Strict):
     evaluate: Positive
 
 
+class VllmDevices(Strict):
+    """vLLM's use of a machine's GPUs, under vLLM's names; no result depends on it beyond rounding.
+
+    `gpu_memory_utilization`: the share of each GPU's memory for weights and KV cache. `max_num_seqs`: the largest
+    batch; further conversations wait. `tensor_parallel_size`: the GPUs that share the weights, all GPUs of a job.
+    """
+
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
+    max_num_seqs: Positive = 256
+    tensor_parallel_size: Positive = 1
+
+
+#: vLLM's devices where a machine sets none of their keys.
+VLLM_DEVICES = VllmDevices()
+
+
 class CostConstants(Strict):
     """The constants of `coevolve plan`'s cost model (`coevolve.report.costs`).
 
@@ -65,7 +77,7 @@ class Machine(Strict):
 
     `gpu`: the GPU type, by its name in Slurm. `extra`: additional options for sbatch. `launch`: accelerate's config for
     stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
-    (`coevolve.workflow.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
+    (`coevolve.run.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
     """
 
     label: str
@@ -79,6 +91,7 @@ class Machine(Strict):
     shards: Shards
     launch: str | None
     fork_jobs: bool = False
+    vllm: VllmDevices = VLLM_DEVICES
     stages: dict[str, JobResources]
     costs: CostConstants
 
@@ -109,43 +122,3 @@ class Machine(Strict):
             if job.processes > 1 and not self.launch:
                 raise ValueError(f"stages: `{name}` has {job.processes} processes; set `launch`")
         return self
-
-    def job_resources(self, stage: str) -> JobResources:
-        """The resources of a job of `stage`. A job that only concatenates shards runs locally, without GPUs."""
-        resources = self.stages.get(stage, self.stages["default"])
-        if self.shards.model_dump().get(stage, 1) == 1:
-            return resources
-        return resources.model_copy(update={"local": True, "gpus": 0, "cpus": 1, "processes": 1})
-
-    def snakemake_resources(self, stage: str) -> dict[str, Any]:
-        """The resources of a stage's rule under their names in Snakemake and its Slurm executor."""
-        job = self.job_resources(stage)
-        memory_gb, minutes = (self.most.memory_gb, self.most.minutes) if self.most else (math.inf, math.inf)
-        resources: dict[str, Any] = {
-            "mem_mb": lambda wildcards, attempt: int(1000 * min(job.memory_gb * attempt, memory_gb)),
-            "runtime": lambda wildcards, attempt: min(job.minutes * attempt, minutes),
-            "nodes": job.nodes,
-            "gpus": job.gpus,
-            "processes": job.processes,
-            "gpu": job.gpus or None,
-            "gpu_model": self.gpu if job.gpus else None,
-            "slurm_partition": self.partition,
-            "slurm_account": self.account,
-            "qos": self.qos,
-            "slurm_extra": self.extra or None,
-        }
-        if job.nodes > 1:
-            # With `mpi` the executor leaves srun to the job's command. Slurm counts the GPUs of all nodes together.
-            resources |= {"mpi": "srun", "tasks": job.nodes, "tasks_per_gpu": 0, "gpu": job.gpus * job.nodes}
-        return {name: value for name, value in resources.items() if value is not None}
-
-
-def read_machine(name: str | Path) -> Machine:
-    """The machine of a name or path; raises `UserError` naming file and key."""
-    path = machine_file(name)
-    return validated(Machine, path, read_yaml(path))
-
-
-def machine_file(name: str | Path) -> Path:
-    """Path of a machine given by name (`h100` is `configs/machines/h100.yaml`) or by path; raises as `named_file`."""
-    return named_file("machine", name, Path("configs/machines"))

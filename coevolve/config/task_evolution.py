@@ -6,12 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coevolve.config.sections import EndpointConfig, Positive, Rate, Strict
-from coevolve.types import UnitInterval
-
-SignalKind = Literal["forgetting", "boundary", "rare"]
-#: Where a round's exploration starts: at signals, at random training tasks, or nowhere (the first tasks stay).
-Exploration = Literal["signals", "random", "none"]
+from coevolve.config.names import Exploration, SignalKind
+from coevolve.config.sections import EndpointConfig, Positive, Rate, Strict, UnitInterval
 
 
 class TaskEvolutionConfig(Strict):

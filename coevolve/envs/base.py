@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 from typing import Protocol as Interface
 
+from coevolve.config.names import Protocol
 from coevolve.config.sections import Quirks
-from coevolve.types import Drop, Protocol, Task
+from coevolve.records.episodes import Task
 
 #: The observation after the end of an episode, and the one for a text that holds no action.
 OVER = "The episode is over."
@@ -54,26 +55,6 @@ class Setup:
     quirks: Quirks
     prepared: Path | None = None
     chance: int = field(default_factory=lambda: secrets.randbits(63))
-
-
-@dataclass(frozen=True)
-class TaskSplit:
-    """The tasks of a suite. `sft` and `explore` are disjoint unless the suite lets exploration repeat `sft`.
-
-    `evaluate` holds all evaluation splits, each task naming its own. `overlap` names the training tasks that the
-    source also uses for evaluation; `drops` those removed for it, and items that cannot be used.
-    """
-
-    sft: tuple[Task, ...]
-    explore: tuple[Task, ...]
-    evaluate: tuple[Task, ...]
-    overlap: tuple[str, ...] = ()
-    drops: tuple[Drop, ...] = ()
-
-    @property
-    def training(self) -> tuple[Task, ...]:
-        """The tasks for fine-tuning or exploration, each once."""
-        return tuple({task.task_id: task for task in (*self.sft, *self.explore)}.values())
 
 
 class Env(Interface):

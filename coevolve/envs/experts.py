@@ -16,10 +16,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from coevolve.chat.prompts import prompt_messages
+from coevolve.config.names import Protocol
 from coevolve.envs.base import Env, StepResult
 from coevolve.errors import UserError
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
 from coevolve.storage import jsonl
-from coevolve.types import Drop, DropReason, Message, Protocol, StopReason, Task, Trajectory, Turn
 
 OBSERVATION = "Observation: "
 #: A generator function: gets the start text, yields the text of each turn, and is sent the observation after it.

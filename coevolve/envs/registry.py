@@ -14,13 +14,16 @@ import importlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from coevolve.assets.checks import Check
-from coevolve.config.environments import EnvConfig, has_module, module_name
-from coevolve.envs.base import Env, Setup, TaskSplit
-from coevolve.envs.experts import Experts
-from coevolve.types import Task, Turn
+from coevolve.config.kinds import EnvConfig, has_module, module_name
+from coevolve.envs.base import Env, Setup
+from coevolve.records.episodes import Task, Turn
+
+if TYPE_CHECKING:
+    from coevolve.envs.experts import Experts
+    from coevolve.envs.task_split import TaskSplit
 
 
 class Domain(Protocol):
@@ -98,7 +101,7 @@ class Gold(Protocol):
 
 def domain(config: EnvConfig) -> Domain:
     """The domain of an environment."""
-    return cast(Domain, importlib.import_module(config.module))
+    return cast(Domain, importlib.import_module(module_name(config.kind, "domain")))
 
 
 @functools.cache

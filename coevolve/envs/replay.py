@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Literal
 
 from coevolve.envs.base import Env
-from coevolve.types import StopReason, Trajectory
+from coevolve.records.episodes import StopReason, Trajectory
 
 ReplayedPart = Literal["start", "observation", "score", "ending", "reward"]
 

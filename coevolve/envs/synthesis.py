@@ -14,12 +14,12 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from coevolve.config.environments import EnvConfig
+from coevolve.config.kinds import EnvConfig
 from coevolve.envs import registry
 from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.errors import UserError
-from coevolve.types import Task, Trajectory, Turn
+from coevolve.records.episodes import Task, Trajectory, Turn
 
 log = logging.getLogger(__name__)
 

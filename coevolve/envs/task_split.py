@@ -8,14 +8,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from coevolve.config.environments import TaskSelection
-from coevolve.envs.base import TaskSplit
 from coevolve.errors import UserError
-from coevolve.types import Drop, DropReason, Task
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Task
 
 DEVELOPMENT = "development"
+
+
+@dataclass(frozen=True)
+class TaskSplit:
+    """The tasks of a suite. `sft` and `explore` are disjoint unless the suite lets exploration repeat `sft`.
+
+    `evaluate` holds all evaluation splits, each task naming its own. `overlap` names the training tasks that the
+    source also uses for evaluation; `drops` those removed for it, and items that cannot be used.
+    """
+
+    sft: tuple[Task, ...]
+    explore: tuple[Task, ...]
+    evaluate: tuple[Task, ...]
+    overlap: tuple[str, ...] = ()
+    drops: tuple[Drop, ...] = ()
+
+    @property
+    def training(self) -> tuple[Task, ...]:
+        """The tasks for fine-tuning or exploration, each once."""
+        return tuple({task.task_id: task for task in (*self.sft, *self.explore)}.values())
 
 
 def select(

@@ -20,12 +20,13 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+from coevolve.config.kinds import module_name
 from coevolve.envs import worker_process
 from coevolve.envs.base import Env, EnvError, Setup, StepResult
 from coevolve.envs.registry import domain
 from coevolve.errors import UserError
-from coevolve.storage import provenance
-from coevolve.types import Task
+from coevolve.records.episodes import Task
+from coevolve.storage import code_digest
 
 #: A worker process that has not ended this many seconds after the request to end is killed.
 END_TIMEOUT_S = 30.0
@@ -37,13 +38,14 @@ def environments(setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
     A worker process whose code is not that of this process raises `UserError`.
     """
     opened = functools.partial(domain(setup.config).pool, setup)
-    code = provenance.code_digest(setup.config.module)
-    return pool(functools.partial(_same_code, opened, setup.config.module, code), n, setup.config.processes)
+    module = module_name(setup.config.kind, "domain")
+    code = code_digest.code_digest(module)
+    return pool(functools.partial(_same_code, opened, module, code), n, setup.config.processes)
 
 
 def _same_code(opened: worker_process.Pool, module: str, code: str, n: int) -> AbstractContextManager[Sequence[Env]]:
     """`n` environments; raises `UserError` if the code that this process has loaded has another digest."""
-    if provenance.code_digest(module) != code:
+    if code_digest.code_digest(module) != code:
         raise UserError(f"the code of {module} changed while the job ran; run the same command again.")
     return opened(n)
 

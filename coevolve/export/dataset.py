@@ -10,8 +10,9 @@ from typing import Any
 from coevolve.errors import UserError
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
+from coevolve.records.episodes import Trajectory
 from coevolve.storage import files
-from coevolve.types import Trajectory
+from coevolve.storage.folders import named_directory
 
 CONFIGS = ("pairs", "trajectories", "drops")
 
@@ -30,7 +31,7 @@ def write(paths: Sequence[Path], out: Path) -> list[str]:
     names = [name for name in CONFIGS if rows[name]]
     if not names:
         raise UserError(f"{paths[0]}: no pair and no episode in these folders; name others.")
-    with files.named_directory(out, ["README.md", *(f"{name}.jsonl" for name in CONFIGS)]) as folder:
+    with named_directory(out, ["README.md", *(f"{name}.jsonl" for name in CONFIGS)]) as folder:
         for name in names:
             files.write_bytes(folder / f"{name}.jsonl", "".join(_lines(rows[name])).encode())
         files.write_bytes(folder / "README.md", _card(folders, names).encode())

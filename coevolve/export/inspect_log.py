@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import __version__
+from coevolve.records.episodes import StopReason, Trajectory, turn_messages
 from coevolve.report import evaluation_result
 from coevolve.report.evaluation_result import EvaluationResult
 from coevolve.storage import files, jsonl, provenance
-from coevolve.types import StopReason, Trajectory, turn_messages
 
 #: Inspect's stop reasons of the last completion.
 _STOPS = {StopReason.DONE: "stop", StopReason.CONTEXT: "model_length"}

@@ -10,8 +10,8 @@ from tabulate import tabulate
 
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
+from coevolve.records.training import TrainReport
 from coevolve.storage import files, policy_dir
-from coevolve.types import TrainReport
 
 
 def write(folder: Path, out: Path) -> Path:

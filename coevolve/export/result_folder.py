@@ -8,11 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.environments import EnvSection, known_kinds, section_class
+from coevolve.config.environments import EnvSection
+from coevolve.config.kinds import known_kinds, section_class
+from coevolve.dag.branch import Branch
 from coevolve.errors import UserError
+from coevolve.records.drops import Drop
+from coevolve.records.episodes import Trajectory
+from coevolve.records.pairs import PreferencePair
+from coevolve.records.provenance import Provenance
 from coevolve.storage import jsonl, provenance
-from coevolve.types import Drop, PreferencePair, Provenance, Trajectory
-from coevolve.workflow.branch import Branch
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from typing import Any
 from coevolve.errors import UserError
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
+from coevolve.records.episodes import Trajectory, turn_messages
 from coevolve.storage import files
-from coevolve.types import Trajectory, turn_messages
+from coevolve.storage.folders import named_directory
 
 HARNESS = "coevolve"
 
@@ -30,7 +31,7 @@ def write(paths: Sequence[Path], out: Path) -> int:
     sessions = {episode.digest(): _lines(folder, episode) for folder in folders for episode in folder.episodes}
     if not sessions:
         raise UserError(f"{paths[0]}: no episode in these folders; name others.")
-    with files.named_directory(out, ["README.md", "sessions"]) as folder:
+    with named_directory(out, ["README.md", "sessions"]) as folder:
         (folder / "sessions").mkdir()
         for name, lines in sessions.items():
             # ASCII: a reader that splits at every line break of Unicode must not split a message.

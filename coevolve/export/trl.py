@@ -14,8 +14,9 @@ from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.errors import UserError
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
+from coevolve.records.pairs import PreferencePair
 from coevolve.storage import files, policy_dir
-from coevolve.types import PreferencePair
+from coevolve.storage.folders import named_directory
 
 #: PyTorch's label of a token without a loss.
 IGNORED = -100
@@ -66,7 +67,7 @@ def write(paths: Sequence[Path], out: Path, policy: Path | None) -> list[str]:
         "Pairs and drops": cards.drops(folders),
         "Licences and limits": limits,
     }
-    with files.named_directory(out, FILES) as folder:
+    with named_directory(out, FILES) as folder:
         for name, of_file in rows.items():
             files.write_bytes(folder / name, "".join(f"{json.dumps(row)}\n" for row in of_file).encode())
         files.write_bytes(folder / "README.md", cards.card(front, "Preference pairs for TRL", sections).encode())

@@ -21,23 +21,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from coevolve.chat.prompts import without_example
-from coevolve.config.sections import AgentRecipe, PairingConfig
+from coevolve.config.names import PairKind
+from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights
 from coevolve.errors import UserError
-from coevolve.types import (
-    Agent,
-    Drop,
-    DropReason,
-    KindCount,
-    Message,
-    PairingSummary,
-    PairKind,
-    PairWeights,
-    PreferencePair,
-    StopReason,
-    Task,
-    Trajectory,
-    TrajectoryCount,
-)
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Agent, Message, StopReason, Task, Trajectory
+from coevolve.records.pairs import KindCount, PairingSummary, PreferencePair, TrajectoryCount
 
 #: The agents whose trajectories each kind compares.
 KIND_AGENTS: Mapping[PairKind, frozenset[Agent]] = {

@@ -15,7 +15,8 @@ from typing import Any
 from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
 from coevolve.methods.pairing import first_reason
-from coevolve.types import Drop, DropReason, StopReason, Trajectory
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import StopReason, Trajectory
 
 #: A task and the actions taken in it.
 Actions = tuple[str, tuple[str | None, ...]]

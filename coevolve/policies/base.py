@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from coevolve.types import Message, PolicyRef, Sampling, Turn
+from coevolve.records.episodes import Message, PolicyRef, Sampling, Turn
 
 
 @dataclass(frozen=True)

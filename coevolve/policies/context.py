@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from coevolve.chat.chat_template import Ids, Renderer
+from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
-
-LongPrompt = Literal["end", "cut_left"]
 
 
 class ContextWindow:

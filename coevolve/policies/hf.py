@@ -11,17 +11,34 @@ import numpy as np
 import torch
 
 from coevolve.chat.chat_template import Ids, Renderer
+from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.context import ContextWindow, LongPrompt
+from coevolve.policies.context import ContextWindow
+from coevolve.policies.engines import EngineSettings
 from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes, common_prefix
 from coevolve.policies.memory import affordable_slots
 from coevolve.policies.sampling import choose, uniforms
+from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import policy_dir
-from coevolve.types import PolicyRef, Sampling
 
 _log = logging.getLogger(__name__)
+
+
+def player(folder: Path, settings: EngineSettings) -> tuple[TransformersPolicy, int]:
+    """The policy in a directory, and how many episodes it plays at once: the workers, or what memory allows.
+
+    Without a slot, each turn of an episode would prefill the whole conversation.
+    """
+    policy = TransformersPolicy.load(
+        folder,
+        slots=settings.workers,
+        context=settings.context,
+        long_prompt=settings.long_prompt,
+        dtype=loading.compute_dtype(settings.dtype),
+    )
+    return policy, min(settings.workers, policy.slots)
 
 
 class TransformersPolicy:

@@ -7,27 +7,25 @@ never written. OpenAI's client retries connection errors, time-outs, 408, 409, 4
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from coevolve import seeds
 from coevolve.chat.prompts import without_surrogates
 from coevolve.config.sections import EndpointConfig
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
+from coevolve.policies.endpoint import Usage, base_url, check_ref, endpoint_host, endpoint_ref, is_plain
+from coevolve.policies.engines import EngineSettings
+from coevolve.records.episodes import Sampling, turn_messages
 from coevolve.storage.jsonl import Journal
-from coevolve.storage.policy_dir import REF_NAME, read_ref
-from coevolve.types import PolicyRef, Record, Sampling, turn_messages
 
 if TYPE_CHECKING:
     import openai
@@ -36,14 +34,6 @@ if TYPE_CHECKING:
 LONGEST_PAUSE_SECONDS = 8.0
 #: Characters from which on a key is hidden inside of words too.
 SECRET_LENGTH = 8
-
-
-class Usage(Record):
-    """Tokens of one response as the endpoint counts them, both 0 if it does not; `key` identifies the episode."""
-
-    key: str
-    prompt_tokens: int
-    completion_tokens: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +56,18 @@ class Answer:
         return cls(without_surrogates(text or ""), choice.finish_reason == "length", *counts)
 
 
+def player(folder: Path | None, settings: EngineSettings) -> tuple[OpenAIPolicy, int]:
+    """The endpoint's model, and how many episodes it plays at once: as many as there are workers.
+
+    Raises `UserError` if the directory, if there is one, holds the reference of another model or endpoint.
+    """
+    assert settings.endpoint is not None, "the engine `endpoint` is that of models with one"
+    if folder:
+        check_ref(folder, settings.endpoint.model)
+    journal = Journal(settings.usage, Usage)
+    return OpenAIPolicy(settings.endpoint, context=settings.context, journal=journal), settings.workers
+
+
 class OpenAIPolicy:
     """Sends the whole conversation to the endpoint's model each turn; completions have no token ids.
 
@@ -82,7 +84,7 @@ class OpenAIPolicy:
         self._journal, self._journal_lock = journal, threading.Lock()
         self._client = openai.OpenAI(
             api_key=_api_key(),
-            base_url=_base_url(),
+            base_url=base_url(),
             timeout=endpoint.timeout_seconds,
             max_retries=endpoint.retries,
         )
@@ -122,7 +124,7 @@ class OpenAIPolicy:
                 if attempt + 1 < attempts:
                     time.sleep(min(2.0**attempt / 2, LONGEST_PAUSE_SECONDS))
         raise UserError(
-            f"{_endpoint_host()}: the response is not a chat completion, {attempts} times;"
+            f"{endpoint_host()}: the response is not a chat completion, {attempts} times;"
             " OPENAI_BASE_URL usually ends with /v1."
         )
 
@@ -155,47 +157,7 @@ class OpenAIPolicy:
         }
         rejected = f"the request was rejected ({detail}); correct the model's `endpoint` section"
         failing = f"still failing after {self._endpoint.retries} retries ({detail}); wait, {again}"
-        return f"{_endpoint_host()}: {problem.get(status, failing if status and status >= 500 else rejected)}."
-
-
-def endpoint_ref(model: str) -> PolicyRef:
-    """The reference of a model behind the endpoint: its hash is over host and model name, not over weights."""
-    return PolicyRef(name=model, sha256=hashlib.sha256(f"{_endpoint_host()} {model}".encode()).hexdigest(), base=model)
-
-
-def check_ref(path: Path, model: str) -> None:
-    """Raises `UserError` unless the policy directory `path` holds the reference of this model at this endpoint."""
-    ref = read_ref(path / REF_NAME)
-    if ref != endpoint_ref(model):
-        raise UserError(
-            f"{path / REF_NAME}: it is of model `{ref.name}` at another endpoint than {_endpoint_host()}; "
-            "restore OPENAI_BASE_URL, or delete the file and what was made from it."
-        )
-
-
-def spending(usages: Iterable[Usage], price_in: float, price_out: float) -> dict[str, Any]:
-    """Responses, tokens and cost, in total and by episode; prices are per million tokens, cost in their currency.
-
-    Responses that a killed run received are included: they were paid for.
-    """
-    by_episode: dict[str, list[Usage]] = {}
-    for usage in usages:
-        by_episode.setdefault(usage.key, []).append(usage)
-    everything = [usage for group in by_episode.values() for usage in group]
-    episodes = {key: _totals(group, price_in, price_out) for key, group in sorted(by_episode.items())}
-    return {**_totals(everything, price_in, price_out), "prices": [price_in, price_out], "episodes": episodes}
-
-
-def _totals(usages: Sequence[Usage], price_in: float, price_out: float) -> dict[str, Any]:
-    prompt_tokens = sum(usage.prompt_tokens for usage in usages)
-    completion_tokens = sum(usage.completion_tokens for usage in usages)
-    return {
-        "answers": len(usages),
-        "uncounted": sum(not (usage.prompt_tokens or usage.completion_tokens) for usage in usages),
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "cost": round((prompt_tokens * price_in + completion_tokens * price_out) / 1e6, 6),
-    }
+        return f"{endpoint_host()}: {problem.get(status, failing if status and status >= 500 else rejected)}."
 
 
 def _too_long(error: openai.OpenAIError) -> bool:
@@ -209,28 +171,11 @@ def _too_long(error: openai.OpenAIError) -> bool:
     return error.code == "context_length_exceeded" or "context length" in message or "context size" in message
 
 
-def _base_url() -> str:
-    """The endpoint's address, by default OpenAI's; raises `UserError` if it is not a URL with a host."""
-    address = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-    with contextlib.suppress(ValueError):
-        url = urlsplit(address)
-        if _is_plain(address) and url.scheme in ("http", "https") and url.hostname and url.port != 0:
-            url.hostname.encode("idna")  # has no empty label and no long one
-            return address
-    raise UserError("OPENAI_BASE_URL: not an address such as `http://127.0.0.1:8000/v1`; correct or unset it.")
-
-
-def _endpoint_host() -> str:
-    """The endpoint's host and port, without the user and password that a URL may hold."""
-    url = urlsplit(_base_url())
-    return f"{url.hostname}:{url.port}" if url.port else str(url.hostname)
-
-
 def _api_key() -> str:
     key = os.environ.get("OPENAI_API_KEY")
     if not key:
         raise UserError("OPENAI_API_KEY: not set; export the endpoint's key, or any word if it needs none.")
-    if not _is_plain(key):
+    if not is_plain(key):
         raise UserError("OPENAI_API_KEY: holds a blank, a line break or a letter that is not ASCII; export it again.")
     return key
 
@@ -239,8 +184,3 @@ def _without_key(text: str) -> str:
     """The text with `***` for the API key; a key of a few letters, such as `x`, may be part of other words."""
     key = re.escape(_api_key())
     return re.sub(key if len(_api_key()) >= SECRET_LENGTH else rf"(?<!\w){key}(?!\w)", "***", text)
-
-
-def _is_plain(text: str) -> bool:
-    """Whether a header or an address can hold `text`: ASCII letters, digits and signs."""
-    return text.isascii() and text.isprintable() and " " not in text

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from coevolve import seeds
-from coevolve.types import Sampling
+from coevolve.records.episodes import Sampling
 
 
 def uniforms(seed: int, turn: int, count: int) -> NDArray[np.float64]:

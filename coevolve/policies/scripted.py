@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coevolve.policies.base import Completion, Conversation
-from coevolve.types import PolicyRef, Sampling
+from coevolve.records.episodes import PolicyRef, Sampling
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ import torch
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
+from coevolve.config.machine import VllmDevices
+from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.context import ContextWindow, LongPrompt
+from coevolve.policies.context import ContextWindow
+from coevolve.policies.engines import EngineSettings
+from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import policy_dir
-from coevolve.types import PolicyRef, Sampling
 
 
 class VllmPolicy:
@@ -43,16 +46,12 @@ class VllmPolicy:
         *,
         context: int,
         long_prompt: LongPrompt,
-        gpu_memory_utilization: float,
-        max_num_seqs: int,
-        tensor_parallel_size: int,
+        devices: VllmDevices,
         dtype: str | None = None,
     ) -> VllmPolicy:
         """The policy in the directory `path`, with weights and activations of `dtype` (:func:`loading.compute_dtype`).
 
-        The three before `dtype` are vLLM's: the share of each GPU's memory for weights and cache, the largest batch
-        (further conversations wait), and the number of GPUs that share the weights. Raises `UserError` if vLLM is
-        missing or rejects them.
+        Raises `UserError` if vLLM is missing, or rejects the policy or `devices`.
         """
         ref, gpu = policy_dir.describe(path), torch.cuda.is_available()
         vllm = _vllm()
@@ -65,13 +64,13 @@ class VllmPolicy:
                 enable_prefix_caching=True,
                 generation_config="vllm",
                 enforce_eager=not gpu,
-                gpu_memory_utilization=gpu_memory_utilization,
-                max_num_seqs=max_num_seqs,
-                tensor_parallel_size=tensor_parallel_size,
+                **devices.model_dump(),
             )
         except ValueError as error:
             reason = " ".join(str(error).split())
-            raise UserError(f"{path}: vLLM rejects this policy or a key of `sampler` ({reason}).") from error
+            raise UserError(
+                f"{path}: vLLM rejects this policy, or a key of the machine's `vllm` ({reason})."
+            ) from error
         return cls(llm, loading.load_tokenizer(path), ref, context=context, long_prompt=long_prompt)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
@@ -99,6 +98,12 @@ class VllmPolicy:
             ignore_eos=True,  # only the end-of-turn token ends a turn
             detokenize=False,
         )
+
+
+def player(folder: Path, settings: EngineSettings) -> tuple[VllmPolicy, int]:
+    """The policy in a directory; it plays as many episodes at once as there are workers."""
+    kept = {name: getattr(settings, name) for name in ("context", "long_prompt", "devices", "dtype")}
+    return VllmPolicy.load(folder, **kept), settings.workers
 
 
 def _vllm() -> Any:

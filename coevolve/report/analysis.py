@@ -14,9 +14,14 @@ from typing import Any, Literal
 
 from tabulate import tabulate
 
+from coevolve.config.derived.sizes import job_resources
 from coevolve.config.machine import Machine
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
+from coevolve.records.base import Record
+from coevolve.records.episodes import Trajectory
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
 from coevolve.report import mechanism
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
 from coevolve.report.labels import ReportLabels, words
@@ -24,7 +29,6 @@ from coevolve.report.mechanism import Mechanism, RecordTable
 from coevolve.report.number_text import readable
 from coevolve.report.stats import group_by, mean_of
 from coevolve.storage import files
-from coevolve.types import Provenance, Record, TrainReport, Trajectory
 
 #: Headings of columns that are not their fields' names.
 _HEADS = {"env": "environment", "kind": "pair kind", "other_kind": "other pair kind", "gpu_hours": "GPU-hours"}
@@ -247,7 +251,7 @@ def trajectory_drift_of(
 
 def usage(job: Provenance, machine: Machine) -> JobUsage:
     """The measured use of a finished job."""
-    needs, notes = machine.job_resources(job.stage), job.notes
+    needs, notes = job_resources(machine, job.stage), job.notes
     return JobUsage(
         stage=job.stage,
         seconds=job.seconds,

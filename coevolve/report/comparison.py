@@ -10,9 +10,9 @@ from typing import Literal
 
 from tabulate import tabulate
 
+from coevolve.records.episodes import Scalar
 from coevolve.report import evaluation_result, proportions, stats
 from coevolve.report.evaluation_result import SAMPLING, SETTINGS, EvaluationResult, SplitResult
-from coevolve.types import Scalar
 
 Quantity = Literal["mean_reward", "success_rate"]
 #: The text of a setting that is null, such as no limit.

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+from coevolve.config.derived.sizes import job_resources
 from coevolve.config.machine import Machine
+from coevolve.records.provenance import Workload
 from coevolve.report.labels import words
 from coevolve.report.number_text import duration, readable, size
-from coevolve.types import Workload
 
 #: Floating-point operations per weight and token of a training step, and of a forward pass.
 TRAIN, FORWARD = 6.0, 2.0
@@ -61,7 +62,7 @@ class Line:
 
 def estimate(work: Workload, weights: float, machine: Machine, stage: str) -> Cost:
     """The estimated cost of a job of `stage` on a machine; `weights`: parameters of its model."""
-    constants, needs = machine.costs, machine.job_resources(stage)
+    constants, needs = machine.costs, job_resources(machine, stage)
     devices = constants.flops * needs.processes
     seconds = constants.startup_seconds if work.starts else 0.0
     seconds += TRAIN * weights * work.train / (devices * constants.training)

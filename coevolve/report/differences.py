@@ -11,12 +11,14 @@ from tabulate import tabulate
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
+from coevolve.records.base import Record
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.tables import Estimate
 from coevolve.report import stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import with_interval
 from coevolve.storage import product_file
-from coevolve.types import Estimate, EvalRecord, Record
 
 
 class Difference(Record):

@@ -16,25 +16,17 @@ from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.baselines import EvaluationConfig
-from coevolve.config.sections import Quirks, ReportConfig
+from coevolve.config.sections import Quirks, ReportConfig, UnitInterval
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError, suggestion
+from coevolve.records.base import Record
+from coevolve.records.episodes import Reward, Sampling, Scalar, StopReason, Trajectory
+from coevolve.records.evaluation import EpisodeNotes, EvalRecord
+from coevolve.records.provenance import Provenance
 from coevolve.report import stats
 from coevolve.report.number_text import with_interval
 from coevolve.report.proportions import wilson
 from coevolve.storage import jsonl, provenance
-from coevolve.types import (
-    EpisodeNotes,
-    EvalRecord,
-    Provenance,
-    Record,
-    Reward,
-    Sampling,
-    Scalar,
-    StopReason,
-    Trajectory,
-    UnitInterval,
-)
 
 #: Settings that a file written by hand can state; a file of the kit has further ones, `envs.<environment>.<key>`.
 SETTINGS = {

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coevolve import escaping
+from coevolve.records.episodes import Agent, Trajectory
 from coevolve.report.exploration import Exploration, of
 from coevolve.report.labels import STOPS
-from coevolve.types import Agent, Trajectory
 
 #: ETO's agent and the co-evolving method's failure agent.
 SIDES: tuple[tuple[str, Agent], ...] = (("eto", "target"), ("coevolve", "failure"))

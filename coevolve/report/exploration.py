@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from coevolve.config.names import Protocol
 from coevolve.config.suite import Suite
+from coevolve.records.base import Record
+from coevolve.records.episodes import Agent, StopReason, Trajectory
+from coevolve.records.evaluation import ExplorationKey
 from coevolve.report.stats import Point
 from coevolve.storage import jsonl
-from coevolve.types import Agent, ExplorationKey, Protocol, Record, StopReason, Trajectory
 
 #: A number computed from an episode.
 Measure = Callable[[Trajectory], float]

@@ -17,11 +17,13 @@ import numpy as np
 from coevolve import seeds as seeds_of
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
+from coevolve.records.base import Record
+from coevolve.records.episodes import Agent
+from coevolve.records.tables import Estimate
 from coevolve.report import drawing, stats
 from coevolve.report.exploration import Exploration, of, seeds
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import readable
-from coevolve.types import Agent, Estimate, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

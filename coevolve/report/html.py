@@ -15,7 +15,11 @@ from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
 
-from coevolve.config.suite import Suite, as_dict
+from coevolve.config.restriction import as_dict
+from coevolve.config.suite import Suite
+from coevolve.records.evaluation import EpisodeNotes
+from coevolve.records.provenance import Provenance
+from coevolve.records.tables import Cell
 from coevolve.report import loop, page_figures, regime, verdicts, view
 from coevolve.report.claims import Claims
 from coevolve.report.growth_page import TEXTS, pool_growth
@@ -27,7 +31,6 @@ from coevolve.report.page_figures import PageFigure, TrainingCurve
 from coevolve.report.page_template import TEMPLATE
 from coevolve.report.verdicts import OUTCOMES
 from coevolve.report.why import splits, tables
-from coevolve.types import Cell, EpisodeNotes, Provenance
 
 #: Address of the suite's view, relative to the report.
 VIEW = "../../view/index.html"

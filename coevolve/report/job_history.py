@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from coevolve.errors import UserError
+from coevolve.records.provenance import Provenance
 from coevolve.storage import provenance
-from coevolve.storage.files import tails_of
-from coevolve.types import Provenance
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,17 @@ class JobHistory:
             jobs[record.result] = record
         return cls(dict(sorted(jobs.items(), key=lambda item: (item[1].started, item[0]))))
 
-    def behind(self, files: Iterable[str]) -> list[Provenance]:
-        """Every given job that makes one of `files` (paths below the suite's results) or that they depend on.
+    def behind(self, files: Iterable[Path]) -> list[Provenance]:
+        """Every given job that makes one of `files` or that they depend on.
 
         Raises `UserError` if the provenance of a file's job was not given.
         """
-        waiting = [PurePosixPath(file).parent.as_posix() for file in files]
-        for folder in waiting:
-            if folder not in self.jobs:
-                raise UserError(f"the provenance of `{folder}` was not given; give provenance=FILE.")
-        seen = set[str]()
+        waiting, seen = list[str](), set[str]()
+        for file in files:
+            folder = maker(self.jobs, file.as_posix())
+            if folder is None:
+                raise UserError(f"the provenance of `{file.parent}` was not given; give provenance=FILE.")
+            waiting.append(folder)
         while waiting:
             folder = waiting.pop()
             if folder not in seen:
@@ -54,4 +54,6 @@ class JobHistory:
 
 def maker(jobs: Mapping[str, Provenance], path: str) -> str | None:
     """Which of the jobs, given by the folder of their result, made a file; None for a file from outside."""
-    return next((tail for tail in tails_of(PurePosixPath(path).parent) if tail in jobs), None)
+    parts = PurePosixPath(path).parent.parts
+    tails = ("/".join(parts[start:]) for start in range(len(parts)))
+    return next((tail for tail in tails if tail in jobs), None)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coevolve.config.names import PairKind
 from coevolve.config.suite import Suite
-from coevolve.types import PairKind, StopReason
+from coevolve.records.episodes import StopReason
 
 #: Results that methods share, in their order, and the experts.
 SHARED = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from coevolve.methods.task_evolution.signals import visits
+from coevolve.records.episodes import Trajectory
 from coevolve.report.stats import Vector
-from coevolve.types import Trajectory
 
 
 @dataclass(frozen=True)

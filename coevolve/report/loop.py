@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import PurePosixPath
 
+from coevolve.records.pairs import PairingSummary
+from coevolve.records.provenance import Provenance
 from coevolve.report.job_history import maker
-from coevolve.types import PairingSummary, Provenance
 
 #: A box: a stage, and an agent where each agent has a job of its own.
 Box = tuple[str, str]

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from coevolve.config.names import Protocol
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
+from coevolve.records.evaluation import EvalRecord, EvaluationKey
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, EvaluationKey, Protocol
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,19 @@ class Measurement:
     single_policy: bool = False
 
 
-def read(suite: Suite, records: Mapping[str, Mapping[EvaluationKey, Path]]) -> Iterator[Measurement]:
+def read(suite: Suite, records: Mapping[tuple[str, *EvaluationKey], Path]) -> Iterator[Measurement]:
     """Every method's records by environment, split and iteration, seeds together, of the suite's single model.
 
-    `records` are files by method and (model, environment, seed, iteration).
+    `records` are files by (method, model, environment, seed, iteration).
     """
     (model,) = suite.models
-    for method, files in records.items():
-        for env, iteration in sorted({(env, iteration) for name, env, _, iteration in files if name == model}):
-            of_env = {key: path for key, path in files.items() if (key[0], key[1], key[3]) == (model, env, iteration)}
+    for method in dict.fromkeys(method for method, *_ in records):
+        files = {key[2:]: path for key, path in records.items() if key[:2] == (method, model)}
+        for env, iteration in sorted({(env, iteration) for env, _, iteration in files}):
+            of_env = {seed: path for (name, seed, i), path in files.items() if (name, i) == (env, iteration)}
             paths = sorted({*of_env.values()})
             episodes = [record for path in paths for record in jsonl.read(path, EvalRecord)]
-            seeds = {seed for _, _, seed, _ in of_env}
+            seeds = of_env.keys()
             for split in suite.envs[env].splits:
                 yield Measurement(
                     suite=suite.suite,

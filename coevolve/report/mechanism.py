@@ -13,11 +13,16 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
+from coevolve.config.derived.training import per_iteration
+from coevolve.config.names import PairKind
 from coevolve.config.sections import Recipe
-from coevolve.config.suite import per_iteration
+from coevolve.records.base import Record
+from coevolve.records.gradients import GradientReport
+from coevolve.records.pairs import PreferencePair
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
 from coevolve.storage import product_file
-from coevolve.types import GradientReport, PairKind, PreferencePair, Provenance, Record, TrainReport
 
 #: A table of `analysis.md`: the text above it, its records, and the fields that its rows are means over.
 RecordTable = tuple[str, Sequence[Record], Sequence[str]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from coevolve.config.names import PairKind
 from coevolve.report import drawing, stats
 from coevolve.report.analysis import Analysis, TrajectoryDrift
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
 from coevolve.report.mechanism import GradientShare, HardNegatives
-from coevolve.types import PairKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from coevolve.config.names import PairKind
 from coevolve.report.charts import Curve, legend, line_chart
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
 from coevolve.report.mechanism import HardNegatives, Mechanism
 from coevolve.report.page_figures import PageChart, PageFigure
 from coevolve.report.stats import group_by, mean_curve
-from coevolve.types import PairKind
 
 _KINDS = [kind.value for kind in PairKind]
 _GRADIENTS = (

@@ -10,6 +10,9 @@ from itertools import accumulate, chain
 from pathlib import Path
 from statistics import fmean
 
+from coevolve.config.names import PairKind
+from coevolve.records.drops import DropReason
+from coevolve.records.training import TrajectoryLogps
 from coevolve.report import analysis, figure2, figure3, pair_counts, stats
 from coevolve.report.charts import BarRow, Curve, Segment, bar_rows, histogram, legend, line_chart, seed_curves
 from coevolve.report.costs import Line
@@ -17,7 +20,6 @@ from coevolve.report.labels import SHARED, ReportLabels, kind_label, words
 from coevolve.report.number_text import duration, readable, with_interval
 from coevolve.report.pair_counts import PairCount
 from coevolve.storage import product_file
-from coevolve.types import DropReason, PairKind, TrajectoryLogps
 
 #: A curve of a training has at most so many points: means over equal numbers of steps.
 POINTS = 120

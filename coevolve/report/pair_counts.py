@@ -8,10 +8,14 @@ from typing import Any
 
 from tabulate import tabulate
 
+from coevolve.config.names import PairKind
 from coevolve.config.sections import Recipe
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Agent
+from coevolve.records.evaluation import SummaryKey
+from coevolve.records.pairs import KindCount, PairingSummary
 from coevolve.report.labels import ReportLabels, kind_label, with_labels, words
 from coevolve.storage import jsonl, product_file
-from coevolve.types import Agent, Drop, DropReason, KindCount, PairingSummary, PairKind, SummaryKey
 
 
 class PairCount(KindCount):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from coevolve.records.base import Record
+from coevolve.records.provenance import Provenance
 from coevolve.storage import files, provenance
 from coevolve.storage.provenance import NAME
-from coevolve.types import Provenance, Record
 
 #: Whether a job of the suite makes a file and leaves a provenance beside it.
 IsMade = Callable[[str], bool]

@@ -16,26 +16,20 @@ from statistics import fmean
 from tabulate import tabulate
 
 from coevolve import seeds
+from coevolve.config.names import PairKind
 from coevolve.config.sections import RegimeConfig, ReportConfig
+from coevolve.records.base import Record
+from coevolve.records.drops import DropReason
+from coevolve.records.episodes import StopReason, Trajectory
+from coevolve.records.evaluation import EvalRecord, ExplorationKey, SummaryKey
+from coevolve.records.pairs import KindCount, PairingSummary
+from coevolve.records.training import TrainReport
 from coevolve.report import exploration, learnability, stats
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable, with_interval
 from coevolve.storage import files, product_file
-from coevolve.types import (
-    DropReason,
-    EvalRecord,
-    ExplorationKey,
-    KindCount,
-    PairingSummary,
-    PairKind,
-    Record,
-    StopReason,
-    SummaryKey,
-    TrainReport,
-    Trajectory,
-)
 
 
 class RegimeCheck(Record):

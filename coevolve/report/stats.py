@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.tables import Estimate
 from coevolve.report.proportions import wilson
-from coevolve.types import Estimate, EvalRecord
 
 R = TypeVar("R")
 Quantity = Callable[[EvalRecord], float]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from tabulate import LATEX_ESCAPE_RULES, tabulate
 
+from coevolve.config.names import Protocol
+from coevolve.records.base import Record
+from coevolve.records.tables import Cell
 from coevolve.report.number_text import with_interval
 from coevolve.storage import files
-from coevolve.types import Cell, Protocol, Record
 
 
 class Footnote(Record):

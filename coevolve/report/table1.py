@@ -10,12 +10,12 @@ from string import ascii_lowercase
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
+from coevolve.records.tables import Cell, Estimate
 from coevolve.report import stats
 from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting, remarks
 from coevolve.report.table import Footnote, Table
-from coevolve.types import Cell, Estimate
 
 #: Row and column of a cell.
 Key = tuple[str, str]

@@ -12,10 +12,11 @@ from tabulate import tabulate
 
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.methods.task_evolution.signals import visits
+from coevolve.records.base import Record
+from coevolve.records.episodes import Trajectory
 from coevolve.report import drawing, stats
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import product_file
-from coevolve.types import Record, Trajectory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

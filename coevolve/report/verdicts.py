@@ -25,15 +25,16 @@ from typing import Any, Literal
 from pydantic import Field
 from tabulate import tabulate
 
+from coevolve.config.derived.sizes import parameter_count
 from coevolve.config.sections import ReportConfig
 from coevolve.config.suite import Suite
+from coevolve.records.base import Record, is_none
 from coevolve.report import stats
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims, FailuresClaim
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.table import Footnote, Table
 from coevolve.storage import files, product_file
-from coevolve.types import Record, is_none
 
 Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
 Order = Literal["holds", "does not hold", "undecided"]
@@ -107,7 +108,7 @@ class Verdict(Record):
 
 def is_miniature(suite: Suite) -> bool:
     """Whether all models of a suite are small."""
-    return all(0 < model.parameter_count < SMALL for model in suite.models.values())
+    return all(0 < parameter_count(model) < SMALL for model in suite.models.values())
 
 
 def verify(

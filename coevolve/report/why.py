@@ -12,11 +12,16 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from coevolve.errors import UserError
+from coevolve.records.base import Record
+from coevolve.records.episodes import Trajectory
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.pairs import PreferencePair
+from coevolve.records.provenance import Provenance
+from coevolve.records.tables import Cell
 from coevolve.report import provenance_chain
 from coevolve.report.claims import Claims
 from coevolve.report.table import Table
 from coevolve.storage import files, jsonl, policy_dir
-from coevolve.types import Cell, EvalRecord, PreferencePair, Provenance, Record, Trajectory
 
 #: Which of a job's settings and code differ today from its provenance.
 Changed = Callable[[Provenance], Sequence[str]]

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from coevolve.errors import UserError
 from coevolve.methods.task_evolution.records import Fragment, PoolTask, TaskSignal
+from coevolve.records.base import Record
+from coevolve.records.episodes import Trajectory
 from coevolve.report import provenance_chain
 from coevolve.storage import jsonl
-from coevolve.types import Record, Trajectory
 
 R = TypeVar("R", bound=Record)
 

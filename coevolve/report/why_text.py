@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from coevolve.records.evaluation import EpisodeNotes
+from coevolve.records.pairs import PairingSummary
+from coevolve.records.provenance import Provenance
 from coevolve.report import view
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.provenance_chain import Chain, Result
 from coevolve.report.why import CellTrace, Evidence
 from coevolve.storage import policy_dir
-from coevolve.types import EpisodeNotes, PairingSummary, Provenance
 
 #: Number of records shown of each file; `--json` has them all.
 SHOWN = 3

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from coevolve.config.derived.methods import with_model
 from coevolve.report import claims, differences, measurement, pair_counts, table, table1
 from coevolve.report.labels import ReportLabels
 from coevolve.report.table import Table
+from coevolve.run.job import Job
 from coevolve.storage import files
-from coevolve.workflow import results
-from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -18,11 +18,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     paper = claims.load(job.file("claims"))
     (ablation,) = job.suite.ablations.values()
     recipes = {method: job.suite.recipes[method] for method in ablation.methods}
-    records = results.records(job, job.suite, ablation.methods)
-    summaries, drops = results.summaries(job, job.suite, ablation.methods), results.drops(job)
+    records, summaries, drops = job.files("records"), job.files("summaries"), job.files("drops")
     tables, texts = list[Table](), list[str]()
     for name, model in job.suite.models.items():
-        suite = job.suite.with_model(name)
+        suite = with_model(job.suite, name)
         last = measurement.final(list(measurement.read(suite, records)))
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
         labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})

@@ -7,9 +7,9 @@ from typing import Any
 
 from coevolve.assets import hub
 from coevolve.errors import UserError
+from coevolve.run.job import Job
 from coevolve.storage import files
 from coevolve.train import gguf_model
-from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:

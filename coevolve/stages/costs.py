@@ -6,14 +6,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.machine import Machine, read_machine
+from coevolve.config.derived.methods import labels
+from coevolve.config.derived.sizes import parameter_count
+from coevolve.config.loading import read_machine
+from coevolve.config.machine import Machine
+from coevolve.dag.branch import Branch
+from coevolve.records.provenance import Provenance, Workload
 from coevolve.report import costs
 from coevolve.report.costs import Cost
 from coevolve.report.job_history import JobHistory
+from coevolve.run.job import Job
 from coevolve.storage import files
-from coevolve.types import Provenance, Workload
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -27,8 +30,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         "stage": costs.lines((each.stage, cost) for each, cost in jobs),
         "method": costs.lines((_owner(job, each), cost) for each, cost in jobs),
     }
-    labels = {"method": job.suite.labels}
-    text = "\n\n".join(costs.text(heading, rows, labels.get(heading, {})) for heading, rows in tables.items())
+    named = {"method": labels(job.suite)}
+    text = "\n\n".join(costs.text(heading, rows, named.get(heading, {})) for heading, rows in tables.items())
     if left_out := len(history.jobs) - len(jobs):
         text += f"\n\nNot in the tables: {left_out} of {len(history.jobs)} jobs, which ran without `expected`."
     files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
@@ -38,7 +41,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 def _cost(job: Job, machine: Machine, record: Provenance, workload: Workload) -> Cost:
     """Estimated and measured cost of a finished job; its workload was estimated when it ran."""
-    weights = job.suite.models[record.wildcards["model"]].parameter_count if "model" in record.wildcards else 0.0
+    weights = parameter_count(job.suite.models[record.wildcards["model"]]) if "model" in record.wildcards else 0.0
     cost = costs.estimate(workload, weights, machine, record.stage)
     reused = record.reused_from is not None
     return replace(cost, measured=record.seconds, measured_cpu=record.cpu_seconds, reused=reused)

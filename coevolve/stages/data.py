@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.chat.prompts import demonstration, prompt_messages
-from coevolve.envs.base import TaskSplit
 from coevolve.envs.registry import domain
+from coevolve.envs.task_split import TaskSplit
 from coevolve.errors import UserError
+from coevolve.records.episodes import Task, Trajectory
+from coevolve.run.job import Job
+from coevolve.stages.parts.environment import env_setup
 from coevolve.storage import files, jsonl
-from coevolve.types import Task, Trajectory
-from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +23,12 @@ log = logging.getLogger(__name__)
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write tasks, experts, their instruction, an example, and drops; raises `UserError` where splits overlap."""
     env, name = job.env, job.wildcards["env"]
-    split = domain(env).select(job.setup)
+    split = domain(env).select(env_setup(job))
     leaked = overlapping(split)
     if leaked and job.suite.protocol == "fixed":
         overlap = f"{len(leaked)} tasks are in training and in evaluation, `{leaked[0]}` first"
         raise UserError(f"envs.{name}.tasks: {overlap}; protocol `fixed` does not allow it: set `overlap: remove`.")
-    experts = domain(env).experts(job.setup, split.training)
+    experts = domain(env).experts(env_setup(job), split.training)
     sft_experts, explore_experts = (_of_tasks(experts.trajectories, tasks) for tasks in (split.sft, split.explore))
     if not sft_experts:
         raise UserError(f"envs.{name}.experts: no expert for any of {len(split.sft)} tasks; use another file.")

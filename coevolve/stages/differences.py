@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import differences
-from coevolve.report.measurement import final
+from coevolve.config.derived.methods import with_model
+from coevolve.report import differences, measurement
+from coevolve.run.job import Job
 from coevolve.storage import files
-from coevolve.workflow import results
-from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `differences.json`: average reward of every method minus that of every other, with intervals."""
-    suite = job.suite.with_model()
-    compared = differences.paired(final(results.measurements(job, suite)), suite.report)
+    suite = with_model(job.suite)
+    compared = differences.paired(measurement.final(list(measurement.read(suite, job.files("records")))), suite.report)
     files.write_json(out / "differences.json", [difference.model_dump(mode="json") for difference in compared])
     return {"differences": len(compared)}

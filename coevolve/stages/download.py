@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.assets import downloads
-from coevolve.workflow.job import Job
+from coevolve.run.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:

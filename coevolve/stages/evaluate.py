@@ -5,44 +5,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.sections import Quirks
+from coevolve.records.episodes import StopReason, Task, Trajectory
+from coevolve.records.evaluation import EpisodeNotes, EvalRecord
+from coevolve.run.job import Job
+from coevolve.stages.parts import playing
+from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import jsonl
-from coevolve.types import EpisodeNotes, EvalRecord, StopReason, Task, Trajectory
-from coevolve.workflow.job import Job
-from coevolve.workflow.playing import counts, evaluation, gathered
 
 
 def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl`, all samples, and, for statistics, `records.jsonl`, the best of each task."""
-    tasks, samples = job.records("tasks", Task), job.suite.evaluation.samples
-    episodes = gathered(job, tasks, samples) if "parts" in job.inputs else evaluation(job, tasks)
-    scored = records(episodes, job.suite.quirks, job.branch.seed, samples)
+    tasks, rules, parts = job.records("tasks", Task), job.suite.evaluation, job.inputs.get("parts", [])
+    if parts:
+        episodes = playing.joined(parts, tasks, rules.samples)
+    else:
+        episodes = playing.evaluate(play_settings(job), tasks, job.file("policy").parent, rules)
+    scored = records(episodes, quirks(job.suite), job.branch.seed, rules.samples)
     jsonl.write(out / "episodes.jsonl", episodes)
     jsonl.write(out / "records.jsonl", scored)
-    return counts(job, episodes, left_out=len(tasks) - len(scored))
+    spent = playing.spending(job.work, job.model.endpoint)
+    return playing.counts(episodes, is_joined=bool(parts), spent=spent, left_out=len(tasks) - len(scored))
 
 
-def records(episodes: Sequence[Trajectory], quirks: Quirks, seed: int, samples: int = 1) -> list[EvalRecord]:
+def records(episodes: Sequence[Trajectory], switches: Quirks, seed: int, samples: int = 1) -> list[EvalRecord]:
     """The records that means are taken of: of every `samples` episodes of a task the best, the first of several.
 
     With `env_error: exclude`, episodes that ended by an error of the environment do not count; a task with no other
     episode has no record.
     """
     counted = [
-        [e for e in episodes[i : i + samples] if e.stop is not StopReason.ENV_ERROR or quirks.env_error == "zero"]
+        [e for e in episodes[i : i + samples] if e.stop is not StopReason.ENV_ERROR or switches.env_error == "zero"]
         for i in range(0, len(episodes), samples)
     ]
-    return [_record(max(group, key=lambda e: e.reward), quirks, seed, len(group)) for group in counted if group]
+    return [_record(max(group, key=lambda e: e.reward), switches, seed, len(group)) for group in counted if group]
 
 
-def _record(episode: Trajectory, quirks: Quirks, seed: int, samples: int) -> EvalRecord:
+def _record(episode: Trajectory, switches: Quirks, seed: int, samples: int) -> EvalRecord:
     return EvalRecord(
         task_id=episode.task.task_id,
         split=episode.task.split,
         seed=seed,
         environment=episode.environment,
         reward=episode.reward,
-        success=episode.stop is StopReason.DONE if quirks.success == "any_ending" else not episode.is_failure,
+        success=episode.stop is StopReason.DONE if switches.success == "any_ending" else not episode.is_failure,
         stop=episode.stop,
         turns=len(episode.turns),
         trajectory_id=episode.digest(),

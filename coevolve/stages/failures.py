@@ -6,17 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from coevolve.config.machine import read_machine
-from coevolve.report import analysis, claims, drawing, mechanism, mechanism_figure
+from coevolve.config.derived.methods import with_model
+from coevolve.config.loading import read_machine
+from coevolve.dag.branch import Branch
+from coevolve.records.episodes import Agent, Trajectory
+from coevolve.records.evaluation import SummaryKey
+from coevolve.records.gradients import GradientReport
+from coevolve.records.pairs import PreferencePair
+from coevolve.records.provenance import Provenance
+from coevolve.report import analysis, claims, drawing, exploration, mechanism, mechanism_figure
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
-from coevolve.storage import jsonl
-from coevolve.types import Agent, PreferencePair, Provenance, SummaryKey, Trajectory
-from coevolve.workflow import results
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.job import Job
-from coevolve.workflow.layout import Layout
+from coevolve.run.job import Job
+from coevolve.storage import files, jsonl
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -24,14 +27,16 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
     And, of the trainings, the mechanism: `coevolve.report.mechanism`, with a figure.
     """
-    suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
+    suite, paper = with_model(job.suite), claims.load(job.file("claims"))
     machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
-    labels, layout = ReportLabels.of(suite), Layout(suite)
-    explored = [each for each in results.explorations(job, suite) if each.episodes]  # shares of nothing are undefined
-    experts = {env: _first_of_task(path) for env, path in results.given(job, "experts", layout.experts()).items()}
-    jobs = {method: history.behind(map(layout.tail, layout.evaluations(method).values())) for method in suite.methods}
+    labels = ReportLabels.of(suite)
+    read = exploration.read(suite, job.files("explorations"))
+    explored = [each for each in read if each.episodes]  # shares of nothing are undefined
+    experts = {env: _first_of_task(path) for env, path in job.files("experts").items()}
+    records = job.files("records")
+    jobs = {name: history.behind(path for key, path in records.items() if key[0] == name) for name in suite.methods}
     branch_jobs = list(_jobs_of_branches(jobs))
-    gradients = [(_agent(key), report) for key, report in results.gradients(job, suite).items()]
+    gradients = [(_agent(key), _gradients(path)) for key, path in job.files("gradients").items()]
     measured = analysis.Analysis(
         shares=tuple(analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored),
         diversity=tuple(analysis.diversity(each, experts[each.env]) for each in explored),
@@ -44,7 +49,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
         pair_rewards=tuple(
             row
-            for key, path in results.training_pairs(job, suite).items()
+            for key, path in job.files("pairs").items()
             for row in mechanism.pair_rewards(jsonl.read(path, PreferencePair), _agent(key), paper.hard_negative[0])
         ),
         off_policy=tuple(row for each, names in branch_jobs for row in mechanism.off_policy(each, names)),
@@ -77,6 +82,10 @@ def _jobs_of_branches(jobs: Mapping[str, Sequence[Provenance]]) -> Iterator[tupl
 def _agent(key: SummaryKey) -> AgentRecord:
     method, _, env, seed, iteration, agent = key
     return AgentRecord(method=method, env=env, seed=seed, iteration=iteration, agent=cast(Agent, agent))
+
+
+def _gradients(path: Path) -> GradientReport:
+    return GradientReport.from_json(files.read_bytes(path))
 
 
 def _first_of_task(path: Path) -> dict[str, Trajectory]:

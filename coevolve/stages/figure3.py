@@ -6,19 +6,19 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from coevolve.config.derived.methods import with_model
 from coevolve.config.suite import Suite
-from coevolve.report import drawing, figure3
+from coevolve.report import drawing, figure3, measurement
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
+from coevolve.run.job import Job
 from coevolve.storage import files
-from coevolve.workflow import results
-from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write the figure and its data as JSON; where no method has iterations, it shows the final rewards."""
-    suite = job.suite.with_model()
-    measured = results.measurements(job, suite)
+    suite = with_model(job.suite)
+    measured = list(measurement.read(suite, job.files("records")))
     trained = {each.method for each in measured if each.iteration}
     drawn = [each for each in measured if each.iteration or _begins_a_curve(each, suite, trained)] or final(measured)
     labels = ReportLabels.of(suite)
@@ -28,8 +28,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     return {"points": len(drawn)}
 
 
-def _begins_a_curve(measurement: Measurement, suite: Suite, trained: Collection[str]) -> bool:
+def _begins_a_curve(measured: Measurement, suite: Suite, trained: Collection[str]) -> bool:
     """A curve begins with SFT, which methods share, or with the untrained model if its method starts there."""
-    method = measurement.method
+    method = measured.method
     is_apart = method in trained and suite.recipes[method].agents["target"].base == "untrained"
     return method == figure3.START or is_apart

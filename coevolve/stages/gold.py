@@ -7,7 +7,8 @@ from typing import Any
 
 from coevolve.envs.registry import Gold, optional
 from coevolve.errors import UserError
-from coevolve.workflow.job import Job
+from coevolve.run.job import Job
+from coevolve.stages.parts.environment import env_setup
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -15,6 +16,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     gold: Gold | None = optional(job.env.kind, "gold")
     if gold is None:
         raise UserError(
-            f"{job.setup.key}: `{job.env.kind}` makes no gold trajectories; give a suite with ScienceWorld alone."
+            f"{env_setup(job).key}: `{job.env.kind}` makes no gold trajectories; give a suite with ScienceWorld alone."
         )
-    return gold.generate(job.setup, job.work, out)
+    return gold.generate(env_setup(job), job.work, out)

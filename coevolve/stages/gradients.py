@@ -8,12 +8,12 @@ from typing import Any
 
 from coevolve.errors import UserError
 from coevolve.progress import Progress
+from coevolve.records.gradients import GradientReport
+from coevolve.run.job import Job
+from coevolve.stages.parts.training import training_run
+from coevolve.stages.parts.training_pairs import job_pairs
 from coevolve.storage import files
 from coevolve.train import gradients
-from coevolve.types import GradientReport
-from coevolve.workflow.job import Job
-from coevolve.workflow.training import training_run
-from coevolve.workflow.training_pairs import tokenized_pairs
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     if limit is None:
         raise UserError("`gradients.pairs` is null; set it to the number of pairs of each kind that are measured.")
     training = training_run(replace(job, stage="train"), out)
-    pairs = tokenized_pairs(job, training.start)
+    pairs = job_pairs(job, training.start)
     points = {
         name: gradients.measure(
             pairs,
@@ -34,10 +34,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             replace(training, start=start),
             limit=limit,
             iteration=job.branch.iteration,
-            reference=job.policy("reference") if "reference" in job.inputs else None,
+            reference=job.file("reference").parent if "reference" in job.inputs else None,
             progress=Progress(f"pairs at the {name}").report,
         )
-        for name, start in (("start", training.start), ("end", job.policy("policy")))
+        for name, start in (("start", training.start), ("end", job.file("policy").parent))
     }
     report = GradientReport(adapters=training.lora is not None, **points)
     files.write_json(out / "gradients.json", report.model_dump(mode="json"))

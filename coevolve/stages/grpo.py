@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coevolve.records.training import TrainReport
+from coevolve.run.job import Job
+from coevolve.stages.parts.online_training import online_setup
+from coevolve.stages.parts.training import training_run
 from coevolve.train import grpo
-from coevolve.types import TrainReport
-from coevolve.workflow.job import Job
-from coevolve.workflow.online_training import online_setup
-from coevolve.workflow.training import training_run
 
 
 def run(job: Job, out: Path) -> TrainReport:

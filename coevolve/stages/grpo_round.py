@@ -7,11 +7,11 @@ from pathlib import Path
 from coevolve.errors import UserError
 from coevolve.methods.task_evolution.pool import EMPTY_POOL, round_schedule
 from coevolve.methods.task_evolution.records import PoolTask
+from coevolve.records.training import TrainReport
+from coevolve.run.job import Job
+from coevolve.stages.parts.online_training import online_setup
+from coevolve.stages.parts.training import training_run
 from coevolve.train import grpo
-from coevolve.types import TrainReport
-from coevolve.workflow.job import Job
-from coevolve.workflow.online_training import online_setup
-from coevolve.workflow.training import training_run
 
 
 def run(job: Job, out: Path) -> TrainReport:
@@ -23,6 +23,6 @@ def run(job: Job, out: Path) -> TrainReport:
     schedule = round_schedule(
         pool, job.branch.iteration, evolution.steps, config.batch_size // config.group, evolution.replay, job.seed
     )
-    tasks, reference = [each.task for each in pool], job.policy("reference") if "reference" in job.inputs else None
+    tasks, reference = [each.task for each in pool], job.file("reference").parent if "reference" in job.inputs else None
     with online_setup(job, config.batch_size, tasks) as setup:
         return grpo.run_grpo(setup, config, training, schedule, reference)

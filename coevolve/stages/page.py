@@ -8,9 +8,9 @@ from typing import Any
 from coevolve.report import claims, html
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.job_history import JobHistory
+from coevolve.run.job import Job
+from coevolve.stages.parts.training_curves import trainings
 from coevolve.storage import files
-from coevolve.workflow.job import Job
-from coevolve.workflow.training_curves import trainings
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:

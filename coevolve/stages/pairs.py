@@ -6,9 +6,11 @@ import logging
 from pathlib import Path
 
 from coevolve.methods import pairing
+from coevolve.records.episodes import Agent, Task, Trajectory
+from coevolve.records.pairs import PairingSummary
+from coevolve.run.job import Job
+from coevolve.stages.parts.prompting import few_shot_example
 from coevolve.storage import files, jsonl
-from coevolve.types import Agent, PairingSummary, Task, Trajectory
-from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +25,7 @@ def run(job: Job, out: Path) -> PairingSummary:
         job.records("tasks", Task),
         job.records("experts", Trajectory),
         rollouts,
-        excluded_example=job.few_shot_example("excluded_example"),
+        excluded_example=few_shot_example(job, "excluded_example"),
     )
     jsonl.write(out / "pairs.jsonl", result.pairs)
     jsonl.write(out / "drops.jsonl", result.drops)

@@ -14,9 +14,11 @@ from coevolve.envs.workers import environments
 from coevolve.errors import UserError
 from coevolve.methods.task_evolution.pool import EMPTY_POOL
 from coevolve.methods.task_evolution.records import PoolTask
+from coevolve.records.episodes import Task, Trajectory
+from coevolve.run.job import Job
+from coevolve.stages.parts.environment import env_setup
+from coevolve.stages.parts.prompting import few_shot_example
 from coevolve.storage import jsonl
-from coevolve.types import Task, Trajectory
-from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -27,7 +29,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tasks = [each.task for each in job.records("pool", PoolTask)]
     if not tasks:
         raise UserError(f"{job.file('pool')}: {EMPTY_POOL}")
-    with environments(job.setup, 1) as (env,):
+    with environments(env_setup(job), 1) as (env,):
         experts = match_experts(_played(job, env, tasks), tasks, 1.0)
     jsonl.write(out / "explore.jsonl", tasks)
     jsonl.write(out / "experts.jsonl", experts.trajectories)
@@ -39,10 +41,10 @@ def _played(job: Job, env: Env, tasks: Sequence[Task]) -> Iterator[Trajectory]:
     """The episodes of the reference solutions, with the prompts of the agents' episodes."""
     texts = synthesis(job.env).solution_texts
     instruction = job.file("instruction").read_text(encoding="utf-8")
-    example = job.few_shot_example("example")
+    example = few_shot_example(job, "example")
     for task in tasks:
         try:
-            expert = execute_solution(env, task, texts(job.setup, task), job.setup, job.suite.rollout.retries)
+            expert = execute_solution(env, task, texts(env_setup(job), task), env_setup(job), job.suite.rollout.retries)
         except EnvError as error:
             raise UserError(f"task {task.task_id}: the environment failed ({error}); run again.") from None
         prompt = prompt_messages(expert.prompt[-1].content, instruction=instruction, example=example)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.policies import loading
+from coevolve.records.episodes import Trajectory
+from coevolve.records.training import TrainReport
+from coevolve.run.job import Job
+from coevolve.stages.parts.training import tokenize, training_run
 from coevolve.train import sft
-from coevolve.types import TrainReport, Trajectory
-from coevolve.workflow.job import Job
-from coevolve.workflow.training import tokenize, training_run
 
 
 def run(job: Job, out: Path) -> TrainReport:

@@ -9,13 +9,15 @@ from typing import Any
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import without_example
+from coevolve.dag.branch import SOURCES
 from coevolve.policies import loading
 from coevolve.progress import Progress
+from coevolve.records.episodes import Message, Trajectory
+from coevolve.records.pairs import PreferencePair
+from coevolve.run.job import Job
+from coevolve.stages.parts.prompting import few_shot_example
+from coevolve.stages.parts.training import prepare_process, tokenize
 from coevolve.train import policy_io, reference_logps
-from coevolve.types import Message, PreferencePair, Trajectory
-from coevolve.workflow.branch import SOURCES
-from coevolve.workflow.job import Job
-from coevolve.workflow.training import prepare_process, tokenize
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -25,8 +27,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     model's `training_dtype` as the trainers do, so that the loss of the first step is ln 2 up to rounding. In bfloat16
     that is several hundredths of a nat a trajectory, because trainings pack their rows otherwise (docs/training.md).
     """
-    prepare_process(job)
-    policy = job.policy("policy")
+    prepare_process(job.threads)
+    policy = job.file("policy").parent
     renderer = Renderer(loading.load_tokenizer(policy))
     sequences = reference_logps.without_prefixes(ids[: job.model.context] for ids in _sequences(job, renderer))
     model = policy_io.load_checked(policy, job.model.lora)
@@ -41,7 +43,7 @@ def _sequences(job: Job, renderer: Renderer) -> Iterator[Sequence[int]]:
         for pair in job.records("pairs", PreferencePair):
             yield renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids).input_ids
             yield renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids).input_ids
-    excluded_example = job.few_shot_example("excluded_example")
+    excluded_example = few_shot_example(job, "excluded_example")
     sources = job.inputs.keys() & SOURCES.values()
     trajectories = _comparable([trajectory for name in sources for trajectory in job.records(name, Trajectory)])
     trimmed = [without_example(trajectory, excluded_example) for trajectory in trajectories]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from coevolve.records.training import TrainReport
+from coevolve.run.job import Job
 from coevolve.stages import sft
-from coevolve.types import TrainReport
-from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> TrainReport:

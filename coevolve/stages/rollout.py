@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coevolve.records.episodes import Task
+from coevolve.records.evaluation import EpisodeNotes
+from coevolve.run.job import Job
+from coevolve.stages.parts import playing
+from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import jsonl
-from coevolve.types import EpisodeNotes, Task
-from coevolve.workflow.job import Job
-from coevolve.workflow.playing import counts, exploration, gathered
 
 
 def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl` in task order: played here, or in parts by other jobs."""
-    tasks = job.records("tasks", Task)
-    episodes = gathered(job, tasks, job.suite.rollout.k) if "parts" in job.inputs else exploration(job, tasks)
+    tasks, parts = job.records("tasks", Task), job.inputs.get("parts", [])
+    if parts:
+        episodes = playing.joined(parts, tasks, job.suite.rollout.k)
+    else:
+        episodes = playing.explore(play_settings(job), tasks, job.file("policy").parent)
     jsonl.write(out / "episodes.jsonl", episodes)
-    return counts(job, episodes)
+    return playing.counts(episodes, is_joined=bool(parts), spent=playing.spending(job.work, job.model.endpoint))

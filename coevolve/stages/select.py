@@ -8,9 +8,10 @@ from typing import Any
 
 from coevolve.chat.prompts import without_example
 from coevolve.methods import rejection_sampling
+from coevolve.records.episodes import Trajectory
+from coevolve.run.job import Job
+from coevolve.stages.parts.prompting import few_shot_example
 from coevolve.storage import files, jsonl
-from coevolve.types import Trajectory
-from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     experts = [expert for name in names for expert in job.records(name, Trajectory)]
     rollouts = job.records(job.agent, Trajectory) if job.agent in job.inputs else []
     result = rejection_sampling.select(job.suite.selection, experts, rollouts)
-    example = job.few_shot_example("excluded_example")
+    example = few_shot_example(job, "excluded_example")
     jsonl.write(out / "selected.jsonl", (without_example(trajectory, example) for trajectory in result.selected))
     jsonl.write(out / "drops.jsonl", result.drops)
     summary = rejection_sampling.summary(result)

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from coevolve.records.episodes import Task
+from coevolve.records.evaluation import EpisodeNotes
+from coevolve.run.job import Job
+from coevolve.stages.parts import playing
+from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import jsonl
-from coevolve.types import EpisodeNotes, Task
-from coevolve.workflow.job import Job
-from coevolve.workflow.playing import counts, evaluation, exploration
 
 
 def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl` of this part's tasks."""
     number, of = map(int, job.wildcards["part"].split("of"))
     tasks = part(job.records("tasks", Task), number, of)
-    play = evaluation if job.wildcards["whole"] == "eval" else exploration
-    episodes = play(job, tasks)
+    settings, policy = play_settings(job), job.file("policy").parent
+    if job.wildcards["whole"] == "eval":
+        episodes = playing.evaluate(settings, tasks, policy, job.suite.evaluation)
+    else:
+        episodes = playing.explore(settings, tasks, policy)
     jsonl.write(out / "episodes.jsonl", episodes)
-    return counts(job, episodes)
+    return playing.counts(episodes, spent=playing.spending(job.work, job.model.endpoint))
 
 
 def part(tasks: Sequence[Task], number: int, of: int) -> list[Task]:

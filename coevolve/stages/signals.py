@@ -11,9 +11,10 @@ from typing import Any
 from coevolve.envs.synthesis import synthesis
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.methods.task_evolution.signals import find_signals
+from coevolve.records.episodes import Trajectory
+from coevolve.run.job import Job
+from coevolve.stages.parts.environment import env_setup
 from coevolve.storage import files, jsonl
-from coevolve.types import Trajectory
-from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         for number in range(1, job.branch.iteration)
     ]
     solutions = {each.task.task_id: each.solution for each in job.records("pool", PoolTask)}
-    executed = functools.partial(tasks.executed, job.setup)
+    executed = functools.partial(tasks.executed, env_setup(job))
     signals = find_signals(job.suite.task_evolution, rounds, solutions, executed, tasks.pattern)
     jsonl.write(out / "signals.jsonl", signals)
     counts = Counter(signal.kind for signal in signals)

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from coevolve.config.names import PairKind
 from coevolve.methods import pairing, step_pairs
+from coevolve.records.episodes import Agent, Task, Trajectory, Turn
+from coevolve.records.pairs import PairingSummary
+from coevolve.run.job import Job
+from coevolve.stages.parts.play_settings import play_settings
+from coevolve.stages.parts.playing import PlaySettings, play
+from coevolve.stages.parts.prompting import few_shot_example
 from coevolve.storage import files, jsonl
-from coevolve.types import Agent, PairingSummary, PairKind, Task, Trajectory, Turn
-from coevolve.workflow.job import Job
-from coevolve.workflow.playing import play
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +31,12 @@ def run(job: Job, out: Path) -> PairingSummary:
     whole_kinds = {kind: weights for kind, weights in recipe.trains_on.items() if kind is not PairKind.EXPERT_STEP}
     rollouts: dict[Agent, list[Trajectory]] = {job.agent: job.records(job.agent, Trajectory)}
     whole_recipe = recipe.model_copy(update={"trains_on": whole_kinds})
-    whole = pairing.pair(whole_recipe, rules, tasks, experts, rollouts, job.few_shot_example("excluded_example"))
-    agent = _Player(job, "policy", job.suite.exploration_temperature, samples=1)
-    scorer = _Player(job, "scorer", job.suite.steps.temperature, job.suite.steps.samples)
+    whole = pairing.pair(whole_recipe, rules, tasks, experts, rollouts, few_shot_example(job, "excluded_example"))
+    settings, config = play_settings(job), job.suite.steps
+    agent = _Player(settings, "policy", job.file("policy").parent, settings.temperature, samples=1)
+    scorer = _Player(settings, "scorer", job.file("scorer").parent, config.temperature, config.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]
-    stepped = step_pairs.pair_steps(job.suite.steps, rules, weights, tasks, experts, agent, scorer)
+    stepped = step_pairs.pair_steps(config, rules, weights, tasks, experts, agent, scorer)
     both = replace(
         whole,
         pairs=whole.pairs + stepped.pairs,
@@ -42,7 +47,7 @@ def run(job: Job, out: Path) -> PairingSummary:
     jsonl.write(out / "drops.jsonl", both.drops)
     jsonl.write(out / "explored.jsonl", stepped.explored)
     jsonl.write(out / "step_values.jsonl", stepped.step_values)
-    played = {player.policy: player.cost for player in (agent, scorer)}
+    played = {player.name: player.cost for player in (agent, scorer)}
     summary = pairing.summary(both).model_copy(update={"played": played})
     files.write_json(out / "summary.json", summary.model_dump(mode="json"))
     for sentence in summary.empty:
@@ -51,25 +56,26 @@ def run(job: Job, out: Path) -> PairingSummary:
 
 
 class _Player:
-    """An input policy that continues prefixes; `cost` counts its episodes and the tokens that it sampled."""
+    """A policy that continues prefixes; `cost` counts its episodes and the tokens that it sampled."""
 
-    def __init__(self, job: Job, policy: str, temperature: float, samples: int) -> None:
-        self.policy, self.cost = policy, {"episodes": 0, "tokens": 0}
-        self._job, self._temperature, self._samples = job, temperature, samples
+    def __init__(self, settings: PlaySettings, name: str, policy: Path, temperature: float, samples: int) -> None:
+        self.name, self.cost = name, {"episodes": 0, "tokens": 0}
+        self._settings, self._policy = settings, policy
+        self._temperature, self._samples = temperature, samples
 
     def __call__(self, tasks: Sequence[Task], prefixes: Sequence[Sequence[Turn]]) -> list[Trajectory]:
         """`samples` episodes of each task, next to each other."""
         if not tasks:
             return []
-        log.info("%s: %d episodes to play.", self.policy, len(tasks) * self._samples)
+        log.info("%s: %d episodes to play.", self.name, len(tasks) * self._samples)
         episodes = play(
-            self._job,
+            self._settings,
             tasks,
+            self._policy,
             temperature=self._temperature,
             samples=self._samples,
-            policy=self.policy,
             prefixes=prefixes,
-            name=self.policy,
+            name=self.name,
         )
         lengths = [len(prefix) for prefix in prefixes for _ in range(self._samples)]
         sampled = [turn for episode, length in zip(episodes, lengths, strict=True) for turn in episode.turns[length:]]

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from coevolve.config.derived.methods import with_model
 from coevolve.report import differences, pair_counts
 from coevolve.report.labels import ReportLabels
+from coevolve.run.job import Job
 from coevolve.storage import files
-from coevolve.workflow import results
-from coevolve.workflow.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `summary.md`."""
-    suite = job.suite.with_model()
+    suite = with_model(job.suite)
     recipes = {method: suite.recipes[method] for method in suite.methods}
     compared = differences.read(job.file("differences"))
-    counts = pair_counts.read(results.summaries(job, suite, suite.methods))
+    counts = pair_counts.read(job.files("summaries"))
     labels = ReportLabels.of(suite)
     text = differences.markdown(compared, labels)
-    text += "\n" + pair_counts.methods_markdown(recipes.values(), counts, results.drops(job), labels)
+    text += "\n" + pair_counts.methods_markdown(recipes.values(), counts, job.files("drops"), labels)
     files.write_bytes(out / "summary.md", text.encode())
     return {"differences": len(compared)}

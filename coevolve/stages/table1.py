@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import claims, table, table1
+from coevolve.config.derived.methods import with_model
+from coevolve.report import claims, measurement, table, table1
 from coevolve.report.labels import ReportLabels
-from coevolve.report.measurement import final
-from coevolve.workflow import results
-from coevolve.workflow.job import Job
+from coevolve.run.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `table1` as Markdown, LaTeX and JSON."""
-    suite, paper = job.suite.with_model(), claims.load(job.file("claims"))
-    last = final(results.measurements(job, suite))
+    suite, paper = with_model(job.suite), claims.load(job.file("claims"))
+    last = measurement.final(list(measurement.read(suite, job.files("records"))))
     named = table1.named(ReportLabels.of(suite), last)
     rewards = table1.reward_table(last, paper, named, suite.report, suite.envs)
     tables = [rewards, table1.success_table(last, paper, named, suite.report)]

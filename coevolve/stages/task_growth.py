@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from coevolve.config.derived.methods import for_method, with_model
 from coevolve.methods.task_evolution.records import PoolTask
-from coevolve.report import claims, drawing, second_paper, task_growth
+from coevolve.records.episodes import Trajectory
+from coevolve.report import claims, drawing, measurement, second_paper, task_growth
 from coevolve.report.labels import ReportLabels
 from coevolve.report.task_growth import RoundGrowth
+from coevolve.run.job import Job
 from coevolve.storage import files, jsonl
-from coevolve.types import Trajectory
-from coevolve.workflow import results
-from coevolve.workflow.job import Job
-from coevolve.workflow.layout import Layout
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -21,25 +20,23 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
     `comparison.md` has the second paper's own numbers with this suite's.
     """
-    suite = job.suite.with_model()
-    paths = Layout(suite).training_rounds()
-    episodes = results.given(job, "episodes", {key: path for key, (path, _) in paths.items()})
-    pools = results.given(job, "pools", {key: path for key, (_, path) in paths.items()})
+    suite = with_model(job.suite)
+    episodes, pools = job.files("episodes"), job.files("pools")
     rounds: list[RoundGrowth] = []
-    for method, env, seed in dict.fromkeys(key[:3] for key in paths):
-        numbers = sorted(key[3] for key in paths if key[:3] == (method, env, seed))
+    for method, env, seed in dict.fromkeys(key[:3] for key in episodes):
+        numbers = sorted(key[3] for key in episodes if key[:3] == (method, env, seed))
         rounds += task_growth.growth(
             method,
             env,
             seed,
             [jsonl.read(episodes[method, env, seed, number], Trajectory) for number in numbers],
             jsonl.read(pools[method, env, seed, numbers[-1]], PoolTask),
-            suite.for_method(method).task_evolution.success,
+            for_method(suite, method).task_evolution.success,
         )
     labels = ReportLabels.of(suite)
     files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels, suite.report.confidence).encode())
     drawing.write(out / "growth", lambda: task_growth.draw(rounds, labels))
-    paper, measured = claims.load(job.file("claims")), results.measurements(job, suite)
+    paper, measured = claims.load(job.file("claims")), list(measurement.read(suite, job.files("records")))
     comparison = "\n".join(second_paper.texts(paper.success_tables, measured, suite.report))
     files.write_bytes(out / "comparison.md", comparison.encode())
     files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])

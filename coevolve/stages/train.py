@@ -6,23 +6,23 @@ import math
 from pathlib import Path
 
 from coevolve.config.sections import DpoConfig
+from coevolve.records.training import TrainReport
+from coevolve.run.job import Job
+from coevolve.stages.parts.training import training_run
+from coevolve.stages.parts.training_pairs import job_pairs
 from coevolve.train import dpo
 from coevolve.train.dataset import steps_of
-from coevolve.types import TrainReport
-from coevolve.workflow.job import Job
-from coevolve.workflow.training import training_run
-from coevolve.workflow.training_pairs import tokenized_pairs
 
 
 def run(job: Job, out: Path) -> TrainReport:
     """Train from `start` on the pairs, with the reference log-probs in `scores` or with the policy `reference`."""
     training = training_run(job, out)
     return dpo.run_dpo(
-        tokenized_pairs(job, training.start),
+        job_pairs(job, training.start),
         _compute_matched(job),
         training,
         iteration=job.branch.iteration,
-        reference=job.policy("reference") if "reference" in job.inputs else None,
+        reference=job.file("reference").parent if "reference" in job.inputs else None,
     )
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from coevolve.assets import hub
 from coevolve.errors import UserError
-from coevolve.policies import openai
+from coevolve.policies.endpoint import endpoint_ref
+from coevolve.records.episodes import Trajectory
+from coevolve.run.job import Job
+from coevolve.stages.parts.training import texts
 from coevolve.storage import files, policy_dir
-from coevolve.types import Trajectory
-from coevolve.workflow.job import Job
-from coevolve.workflow.training import texts
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -24,11 +24,11 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     if "model" in job.inputs:
         manifest = hub.verify(job.file("model"))
         names = [file.name for file in manifest.files]
-        _link(job.policy("model"), names, out)
+        _link(job.file("model").parent, names, out)
         ref = policy_dir.seal(out, name=name, base=manifest.hub, revision=manifest.revision)
         return {"policy": ref.sha256, "linked": names}
     if model.endpoint:
-        ref = openai.endpoint_ref(model.endpoint.model)
+        ref = endpoint_ref(model.endpoint.model)
         files.write_bytes(out / policy_dir.REF_NAME, ref.to_json().encode() + b"\n")
         return {"policy": ref.sha256}
     if model.tiny is None:

@@ -14,9 +14,10 @@ from coevolve.envs.workers import environments
 from coevolve.methods.task_evolution import pool
 from coevolve.methods.task_evolution.pool import SolutionKey
 from coevolve.methods.task_evolution.records import FragmentDropReason, PoolTask, Validation, task_counts
+from coevolve.records.episodes import Task
+from coevolve.run.job import Job
+from coevolve.stages.parts.environment import env_setup
 from coevolve.storage import files, jsonl
-from coevolve.types import Task
-from coevolve.workflow.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +28,12 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tasks = synthesis(job.env)
 
     def key(task: Task, solution: Sequence[str]) -> SolutionKey:
-        return tuple(tasks.normalised(job.setup, task, action) for action in solution)
+        return tuple(tasks.normalised(env_setup(job), task, action) for action in solution)
 
     known = ((task, tasks.reference_solution(task)) for task in job.records("evaluated", Task))
     before = job.records("pool", PoolTask) if "pool" in job.inputs else []
     most = config.initial_tasks if number == 1 else config.new_tasks
-    with environments(job.setup, 1) as (env,):
+    with environments(env_setup(job), 1) as (env,):
         update = pool.extend(
             config,
             before,
@@ -52,10 +53,12 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 def _validate(job: Job, env: Env, tasks: TaskSynthesis, candidate: PoolTask) -> Validation | FragmentDropReason:
     """The validation of a candidate's reference solution, or why it fails."""
-    texts = tasks.solution_texts(job.setup, candidate.task)
+    texts = tasks.solution_texts(env_setup(job), candidate.task)
     try:
-        runs = [execute_solution(env, candidate.task, texts, job.setup, job.suite.rollout.retries) for _ in range(2)]
+        runs = [
+            execute_solution(env, candidate.task, texts, env_setup(job), job.suite.rollout.retries) for _ in range(2)
+        ]
     except EnvError as error:
         log.warning("%s: %s", candidate.task.task_id, error)
         return FragmentDropReason.ENV_ERROR
-    return pool.judge(runs, len(candidate.solution), functools.partial(tasks.executed, job.setup))
+    return pool.judge(runs, len(candidate.solution), functools.partial(tasks.executed, env_setup(job)))

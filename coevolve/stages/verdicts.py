@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import claims, second_paper, verdicts
+from coevolve.config.derived.methods import with_model
+from coevolve.report import claims, exploration, measurement, second_paper, verdicts
 from coevolve.report.claim_tests import Results
-from coevolve.workflow import results
-from coevolve.workflow.job import Job
+from coevolve.run.job import Job
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `verdicts.json` and `verdicts.md`; returns the number of claims by verdict."""
-    suite = job.suite.with_model()
-    measured = results.measurements(job, suite)
-    explored = results.explorations(job, suite)
+    suite = with_model(job.suite)
+    measured = list(measurement.read(suite, job.files("records")))
+    explored = exploration.read(suite, job.files("explorations"))
     paper = claims.load(job.file("claims"))
     evidence = Results(tuple(measured), tuple(explored))
     judged = verdicts.verify(paper, evidence, suite.report, miniature=verdicts.is_miniature(suite))

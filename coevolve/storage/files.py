@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written to a temporary name, then renamed; locks and hashes."""
+"""Files that are whole or absent: written to a temporary name, then renamed; their hashes, and errors of the disk."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import errno
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path, PurePath
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from coevolve.errors import UserError
+
+#: The file of a result folder that holds its provenance.
+PROVENANCE = "provenance.json"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that at any moment it is the old one or the new one; raises as `disk_errors`."""
-    temporary = _temporary(path)
+    temporary = temporary_name(path)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -35,93 +35,6 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON data, indented, with its keys in the order given."""
     write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Hard-link a file; copy it where the file system or the file's owner does not allow links.
-
-    Raises FileNotFoundError for a missing source.
-    """
-    try:
-        os.link(Path(source).resolve(), target)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def tails_of(path: PurePath) -> Iterator[str]:
-    """Every end of a path, the longest first: `a/b`, `b`."""
-    parts = path.as_posix().split("/")
-    return ("/".join(parts[start:]) for start in range(len(parts)))
-
-
-@contextlib.contextmanager
-def directory(path: Path) -> Iterator[Path]:
-    """A new directory, renamed to `path` when the block ends without an error; an existing one is replaced.
-
-    Raises `UserError` if `path` is a file or a link, and as `disk_errors`.
-    """
-    temporary, replaced = _temporary(path), path.with_name(f".{path.name}.old")
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise UserError(f"{path}: exists and is not a folder; name another folder, or remove it.")
-    try:
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _remove(temporary)
-            temporary.mkdir()
-            yield temporary
-            # A deletion takes time, so the old folder is deleted under another name: `path` is never half a folder.
-            _remove(replaced)
-            if path.exists():
-                path.rename(replaced)
-            temporary.replace(path)
-    finally:
-        for leftover in (temporary, replaced):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def named_directory(path: Path, written: Iterable[str]) -> contextlib.AbstractContextManager[Path]:
-    """`directory`, for a folder that the user names; raises `UserError` if it has an entry that is not `written`."""
-    if not path.name:
-        raise UserError(f"{path}: cannot be replaced as a whole; name a folder in it.")
-    others = sorted(entry.name for entry in path.iterdir() if entry.name not in {*written}) if path.is_dir() else []
-    if others:
-        raise UserError(f"{path}: has {others[0]}, which is not of this export; name another folder, or remove it.")
-    return directory(path)
-
-
-class ProcessLock:
-    """An exclusive lock on a file; the kernel releases it when the process ends, however it ends."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        # filelock's fallback, a marker file, would outlive a killed process.
-        self._lock = FileLock(path, fallback_to_soft=False, thread_local=False)
-
-    def acquire(self, *, wait: bool = False) -> bool:
-        """Take the lock and return True; without `wait`, return False if another process holds it.
-
-        Raises `UserError` where the file system has no locks, and where the file cannot be made.
-        """
-        for _ in range(100):
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._lock.acquire(blocking=wait)
-            except Timeout:
-                return False
-            except FileNotFoundError:
-                continue  # the previous holder removed the folder
-            except OSError as error:
-                if is_disk_problem(error):
-                    raise UserError(disk_problem(error, self.path)) from None
-                raise UserError(f"{self.path}: no lock ({error.strerror}); mount the disk with `flock`.") from None
-            return True
-        raise UserError(f"{self.path}: cannot be made; correct the path, then run again.")
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._lock.release()
 
 
 def sha256(path: Path, without: Collection[str] = ()) -> str:
@@ -210,16 +123,11 @@ def disk_problem(error: OSError, path: Path | None = None) -> str:
 
 def _concerns(named: Path, path: Path) -> bool:
     """Whether a file is `path`, a folder above it, or its temporary name or a file in that."""
-    temporary = _temporary(path)
+    temporary = temporary_name(path)
     return named in (path, temporary, *path.parents) or temporary in named.parents or path in named.parents
 
 
-def _remove(folder: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder)
-
-
-def _temporary(path: Path) -> Path:
+def temporary_name(path: Path) -> Path:
     """The name under which `path` is written. It is fixed, so that a retry replaces what a killed process left."""
     return path.with_name(f".{path.name}.tmp")
 

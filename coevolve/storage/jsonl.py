@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from coevolve.errors import UserError
+from coevolve.records.base import Record
 from coevolve.storage.files import disk_errors, read_bytes, read_errors, write_bytes
-from coevolve.types import Record
 
 R = TypeVar("R", bound=Record)
 M = TypeVar("M", bound=BaseModel)

@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from coevolve.errors import UserError
-from coevolve.storage import files, provenance
-from coevolve.types import PolicyRef
+from coevolve.records.episodes import PolicyRef
+from coevolve.storage import files
 
 WEIGHTS = "*.safetensors"
 #: Files that training does not change.
@@ -37,7 +37,7 @@ def checkpoint_files(folder: Path) -> list[str]:
     """Names of the files of a checkpoint that the kit did not make; none without `config.json`."""
     if not (folder / "config.json").exists():
         return []
-    ours = (REF_NAME, provenance.NAME)
+    ours = (REF_NAME, files.PROVENANCE)
     names = (path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     return sorted(name for name in names if name not in ours)
 

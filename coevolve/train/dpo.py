@@ -15,8 +15,10 @@ from torch import Tensor
 
 from coevolve import seeds
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.derived.training import is_reference_free, per_iteration
+from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig
-from coevolve.config.suite import per_iteration
+from coevolve.records.training import ReferenceLevels, TrainReport, TrajectoryLogps
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, PairCollator, collate
@@ -24,7 +26,6 @@ from coevolve.train.dataset import TokenizedPair, cut_to_context, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import kind_means, report
-from coevolve.types import PairKind, ReferenceLevels, TrainReport, TrajectoryLogps
 
 #: At most so many experts, and so many episodes, are scored after a training: a sample, as each costs a forward pass.
 SCORED_TRAJECTORIES = 16
@@ -49,7 +50,7 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         run: TrainingRun,
     ) -> None:
         self._nll, self._beta = config.nll, per_iteration(config.beta, iteration)
-        self._objective, self._reference_free = objective(config.objective), config.objective.reference_free
+        self._objective, self._reference_free = objective(config.objective), is_reference_free(config.objective)
         self._metrics: list[tuple[str, tuple[float, ...]]] = []
         rate = per_iteration(config.learning_rate, iteration)
         collator = PairCollator(pairs, config.layout)
@@ -201,7 +202,7 @@ def run_dpo(
 
 def needs_reference(pairs: Sequence[TokenizedPair], config: DpoConfig) -> bool:
     """Whether the objective takes log-probs of a reference policy that the pairs do not have."""
-    return pairs[0].reference_logps is None and not config.objective.reference_free
+    return pairs[0].reference_logps is None and not is_reference_free(config.objective)
 
 
 def experts_of(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tensor | None]:

@@ -26,11 +26,12 @@ from trl import GRPOConfig, GRPOTrainer
 from coevolve.config.baselines import GrpoConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.episodes import Task
+from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io, trainer
 from coevolve.train.online import Experience, Explorer, OnlineSetup
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import Task, TrainReport
 
 
 class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]

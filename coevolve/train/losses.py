@@ -1,8 +1,8 @@
-"""Eq. 5, 7 and 9 as pure functions of per-token log-probabilities, and alternative preference objectives.
+"""Eq. 7 and 9 as pure functions of per-token log-probabilities, and alternative preference objectives.
 
-Shapes: P pairs or B trajectories, T predicted tokens. `action_mask` is the indicator 1(t_k in A) of eq. 5: True where
-the agent produced the token. Every function returns one value per pair or trajectory. The trainers take the mean over
-the global batch, so that the split into micro-batches does not change it (except for KTO's reference point).
+Shapes and `action_mask` as in `coevolve.train.likelihood`; P pairs. Every function returns one value per pair or
+trajectory. The trainers take the mean over the global batch, so that the split into micro-batches does not change it
+(except for KTO's reference point).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from coevolve.config.derived.training import objective_parameters
 from coevolve.config.sections import ObjectiveConfig
+from coevolve.train.likelihood import trajectory_logps
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,6 @@ class PairLosses:
 
 #: chosen, rejected, beta -> `PreferenceLosses`.
 Objective = Callable[[TokenLogps, TokenLogps, float], PreferenceLosses]
-
-
-def trajectory_logps(token_logps: Tensor, action_mask: Tensor) -> Tensor:
-    """Log pi(e | u) in nats, [B] (eq. 2): the sum over action tokens alone."""
-    return token_logps.masked_fill(~action_mask, 0.0).sum(dim=1)
-
-
-def sft_losses(token_logps: Tensor, action_mask: Tensor) -> Tensor:
-    """Eq. 5 for each trajectory, [B], in nats: -sum_k log pi(t_k | t_<k) 1(t_k in A)."""
-    return -trajectory_logps(token_logps, action_mask)
 
 
 def log_ratios(logps: TokenLogps) -> Tensor:
@@ -148,7 +140,7 @@ OBJECTIVES: dict[str, Callable[..., PreferenceLosses]] = {
 
 def objective(config: ObjectiveConfig) -> Objective:
     """The objective that a config names, with its parameters set."""
-    return functools.partial(OBJECTIVES[config.name], **config.parameters)
+    return functools.partial(OBJECTIVES[config.name], **objective_parameters(config))
 
 
 def pair_losses(

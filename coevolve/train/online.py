@@ -16,17 +16,18 @@ from accelerate.utils import is_peft_model  # type: ignore[import-untyped]
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
+from coevolve.config.names import LongPrompt, Protocol
 from coevolve.envs.base import Env
 from coevolve.errors import UserError
 from coevolve.policies import loading
-from coevolve.policies.context import LongPrompt
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.records.episodes import PolicyRef, Sampling, StopReason, Task, Trajectory
+from coevolve.records.training import TrainReport
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import train_report
 from coevolve.train.dataset import TrainingSet, steps_of
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import PolicyRef, Protocol, Sampling, StopReason, Task, TrainReport, Trajectory
 
 log = logging.getLogger(__name__)
 

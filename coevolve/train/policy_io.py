@@ -16,9 +16,9 @@ from transformers.utils import logging as transformers_logging
 from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.episodes import PolicyRef
 from coevolve.storage import files, policy_dir
 from coevolve.storage.policy_dir import UNTRAINED
-from coevolve.types import PolicyRef
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,12 @@ from coevolve import seeds
 from coevolve.config.baselines import PpoConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io
 from coevolve.train.collate import collate
 from coevolve.train.online import Experience, Explorer, OnlineSetup
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import TrainReport
 
 logger = logging.getLogger(__name__)
 

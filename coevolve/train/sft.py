@@ -12,14 +12,14 @@ from torch import Tensor
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.sections import PretrainConfig, SftConfig, Supervised
 from coevolve.errors import UserError
+from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, TrajectoryCollator
 from coevolve.train.dataset import cut_to_context, slot_order
-from coevolve.train.losses import sft_losses
+from coevolve.train.likelihood import sft_losses
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.train_report import report
-from coevolve.types import TrainReport
 
 
 class SupervisedTrainer(trainer.MaskedTrainer):

@@ -12,8 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coevolve.config.names import PairKind
+from coevolve.records.training import ReferenceLevels, TrainReport, TrajectoryLogps
 from coevolve.train.dataset import EMPTY_SLOT, TrainingSet
-from coevolve.types import PairKind, ReferenceLevels, TrainReport, TrajectoryLogps
 
 #: Means over the pairs of one kind that a step reports, under `<kind>/<name>`.
 KIND_METRICS = ("loss", "logps/chosen", "logps/rejected", "rewards/margins", "rewards/accuracies")

@@ -11,10 +11,10 @@ from assets.hubserver import LISTING, REVISION, serving
 from checkout import copy_of, environment
 
 from coevolve.config.sections import TinyArchitecture
+from coevolve.records.episodes import Trajectory
+from coevolve.stages.parts.training import texts
 from coevolve.storage import jsonl
 from coevolve.train import tiny_model
-from coevolve.types import Trajectory
-from coevolve.workflow.training import texts
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=airgap"]
 #: Loopback only: the simulator's JVM talks to Python over it.

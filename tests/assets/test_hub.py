@@ -19,7 +19,7 @@ from templates.models import llama, tokenizer
 
 from coevolve.assets import hub
 from coevolve.assets.downloads import ATTEMPTS
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.storage import files, policy_dir

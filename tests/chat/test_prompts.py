@@ -7,7 +7,7 @@ from templates.models import NAMES, tokenizer
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import demonstration, parse_action, prompt_messages, without_example, write_action
-from coevolve.types import StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import StopReason, Task, Trajectory, Turn
 
 LINES = st.text(st.characters(exclude_characters="\n"), min_size=1).map(str.strip).filter(bool)
 

@@ -10,8 +10,8 @@ from tokenizers import AddedToken
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.errors import UserError
+from coevolve.records.episodes import Message, Turn
 from coevolve.train.tiny_model import train_tokenizer
-from coevolve.types import Message, Turn
 
 RENDERERS = {name: Renderer(tokenizer(name)) for name in NAMES}
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\u2581")

@@ -9,8 +9,8 @@ from importlib import metadata
 import pytest
 
 from coevolve import cli
+from coevolve.dag.rules import STAGES
 from coevolve.shipped import CONFIGS
-from coevolve.workflow.stage_table import STAGES
 
 
 @pytest.fixture

@@ -218,8 +218,8 @@ def test_archives(refused, tmp_path, damage):
 
 def test_a_damaged_work_journal_is_named(tmp_path):
     from coevolve.errors import UserError
+    from coevolve.records.drops import Drop
     from coevolve.storage.jsonl import Journal
-    from coevolve.types import Drop
 
     path = tmp_path / "drops.jsonl"
     for content in (b'{"task_id": 7}\n', b"\x00\x00\n", DEEP.encode() + b"\n"):

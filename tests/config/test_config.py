@@ -10,9 +10,11 @@ import pytest
 import yaml
 from snakemake.cli import parse_config
 
-from coevolve.config.environments import known_kinds, section_class
+from coevolve.config.derived.training import per_iteration
+from coevolve.config.kinds import known_kinds, section_class
+from coevolve.config.loading import as_overrides, given_name, load_suite
+from coevolve.config.restriction import as_dict, restrict
 from coevolve.config.sections import Strict
-from coevolve.config.suite import as_dict, as_overrides, given_name, load_suite, per_iteration, restrict
 from coevolve.errors import UserError
 
 SUITES = ["paper", "smoke", "micro"]

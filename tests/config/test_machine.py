@@ -3,15 +3,16 @@ import re
 import pytest
 import yaml
 
+from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
-from coevolve.config.suite import load_suite
+from coevolve.dag.branch import Branch
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
+from coevolve.dag.targets import targets
 from coevolve.errors import UserError
+from coevolve.records.episodes import Task
 from coevolve.stages.shard import part
-from coevolve.types import Task
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import STAGES, load_machine
-from coevolve.workflow.targets import targets
 
 MACHINES = ["cpu", "h100"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve.config.suite import load_suite, merged
+from coevolve.config.loading import load_suite, merged
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
 

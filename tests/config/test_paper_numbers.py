@@ -8,7 +8,8 @@ import functools
 
 import pytest
 
-from coevolve.config.suite import load_suite, per_iteration
+from coevolve.config.derived.training import per_iteration
+from coevolve.config.loading import load_suite
 from coevolve.report import claims as claims_file
 
 #: Key of the suite, value, place.

@@ -17,10 +17,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from coevolve.assets import images
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
 from coevolve.errors import UserError
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import STAGES
 
 #: They go to the network, so they run on the login node, outside of images.
 OUTSIDE = {"download", "snapshot"}
@@ -109,7 +109,7 @@ def test_an_image_has_what_its_stages_import(root, image):
     }
     assert {"snakemake", "mypy"} <= absent and not {"numpy", "pydantic"} & absent
     stages = {stage.module for stage in STAGES.values() if stage.image == image}
-    modules = {"coevolve.cli", "coevolve.workflow.run_stage", *stages}
+    modules = {"coevolve.cli", "coevolve.run.run_stage", *stages}
     command = [sys.executable, "-c", IMPORT, ",".join(absent), ",".join(modules)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr.strip().splitlines()[-1]

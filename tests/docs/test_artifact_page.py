@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from coevolve import cli
-from coevolve.config.sections import MethodSection
-from coevolve.config.suite import as_overrides, load_suite
+from coevolve.config.loading import as_overrides, load_suite
+from coevolve.config.names import MethodSection
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.dag.targets import targets
 from coevolve.report import claims
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import load_machine
-from coevolve.workflow.targets import targets
 from docs import artifact  # the repository is on the path (pyproject.toml)
 
 CLAIM = """

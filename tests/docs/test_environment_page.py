@@ -4,8 +4,9 @@ import shutil
 
 import pytest
 
+from coevolve.records.episodes import Task, Trajectory
+from coevolve.records.evaluation import EvalRecord
 from coevolve.storage import jsonl, provenance
-from coevolve.types import EvalRecord, Task, Trajectory
 
 PACKAGE, SUITE = "guess-game", "configs/guess.yaml"
 #: Installs without an index or a network, into a folder of its own.
@@ -13,7 +14,7 @@ INSTALL = "python -m pip --quiet --disable-pip-version-check install --no-index 
 #: Prints the fingerprint of every job of the smoke suite, with all its environments.
 FINGERPRINTS = """
 from coevolve.config.suite import load_suite
-from coevolve.workflow.plan import Plan
+from coevolve.dag.plan import Plan
 plan = Plan(load_suite("configs/smoke.yaml"))
 print(*(f"{stage} {wildcards} {plan.fingerprint(stage, wildcards)}" for stage, wildcards in plan.jobs()), sep="\\n")
 """

@@ -8,10 +8,10 @@ from pathlib import PurePath
 
 import pytest
 
+from coevolve.export import suite_evidence
+from coevolve.export.suite_export import JOBS
+from coevolve.records.provenance import Provenance
 from coevolve.storage import provenance
-from coevolve.types import Provenance
-from coevolve.workflow import suite_evidence
-from coevolve.workflow.suite_export import JOBS
 from docs import front_page
 
 #: The files in the archives of each committed folder; an archive's name ends with its seeds.

@@ -9,29 +9,22 @@ import yaml
 
 from coevolve.assets import images
 from coevolve.assets.hub import Manifest
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.dag.rules import STAGES
 from coevolve.methods import pairing
+from coevolve.records.drops import Drop
+from coevolve.records.episodes import PolicyRef, Task, Trajectory, Turn
+from coevolve.records.evaluation import EpisodeNotes, EvalRecord
+from coevolve.records.gradients import GradientReport
+from coevolve.records.pairs import PairingSummary, PreferencePair
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
 from coevolve.report.costs import Line
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
 from coevolve.stages.evaluate import records
 from coevolve.train.train_report import KIND_METRICS, kind_means
-from coevolve.types import (
-    Drop,
-    EpisodeNotes,
-    EvalRecord,
-    GradientReport,
-    PairingSummary,
-    PairKind,
-    PolicyRef,
-    PreferencePair,
-    Provenance,
-    Task,
-    TrainReport,
-    Trajectory,
-    Turn,
-)
-from coevolve.workflow.stage_table import STAGES
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,
            GradientReport, Table, Verdict, Manifest]  # fmt: skip

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from coevolve.config.suite import load_suite
-from coevolve.workflow.plan import Plan
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
 from docs import front_page  # the repository is on the path (pyproject.toml)
 
 

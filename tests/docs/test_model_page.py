@@ -6,7 +6,7 @@ import yaml
 from templates.models import qwen3, tokenizer
 
 from coevolve.chat.chat_template import read_template
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.errors import UserError
 
 OWN = "results/own/own/webshop/base/untrained/policy/target"

@@ -8,11 +8,11 @@ from dataclasses import fields
 import pytest
 from small_run import SUITE
 
+from coevolve.dag.stage import Stage
+from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
-from coevolve.types import Trajectory
-from coevolve.workflow.stage import Stage
 
-TABLE = "coevolve/workflow/stage_table.py"
+TABLE = "coevolve/dag/rules/"
 BRANCH = "tiny/webshop/base/untrained"
 
 

@@ -6,17 +6,17 @@ import sys
 import pytest
 from checkout import copy_of, environment
 
-from coevolve.config.environments import has_module, known_kinds, section_class
+from coevolve.config.kinds import has_module, known_kinds, section_class
+from coevolve.dag.rules import STAGES
 from coevolve.envs.registry import is_refused, optional
+from coevolve.records.episodes import Turn
 from coevolve.storage.provenance import reachable
-from coevolve.types import Turn
-from coevolve.workflow.stage_table import STAGES
 
 KINDS = ["bfcl", "intercode_sql", "sciworld", "webshop"]
 #: Prints each job of the smoke suite and of the gold stage with its fingerprint.
 FINGERPRINTS = """
 from coevolve.config.suite import load_suite
-from coevolve.workflow.plan import Plan
+from coevolve.dag.plan import Plan
 plan = Plan(load_suite("configs/smoke.yaml"))
 for stage, wildcards in [*plan.jobs(), ("gold", {"env": "sciworld"})]:
     print(stage, wildcards.get("env", "-"), sorted(wildcards.items()), plan.fingerprint(stage, wildcards), sep="\\t")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from coevolve.config.environments import section_class
+from coevolve.config.kinds import section_class
 from coevolve.config.sections import Quirks
 from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import Setup
@@ -17,7 +17,7 @@ from coevolve.envs.synthesis import TaskDraft, execute_solution, synthesis
 from coevolve.errors import UserError
 from coevolve.methods.task_evolution.pool import judge, observations
 from coevolve.methods.task_evolution.records import FragmentDropReason, Validation
-from coevolve.types import Turn
+from coevolve.records.episodes import Turn
 
 ROOT = Path(__file__).parents[2]
 PROTOCOLS = {

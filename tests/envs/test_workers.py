@@ -17,16 +17,16 @@ from rollout.keydoor import gold, task, tasks
 
 from coevolve import seeds
 from coevolve.chat.prompts import write_action
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
 from coevolve.envs.base import EnvError, Setup
 from coevolve.envs.webshop import domain as webshop
 from coevolve.envs.workers import environments, pool
 from coevolve.errors import UserError
 from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.episodes import Sampling, StopReason, Trajectory
 from coevolve.rollout import THREADS, rollout
 from coevolve.storage import jsonl
-from coevolve.types import Sampling, StopReason, Trajectory
-from coevolve.workflow.plan import Plan
 
 NUMBERS = re.compile(r"door(\d+)#")
 

@@ -16,11 +16,16 @@ from trl import SFTConfig, SFTTrainer
 from web_server import served
 
 from coevolve import cli
+from coevolve.config.names import PairKind
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.policies import loading
+from coevolve.records.drops import Drop
+from coevolve.records.episodes import StopReason, Trajectory
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.pairs import PreferencePair
+from coevolve.records.provenance import Provenance
 from coevolve.storage import files, jsonl, provenance
-from coevolve.types import Drop, EvalRecord, PairKind, PreferencePair, Provenance, StopReason, Trajectory
 
 HOME = "results/glance/tiny/webshop"
 PAIRS, EVALUATED = f"{HOME}/coevolve/seed0/iter1/pairs/target", f"{HOME}/coevolve/seed0/iter1/eval"

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.train import collate, dpo, policy_io, reference_logps, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import PairKind
 
 TOLERANCE, WEIGHTS = 2e-5, 2e-5
 OPTIMISER = {

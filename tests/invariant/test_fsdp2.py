@@ -12,10 +12,10 @@ from torch.distributed.fsdp import fully_shard
 from trl.trainer.utils import add_fused_lm_head
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.names import PairKind
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import PairCollator, token_logps
 from coevolve.train.dataset import TokenizedPair
-from coevolve.types import PairKind
 
 PROCESSES = 2
 #: The second process has no pair: it must take part all the same.

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.config.sections import PairWeights
 from coevolve.methods.pairing import KIND_AGENTS
-from coevolve.types import PairKind, PairWeights
 
 FILE = Path(__file__).parents[2] / "configs" / "methods.yaml"
 RECIPES = load_suite(FILE.with_name("smoke.yaml")).recipes

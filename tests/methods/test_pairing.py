@@ -5,21 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevolve.config.sections import AgentRecipe, PairingConfig
+from coevolve.config.names import PairKind
+from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights
 from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS, pair, summary
+from coevolve.records.drops import DropReason
+from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.pairs import PreferencePair
 from coevolve.storage import jsonl
-from coevolve.types import (
-    DropReason,
-    Message,
-    PairKind,
-    PairWeights,
-    PreferencePair,
-    StopReason,
-    Task,
-    Trajectory,
-    Turn,
-)
 
 TARGET, FAILURE, BOTH = PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE, PairKind.FAILURE_FAILURE
 PLAIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)

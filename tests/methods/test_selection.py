@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
 from coevolve.methods.rejection_sampling import select, summary
-from coevolve.types import DropReason, Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.drops import DropReason
+from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
 
 SUCCESSES = SelectionConfig(min_reward=1.0, per_task=None, with_experts=True, experts="sft")
 

@@ -10,13 +10,15 @@ from templates.models import tokenizer
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import write_action
 from coevolve.config.baselines import StepsConfig
-from coevolve.config.sections import PairingConfig
+from coevolve.config.names import PairKind
+from coevolve.config.sections import PairingConfig, PairWeights
 from coevolve.errors import UserError
 from coevolve.methods.step_pairs import pair_steps
 from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.drops import DropReason
+from coevolve.records.episodes import Sampling, StopReason, Trajectory, Turn
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
-from coevolve.types import DropReason, PairKind, PairWeights, Sampling, StopReason, Trajectory, Turn
 
 GREEDY = Sampling(temperature=0.0)
 SETTINGS = StepsConfig(samples=4, temperature=1.0, margin=0.01, every=1)

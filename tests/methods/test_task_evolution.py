@@ -19,7 +19,7 @@ from coevolve.methods.task_evolution.records import (
     Validation,
     task_counts,
 )
-from coevolve.types import PolicyRef, StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import PolicyRef, StopReason, Task, Trajectory, Turn
 
 CONFIG = TaskEvolutionConfig.model_validate({
     "steps": 2, "initial_tasks": 5, "initial_fragments": 9, "new_tasks": 3, "fragments": 6, "exploration": "signals",

@@ -8,7 +8,7 @@ from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from coevolve.policies.base import Conversation
-from coevolve.types import Message, Sampling
+from coevolve.records.episodes import Message, Sampling
 
 KEY = "sk-of-the-test"
 MODEL = "tiny"

@@ -2,9 +2,9 @@
 
 from rollout.keydoor import KeyDoor, tasks
 
+from coevolve.records.episodes import Sampling, Trajectory
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
-from coevolve.types import Sampling, Trajectory
 
 
 def play(policy, path, max_new_tokens):

@@ -15,8 +15,8 @@ from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
+from coevolve.records.episodes import Sampling, Turn
 from coevolve.storage import policy_dir
-from coevolve.types import Sampling, Turn
 
 CONTEXT = 384
 GREEDY = Sampling(temperature=0.0, max_new_tokens=12)

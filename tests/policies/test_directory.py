@@ -11,8 +11,8 @@ from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.records.episodes import Sampling
 from coevolve.storage import policy_dir
-from coevolve.types import Sampling
 
 
 @pytest.fixture

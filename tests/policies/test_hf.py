@@ -14,7 +14,7 @@ from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.kv_cache import common_prefix
-from coevolve.types import PolicyRef, Sampling, Turn
+from coevolve.records.episodes import PolicyRef, Sampling, Turn
 
 REF = PolicyRef(name="random", sha256="0" * 64)
 MODELS = {"tiny": llama(), "llama2": llama(seed=1), "qwen3": qwen3()}

@@ -18,8 +18,8 @@ from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import files, jsonl
-from coevolve.types import PolicyRef, Sampling
 
 SETTINGS = EndpointConfig(
     model="served",

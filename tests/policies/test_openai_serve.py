@@ -13,8 +13,8 @@ import pytest
 from policies.played import play
 from stages import corridor
 
+from coevolve.config.loading import load_suite
 from coevolve.config.sections import EndpointConfig, SftConfig
-from coevolve.config.suite import load_suite
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.stages import sft

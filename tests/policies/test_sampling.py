@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from coevolve.policies.sampling import choose, uniforms
-from coevolve.types import Sampling
+from coevolve.records.episodes import Sampling
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5, 1.0, -torch.inf, 0.0]])
 

@@ -10,13 +10,14 @@ import torch
 from templates.models import llama, tokenizer
 
 from coevolve.chat.prompts import prompt_messages
-from coevolve.config.suite import as_dict, load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.restriction import as_dict
+from coevolve.dag.rules import STAGES
 from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
 from coevolve.policies.vllm import VllmPolicy
+from coevolve.records.episodes import Sampling, Turn
 from coevolve.storage import policy_dir
-from coevolve.types import Sampling, Turn
-from coevolve.workflow.stage_table import STAGES
 
 ROOM = {"gpu_memory_utilization": 0.1, "max_num_seqs": 16, "tensor_parallel_size": 1}
 SAMPLED = Sampling(temperature=1.0, max_new_tokens=8)

@@ -1,8 +1,9 @@
 import pytest
 
 from coevolve.config.sections import ReportConfig
+from coevolve.records.episodes import StopReason
+from coevolve.records.evaluation import EvalRecord
 from coevolve.report.measurement import Measurement
-from coevolve.types import EvalRecord, StopReason
 
 
 def measurement(

@@ -1,7 +1,7 @@
 """Explorations to analyse, made from rewards and actions."""
 
+from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
 from coevolve.report.exploration import Exploration
-from coevolve.types import Message, StopReason, Task, Trajectory, Turn
 
 
 def episode(task, reward, actions=("look",), *, env="sciworld", agent="target", observations=(), sample=0):

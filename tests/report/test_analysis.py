@@ -8,31 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as some
 from report.explored import episode, explored
 
-from coevolve.config.machine import read_machine
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite, read_machine
+from coevolve.config.names import PairKind
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
+from coevolve.records.episodes import StopReason, Trajectory, Turn
+from coevolve.records.evaluation import EpisodeNotes
+from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
 from coevolve.report import analysis, examples, pair_counts
 from coevolve.report.exploration import Exploration
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
+from coevolve.run.job import Job
 from coevolve.storage import files, jsonl
-from coevolve.types import (
-    EpisodeNotes,
-    KindCount,
-    PairingSummary,
-    PairKind,
-    Provenance,
-    StopReason,
-    TrainReport,
-    Trajectory,
-    TrajectoryCount,
-    Turn,
-)
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.job import Job
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import STAGES
 
 LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 WORDS = some.lists(some.sampled_from("abcd"), max_size=7)

@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.records.training import TrajectoryLogps
 from coevolve.report import claims, figure3, html, page_figures
 from coevolve.report.charts import BarRow, Segment, bar_rows
 from coevolve.report.html import PageFiles, RunSettings
@@ -13,7 +14,6 @@ from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import duration, readable, size
 from coevolve.report.page_figures import TrainingCurve
 from coevolve.storage import files
-from coevolve.types import TrajectoryLogps
 
 LABELS = ReportLabels({"sft": "SFT", "eto": "ETO <1>", "grpo": "GRPO"}, {"webshop": "WebShop"})
 

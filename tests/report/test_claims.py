@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.errors import UserError
 from coevolve.report import claims
 

@@ -11,10 +11,12 @@ from report.explored import episode
 from scipy import stats as scipy_stats
 
 from coevolve.errors import UserError
+from coevolve.records.episodes import Message, StopReason
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.provenance import Provenance
 from coevolve.report import comparison, evaluation_result, proportions
 from coevolve.report.evaluation_result import EvaluationResult, SplitResult, TaskResult
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, Message, Provenance, StopReason
 
 RNG = np.random.default_rng(0)
 SETTINGS = {"environment": "webshop", "step_limit": 10, "products": 1000}

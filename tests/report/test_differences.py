@@ -2,14 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.layout import Layout
 from coevolve.errors import UserError
+from coevolve.records.episodes import StopReason
+from coevolve.records.evaluation import EvalRecord
 from coevolve.report import differences
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, read
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, StopReason
-from coevolve.workflow.layout import Layout
 
 
 def evaluated(split, rewards, seed=0):

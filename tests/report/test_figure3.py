@@ -4,15 +4,15 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
 from coevolve.errors import UserError
 from coevolve.report import drawing
 from coevolve.report.figure3 import Curves, curves, draw
 from coevolve.report.labels import ReportLabels
+from coevolve.run.job import Job
 from coevolve.stages import figure3 as stage
 from coevolve.storage import jsonl
-from coevolve.workflow.job import Job
-from coevolve.workflow.plan import Plan
 
 LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 

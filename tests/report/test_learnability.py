@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from coevolve.records.episodes import StopReason
 from coevolve.report import learnability, stats
-from coevolve.types import StopReason
 from tests.report.explored import episode
 
 

@@ -10,16 +10,18 @@ import torch
 from report.explored import explored
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import Plan
 from coevolve.policies import loading
+from coevolve.records.episodes import Message, Trajectory
+from coevolve.records.pairs import PreferencePair
 from coevolve.report import analysis, mechanism, mechanism_figure, mechanism_page
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import files, jsonl, provenance
 from coevolve.train import reference_logps
-from coevolve.types import Message, PairKind, PreferencePair, Trajectory
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.plan import Plan
 
 PRODUCT = "results/glance/paper/failures"
 

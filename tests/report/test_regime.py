@@ -5,23 +5,19 @@ import dataclasses
 import pytest
 
 from coevolve import cli
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.dag.layout import Layout
+from coevolve.records.drops import DropReason
+from coevolve.records.episodes import StopReason
+from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
+from coevolve.stages.parts import regime_evidence
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
-from coevolve.types import (
-    DropReason,
-    KindCount,
-    PairingSummary,
-    PairKind,
-    Provenance,
-    StopReason,
-    TrainReport,
-    TrajectoryCount,
-)
-from coevolve.workflow import regime_evidence
-from coevolve.workflow.layout import Layout
 from tests.report.explored import episode, explored
 
 LABELS = ReportLabels({"sft": "SFT", "sft_all": "SFT, all experts", "grpo": "GRPO"}, {"sciworld": "ScienceWorld"})

@@ -6,7 +6,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from coevolve import seeds
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.errors import UserError
 from coevolve.report import stats
 

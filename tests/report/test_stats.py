@@ -9,8 +9,9 @@ import pytest
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
+from coevolve.records.episodes import StopReason
+from coevolve.records.evaluation import EvalRecord
 from coevolve.report import stats
-from coevolve.types import EvalRecord, StopReason
 
 
 def records(rewards_by_task, split="seen"):

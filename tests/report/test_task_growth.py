@@ -4,16 +4,16 @@ import re
 
 import pytest
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules.page import exported
 from coevolve.methods.task_evolution.records import PoolTask
+from coevolve.records.episodes import StopReason, Task, Trajectory
 from coevolve.report import claims, html, second_paper, task_growth
 from coevolve.report.growth_page import pool_growth
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import files
-from coevolve.types import StopReason, Task, Trajectory
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import exported
 
 
 def episode(name, step, reward):

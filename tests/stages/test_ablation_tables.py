@@ -5,17 +5,19 @@ import json
 from pathlib import Path
 
 import pytest
+from coevolve.stages.parts.results import measurements
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
 from coevolve.errors import UserError
+from coevolve.records.episodes import StopReason
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.pairs import PairingSummary, TrajectoryCount
 from coevolve.report import why
+from coevolve.run.job import Job
 from coevolve.stages import ablation
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
-from coevolve.types import EvalRecord, PairingSummary, StopReason, TrajectoryCount
-from coevolve.workflow.job import Job
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.results import measurements
 
 OTHER = "models.larger={label: a larger one, context: 4096, path: checkpoints/larger, parameters: 1.0e+9}"
 NONE = TrajectoryCount(total=0, paired=0, dropped=0, not_used=0)

@@ -9,12 +9,15 @@ from stages import corridor
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.baselines import SelectionConfig, StepsConfig
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
 from coevolve.policies import loading
+from coevolve.records.drops import Drop
+from coevolve.records.episodes import Trajectory
+from coevolve.records.pairs import PreferencePair
 from coevolve.stages import rft_train, rollout, select, sft, steps, train
+from coevolve.stages.parts.training import tokenize
 from coevolve.storage import jsonl, policy_dir
-from coevolve.types import Drop, PairKind, PreferencePair, Trajectory
-from coevolve.workflow.training import tokenize
 
 
 @pytest.fixture(scope="module")

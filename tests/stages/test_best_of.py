@@ -8,11 +8,12 @@ import pytest
 from stages import corridor
 
 from coevolve.config.baselines import EvaluationConfig
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.evaluation import EvalRecord
 from coevolve.stages import evaluate
 from coevolve.stages.evaluate import records
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, Message, StopReason, Task, Trajectory, Turn
 
 
 def episode(task_id, reward, stop=StopReason.DONE, sample=0):

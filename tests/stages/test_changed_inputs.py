@@ -10,9 +10,9 @@ import pytest
 from small_run import make
 
 from coevolve import cli
+from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
-from coevolve.config.suite import load_suite
-from coevolve.workflow.plan import Plan
+from coevolve.dag.plan import Plan
 
 HOME = "results/glance"
 EVAL = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/eval"

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Task, Trajectory
+from coevolve.run.job import Job
 from coevolve.stages import data
 from coevolve.storage import files, jsonl
-from coevolve.types import Drop, DropReason, Task, Trajectory
-from coevolve.workflow.job import Job
-from coevolve.workflow.plan import Plan
 
 KIND = "find-animal"
 LISTS = ("kinds=[find-animal]", "lists=eto", "sft=null", "explore=null", "evaluate=null", "explore_sft=true")

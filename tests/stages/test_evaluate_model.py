@@ -7,11 +7,13 @@ from policies.chatserver import KEY, MODEL, refusing, serving
 from stages.test_in_context import PLAYER
 
 from coevolve import cli
-from coevolve.config.suite import as_dict, load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.restriction import as_dict
 from coevolve.config.yaml_files import Section
+from coevolve.records.episodes import Trajectory
+from coevolve.records.evaluation import EvalRecord
+from coevolve.run.in_process import single_environment
 from coevolve.storage import jsonl, provenance
-from coevolve.types import EvalRecord, Trajectory
-from coevolve.workflow.in_process import single_environment
 
 POLICY = "results/glance/tiny/webshop/base/seed0/policy/target"
 EVALUATED = "results/glance/tiny/webshop/base/seed0/eval"

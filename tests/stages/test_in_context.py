@@ -8,15 +8,17 @@ import yaml
 from policies.chatserver import KEY, MODEL, refusing, serving
 
 from coevolve.chat.prompts import demonstration
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.dag.plan import Plan
 from coevolve.envs.webshop import scripted_expert
 from coevolve.errors import UserError
 from coevolve.methods import pairing
 from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.episodes import Trajectory
+from coevolve.records.evaluation import EvalRecord
+from coevolve.run.run_stage import execute
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, PairKind, Trajectory
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.run_stage import execute
 
 ENDPOINT = {
     "model": MODEL, "seeds": True, "length": "max_tokens", "concurrency": 4, "timeout_seconds": 20, "retries": 2,

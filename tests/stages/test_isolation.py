@@ -9,10 +9,10 @@ import pytest
 from small_run import make, run_job
 
 from coevolve import cli
+from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
-from coevolve.config.suite import load_suite
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import STAGES
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
 
 #: What the suite `glance` leaves out: other ways to learn, a rollout in parts, an ablation.
 MORE = """

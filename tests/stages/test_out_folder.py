@@ -7,8 +7,8 @@ import pytest
 from small_run import SUITE
 
 from coevolve import cli
-from coevolve.config.suite import load_suite
-from coevolve.workflow.plan import Plan
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
 
 HOME = Path("results/glance")
 

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import pytest
 from stages import corridor
 
-from coevolve.config.sections import AgentRecipe
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.config.sections import AgentRecipe, PairWeights
+from coevolve.records.episodes import Message, Task
+from coevolve.records.pairs import PreferencePair
 from coevolve.stages import pairs, reference, train
 from coevolve.storage import jsonl
-from coevolve.types import Message, PairKind, PairWeights, PreferencePair, Task
 
 WEIGHTS = PairWeights(dpo=1.0, sft=0.5)
 

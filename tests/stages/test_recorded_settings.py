@@ -17,14 +17,18 @@ from small_run import make
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
 from coevolve.config.sections import TinyArchitecture
-from coevolve.config.suite import load_suite
+from coevolve.dag.plan import Plan
 from coevolve.policies import loading
+from coevolve.records.episodes import Task, Trajectory
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.pairs import PreferencePair
+from coevolve.records.provenance import Provenance
+from coevolve.stages.parts.training import texts, tokenize
 from coevolve.storage import jsonl
 from coevolve.train import reference_logps, tiny_model
-from coevolve.types import EvalRecord, PairKind, PreferencePair, Provenance, Task, Trajectory
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.training import texts, tokenize
 
 SUITE = """
 extends: [hyperparameters.yaml, envs/webshop-small.yaml]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.errors import UserError
+from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
 from coevolve.stages.data import instruction
 from coevolve.stages.evaluate import records
-from coevolve.types import Message, StopReason, Task, Trajectory, Turn
 
 
 def episode(reward, stop, task_id="t"):

@@ -13,12 +13,12 @@ import pytest
 from checkout import decided
 
 from coevolve import cli
-from coevolve.config.suite import load_suite
-from coevolve.storage import files, provenance
-from coevolve.types import Provenance
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.reuse import take
-from coevolve.workflow.stage_table import STAGES
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
+from coevolve.records.provenance import Provenance
+from coevolve.run.reuse import take
+from coevolve.storage import files, folders, provenance
 
 SECOND = "extends: glance.yaml\nsuite: second\nrecipes: {eto: {settings: {dpo: {epochs: 2}}}}\n"
 THIRD = "extends: glance.yaml\nsuite: third\n"
@@ -230,7 +230,7 @@ def test_a_result_that_is_replaced_at_that_moment_is_taken_whole_or_not_at_all(a
         for number in itertools.count():
             if stop.is_set():
                 return
-            with files.directory(source) as folder:
+            with folders.directory(source) as folder:
                 contents = {name: f"{number} {name}\n".encode() * 1000 for name in made.outputs}
                 for name, content in contents.items():
                     (folder / name).write_bytes(content)

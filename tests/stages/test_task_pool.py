@@ -16,21 +16,22 @@ from small_run import make
 
 from coevolve import cli
 from coevolve.chat.prompts import write_action
-from coevolve.config.machine import read_machine
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite, read_machine
+from coevolve.dag.plan import Plan
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import tasks as bfcl_tasks
 from coevolve.envs.registry import domain
 from coevolve.envs.synthesis import execute_solution, synthesis
 from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, PoolTask, TaskCounts, TaskSignal
 from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.episodes import Task, Trajectory, Turn
+from coevolve.records.pairs import PairingSummary, PreferencePair
+from coevolve.records.provenance import ExplorationNotes
 from coevolve.report import analysis, why_task
+from coevolve.run.job import Job
 from coevolve.stages import grpo_round, validate_tasks
+from coevolve.stages.parts.exploring import TaskExploration
 from coevolve.storage import files, jsonl, provenance
-from coevolve.types import ExplorationNotes, PairingSummary, PreferencePair, Task, Trajectory, Turn
-from coevolve.workflow.exploring import TaskExploration
-from coevolve.workflow.job import Job
-from coevolve.workflow.plan import Plan
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
 SUITE = """

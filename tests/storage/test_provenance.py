@@ -79,7 +79,7 @@ def test_a_job_whose_code_changes_while_it_starts_is_refused(package):
 
 
 def test_an_edit_of_the_pages_template_makes_only_pages_stale(package):
-    script = "from coevolve.storage.provenance import code_digest; from coevolve.workflow.stage_table import STAGES; "
+    script = "from coevolve.storage.provenance import code_digest; from coevolve.dag.rules import STAGES; "
     script += "print({name: code_digest(stage.module) for name, stage in STAGES.items()})"
     before = eval(python(package, "-c", script).stdout)
     template = package / "coevolve/report/page_template.py"

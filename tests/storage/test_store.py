@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from coevolve.errors import UserError
-from coevolve.storage import files, jsonl
-from coevolve.types import Message
+from coevolve.records.episodes import Message
+from coevolve.storage import files, folders, jsonl, locks
 
 
 def message(number: int) -> Message:
@@ -73,13 +73,13 @@ def test_a_missing_file_is_one_sentence(tmp_path):
 
 def test_a_directory_appears_whole_or_not_at_all(tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(ZeroDivisionError), files.directory(out) as folder:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), folders.directory(out) as folder:  # noqa: PT012
         (folder / "one").write_text("1")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
-    with files.directory(out) as folder:
+    with folders.directory(out) as folder:
         (folder / "one").write_text("1")
-    with files.directory(out) as folder:
+    with folders.directory(out) as folder:
         (folder / "two").write_text("2")
     assert [path.name for path in out.iterdir()] == ["two"]
 
@@ -104,7 +104,7 @@ def test_a_lock_is_held_by_one_process_and_free_when_that_is_killed(tmp_path):
     path = tmp_path / "new/lock"
     with holder(path) as first:
         assert first.stdout.readline() == "held\n"
-        lock = files.ProcessLock(path)
+        lock = locks.ProcessLock(path)
         assert not lock.acquire()
         first.send_signal(signal.SIGKILL)
         assert lock.acquire(wait=True)
@@ -121,32 +121,32 @@ def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for path in (tmp_path / "file/lock", Path("/proc/none/lock")):
         with pytest.raises(UserError, match=f"^{path}: cannot be (written|made)"):
-            files.ProcessLock(path).acquire()
+            locks.ProcessLock(path).acquire()
 
 
 def test_a_folder_that_a_user_names_is_replaced_if_it_has_nothing_else(tmp_path):
     for name in ("README.md", "thesis"):
         (tmp_path / f"out/{name}").mkdir(parents=True)
     with pytest.raises(UserError, match=r"out: has thesis, which is not of this export; name another folder"):
-        files.named_directory(tmp_path / "out", ["README.md"])
+        folders.named_directory(tmp_path / "out", ["README.md"])
     (tmp_path / "out/thesis").rmdir()
-    with files.named_directory(tmp_path / "out", ["README.md"]) as folder:
+    with folders.named_directory(tmp_path / "out", ["README.md"]) as folder:
         (folder / "new").mkdir()
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
     with pytest.raises(UserError, match=r"^\.: cannot be replaced as a whole"):
-        files.named_directory(Path(), [])
+        folders.named_directory(Path(), [])
 
 
 def test_a_waiting_process_gets_the_lock_though_the_holder_removes_the_folder(tmp_path):
     path = tmp_path / "scratch/lock"
-    lock = files.ProcessLock(path)
+    lock = locks.ProcessLock(path)
     assert lock.acquire()
     with holder(path) as waiting:
         time.sleep(1)
         shutil.rmtree(path.parent)
         lock.release()
         assert waiting.stdout.readline() == "held\n"
-        assert not files.ProcessLock(path).acquire()
+        assert not locks.ProcessLock(path).acquire()
         waiting.kill()
 
 
@@ -157,7 +157,7 @@ def test_a_lock_does_not_outlive_its_process_in_a_child(tmp_path):
         assert parent.stdout.readline() == "held\n"
         (child,) = until(lambda: psutil.Process(parent.pid).children())
         parent.kill()
-        assert files.ProcessLock(path).acquire(wait=True)
+        assert locks.ProcessLock(path).acquire(wait=True)
         assert child.is_running()
         child.kill()
 

@@ -12,12 +12,12 @@ from coevolve.config.sections import SftConfig, TinyArchitecture
 from coevolve.policies import loading
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.episodes import Sampling, Trajectory
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
 from coevolve.train import sft, tiny_model
 from coevolve.train.online import OnlineSetup
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import Sampling, Trajectory
 
 CONTEXT = 320
 TASKS = tasks(2)

@@ -14,12 +14,12 @@ from trl import DPOTrainer, SFTTrainer
 from trl import SFTConfig as TrlSftConfig
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, SftConfig
 from coevolve.policies import loading
 from coevolve.train import dpo, sft
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import PairKind
 
 pytestmark = pytest.mark.usefixtures("exact_norms")
 TOLERANCE = 1e-5

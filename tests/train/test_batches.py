@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.train import varlen_attention
 from coevolve.train.collate import IGNORED, PairCollator, TrajectoryCollator, collate, token_logps
 from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair
-from coevolve.types import PairKind
 
 LONG, SHORT = TokenizedTrajectory((5, 6, 7, 8), (0, 1, 0, 1)), TokenizedTrajectory((9, 8), (0, 1))
 PAIR = TokenizedPair(PairKind.EXPERT_TARGET, LONG, SHORT, 0.5, 0.25)

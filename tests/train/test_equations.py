@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 from trl.trainer.utils import add_fused_lm_head
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.policies import loading
 from coevolve.train import dpo, policy_io, sft, varlen_attention
@@ -19,7 +20,6 @@ from coevolve.train import trainer as training
 from coevolve.train.collate import collate, token_logps
 from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, cut_to_context, slot_order
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import PairKind
 
 pytestmark = pytest.mark.usefixtures("exact_norms")
 

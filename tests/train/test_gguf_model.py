@@ -12,8 +12,8 @@ from coevolve.cli import main
 from coevolve.config.sections import Source
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
+from coevolve.records.episodes import Message
 from coevolve.train import gguf_model
-from coevolve.types import Message
 
 MODEL = "smollm2-135m"
 #: The rule `smollm` of llama.cpp: each digit stands alone, then GPT-2's rule. Written here from its documentation.

@@ -9,15 +9,16 @@ from stages import corridor
 from train.test_equations import CONTEXT, dpo_config, equation_9, knowing, load, random_pairs
 from train.test_reference import base, computed_in, paired, scored, sources
 
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
 from coevolve.config.sections import GradientsConfig, LoraConfig
-from coevolve.config.suite import load_suite
 from coevolve.errors import UserError
+from coevolve.records.gradients import GradientReport
 from coevolve.stages import gradients as stage
 from coevolve.stages import train
 from coevolve.train import dpo, gradients
 from coevolve.train.dataset import cut_to_context
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import GradientReport, PairKind
 
 __all__ = ["base"]
 

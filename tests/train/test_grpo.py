@@ -16,11 +16,11 @@ from coevolve.config.baselines import GrpoConfig
 from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.episodes import Sampling, StopReason, Trajectory
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import grpo, online
 from coevolve.train import trainer as training
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import Sampling, StopReason, Trajectory
 
 ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
 CONFIG = GrpoConfig(

@@ -17,15 +17,17 @@ from safetensors.torch import load_file
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from coevolve.chat.chat_template import Renderer
+from coevolve.config.names import PairKind
 from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.pairs import PreferencePair
+from coevolve.run import launch
+from coevolve.run.launch import Launch
 from coevolve.storage import files, jsonl
 from coevolve.train import policy_io, reference_logps, tiny_model
 from coevolve.train import trainer as training
-from coevolve.types import Message, PairKind, PreferencePair, StopReason, Task, Trajectory, Turn
-from coevolve.workflow import launch
-from coevolve.workflow.launch import Launch
 
 LAUNCHES = ("ddp", "zero2", "zero3")
 VARIANTS = {

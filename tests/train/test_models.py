@@ -9,17 +9,18 @@ from safetensors.torch import load_file, save_file
 from templates.models import SPECIALS, llama, qwen3, tokenizer
 
 from coevolve.chat.chat_template import Renderer
+from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.records.episodes import Message, Sampling
 from coevolve.storage import files, policy_dir
 from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import Message, PairKind, Sampling
 
 OPTIMISER = {
     "epochs": 4,

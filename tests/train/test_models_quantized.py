@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from train.test_models import OPTIMISER
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.storage import files, policy_dir
@@ -17,7 +18,6 @@ from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import PairKind
 
 SFT = SftConfig(**OPTIMISER, learning_rate=1e-2)
 DPO = DpoConfig(

@@ -10,17 +10,19 @@ from safetensors.torch import load_file
 from stages import corridor
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.config.sections import AgentRecipe, PairingConfig
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights
 from coevolve.methods import pairing
 from coevolve.policies import loading
+from coevolve.records.episodes import Message, StopReason, Trajectory, Turn
+from coevolve.records.pairs import PreferencePair
 from coevolve.stages import reference as stage
 from coevolve.stages import train
+from coevolve.stages.parts.training import tokenize
 from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps
 from coevolve.train.dataset import TokenizedPair
-from coevolve.types import Message, PairKind, PairWeights, PreferencePair, StopReason, Trajectory, Turn
-from coevolve.workflow.training import tokenize
 
 ROWS = st.lists(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), min_size=2, max_size=6), max_size=12)
 CUT = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)

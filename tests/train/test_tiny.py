@@ -9,9 +9,9 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.episodes import Message
 from coevolve.storage import files
 from coevolve.train import tiny_model
-from coevolve.types import Message
 
 TEXTS = [
     f"{verb} the {noun} in the {place}, naïvely"

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig
 from coevolve.storage import files
 from coevolve.train import dpo
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import PairKind
 
 CONFIG = DpoConfig(
     epochs=8,

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback, TrainingArguments
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig, PretrainConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
@@ -20,7 +21,6 @@ from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair, slot_order
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import PairKind
 
 OPTIMISER = {
     "epochs": 2,

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import Plan
+from coevolve.dag.targets import targets
 from coevolve.errors import UserError
+from coevolve.run.job import Job
 from coevolve.stages import train
 from coevolve.train.dataset import slot_order
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.job import Job
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.targets import targets
 
 
 @pytest.fixture(scope="module")

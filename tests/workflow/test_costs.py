@@ -10,12 +10,12 @@ import pytest
 from small_run import run_job
 
 from coevolve import cli
-from coevolve.config.machine import read_machine
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite, read_machine
+from coevolve.dag.layout import Layout
+from coevolve.dag.plan import Plan
+from coevolve.follow import estimates
 from coevolve.report import costs
-from coevolve.workflow import estimates, workloads
-from coevolve.workflow.layout import Layout
-from coevolve.workflow.plan import Plan
+from coevolve.workflow import workloads
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.suite import load_suite
-from coevolve.storage import provenance
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.site_documents import site_documents
-from coevolve.workflow.stage import Stage
-from coevolve.workflow.stage_table import STAGES, load_machine
-from coevolve.workflow.targets import targets
+from coevolve.config.loading import load_suite
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
+from coevolve.dag.stage import Stage
+from coevolve.dag.targets import targets
+from coevolve.export.site_documents import site_documents
+from coevolve.storage import code_digest
 
 PRODUCTS = [name for name, stage in STAGES.items() if stage.product]
 #: Where stages may be named: their declarations.
@@ -82,7 +83,7 @@ def test_declarations_are_whole(root):
 @pytest.mark.parametrize("stage", STAGES)
 def test_no_stage_reaches_the_declarations(stage):
     """Its code digest would cover them, and adding a stage would rerun all jobs."""
-    reached = provenance.reachable(STAGES[stage].module)
+    reached = code_digest.reachable(STAGES[stage].module)
     assert not {name for name in reached if name.split(".")[-1] in ("stage_table", "inputs", "workloads", "plan")}
 
 
@@ -156,7 +157,7 @@ def test_a_stage_takes_the_wildcards_that_snakemake_gives_it(plan, stage):
 
 LIGHT = """
 import importlib, sys
-import coevolve.cli, coevolve.workflow.run_stage
+import coevolve.cli, coevolve.run.run_stage
 heavy = ("torch", "transformers", "trl", "scipy", "matplotlib")
 for name in sys.argv[1:]:
     importlib.import_module(f"coevolve.stages.{name}")

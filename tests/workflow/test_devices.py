@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from coevolve.workflow import devices
+from coevolve.run import devices
 
 UUIDS = [f"GPU-{number}0-cafe" for number in range(4)]
 JOB = """

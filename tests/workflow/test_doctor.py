@@ -14,15 +14,16 @@ from checkout import copy_of, environment
 
 from coevolve.assets import images
 from coevolve.assets.checks import Check
+from coevolve.config.loading import load_suite
 from coevolve.config.machine import Machine
-from coevolve.config.suite import load_suite
+from coevolve.dag.machine import load_machine
 from coevolve.envs.sciworld import doctor as sciworld
 from coevolve.envs.sciworld import replay
 from coevolve.envs.webshop import doctor as webshop
 from coevolve.errors import UserError
+from coevolve.follow import doctor, slurm
+from coevolve.run import required_files
 from coevolve.storage import files
-from coevolve.workflow import doctor, required_files, slurm
-from coevolve.workflow.stage_table import load_machine
 
 #: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
 SINFO = (

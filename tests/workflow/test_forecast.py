@@ -2,11 +2,11 @@
 
 import pytest
 
-from coevolve.config.suite import load_suite
-from coevolve.workflow import job_text
-from coevolve.workflow.forecast import Forecast, job_id
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import load_machine
+from coevolve.config.loading import load_suite
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.follow import job_text
+from coevolve.follow.forecast import Forecast, job_id
 
 A, B, C, D = (("a",), ("b",), ("c",), ("d",))
 #: `d` waits for `b` and `c`, which wait for `a`.

@@ -6,10 +6,10 @@ otherwise the experts of SFT are those of the explored tasks.
 
 import pytest
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import Plan
 from coevolve.errors import UserError
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.plan import Plan
 
 HOME = "results/smoke_methods"
 DATA, TINY = f"{HOME}/data/webshop", f"{HOME}/tiny/webshop"

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from checkout import copy_of, environment, heed_ctrl_c
 
-from coevolve.workflow import job_text
-from coevolve.workflow.job_server import VARIABLE, run_job
+from coevolve.follow import job_text
+from coevolve.run.job_server import VARIABLE, run_job
 
 #: Starts a server, prints its variable, and waits for the end of its input.
 SNAKEMAKE = """

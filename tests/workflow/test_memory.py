@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from coevolve.workflow.training import M_MMAP_THRESHOLD
+from coevolve.stages.parts.training import M_MMAP_THRESHOLD
 
 #: Prints the page faults of making and freeing 64 MB fifty times, after the memory was first touched.
 FAULTS = """

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.suite import FOLDERS, Suite, load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.suite import FOLDERS, Suite
+from coevolve.dag.branch import Branch
+from coevolve.dag.layout import MIRROR
+from coevolve.dag.plan import Plan, braced
+from coevolve.dag.rules import STAGES
 from coevolve.storage.provenance import code_digest, reachable
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.layout import MIRROR
-from coevolve.workflow.plan import Plan, braced
-from coevolve.workflow.stage_table import STAGES
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3

@@ -4,11 +4,13 @@ from collections import Counter
 
 import pytest
 
-from coevolve.config.suite import Suite, load_suite
-from coevolve.types import PairKind
-from coevolve.workflow import estimates
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.stage_table import SCORED, load_machine
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.config.suite import Suite
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules.train import SCORED
+from coevolve.follow import estimates
 
 SHARING = ["coevolve", "lambda_0", "lambda_25", "lambda_75", "lambda_100", "without_expert_target", "hard_60", "ipo"]
 PLACE = {"model": "tiny", "env": "webshop"}

@@ -9,9 +9,10 @@ import pytest
 
 from coevolve.assets import hub
 from coevolve.assets.checks import Check
-from coevolve.config.suite import Suite, load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.suite import Suite
+from coevolve.run import required_files
 from coevolve.storage import files
-from coevolve.workflow import required_files
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 DUMP = b"CREATE TABLE a (b int);\n"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.sections import POOL_LEARNING
-from coevolve.config.suite import load_suite
-from coevolve.workflow.branch import Branch
-from coevolve.workflow.plan import Plan
+from coevolve.config.derived.recipes import POOL_LEARNING
+from coevolve.config.loading import load_suite
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import Plan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SUITES = (

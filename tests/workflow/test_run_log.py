@@ -5,10 +5,10 @@ import logging
 import pytest
 from snakemake.logging import LogEvent
 
-from coevolve.config.suite import load_suite
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.run_log import RunLog, end_message
-from coevolve.workflow.run_record import RunRecord
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
+from coevolve.follow.run_log import RunLog, end_message
+from coevolve.follow.run_record import RunRecord
 
 JOBS = [("data", {"env": "webshop"}), ("untrained", {"model": "tiny", "env": "webshop", "branch": "base/untrained"})]
 

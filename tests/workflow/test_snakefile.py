@@ -7,7 +7,7 @@ import sys
 import pytest
 from checkout import copy_of, environment
 
-from coevolve.storage.files import ProcessLock
+from coevolve.storage.locks import ProcessLock
 
 NOTE = b"a note\n"
 SUITE = f"""

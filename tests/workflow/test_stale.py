@@ -42,7 +42,7 @@ def python(kit, *arguments):
 
 
 def prepare(kit):
-    code = "from coevolve.config.suite import load_suite; from coevolve.workflow.plan import Plan\n"
+    code = "from coevolve.config.suite import load_suite; from coevolve.dag.plan import Plan\n"
     code += "print(*(f'{n}={p}' for n, p in Plan(load_suite('glance')).inputs('prepare', {'env': 'webshop'}).items()))"
     python(kit, *PREPARE, "--out", "results/glance/prepared/webshop", *python(kit, "-c", code).split())
 

@@ -16,16 +16,19 @@ from checkout import heed_ctrl_c
 from small_run import make
 
 from coevolve import cli
-from coevolve.config.suite import as_dict, as_overrides, load_suite
+from coevolve.config.loading import as_overrides, load_suite
+from coevolve.config.restriction import as_dict
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules.page import exported
+from coevolve.export import suite_evidence
+from coevolve.follow import status
+from coevolve.follow.run_record import RunRecord
+from coevolve.follow.status import JobState, SuiteState
+from coevolve.records.provenance import Provenance
+from coevolve.run.run_stage import execute
 from coevolve.storage import policy_dir
-from coevolve.storage.files import ProcessLock
-from coevolve.types import Provenance
-from coevolve.workflow import status, suite_evidence
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.run_record import RunRecord
-from coevolve.workflow.run_stage import execute
-from coevolve.workflow.stage_table import exported, load_machine
-from coevolve.workflow.status import JobState, SuiteState
+from coevolve.storage.locks import ProcessLock
 
 ITERATION = "results/glance/tiny/webshop/eto/seed0/iter1"
 #: Settings of a model that its dequantised weights do not depend on, and do.

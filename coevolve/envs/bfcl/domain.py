@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from coevolve.envs.base import Setup, TaskSplit
+from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import generated, synthesis, tasks
 from coevolve.envs.bfcl.env import Bfcl, instruction
 from coevolve.envs.experts import Experts, fixed_script, match_experts, play_expert
-from coevolve.types import Task
+from coevolve.envs.task_split import TaskSplit
+from coevolve.records.episodes import Task
 
 
 def select(setup: Setup) -> TaskSplit:

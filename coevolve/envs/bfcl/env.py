@@ -9,7 +9,7 @@ from coevolve.envs.bfcl.config import BfclConfig
 from coevolve.envs.bfcl.episode import Episode
 from coevolve.envs.bfcl.scenarios import VERSION, Scenario
 from coevolve.envs.bfcl.tasks import scenario_of
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 #: The call that ends the user's turn.
 END_TURN = "end_turn()"

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 from coevolve import seeds
 from coevolve.envs import task_split
-from coevolve.envs.base import Setup, TaskSplit
+from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import synthesis, tasks
 from coevolve.envs.bfcl.config import BfclConfig, GeneratedTasks
 from coevolve.envs.bfcl.env import Bfcl
 from coevolve.envs.synthesis import execute_solution
+from coevolve.envs.task_split import TaskSplit
 from coevolve.errors import UserError
-from coevolve.types import Task, Turn
+from coevolve.records.episodes import Task, Turn
 
 #: Explorations for each wanted task, and calls tried for each wanted call, before generation gives up.
 TRIES = 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from coevolve.types import Turn
+from coevolve.records.episodes import Turn
 
 _RESPONSE = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 

@@ -18,7 +18,7 @@ from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import calls, env, tasks, tools
 from coevolve.envs.bfcl.observations import is_refused, output
 from coevolve.envs.synthesis import TaskDraft
-from coevolve.types import Task, Turn
+from coevolve.records.episodes import Task, Turn
 
 #: Shares of draws: a favoured tool, an optional argument, a value from the state where the tool does not list values.
 FAVOURED, OPTIONAL, FROM_STATE = 0.7, 0.3, 0.75

@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from coevolve.envs import task_split
-from coevolve.envs.base import TaskSplit
 from coevolve.envs.bfcl import scenarios
 from coevolve.envs.bfcl.config import BfclSelection
 from coevolve.envs.bfcl.scenarios import Scenario, UserTurn
 from coevolve.envs.bfcl.suspects import suspects
+from coevolve.envs.task_split import TaskSplit
 from coevolve.errors import UserError
-from coevolve.types import Scalar, Task
+from coevolve.records.episodes import Scalar, Task
 
 #: The classes that give a task its type; each scenario has exactly one of them.
 KINDS = ("GorillaFileSystem", "VehicleControlAPI", "TradingBot", "TravelAPI")

@@ -24,7 +24,7 @@ from coevolve.envs.intercode_sql.server_process import (
 )
 from coevolve.envs.intercode_sql.server_program import ServerProgram, cache_directory
 from coevolve.errors import UserError
-from coevolve.storage import files
+from coevolve.storage import files, folders, locks
 
 START_SECONDS = 60.0
 #: Free bytes needed while a template is built; the finished template takes less than half of them.
@@ -58,7 +58,7 @@ class DataDirectoryTemplate:
         Concurrent processes build it once: the others wait for the lock. Raises `UserError` if the cache is unusable.
         """
         _create_cache_folder(self.path.parent)
-        lock = files.ProcessLock(self.path.with_name(f"{self.path.name}.lock"))
+        lock = locks.ProcessLock(self.path.with_name(f"{self.path.name}.lock"))
         lock.acquire(wait=True)
         try:
             if not self._is_complete():
@@ -82,7 +82,7 @@ class DataDirectoryTemplate:
                 f"{self.path.parent}: {free >> 20} MB are free, a database template takes {MIN_FREE_BYTES >> 20}; "
                 "make room or set COEVOLVE_CACHE elsewhere."
             )
-        with files.directory(self.path) as partial:
+        with folders.directory(self.path) as partial:
             partial.chmod(0o711)
             (partial / "data").mkdir()
             chown_to_server_user(partial / "data")

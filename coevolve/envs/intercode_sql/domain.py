@@ -12,7 +12,7 @@ from pathlib import Path
 
 from coevolve.chat.prompts import write_action
 from coevolve.config.sections import SourceFile
-from coevolve.envs.base import Setup, TaskSplit
+from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, fixed_script, match_experts, play_expert, read_eto
 from coevolve.envs.intercode_sql import recorded_runs, tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
@@ -20,9 +20,11 @@ from coevolve.envs.intercode_sql.env import InterCodeSql
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
 from coevolve.envs.intercode_sql.question_templates import expert_turns, statement_turn
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.task_split import TaskSplit
 from coevolve.errors import UserError
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Task
 from coevolve.storage import files
-from coevolve.types import Drop, DropReason, Task
 
 INSTRUCTION = (
     "Answer a question about a MySQL database. Each turn, write `Thought: ...` and then `Action:` with one statement:\n"

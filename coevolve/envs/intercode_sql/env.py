@@ -11,7 +11,7 @@ from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, item_
 from coevolve.envs.intercode_sql.reward import is_exact, reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 NOT_UNDERSTOOD = (
     "I found nothing to do in that. Write `Action:` and then either one SQL statement that gives rows, fenced as "

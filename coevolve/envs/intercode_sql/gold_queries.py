@@ -12,7 +12,7 @@ from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import INTERRUPTED, LIMIT_PASSED, TIMED_OUT, SqlSession
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.types import Turn
+from coevolve.records.episodes import Turn
 
 
 def is_refused(before: str, turn: Turn) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from coevolve.chat.prompts import write_action
 from coevolve.envs.intercode_sql.dump import NUMERIC, TEXT, DumpTable, Value, tables
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 #: The environment shows 350 characters of a table's description, which is about seven columns.
 MAX_COLUMNS = 7

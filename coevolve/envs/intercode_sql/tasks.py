@@ -16,12 +16,13 @@ from pydantic import BaseModel
 from coevolve import shipped
 from coevolve.config.sections import SourceFile
 from coevolve.envs import task_split
-from coevolve.envs.base import TaskSplit
 from coevolve.envs.intercode_sql import question_templates
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
+from coevolve.envs.task_split import TaskSplit
 from coevolve.errors import UserError
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Task
 from coevolve.storage import files, jsonl
-from coevolve.types import Drop, DropReason, Task
 
 DATA = shipped.DATA / "intercode_sql"
 DEV_ITEMS = 1034

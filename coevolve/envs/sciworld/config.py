@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from coevolve.config.environments import EnvSection, TaskSelection
-from coevolve.config.sections import Positive, Rate, SourceFile
-from coevolve.types import UnitInterval, is_none
+from coevolve.config.sections import Positive, Rate, SourceFile, UnitInterval
+from coevolve.records.base import is_none
 
 
 class SciWorldSelection(TaskSelection):

@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coevolve.chat.prompts import parse_action
-from coevolve.envs.base import Setup, TaskSplit
+from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, match_experts, read_eto
 from coevolve.envs.sciworld import tasks
 from coevolve.envs.sciworld.config import ExpertSource, SciWorldConfig
 from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
+from coevolve.envs.task_split import TaskSplit
+from coevolve.records.episodes import Task, Trajectory
 from coevolve.storage import files, jsonl
-from coevolve.types import Task, Trajectory
 
 #: Sixteen worlds need 50 MB of heap together, and answer within 0.1 s when all of them act at once.
 ENVS_PER_JVM = 16

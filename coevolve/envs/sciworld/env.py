@@ -9,7 +9,7 @@ from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult
 from coevolve.envs.sciworld import tasks
 from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 #: An action is one line of at most this many characters: the simulator takes seconds over a very long one.
 ACTION_LENGTH = 300

@@ -21,9 +21,9 @@ from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator, simplifications_for
 from coevolve.envs.sciworld.tasks import kinds, select
 from coevolve.errors import UserError
+from coevolve.records.episodes import StopReason, Task, Trajectory
 from coevolve.storage import files, jsonl
 from coevolve.storage.jsonl import Journal
-from coevolve.types import StopReason, Task, Trajectory
 
 LOOK = "look around"
 _FOCUSED = re.compile(r"You focus on the (.+)\.")

@@ -13,8 +13,8 @@ from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.replay import ReplaySummary, replay_all
 from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
+from coevolve.records.episodes import StopReason, Trajectory, Turn
 from coevolve.storage import jsonl
-from coevolve.types import StopReason, Trajectory, Turn
 
 HELP = "Replay the kit's own trajectories, or other recorded episodes."
 GOLD = DATA / "gold.jsonl"

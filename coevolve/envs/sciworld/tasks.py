@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from coevolve import seeds, shipped
 from coevolve.envs import task_split
-from coevolve.envs.base import TaskSplit
 from coevolve.envs.sciworld.config import SciWorldSelection
-from coevolve.types import Task
+from coevolve.envs.task_split import TaskSplit
+from coevolve.records.episodes import Task
 
 DATA = shipped.DATA / "sciworld"
 #: What the simulator's own Python package allows; used for the six task types that ETO leaves out.

@@ -27,7 +27,7 @@ from coevolve.envs.webshop.synthetic_words import (
     synthetic_vocabulary,
 )
 from coevolve.progress import Progress
-from coevolve.storage import files
+from coevolve.storage import folders
 
 _EMPTY_FIELDS = dict.fromkeys(
     (
@@ -89,7 +89,7 @@ def generate(folder: Path, products: int, seed: int = 0, shares: ProductShares =
     """
     generator = _ProductGenerator(seed, products, shares)
     progress = Progress("webshop: products generated")
-    with files.directory(folder) as partial, contextlib.ExitStack() as stack:
+    with folders.directory(folder) as partial, contextlib.ExitStack() as stack:
         items = stack.enter_context(_JsonWriter(partial / FILE_NAMES["products"], ("[", "]")))
         attributes = stack.enter_context(_JsonWriter(partial / FILE_NAMES["attributes"], ("{", "}")))
         instructions = stack.enter_context(_JsonWriter(partial / FILE_NAMES["instructions"], ("{", "}")))

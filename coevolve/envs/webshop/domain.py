@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.sections import SourceFile
-from coevolve.envs.base import Setup, TaskSplit
+from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, match_experts, play_expert, read_eto
+from coevolve.envs.task_split import TaskSplit
 from coevolve.envs.webshop import prepared_shop, tasks
 from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.scripted_expert import scripted_expert
 from coevolve.envs.webshop.task_env import WebShopTaskEnv, observation_text, parse_action
+from coevolve.records.episodes import Task, Trajectory
 from coevolve.storage import files
-from coevolve.types import Task, Trajectory
 
 INSTRUCTION = "Buy what is asked for. Write `Thought: ...` and then `Action: search[words]` or `Action: click[text]`."
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from coevolve.envs.webshop.catalogue import Instruction, Product
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
+from coevolve.records.base import Record
 from coevolve.storage import files, jsonl
-from coevolve.types import Record
 
 #: Price limits in dollars; a goal has the larger of two drawn from the first four limits above the price.
 PRICE_LIMITS = [10.0 * step for step in range(1, 100)]

@@ -22,8 +22,8 @@ from coevolve.envs.webshop.goals import Goal, draw_prices_and_goals, read_manife
 from coevolve.envs.webshop.reward import MATCHER
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import Tagger, load_tagger
+from coevolve.records.base import Record
 from coevolve.storage import files
-from coevolve.types import Record
 
 SHOP, GOALS, META = "shop", "goals.jsonl", "meta.json"
 #: sha256 of upstream's full catalogue, on which published results were measured.

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from coevolve.envs.webshop import lucene_analyzer
 from coevolve.envs.webshop.key_table import SortedKeys, entry_slice, memory_map
 from coevolve.errors import UserError
-from coevolve.storage import files
+from coevolve.storage import files, folders
 
 FORMAT = 1
 K1, B = np.float32(0.9), np.float32(0.4)
@@ -107,7 +107,7 @@ def build(texts: Iterable[str], folder: Path, workers: int = 1) -> None:
     `texts` is read once, at the speed of the `workers` processes, and may be larger than memory. The bytes written do
     not depend on the number of workers.
     """
-    with files.directory(folder) as partial:
+    with folders.directory(folder) as partial:
         _merge(list(_write_blocks(texts, partial / "blocks", workers)), partial)
         shutil.rmtree(partial / "blocks")
 

@@ -30,8 +30,8 @@ from coevolve.envs.webshop.key_table import (
 )
 from coevolve.errors import UserError
 from coevolve.progress import Progress
-from coevolve.storage import files, jsonl, provenance
-from coevolve.types import Record
+from coevolve.records.base import Record
+from coevolve.storage import files, folders, jsonl, origin
 
 #: Version of the folder's layout; a shop of another version must be built again.
 FORMAT = 1
@@ -82,7 +82,7 @@ class Shop:
         The folder appears complete or not at all. Raises `UserError` for a missing, damaged or truncated file.
         """
         source = Catalogue.find(catalogue)
-        with files.directory(folder) as partial:
+        with folders.directory(folder) as partial:
             skipped: Counter[str] = Counter()
             count = _ShopWriter(partial).write(_read_with_progress(source, products, skipped))
             search_index.build(_documents(partial), partial / INDEX, workers)
@@ -92,7 +92,7 @@ class Shop:
                 limit=products,
                 products=count,
                 skipped=dict(sorted(skipped.items())),
-                versions=provenance.versions(),
+                versions=origin.versions(),
                 files=_file_sizes(partial),
             )
             jsonl.write(partial / META, [meta])

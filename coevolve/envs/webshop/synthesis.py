@@ -24,7 +24,7 @@ from coevolve.envs.webshop.goals import SyntheticGoal
 from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR, SUB_PAGES, TABS
 from coevolve.envs.webshop.session import split_action
 from coevolve.envs.webshop.shop import Shop
-from coevolve.types import Task, Turn
+from coevolve.records.episodes import Task, Turn
 
 #: The share of draws that go on to the next page, and the number of title words in a search.
 NEXT_PAGE, SEARCH_WORDS = 0.1, 4

@@ -15,7 +15,7 @@ from coevolve.envs.webshop.page_rewards import PageRewardSession
 from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.session import ShopSession
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 _ACTION = re.compile(r"Action: (.*)", re.DOTALL)
 

@@ -12,11 +12,12 @@ from typing import Literal
 
 from coevolve import shipped
 from coevolve.envs import task_split
-from coevolve.envs.base import TaskSplit
+from coevolve.envs.task_split import TaskSplit
 from coevolve.envs.webshop.config import WebShopSelection
 from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError
-from coevolve.types import Drop, DropReason, Task
+from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Task
 
 DATA = shipped.DATA / "webshop"
 

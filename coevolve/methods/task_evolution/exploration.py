@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coevolve.methods.task_evolution.records import TaskSignal
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from coevolve import seeds
 from coevolve.config.task_evolution import TaskEvolutionConfig
 from coevolve.methods.task_evolution.records import FragmentDrop, FragmentDropReason, PoolTask, Validation
-from coevolve.types import StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import StopReason, Task, Trajectory, Turn
 
 #: A task's normalised reference solution, whatever its start: equal for duplicates.
 SolutionKey = tuple[str, ...]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from coevolve.chat.prompts import prompt_messages
 from coevolve.envs.synthesis import TaskDraft
 from coevolve.methods.task_evolution.records import TaskSignal
-from coevolve.types import Message
+from coevolve.records.episodes import Message
 
 EXPLORE = """\
 Explore this environment: there is no request to fulfil. Try {actions} actions that depend on each other and that a \

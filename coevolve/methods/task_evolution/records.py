@@ -9,8 +9,9 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from coevolve.config.task_evolution import SignalKind
-from coevolve.types import SCHEMA_VERSION, PolicyRef, Record, Reward, Task, Turn
+from coevolve.config.names import SignalKind
+from coevolve.records.base import SCHEMA_VERSION, Record
+from coevolve.records.episodes import PolicyRef, Reward, Task, Turn
 
 
 class TaskSignal(Record):

@@ -17,9 +17,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coevolve.config.task_evolution import SignalKind, TaskEvolutionConfig
+from coevolve.config.names import SignalKind
+from coevolve.config.task_evolution import TaskEvolutionConfig
 from coevolve.methods.task_evolution.records import TaskSignal
-from coevolve.types import Agent, StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import Agent, StopReason, Task, Trajectory, Turn
 
 #: The executed actions of some turns, and the pattern of an action (`coevolve.envs.synthesis.TaskSynthesis`).
 Executed = Callable[[Sequence[Turn]], Sequence[str]]

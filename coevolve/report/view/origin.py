@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlencode
 
-from coevolve.types import Record
+from coevolve.records.base import Record
 
 _BRANCH = r"(?:base/(?P<state>(?!seed\d)\w+)|(?P<method>\w+)/seed(?P<seed>\d+)(?:/iter(?P<iteration>\d+))?)"
 _RESULT = re.compile(

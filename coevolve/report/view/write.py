@@ -17,11 +17,13 @@ from typing import Any, TextIO
 from urllib.parse import quote
 
 from coevolve import escaping
+from coevolve.config.names import PairKind
 from coevolve.errors import UserError
+from coevolve.records.episodes import Message, Trajectory
+from coevolve.records.pairs import PreferencePair
 from coevolve.report.labels import SHARED, STOPS, ReportLabels, kind_label
 from coevolve.report.view.origin import FileOrigin, record_files
-from coevolve.storage import files, jsonl
-from coevolve.types import Message, PairKind, PreferencePair, Trajectory
+from coevolve.storage import folders, jsonl
 
 SITE = Path(__file__).parent / "site"
 #: A chunk ends with the episode that exceeds this size; small enough to parse without a noticeable delay.
@@ -60,7 +62,7 @@ def build(home: Path, out: Path, title: str, labels: ReportLabels, documents: Se
         raise UserError(f"{home}: no episodes.jsonl under it; run the suite (or a rollout of it) first.")
     if out.exists() and not (out / "data" / "index.js").exists():
         raise UserError(f"{out}: exists and is not a view; give another --out or remove it.")
-    with files.directory(out) as folder:
+    with folders.directory(out) as folder:
         shutil.copytree(SITE, folder, dirs_exist_ok=True)
         (folder / "data" / "episodes").mkdir(parents=True)
         with (folder / "data" / "index.js").open("w", encoding="ascii") as index:

@@ -27,7 +27,7 @@ from coevolve.envs.bfcl.simulators import Simulators
 from coevolve.envs.bfcl.suspects import suspects
 from coevolve.envs.replay import replay_all
 from coevolve.errors import UserError
-from coevolve.types import Task, Turn
+from coevolve.records.episodes import Task, Turn
 
 ROOT = Path(__file__).parents[3]
 FIXED = BfclConfig.model_validate(read_yaml(ROOT / "configs/envs/bfcl.yaml")["envs"]["bfcl"])

@@ -13,7 +13,7 @@ from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import calls, env, scenarios, synthesis, tasks, tools
 from coevolve.envs.bfcl.config import BfclConfig
-from coevolve.types import Message, Turn
+from coevolve.records.episodes import Message, Turn
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
 trl = pytest.importorskip("trl", reason="it ships the chat templates of models with tools")

@@ -21,7 +21,7 @@ from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSq
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 LANGUAGES = "SELECT Language FROM countrylanguage WHERE CountryCode = 'CHE' ORDER BY Percentage DESC"
 FOUND = "[('German',), ('French',), ('Italian',), ('Romansh',)]"

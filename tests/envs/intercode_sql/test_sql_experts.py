@@ -12,7 +12,7 @@ from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConf
 from coevolve.envs.intercode_sql.domain import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import items, question_lists
 from coevolve.errors import UserError
-from coevolve.types import Drop, DropReason
+from coevolve.records.drops import Drop, DropReason
 
 KEY = "envs.intercode_sql"
 

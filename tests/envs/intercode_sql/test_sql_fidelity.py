@@ -16,7 +16,7 @@ from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.envs.intercode_sql.tasks import DATA
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 GPT4 = "ic_sql_multiturn_gpt-4_10_turns.json"
 GPT35 = "ic_sql_react_10_turns.json"

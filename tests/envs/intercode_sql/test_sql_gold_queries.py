@@ -10,7 +10,7 @@ from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, fingerprint, item_of
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 
 def task(gold: str, database: str = "world_1") -> Task:

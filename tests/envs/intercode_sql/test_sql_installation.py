@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from checkout import copy_of, environment
 
-from coevolve.config.environments import EnvConfig
-from coevolve.config.suite import load_suite
+from coevolve.config.kinds import EnvConfig
+from coevolve.config.loading import load_suite
 from coevolve.envs import registry
 from coevolve.errors import UserError
 

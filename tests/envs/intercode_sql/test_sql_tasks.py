@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.tasks import DATA, items, select
 from coevolve.errors import UserError
-from coevolve.types import DropReason, Task
+from coevolve.records.drops import DropReason
+from coevolve.records.episodes import Task
 
 SOME = {"kinds": None, "sft": 5, "explore": 4, "evaluate": 3, "explore_sft": False}
 

@@ -10,7 +10,7 @@ from coevolve.envs.intercode_sql.question_templates import KINDS, expert_turns, 
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.errors import UserError
-from coevolve.types import Task
+from coevolve.records.episodes import Task
 
 PER_KIND = 90
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coevolve.chat.prompts import parse_action
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, read_eto
 from coevolve.envs.sciworld import domain
@@ -15,8 +15,9 @@ from coevolve.envs.sciworld.config import ExpertSource
 from coevolve.envs.sciworld.domain import task_of_id
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.errors import UserError
+from coevolve.records.drops import DropReason
+from coevolve.records.episodes import Task, Trajectory
 from coevolve.storage import files, jsonl
-from coevolve.types import DropReason, Task, Trajectory
 
 SUITE = load_suite(Path(__file__).parents[3] / "configs/smoke.yaml")
 ANIMAL = task_of("find-animal", 218, "train")

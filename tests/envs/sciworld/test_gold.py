@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from coevolve.chat.prompts import parse_action
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.envs.sciworld.gold import canonical, shortened, thoughts, trajectories_of, with_looks
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
+from coevolve.records.episodes import Trajectory
 from coevolve.storage import files, jsonl
-from coevolve.types import Trajectory
 
 GOLD = DATA / "gold.jsonl"
 CHEAP = (

@@ -5,8 +5,8 @@ import pytest
 from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import kinds, listed, task_of
+from coevolve.records.episodes import Task
 from coevolve.seeds import generator
-from coevolve.types import Task
 
 #: Actions that move things, open things, ask for help, pass time, fail, and stir what is random in a world.
 ACTIONS = (

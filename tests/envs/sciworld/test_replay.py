@@ -12,8 +12,8 @@ from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.replay import replay_file
 from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
+from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.storage import jsonl
-from coevolve.types import StopReason, Trajectory
 
 
 @pytest.fixture(scope="module")

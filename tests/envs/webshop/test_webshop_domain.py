@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coevolve.config.sections import AgentRecipe, PairingConfig, Quirks
+from coevolve.config.names import PairKind
+from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights, Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
 from coevolve.envs.webshop import domain, prepared_shop
 from coevolve.envs.webshop.catalogue import FILE_NAMES, Product
@@ -24,8 +25,9 @@ from coevolve.envs.webshop.session import page_of
 from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.errors import UserError
 from coevolve.methods.pairing import pair
+from coevolve.records.drops import DropReason
+from coevolve.records.episodes import Task
 from coevolve.storage import files, jsonl
-from coevolve.types import DropReason, PairKind, PairWeights, Task
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.methods.task_evolution import prompts
+from coevolve.records.episodes import Task, Turn
 from coevolve.storage.files import sha256
-from coevolve.types import Task, Turn
 
 START = Task(env="webshop", task_id="webshop/0", split="train", data={"goal": 0})
 

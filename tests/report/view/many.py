@@ -3,8 +3,9 @@
 import sys
 from pathlib import Path
 
+from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
+from coevolve.records.pairs import PreferencePair
 from coevolve.storage import jsonl
-from coevolve.types import Message, PolicyRef, PreferencePair, Sampling, StopReason, Task, Trajectory, Turn
 
 TURNS = 10
 FILES = 20

@@ -13,14 +13,15 @@ import scipy.stats
 import small_run
 
 from coevolve import cli
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
 from coevolve.errors import UserError
+from coevolve.export import suite_export
+from coevolve.follow.run_record import RunRecord
+from coevolve.records.provenance import Provenance
 from coevolve.report import claims
-from coevolve.types import Provenance
-from coevolve.workflow import suite_export
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.run_record import RunRecord
-from coevolve.workflow.stage_table import STAGES, load_machine
 
 NAMES = sorted(
     {name for stage in STAGES.values() if stage.product for name in stage.files}

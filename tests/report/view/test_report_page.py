@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from report.view.chromium import FAINT, UNFOLD
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.records.provenance import Provenance
 from coevolve.report import claims, html, loop, view
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
+from coevolve.stages.parts.training_curves import trainings
 from coevolve.storage import provenance
-from coevolve.types import Provenance
-from coevolve.workflow.training_curves import trainings
 
 HOME = "results/glance"
 VERDICT = {

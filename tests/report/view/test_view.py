@@ -11,15 +11,17 @@ from report.view.chromium import FAINT, UNFOLD
 from report.view.many import episode, pair
 from report.view.many import write as write_many
 
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.dag.plan import Plan
 from coevolve.errors import UserError
+from coevolve.export.site_documents import site_documents
+from coevolve.records.episodes import Message, Trajectory, turn_messages
+from coevolve.records.pairs import PreferencePair
 from coevolve.report import view
 from coevolve.report.labels import STOPS, ReportLabels
 from coevolve.report.view.write import first_difference
 from coevolve.storage import files, jsonl
-from coevolve.types import Message, PairKind, PreferencePair, Trajectory, turn_messages
-from coevolve.workflow.plan import Plan
-from coevolve.workflow.site_documents import site_documents
 
 CHANGE = "document.title = 'changed'"
 LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})

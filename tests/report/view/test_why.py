@@ -10,12 +10,13 @@ import pytest
 import small_run
 
 from coevolve import cli
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
 from coevolve.errors import UserError
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.pairs import PreferencePair
 from coevolve.report import claims, why, why_text
 from coevolve.storage import jsonl
-from coevolve.types import EvalRecord, PreferencePair
-from coevolve.workflow.plan import Plan
 
 HOME = "results/glance"
 EVAL = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/eval"

@@ -1,0 +1,108 @@
+"""The types of commands, and what several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from coevolve import escaping
+from coevolve.errors import UserError, suggestion
+
+if TYPE_CHECKING:
+    from coevolve.config.sections import Ablation
+    from coevolve.config.suite import Suite
+    from coevolve.dag.plan import Plan
+    from coevolve.follow.run_record import RunRecord
+
+#: Jobs read files that were fetched before: libraries stay off the network. Libraries read this when they are imported.
+OFFLINE = dict.fromkeys(
+    ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
+)
+
+
+CLAIMS = Path("configs/claims.yaml")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its help text, its arguments, and the function that runs it and returns the exit status."""
+
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands under one name, in titled sections; `sections` imports modules only when the group is used."""
+
+    help: str
+    sections: Callable[[], Mapping[str, Commands]]
+
+
+Commands = Mapping[str, Command | Group]
+
+
+class Parser(argparse.ArgumentParser):
+    """Arguments of one command."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises `UserError` where argparse would print its usage."""
+        raise UserError(f"{message}; see `{self.prog} --help`.")
+
+
+def show(text: object = "", *, end: str = "\n", file: TextIO | None = None) -> None:
+    """Print text without its control characters: a model may have written it."""
+    print(escaping.terminal(str(text)), end=end, file=file, flush=True)
+
+
+def suite_of(options: argparse.Namespace) -> Suite:
+    """The suite that the options name, with their overrides."""
+    from coevolve.config.loading import load_suite
+
+    return load_suite(options.suite, options.set)
+
+
+def suite_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add the options that name a suite."""
+    parser.add_argument("--suite", required=required, help="a name, such as smoke for configs/smoke.yaml, or a path")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
+
+
+def machine_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add the option that names a machine."""
+    text = "a name, such as h100 for configs/machines/h100.yaml, or a path"
+    parser.add_argument("--machine", required=required, help=text)
+
+
+def given_machine(options: argparse.Namespace, record: RunRecord | None) -> Path | None:
+    """The file of the given machine, else of the recorded run's machine."""
+    from coevolve.config.loading import machine_file
+
+    name = options.machine or (record.machine if record else None)
+    return machine_file(name) if name else None
+
+
+def run_plan(options: argparse.Namespace) -> Plan:
+    """The plan of a suite on the named machine, or on that of its last run."""
+    from coevolve.dag.layout import UNDIVIDED
+    from coevolve.dag.machine import load_machine
+    from coevolve.dag.plan import Plan
+    from coevolve.follow.run_record import RunRecord
+
+    suite = suite_of(options)
+    machine = given_machine(options, RunRecord.read(Plan(suite).home))
+    if machine is None:
+        return Plan(suite, shards=UNDIVIDED)
+    return Plan(suite, shards=load_machine(machine).shards, machine=str(machine))
+
+
+def ablation_of(suite: Suite, name: str) -> Ablation:
+    """A suite's ablation by its name; raises `UserError` for an unknown one."""
+    if name not in suite.ablations:
+        hint = suggestion(name, suite.ablations) or "."
+        raise UserError(f"--ablation: the suite has no ablation `{name}`{hint}")
+    return suite.ablations[name]

@@ -1,0 +1,200 @@
+"""Commands about results: view, why, verify, regime, compare, evaluate-model."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from coevolve.arguments import positive
+from coevolve.cli.command import CLAIMS, OFFLINE, Command, show, suite_arguments, suite_of
+from coevolve.shipped import shipped_file
+
+EVALUATIONS = Path("results/evaluate_model")
+
+
+def view_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `coevolve view`."""
+    suite_arguments(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results")
+
+
+def write_view(options: argparse.Namespace) -> int:
+    """Write the pages of a suite's episodes, pairs and products."""
+    from coevolve.config.derived.methods import labels
+    from coevolve.dag.plan import Plan
+    from coevolve.export.site_documents import site_documents
+    from coevolve.report import view
+    from coevolve.report.labels import ReportLabels
+
+    suite = suite_of(options)
+    plan = Plan(suite)
+    out = options.out or Path(plan.home) / "view"
+    named = ReportLabels.of(suite, labels(suite))
+    shown = view.build(Path(plan.home), out, f"Suite {suite.suite}", named, list(site_documents(plan)))
+    show(f"{shown.episodes:,} episodes and {shown.pairs:,} pairs, report, tables and figures: {out / 'index.html'}")
+    return 0
+
+
+def why_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `coevolve why`."""
+    suite_arguments(parser)
+    parser.add_argument(
+        "cell",
+        nargs="*",
+        metavar="CELL",
+        help="words of a cell's name, or the id of a synthetic task (default: list all cells)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the whole trace as JSON")
+
+
+def trace(options: argparse.Namespace) -> int:
+    """Print where a number or a synthetic task comes from; exit status 1 if a link is broken."""
+    from coevolve.dag.plan import Plan
+    from coevolve.report import claims, why, why_task, why_text
+
+    plan = Plan(suite_of(options))
+    home = plan.home
+    if pool := why_task.find(Path(home), options.cell):
+        task = why_task.trace(pool, options.cell[0], plan.leaves_provenance)
+        show(task.to_json() if options.json else why_task.text(task))
+        return 1 if task.broken else 0
+    cells = why.cells(Path(home))
+    if not options.cell:
+        show("\n".join(cell.name for cell in cells))
+        return 0
+    cell = why.find(cells, " ".join(options.cell))
+    answer = why.ask(cell, claims.load(shipped_file(CLAIMS)), plan.leaves_provenance, plan.changed_since)
+    show(answer.to_json() if options.json else why_text.text(answer, home))
+    return 1 if answer.broken else 0
+
+
+def verify_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `coevolve verify`."""
+    suite_arguments(parser)
+    parser.add_argument(
+        "--as-if",
+        action="store_true",
+        help="also judge claims about an order on results with another model, other tasks or the other protocol",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"
+    )
+    parser.add_argument("--model", help="the model whose results are judged (default: the suite's first)")
+
+
+def judge(options: argparse.Namespace) -> int:
+    """Print the verdict on each claim; the exit status is that of `verdicts.exit_status`."""
+    from coevolve.config.derived.methods import with_model
+    from coevolve.dag.layout import Layout
+    from coevolve.follow import on_disk
+    from coevolve.report import claims, second_paper, verdicts
+
+    layout, paper = Layout(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
+    measured = on_disk.results(layout, paper)
+    small = verdicts.is_miniature(layout.suite)
+    judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if, small)
+    for verdict in judged:
+        show(verdicts.line(verdict))
+    show(verdicts.summary(judged, options.as_if))
+    tables = second_paper.texts(paper.success_tables, measured.measurements, layout.suite.report)
+    if measured.unfinished:
+        tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
+    show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
+    if options.out:
+        verdicts.write(judged, options.out, options.as_if, tables)
+    return verdicts.exit_status(judged)
+
+
+def regime_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `coevolve regime`."""
+    suite_arguments(parser)
+    parser.add_argument("--model", help="the model whose results are checked (default: the suite's first)")
+
+
+def check_regime(options: argparse.Namespace) -> int:
+    """Exit status 0: every check passes, 1: one fails, 3: none fails and some were not measured."""
+    from coevolve.config.derived.methods import labels, with_model
+    from coevolve.dag.layout import Layout
+    from coevolve.follow import on_disk
+    from coevolve.report import regime
+    from coevolve.report.labels import ReportLabels
+    from coevolve.stages.parts import regime_evidence
+
+    suite = with_model(suite_of(options), options.model)
+    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(Layout(suite)))
+    show(regime.markdown(judged, ReportLabels.of(suite, labels(suite))))
+    passed = {check.passed for check in judged}
+    return 1 if False in passed else 3 if None in passed else 0
+
+
+def compare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `coevolve compare`."""
+    text = "a result file (JSON or YAML), or the folder of an evaluation (.../eval)"
+    parser.add_argument("results", type=Path, nargs="+", metavar="FILE", help=text)
+
+
+def compare_results(options: argparse.Namespace) -> int:
+    """Print a comparison of result files."""
+    from coevolve.report import comparison, evaluation_result
+
+    for line in comparison.compare(evaluation_result.read_all(options.results)):
+        show(line)
+    return 0
+
+
+def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `coevolve evaluate-model`."""
+    parser.add_argument("model", metavar="PATH|URL", help="a checkpoint folder, or an OpenAI-compatible endpoint")
+    parser.add_argument("--env", required=True, help="a name, such as webshop for configs/envs/webshop.yaml, or a path")
+    parser.add_argument("--suite", help="take the environment `--env` and all settings from this suite")
+    parser.add_argument("--name", help="name of the model at the endpoint")
+    parser.add_argument("--label", default="", help="name in tables (default: the model's name)")
+    parser.add_argument("--split", help="evaluation split (default: all)")
+    parser.add_argument("--tasks", type=positive, metavar="N", help="the first N tasks of each split (default: all)")
+    parser.add_argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or as --suite")
+    parser.add_argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or as --suite)")
+    parser.add_argument(
+        "--context", type=positive, metavar="TOKENS", help="longest conversation (default: the model's)"
+    )
+    parser.add_argument("--threads", type=positive, default=1, help="CPU threads (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of sampling at a temperature above 0 (default: 0)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the result file here")
+    parser.add_argument(
+        "--root", type=Path, default=EVALUATIONS, metavar="DIR", help="folder of the episodes (default: %(default)s)"
+    )
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Evaluate a checkpoint or an endpoint, and print its table."""
+    from coevolve.run import evaluate_model
+
+    os.environ |= OFFLINE | {"OMP_NUM_THREADS": str(options.threads)}
+    return evaluate_model.run(options, show)
+
+
+COMMANDS = {
+    "view": Command(
+        "Write HTML pages of all episodes, pairs and products; they need no server.", view_arguments, write_view
+    ),
+    "why": Command(
+        "Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code.", why_arguments, trace
+    ),
+    "verify": Command(
+        "Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided.",
+        verify_arguments,
+        judge,
+    ),
+    "regime": Command(
+        "Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured.",
+        regime_arguments,
+        check_regime,
+    ),
+    "evaluate-model": Command(
+        "Evaluate a checkpoint or an endpoint on one environment, with intervals.", evaluate_arguments, evaluate
+    ),
+    "compare": Command(
+        "Compare result files, and check whether they are comparable.", compare_arguments, compare_results
+    ),
+}

@@ -1,0 +1,73 @@
+"""A suite's settings for one method, agent or model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from coevolve.config.derived.recipes import has_pool
+from coevolve.config.kinds import has_module
+from coevolve.config.validation import explain
+from coevolve.errors import UserError
+
+if TYPE_CHECKING:
+    from coevolve.config.suite import Suite
+
+
+def for_method(suite: Suite, method: str, agent: str | None = None) -> Suite:
+    """The suite with the `settings` of a method's recipe applied, and then those of one of its agents.
+
+    Raises `ValueError` if one is invalid.
+    """
+    recipe = suite.recipes[method]
+    changed = _applied(suite, recipe.settings, f"recipes.{method}.settings")
+    if agent in recipe.agents:
+        changed = _applied(changed, recipe.agents[agent].settings, f"recipes.{method}.agents.{agent}.settings")
+    return changed
+
+
+def _applied(suite: Suite, settings: Mapping[Any, dict[str, Any]], key: str) -> Suite:
+    changed: dict[str, Any] = {}
+    for name, values in settings.items():
+        if (section := getattr(suite, name, None)) is None:
+            continue
+        try:
+            changed[name] = type(section).model_validate({**dict(section), **values})
+        except ValidationError as error:
+            raise ValueError(f"{key}.{name}: {explain(error, type(section), {})}") from None
+    return suite.model_copy(update=changed)
+
+
+def iterations_of(suite: Suite, env: str, method: str) -> int:
+    """Iterations of a method in an environment: the recipe's, else the environment's."""
+    iterations = suite.recipes[method].iterations
+    return suite.iterations[env] if iterations is None else iterations
+
+
+def supports(suite: Suite, method: str) -> bool:
+    """Whether the suite has everything that a method takes from other environments, and can make its tasks.
+
+    Tiny models have a tokenizer per environment, so a policy of one environment cannot start in another.
+    """
+    recipe = suite.recipes[method]
+    if has_pool(recipe) and not all(has_module(env.kind, "synthesis") for env in suite.envs.values()):
+        return False
+    agents = recipe.agents.values()
+    foreign = {other for agent in agents for env, other in agent.foreign.items() if env in suite.envs}
+    tiny = any(model.tiny for model in suite.models.values())
+    return not foreign or (not tiny and foreign <= suite.envs.keys() and "coevolve" in suite.recipes)
+
+
+def with_model(suite: Suite, model: str | None = None) -> Suite:
+    """The suite with only one of its models, by default the first; raises `UserError` for an unknown model."""
+    name = next(iter(suite.models)) if model is None else model
+    if name not in suite.models:
+        raise UserError(f"suite `{suite.suite}` has no model `{name}`; name one of {', '.join(suite.models)}.")
+    return suite.model_copy(update={"models": {name: suite.models[name]}})
+
+
+def labels(suite: Suite) -> dict[str, str]:
+    """The label of every method by its key."""
+    return {method: recipe.label for method, recipe in suite.recipes.items()}

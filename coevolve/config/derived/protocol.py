@@ -1,0 +1,20 @@
+"""What follows from a suite's protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coevolve.config.sections import Quirks
+    from coevolve.config.suite import Suite
+
+
+def quirks(suite: Suite) -> Quirks:
+    """The switches of the suite's protocol."""
+    return suite.protocols[suite.protocol]
+
+
+def exploration_temperature(suite: Suite) -> float:
+    """The temperature of exploration, by default the protocol's; 0 is greedy."""
+    temperature = suite.rollout.temperature
+    return quirks(suite).exploration_temperature if temperature is None else temperature

@@ -1,0 +1,25 @@
+"""Sizes that follow from a model's or a machine's section: parameters, and the resources of a job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coevolve.config.machine import JobResources, Machine
+    from coevolve.config.sections import ModelConfig
+
+
+def parameter_count(model: ModelConfig) -> float:
+    """The number of a model's parameters; 0 for an endpoint."""
+    if (tiny := model.tiny) is None:
+        return model.parameters or 0.0
+    attention, mlp = 4 * tiny.hidden_size**2, 3 * tiny.hidden_size * tiny.intermediate_size
+    return tiny.vocab_size * tiny.hidden_size + tiny.layers * (attention + mlp)
+
+
+def job_resources(machine: Machine, stage: str) -> JobResources:
+    """The resources of a job of `stage`. A job that only concatenates shards runs locally, without GPUs."""
+    resources = machine.stages.get(stage, machine.stages["default"])
+    if machine.shards.model_dump().get(stage, 1) == 1:
+        return resources
+    return resources.model_copy(update={"local": True, "gpus": 0, "cpus": 1, "processes": 1})

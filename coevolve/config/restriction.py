@@ -1,0 +1,52 @@
+"""The part of a suite that a job may read, and its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from coevolve.config.derived.protocol import quirks
+from coevolve.config.suite import Suite
+
+#: Values that replace the fields which no job reads, so that editing such a field reruns nothing.
+_BLANK: dict[str, Any] = {"label": "", "source": "", "iterations": None, "settings": {}, "expected": None}
+
+
+def restrict(suite: Suite, keys: Iterable[str], entries: Mapping[str, str]) -> Suite:
+    """The part of a suite that one job may read: the given `keys`, and of a section in `entries` only that entry.
+
+    Reading anything else raises AttributeError or KeyError, so a stage cannot depend on a key outside its digest.
+    Fields that only readers see (labels, sources) and fields that only the plan reads (a recipe's iterations and
+    settings, the expected numbers) are blank.
+    """
+    narrowed: dict[str, Any] = {key: getattr(suite, key) for key in keys}
+    for key, name in entries.items():
+        if key in narrowed:
+            section = narrowed[key][name]
+            blank = {field: empty for field, empty in _BLANK.items() if field in type(section).model_fields}
+            narrowed[key] = {name: section.model_copy(update=blank)}
+    if "protocols" in narrowed:
+        narrowed["protocols"] = {suite.protocol: quirks(suite)}
+    return Suite.model_construct(_fields_set=set(narrowed), **narrowed)
+
+
+def as_dict(suite: Suite) -> dict[str, Any]:
+    """A whole or restricted suite as JSON data."""
+    return {key: _plain(value) for key, value in sorted(suite.__dict__.items()) if key in suite.model_fields_set}
+
+
+def digest(value: Any) -> str:
+    """First 16 hex digits of the sha256 over JSON data with sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,109 @@
+"""Stages in which an agent plays tasks: exploration and evaluation, whole or in parts."""
+
+from __future__ import annotations
+
+from coevolve.config.derived.playing import engine
+from coevolve.config.derived.recipes import prompting_only
+from coevolve.dag.layout import Layout
+from coevolve.dag.rules.common import (
+    ITERATION,
+    SAMPLED,
+    SEED,
+    TREE,
+    episodes,
+    explored_tasks,
+    playing_work,
+    setting,
+    subject,
+)
+from coevolve.dag.stage import Inputs, Stage, Wildcards
+from coevolve.records.provenance import Workload
+
+_PLAYED = f"base/untrained|{SEED}|{ITERATION}"
+
+
+def _rollout_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Tasks to explore, the policy that explores and how it is prompted; or the parts that shards played."""
+    model, env, branch, agent = subject(wildcards)
+    return episodes(layout, model, env, branch, f"rollout/{agent}", layout.shards.rollout)
+
+
+def _rollout_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
+    """The episodes of an exploration, divided into equal parts."""
+    suite, branch, expected = setting(layout, wildcards)
+    return playing_work(expected, explored_tasks(suite, branch, expected) * suite.rollout.k / parts)
+
+
+ROLLOUT = Stage(
+    name="rollout",
+    help="Explore the training tasks with one agent.",
+    reads=SAMPLED,
+    files=("episodes.jsonl",),
+    folder=TREE + "rollout/{agent}",
+    branches=f"{SEED}|{ITERATION}",
+    inputs=_rollout_inputs,
+    environment=("domain",),
+    plays=engine,
+    workload=_rollout_work,
+    image="sample",
+)
+
+
+def _evaluate_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """Tasks to evaluate on, the policy and how it is prompted; or the parts that shards played."""
+    model, env, branch, _ = subject(wildcards)
+    return episodes(layout, model, env, branch, "eval", layout.shards.evaluate)
+
+
+def _evaluate_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
+    """The episodes of an evaluation, divided into equal parts."""
+    suite, branch, expected = setting(layout, wildcards)
+    recipe = suite.recipes.get(branch.method.removeprefix("base/"))
+    means = expected.untrained if recipe and prompting_only(recipe) else None
+    return playing_work(expected, expected.evaluate * suite.evaluation.samples / parts, means=means)
+
+
+EVALUATE = Stage(
+    name="evaluate",
+    help="Play the evaluation tasks with the target agent.",
+    reads=(*SAMPLED, "evaluation"),
+    files=("episodes.jsonl", "records.jsonl"),
+    folder=TREE + "eval",
+    branches=_PLAYED,
+    evaluates=True,
+    inputs=_evaluate_inputs,
+    environment=("domain",),
+    plays=engine,
+    workload=_evaluate_work,
+    image="sample",
+)
+
+
+def _shard_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The inputs of the undivided rollout or evaluation."""
+    model, env, branch, _ = subject(wildcards)
+    return episodes(layout, model, env, branch, wildcards["whole"])
+
+
+def _shard_work(layout: Layout, wildcards: Wildcards) -> Workload:
+    """A part of the episodes of a rollout or an evaluation."""
+    whole = _evaluate_work if wildcards["whole"] == "eval" else _rollout_work
+    return whole(layout, wildcards, int(wildcards["part"].partition("of")[2]))
+
+
+SHARD = Stage(
+    name="shard",
+    help="Play one shard of a rollout or evaluation (key `shards` of the machine file).",
+    reads=(*SAMPLED, "evaluation"),
+    files=("episodes.jsonl",),
+    folder=TREE + "parts/{whole}/{part}",
+    branches=_PLAYED,
+    evaluates=True,
+    inputs=_shard_inputs,
+    environment=("domain",),
+    plays=engine,
+    workload=_shard_work,
+    image="sample",
+)
+
+STAGES = (SHARD, ROLLOUT, EVALUATE)

@@ -1,0 +1,187 @@
+"""Stages of the second paper: rounds of GRPO on a pool of synthetic tasks that grows (arXiv 2604.15840)."""
+
+from __future__ import annotations
+
+from coevolve.config.derived.methods import for_method, with_model
+from coevolve.config.derived.playing import explorer_engine
+from coevolve.config.derived.recipes import POOL_LEARNING
+from coevolve.dag.layout import Layout
+from coevolve.dag.rules.common import (
+    ENVIRONMENT,
+    EPISODES,
+    POLICY,
+    SAMPLED,
+    TREE,
+    episodes,
+    playing_work,
+    prepared,
+    setting,
+    subject,
+)
+from coevolve.dag.rules.products import TABLE, table1_inputs
+from coevolve.dag.rules.train import online_inputs
+from coevolve.dag.stage import Inputs, Stage, Wildcards
+from coevolve.dag.task_pools import task_pool, training_episodes, training_rounds
+from coevolve.records.provenance import Workload
+
+
+def _signals_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """All agents' training episodes of the earlier rounds (`round1`, ...), the last one's pool, and a prepared shop."""
+    model, env, branch, _ = subject(wildcards)
+    rounds = {
+        f"round{number}": [*training_episodes(layout, model, env, branch.at(number)).values()]
+        for number in range(1, branch.iteration)
+    }
+    pool = task_pool(layout, model, env, branch.previous)
+    return {"pool": pool, **rounds, **prepared(layout, env)}
+
+
+SIGNALS = Stage(
+    name="signals",
+    help="Compute the signals of a round's training episodes: forgetting, boundary, rare.",
+    reads=(*ENVIRONMENT, "task_evolution"),
+    files=("signals.jsonl", "summary.json"),
+    folder=TREE + "signals",
+    learns=POOL_LEARNING,
+    inputs=_signals_inputs,
+    environment=("synthesis",),
+)
+
+
+def _explore_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The inputs of a rollout of `data`'s tasks, with the signals that guide it; the policy only if it explores."""
+    model, env, branch, agent = subject(wildcards)
+    config = for_method(layout.suite, branch.method).task_evolution
+    inputs = episodes(layout, model, env, branch, f"rollout/{agent}")
+    inputs["tasks"] = layout.data(env, "explore.jsonl")
+    if config.explorer != "policy":
+        inputs.pop("policy")
+    if branch.iteration > 1 and config.exploration == "signals":
+        inputs["signals"] = layout.result(model, env, branch, "signals/signals.jsonl")
+    return inputs
+
+
+def _explore_work(layout: Layout, wildcards: Wildcards) -> Workload:
+    """The fragments of a round, which are shorter than episodes; a scripted explorer loads no model."""
+    suite, branch, expected = setting(layout, wildcards)
+    config = suite.task_evolution
+    fragments = config.initial_fragments if branch.iteration == 1 else config.fragments
+    work = playing_work(expected, fragments * min(1.0, config.turns / expected.turns))
+    return work if config.explorer == "policy" else Workload(turn_seconds=work.turn_seconds)
+
+
+EXPLORE_TASKS = Stage(
+    name="explore_tasks",
+    help="Explore from the signals' tasks, and make candidate tasks of the explorations.",
+    reads=(*SAMPLED, "task_evolution"),
+    files=("fragments.jsonl", "candidates.jsonl", "drops.jsonl", "counts.json"),
+    folder=TREE + "explored",
+    learns=POOL_LEARNING,
+    inputs=_explore_inputs,
+    environment=("domain", "synthesis"),
+    plays=explorer_engine,
+    workload=_explore_work,
+    image="sample",
+)
+
+
+def _validate_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The candidates of a round, the pool that they join, the tasks that none may equal, and what an episode reads."""
+    model, env, branch, _ = subject(wildcards)
+    return {
+        "candidates": layout.result(model, env, branch, "explored/candidates.jsonl"),
+        "evaluated": layout.data(env, "evaluate.jsonl"),
+        **({"pool": task_pool(layout, model, env, branch.previous)} if branch.iteration > 1 else {}),
+        **layout.suite.envs[env].play_files,
+        **prepared(layout, env),
+    }
+
+
+VALIDATE_TASKS = Stage(
+    name="validate_tasks",
+    help="Execute the reference solutions of candidate tasks twice, and add those that succeed to the pool.",
+    reads=(*ENVIRONMENT, "task_evolution", "rollout"),
+    files=("pool.jsonl", "drops.jsonl", "counts.json"),
+    folder=TREE + "tasks",
+    learns=POOL_LEARNING,
+    inputs=_validate_inputs,
+    environment=("domain", "synthesis"),
+)
+
+
+def _pool_experts_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The pool whose reference solutions are played, and how agents are prompted."""
+    model, env, branch, _ = subject(wildcards)
+    inputs = episodes(layout, model, env, branch, "rollout/target")
+    names = ["instruction", "prepared", *layout.suite.envs[env].play_files]
+    if layout.suite.prompt.trained:
+        names.append("example")
+    pool = task_pool(layout, model, env, branch)
+    return {"pool": pool} | {name: inputs[name] for name in names if name in inputs}
+
+
+POOL_EXPERTS = Stage(
+    name="pool_experts",
+    help="Play the reference solutions of a pool, as experts for preference pairs on its tasks.",
+    reads=(*ENVIRONMENT, "rollout"),
+    files=("explore.jsonl", "experts.jsonl", "drops.jsonl"),
+    folder=TREE + "pool",
+    learns=("pool_preference",),
+    inputs=_pool_experts_inputs,
+    environment=("domain", "synthesis"),
+)
+
+
+def _round_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The inputs of GRPO, with the pool in place of the tasks; the method's start policy if a KL term refers to it.
+
+    With adapters the KL term refers to the policy that the round starts from.
+    """
+    model, env, branch, agent = subject(wildcards)
+    inputs = online_inputs(layout, wildcards)
+    inputs.pop("tasks")
+    if for_method(layout.suite, branch.method).grpo.beta and not layout.suite.models[model].lora:
+        inputs["reference"] = layout.policy(model, env, branch.at(0), agent)
+    return {**inputs, "pool": task_pool(layout, model, env, branch)}
+
+
+def _round_work(layout: Layout, wildcards: Wildcards) -> Workload:
+    """The episodes of a round's steps, and one pass of training over each."""
+    suite, _, expected = setting(layout, wildcards)
+    return playing_work(expected, suite.task_evolution.steps * suite.grpo.batch_size, 1)
+
+
+GRPO_ROUND = Stage(
+    name="grpo_round",
+    help="Train the target with GRPO on the pool's tasks.",
+    reads=(*EPISODES, "grpo", "task_evolution"),
+    files=(*POLICY, "episodes.jsonl"),
+    folder=TREE + "policy/{agent}",
+    learns=("task_pool",),
+    inputs=_round_inputs,
+    environment=("domain",),
+    workload=_round_work,
+    image="train",
+)
+
+
+def _growth_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The training episodes and the pools of the suite's methods with the first model, their records, the claims."""
+    first = Layout(with_model(layout.suite), layout.root)
+    rounds = training_rounds(first)
+    return table1_inputs(layout, wildcards) | {
+        "episodes": {key: path for key, (path, _) in rounds.items()},
+        "pools": {key: pool for key, (_, pool) in rounds.items()},
+    }
+
+
+TASK_GROWTH = Stage(
+    name="task_growth",
+    help="Show how pools of synthetic tasks grow, and compare with the second paper's numbers.",
+    reads=(*TABLE, "task_evolution"),
+    files=("growth.md", "growth.png", "growth.svg", "growth.json", "comparison.md"),
+    folder="task_growth",
+    inputs=_growth_inputs,
+)
+
+STAGES = (SIGNALS, EXPLORE_TASKS, VALIDATE_TASKS, POOL_EXPERTS, GRPO_ROUND)

@@ -1,0 +1,47 @@
+"""The named targets of a suite: every environment, method, table, figure and ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from coevolve.config.derived.methods import supports
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
+from coevolve.dag.rules.page import exported
+
+
+@dataclass(frozen=True)
+class Target:
+    """A name for some files, and what they are in one line."""
+
+    name: str
+    text: str
+    files: tuple[str, ...]
+
+
+def targets(plan: Plan) -> Iterator[Target]:
+    """All named parts of a suite; a product has the name of its stage, an environment or method alone has a prefix."""
+    suite = plan.suite
+    methods = [method for method in suite.recipes if supports(suite, method)]
+    for name in exported(suite):
+        yield Target(name, STAGES[name].help, tuple(plan.files(name, {})))
+    for env, section in suite.envs.items():
+        yield Target(f"env_{env}", f"all methods on {section.label}", _evaluated(plan, suite.methods, [env]))
+    for method in methods:
+        text = f"{suite.recipes[method].label} on all environments"
+        yield Target(f"method_{method}", text, _evaluated(plan, [method], list(suite.envs)))
+    for env, method in product(suite.envs, methods):
+        text = f"{suite.recipes[method].label} on {suite.envs[env].label}"
+        yield Target(f"{env}_{method}", text, _evaluated(plan, [method], [env]))
+    tables = [stage.name for stage in STAGES.values() if stage.wildcards == ["ablation"]]
+    for name, ablation in suite.ablations.items():
+        if all(supports(suite, method) for method in ablation.methods):
+            files = [path for stage in tables for path in plan.files(stage, {"ablation": name})]
+            yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", tuple(files))
+
+
+def _evaluated(plan: Plan, methods: list[str], envs: list[str]) -> tuple[str, ...]:
+    """The evaluation records of the methods on the environments."""
+    return tuple(sorted({path for m in methods for (_, env, _, _), path in plan.evaluations(m).items() if env in envs}))

@@ -1,0 +1,55 @@
+"""What the products of a suite are made from, in one archive: episodes, pairs, records and provenance, no weights."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
+from coevolve.dag.rules.page import exported
+from coevolve.dag.stage import files_of
+from coevolve.errors import UserError
+from coevolve.storage import files, provenance
+
+#: The empty file in a result's folder that says: what is here was unpacked, and may be a part of the result.
+MARKER = ".evidence"
+
+
+def write(plan: Plan, out: Path) -> list[str]:
+    """Write the archive `out`, with paths as in the suite's results; returns these paths.
+
+    Unpacked where a suite runs, it gives its products all that they need of other seeds or methods, which need no run
+    there. Raises `UserError` if a file is missing or differs from its provenance.
+    """
+    paths = evidence(plan)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:xz", preset=9) as tar:
+        for path in paths:
+            content = _checked(Path(path))
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mtime = len(content), int(Path(path).stat().st_mtime)
+            tar.addfile(entry, io.BytesIO(content))
+            if entry.name.endswith(provenance.NAME):
+                tar.addfile(tarfile.TarInfo(str(Path(path).with_name(MARKER))))
+    files.write_bytes(out, archive.getvalue())
+    return paths
+
+
+def evidence(plan: Plan) -> list[str]:
+    """The files of the suite's jobs that its products read, and the provenance of each; like files side by side."""
+    products = exported(plan.suite)
+    read = {path for stage in products for path in files_of(plan.inputs(stage, {}))}
+    made = {path: job for path in read if (job := plan.maker(path)) and job[0] not in products}
+    records = {f"{plan.folder(*job)}/{provenance.NAME}" for job in made.values() if STAGES[job[0]].leaves_provenance}
+    return sorted({*made, *records}, key=lambda path: (Path(path).name, path))
+
+
+def _checked(path: Path) -> bytes:
+    """The content of a result; raises as `write`."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; run the suite to its end first.")
+    if path.name != provenance.NAME:
+        provenance.check_file(path)
+    return files.read_bytes(path)

@@ -1,0 +1,117 @@
+"""A finished suite's products in one folder: tables, figures and texts, evaluated episodes, provenance, and a page."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from coevolve.dag.plan import JobKey, Plan
+from coevolve.dag.rules import STAGES
+from coevolve.dag.rules.page import exported
+from coevolve.errors import UserError
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.provenance import Provenance
+from coevolve.report import html
+from coevolve.report.claims import Claims
+from coevolve.report.html import PageFiles, RunSettings
+from coevolve.report.job_history import JobHistory
+from coevolve.stages.parts.training_curves import trainings
+from coevolve.storage import files, folders, jsonl, provenance
+
+PAGE = "report.html"
+#: As compressed JSON lines: the provenance of every job, and the records of every evaluation.
+JOBS, RECORDS = "jobs.jsonl.xz", "records.jsonl.xz"
+_WRITTEN = {PAGE, JOBS, RECORDS, provenance.NAME}
+
+
+def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -> list[str]:
+    """Write the folder `out`, replacing an earlier export; returns the names of its files.
+
+    The files are those of the suite's products and of its pools of tasks, or of one ablation. The records of all
+    evaluations come with them, from which means and intervals can be computed again.
+
+    Raises `UserError` for a product that is missing, was changed, or was made with other settings than the suite's,
+    and if `out` is no export or has other files.
+    """
+    if out.exists() and not (out / PAGE).exists():
+        raise UserError(f"{out}: exists and is not an export; give another --out or remove it.")
+    if Path(plan.home).resolve() in (out.resolve(), *out.resolve().parents):
+        raise UserError(f"{out}: is in the suite's own results; give another --out.")
+    table: JobKey = ("table1", {}) if ablation is None else ("ablation", {"ablation": ablation})
+    shown: list[JobKey] = [(name, {}) for name in exported(plan.suite)] if ablation is None else [table]
+    products = [path for job in shown for path in _products(plan, *job)]
+    jobs = _jobs(plan, products)
+    # Of any suite: its products and its pools of tasks are in folders without wildcards.
+    named = {name for stage in STAGES.values() if {*stage.wildcards} <= {"ablation"} for name in stage.files}
+    with folders.named_directory(out, _WRITTEN | named) as folder:
+        for path in products:
+            shutil.copyfile(path, folder / path.name)
+        shutil.copyfile(Path(plan.folder(*table), provenance.NAME), folder / provenance.NAME)
+        _write_lines(folder / JOBS, (job.to_json() for job in jobs))
+        _write_lines(folder / RECORDS, _records(Path(plan.home), jobs))
+        write_page(folder, claims)
+    return sorted(path.name for path in out.iterdir())
+
+
+def write_page(folder: Path, claims: Claims) -> None:
+    """Write the page of an export from the folder's own files; raises `UserError` if the settings are missing."""
+    settings = provenance.read(folder / provenance.NAME)
+    paths = [path for path in folder.iterdir() if path.name not in _WRITTEN and not path.name.startswith(".")]
+    jobs = _read_jobs(folder / JOBS)
+    page = PageFiles(paths, view="", flat=True, jobs=JOBS)
+    try:
+        run = RunSettings.model_validate(settings.config)
+    except ValidationError:
+        problem = "has no settings of a table, or those of another version of the kit"
+        raise UserError(f"{folder / provenance.NAME}: {problem}; export the suite again.") from None
+    text = html.report(page, run, claims, jobs or {settings.result: settings}, list(trainings(jobs.values())))
+    files.write_bytes(folder / PAGE, text.encode())
+
+
+def _products(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> list[Path]:
+    """The files of a product or ablation except the page; raises as `export`."""
+    folder, paths = Path(plan.folder(stage, wildcards)), [Path(path) for path in plan.files(stage, wildcards)]
+    if missing := next((path for path in paths if not path.is_file()), None):
+        raise UserError(f"{missing}: no such file; run the suite to its end first.")
+    record, products = provenance.read(folder / provenance.NAME), [path for path in paths if path.name != PAGE]
+    provenance.check(record, {path: files.sha256(path) for path in products})
+    if "settings" in plan.changed_since(record):
+        raise UserError(f"{folder}: made with other settings than the suite's; run the suite again.")
+    return products
+
+
+def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
+    """The provenance of the suite's jobs that the products are made of, in the order in which they started."""
+    given = {path.parent for path in products}
+    behind = plan.jobs([str(path) for path in products])
+    folders = [Path(plan.folder(stage, wildcards)) for stage, wildcards in behind if not STAGES[stage].shared]
+    records = [folder / provenance.NAME for folder in folders if folder not in given]
+    return list(JobHistory.read(path for path in records if path.exists()).jobs.values())
+
+
+def _records(home: Path, jobs: Iterable[Provenance]) -> Iterator[str]:
+    """Each record of the evaluations as a JSON line, with the `result` of its job."""
+    for job in jobs:
+        if "records.jsonl" in job.outputs:
+            for record in jsonl.stream(home / job.result / "records.jsonl", EvalRecord):
+                yield json.dumps({"result": job.result, **record.model_dump(mode="json")})
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    files.write_bytes(path, lzma.compress("".join(f"{line}\n" for line in lines).encode(), preset=9))
+
+
+def _read_jobs(path: Path) -> Mapping[str, Provenance]:
+    """The jobs by the folder of their result; none without a file. Raises `UserError` if it is damaged."""
+    if not path.exists():
+        return {}
+    try:
+        jobs = [Provenance.from_json(line) for line in lzma.decompress(files.read_bytes(path)).splitlines()]
+    except (lzma.LZMAError, ValidationError):
+        raise UserError(f"{path}: damaged, or of another version of the kit; export the suite again.") from None
+    return {job.result: job for job in jobs}

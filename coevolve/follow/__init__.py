@@ -1,0 +1,1 @@
+"""Following a run: its state, its output, and checks before it."""

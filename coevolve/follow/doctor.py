@@ -1,0 +1,242 @@
+"""Checks, within seconds, of whether this machine can run a suite."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from coevolve.assets import images
+from coevolve.assets.checks import Check, run_check
+from coevolve.config.derived.sizes import job_resources
+from coevolve.config.kinds import known_kinds
+from coevolve.config.loading import given_name, load_suite
+from coevolve.config.machine import Machine
+from coevolve.config.suite import Suite
+from coevolve.config.yaml_files import read_yaml
+from coevolve.dag.layout import MIRROR
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.envs.registry import Doctor, optional
+from coevolve.errors import UserError
+from coevolve.follow import estimates, slurm, stale
+from coevolve.run import required_files
+
+LOCK = Path("requirements.lock")
+RESULTS = Path("results")
+_OTHER_MACHINE = "name another of `ls configs/machines` with `--machine`, and to Snakemake with `--config machine=`"
+_OTHER_ENGINE = "run with `--sdm apptainer`, or with `--config 'sampler={engine: transformers}'`"
+#: Free space that every run needs, in GB (1e9 bytes).
+MINIMUM_GB = 1.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The suite and machine of a Snakemake profile, and whether it uses Slurm and containers."""
+
+    suite: str | None = None
+    machine: str | None = None
+    slurm: bool = False
+    containers: bool = False
+
+    @classmethod
+    def read(cls, name: str) -> Profile:
+        """The profile of a name, searched in Snakemake's order; raises `UserError` if no folder has it."""
+        for folder in (Path(name), Path("profiles", name)):
+            if (file := folder / "config.yaml").is_file():
+                settings = read_yaml(file)
+                break
+        else:
+            raise UserError(f"profile `{name}`: no {name}/config.yaml here; run in the repository's folder.")
+        chosen: dict[str, Any] = {}
+        for path in _listed(settings.get("configfile")):
+            chosen |= read_yaml(Path(path))
+        given = settings.get("config")
+        try:
+            chosen |= given if isinstance(given, dict) else dict(item.split("=", 1) for item in _listed(given))
+        except (AttributeError, ValueError):
+            raise UserError(f"{file}: key `config`: write each setting as `name=value`.") from None
+        names = {key: given_name(chosen, key, "") for key in ("suite", "machine") if key in chosen}
+        methods = _listed(settings.get("software-deployment-method", settings.get("sdm")))
+        return cls(**names, slurm=settings.get("executor") == "slurm", containers="apptainer" in methods)
+
+
+def _listed(value: list[str] | str | None) -> list[str]:
+    """A setting of a profile that is a list, or its only entry."""
+    return [value] if isinstance(value, str) else value or []
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """What is checked: this machine, and the suite and machine config where they are given.
+
+    `gigabytes`: disk space that the results need. `gpus`: the most that a job requests on a node. `suite_name`: the
+    name or path by which the suite was given, and `profile` that of Snakemake's profile.
+    """
+
+    suite: Suite | None
+    machine: Machine | None
+    slurm: bool
+    containers: bool
+    gigabytes: float
+    gpus: int
+    suite_name: str
+    profile: str
+
+
+def setup(suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> RunSetup:
+    """The setup of a command line; without a suite or machine, those of the profile."""
+    given = Profile.read(profile) if profile else Profile()
+    suite_name, machine_name = suite or given.suite or "", machine or given.machine
+    suite_config = load_suite(suite_name, overrides) if suite_name else None
+    machine_config = load_machine(machine_name) if machine_name else None
+    gigabytes, gpus = _needs(suite_config, machine_config) if machine_config else (0.0, 0)
+    return RunSetup(
+        suite_config,
+        machine_config,
+        given.slurm,
+        given.containers,
+        gigabytes=max(gigabytes, MINIMUM_GB),
+        gpus=gpus,
+        suite_name=suite_name,
+        profile=profile or "smoke",
+    )
+
+
+def run_checks(setup: RunSetup) -> Iterator[Check]:
+    """The results of all checks as they are made, quick checks first; a failed check does not raise."""
+    yield packages()
+    yield disk(RESULTS, setup.gigabytes)
+    yield from (disk(folder, MINIMUM_GB) for folder in (Path(MIRROR), Path(tempfile.gettempdir())))
+    if setup.machine:
+        yield from _machine(setup.machine, setup.gpus, setup.slurm)
+    if setup.containers or images.LOCK.exists():
+        yield run_check("Apptainer", _apptainer)
+        yield from required_files.image_checks()
+    if setup.suite:
+        yield from required_files.verify(setup.suite, setup.suite_name, thorough=False)
+        if setup.suite.sampler.engine == "vllm" and not setup.containers:
+            yield run_check("vLLM", _vllm)
+    if not setup.containers:  # the images have the environments of their jobs
+        yield from _environments(setup.suite)
+    yield from stale.checks(RESULTS, setup.profile, setup.suite)
+
+
+def packages(lock: Path = LOCK) -> Check:
+    """Whether the installed packages are those of the lock."""
+    if not lock.is_file():
+        return Check("packages", "missing", f"{lock} does not exist; run in the repository's folder.")
+    pinned = dict(line.split("==", 1) for line in lock.read_text(encoding="utf-8").splitlines() if "==" in line)
+    installed = {name: _version(name) for name in pinned}
+    missing = [name for name in pinned if installed[name] is None]
+    others = [name for name in pinned if installed[name] not in (None, pinned[name])]
+    wrong = [f"{name} {installed[name]} for {pinned[name]}" for name in others]
+    if wrong:
+        return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); run `make setup`.")
+    if missing:
+        return Check("packages", "missing", f"{', '.join(missing[:5])} ({len(missing)} in all); run `make setup`.")
+    return Check("packages", "ok", f"{len(pinned)} as in {lock}")
+
+
+def disk(folder: Path, gigabytes: float) -> Check:
+    """Whether `folder`, or its nearest existing parent, is writable and has `gigabytes` (1e9 bytes) free."""
+    name, existing = f"disk of {folder}", folder
+    while not existing.exists():
+        if existing.is_symlink():
+            return Check(name, "wrong", f"{existing} links to {existing.readlink()}, which does not exist; make it.")
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free / 1e9
+    if free < gigabytes:
+        return Check(name, "wrong", f"{free:.1f} GB free, {gigabytes:.1f} GB needed; make room or link it elsewhere.")
+    try:
+        # Only a write detects a quota or a read-only mount.
+        with tempfile.NamedTemporaryFile(dir=existing) as file:
+            file.write(bytes(1 << 20))
+    except OSError as error:
+        return Check(name, "wrong", f"no file can be written ({error.strerror}); make room or link it elsewhere.")
+    return Check(name, "ok", f"{free:.0f} GB free")
+
+
+def _needs(suite: Suite | None, machine: Machine) -> tuple[float, int]:
+    """What the suite's jobs need: the estimated size of the results that do not exist yet, in GB (1e9 bytes), and GPUs.
+
+    Without a suite the GPUs are the most that any stage requests. An environment without `expected` has no estimate.
+    """
+    stages, gigabytes = {*machine.stages}, 0.0
+    if suite:
+        plan = Plan(suite, shards=machine.shards)
+        jobs = list(plan.jobs())
+        stages = {stage for stage, _ in jobs}
+        with contextlib.suppress(UserError):
+            costs = [estimates.cost(plan, machine, *job) for job in jobs]
+            gigabytes = sum(cost.bytes for cost in costs if cost.measured is None) / 1e9
+    return gigabytes, max((job_resources(machine, stage).gpus for stage in stages), default=0)
+
+
+def _machine(machine: Machine, gpus: int, on_slurm: bool) -> Iterator[Check]:
+    if machine.launch and not Path(machine.launch).is_file():
+        yield Check("launch", "missing", f"{machine.launch} does not exist; correct `launch`.")
+    if not on_slurm:
+        yield run_check("GPU", lambda: _gpu(gpus))
+        return
+    commands = run_check("Slurm", slurm.programs)
+    yield commands
+    if commands.status == "ok":
+        try:
+            known = slurm.partitions()
+        except UserError as error:
+            yield Check("Slurm", "wrong", str(error))
+            return
+        yield (partition := run_check("partition", lambda: slurm.partition(machine, known).name))
+        if partition.status == "ok":
+            yield run_check("GPU", lambda: slurm.gpu(machine, slurm.partition(machine, known), gpus))
+
+
+def _gpu(needed: int) -> str:
+    """The GPUs that torch sees; raises `UserError` if they are fewer than `needed`."""
+    if not needed:
+        return "no stage requests one"
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        raise UserError("torch is not installed, so none is visible; run `make setup`.") from None
+    visible = torch.cuda.device_count()
+    if visible < needed:
+        raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; {_OTHER_MACHINE}.")
+    return f"{visible} x {torch.cuda.get_device_name(0)}"
+
+
+def _apptainer() -> str:
+    program = shutil.which("apptainer") or shutil.which("singularity")
+    if not program:
+        raise UserError("`apptainer` is not on PATH; run `module load apptainer`, or without `--sdm apptainer`.")
+    return program
+
+
+def _environments(suite: Suite | None) -> Iterator[Check]:
+    """The checks of the suite's environments, or of all if there is no suite, in the order of their kinds."""
+    sections = list(suite.envs.values()) if suite else []
+    for kind in sorted({section.kind for section in sections}) if suite else known_kinds():
+        doctor: Doctor | None = optional(kind, "doctor")
+        if doctor:
+            yield doctor.check(next((section for section in sections if section.kind == kind), None))
+
+
+def _vllm() -> str:
+    if (version := _version("vllm")) is None:
+        raise UserError(f"not installed, but the suite samples with it; {_OTHER_ENGINE}.")
+    return version
+
+
+def _version(name: str) -> str | None:
+    """The installed version without its local part, such as `+cpu`; None if the package is not installed."""
+    try:
+        return metadata.version(name).partition("+")[0]
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,56 @@
+"""Costs of a suite's jobs: estimated before they run, and measured once they are done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.derived.sizes import parameter_count
+from coevolve.config.machine import Machine
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import Plan
+from coevolve.dag.stage import Wildcards
+from coevolve.report.costs import Cost, estimate
+from coevolve.storage import provenance
+
+
+def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
+    """(stage, method, cost) of every job of a full run; jobs that methods share have the method `shared`."""
+    for stage, wildcards in plan.jobs():
+        method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else ""
+        yield stage, method if method in plan.suite.recipes else "shared", cost(plan, machine, stage, wildcards)
+
+
+def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost:
+    """The estimated cost of a job, with the measured seconds if it is done."""
+    weights = parameter_count(plan.suite.models[wildcards["model"]]) if "model" in wildcards else 0.0
+    record = _record(plan, stage, wildcards)
+    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage)
+    took, cpu = record.get("seconds"), record.get("cpu_seconds")
+    return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
+
+
+def measured(plan: Plan, stage: str, wildcards: Wildcards, clock: str = "seconds") -> float | None:
+    """Seconds that a finished job took, by `clock` (`seconds` of wall time, or `cpu_seconds`).
+
+    None where it left no provenance or no such time, or was reused, perhaps from elsewhere.
+    """
+    record = _record(plan, stage, wildcards)
+    return None if "reused_from" in record else record.get(clock)
+
+
+def reused_from(plan: Plan, stage: str, wildcards: Wildcards) -> str | None:
+    """The results of the suite for which a finished job's result was computed; None if the job ran."""
+    source = _record(plan, stage, wildcards).get("reused_from")
+    return str(source).removesuffix(plan.folder(stage, wildcards).removeprefix(plan.home)) if source else None
+
+
+def _record(plan: Plan, stage: str, wildcards: Wildcards) -> dict[str, Any]:
+    """The provenance of a job as JSON data, perhaps of another version of the kit; empty for none or a damaged one."""
+    try:
+        return dict(json.loads(Path(plan.folder(stage, wildcards), provenance.NAME).read_bytes()))
+    except (FileNotFoundError, ValueError):
+        return {}

@@ -1,0 +1,119 @@
+"""The remaining wall time of a run: its jobs, estimated by the cost model, in a simulated schedule."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from coevolve.config.derived.sizes import job_resources
+from coevolve.config.machine import Machine
+from coevolve.dag.plan import JobKey, Plan
+from coevolve.dag.stage import Wildcards, files_of
+from coevolve.errors import UserError
+from coevolve.follow import estimates
+
+#: A job: its stage and `name=value` of its wildcards in alphabetical order.
+JobId = tuple[str, ...]
+#: Seconds by which a job takes longer than its estimated work: a process starts and ends.
+START_SECONDS = 1.0
+#: The time that a run took corrects the cost model. Both count alike after this share of the whole estimate and these
+#: seconds, so that a first job that waits for a node does not predict that all do.
+PRIOR_SHARE, PRIOR_SECONDS = 0.1, 20.0
+
+
+def job_id(stage: str, wildcards: Wildcards) -> JobId:
+    """The id of a job."""
+    return (stage, *(f"{name}={value}" for name, value in sorted(wildcards.items())))
+
+
+def producers(plan: Plan, stage: str, wildcards: Wildcards) -> Iterator[JobKey]:
+    """The jobs that make the inputs of a job; one of them can come several times."""
+    for path in files_of(plan.inputs(stage, wildcards)):
+        if maker := plan.maker(path):
+            yield maker
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Estimated seconds of each job, the jobs that it waits for, and the slots that it takes of all `slots`."""
+
+    seconds: Mapping[JobId, float]
+    after: Mapping[JobId, Collection[JobId]]
+    width: Mapping[JobId, int]
+    slots: int
+
+    @classmethod
+    def of(cls, plan: Plan, machine: Machine, jobs: Iterable[JobKey], slots: int, *, cluster: bool) -> Forecast:
+        """The forecast of `jobs` on a computer with `slots` cores, or on a cluster that takes `slots` jobs at once."""
+        keys = {job_id(*job): job for job in jobs}
+        after = {key: {job_id(*other) for other in producers(plan, *job)} & keys.keys() for key, job in keys.items()}
+        return cls(
+            {key: _estimated(plan, machine, *job) for key, job in keys.items()},
+            after,
+            {key: 1 if cluster else _width(machine, job[0], slots) for key, job in keys.items()},
+            slots,
+        )
+
+    def remaining(self, elapsed: float, running: Mapping[JobId, float], todo: Collection[JobId]) -> float:
+        """Estimated wall seconds until the jobs of `running` and `todo` are done.
+
+        `elapsed`: seconds since the run started. `running` has the seconds since each job's start. The cost model's
+        estimate is corrected by the time that the run took for what it has done.
+        """
+        left = {key: max(self.seconds[key] - since, 0.1 * self.seconds[key]) for key, since in running.items()}
+        rest = self._schedule({key: self.seconds[key] for key in todo} | left)
+        prior = PRIOR_SHARE * self.whole + PRIOR_SECONDS
+        return rest * (elapsed + prior) / (max(self.whole - rest, 0.0) + prior)
+
+    @functools.cached_property
+    def whole(self) -> float:
+        """Estimated wall seconds of all jobs."""
+        return self._schedule(self.seconds)
+
+    def blocked(self, failed: Collection[JobId]) -> set[JobId]:
+        """The failed jobs, and those that wait for one of them."""
+        blocked, grown = set(failed), True
+        while grown:
+            more = {key for key, others in self.after.items() if not blocked.isdisjoint(others)} - blocked
+            blocked, grown = blocked | more, bool(more)
+        return blocked
+
+    def _schedule(self, left: Mapping[JobId, float]) -> float:
+        """Wall seconds of the jobs with these durations, where each starts as soon as it can."""
+        waits = {key: {other for other in self.after[key] if other in left} for key in left}
+        unlocks: dict[JobId, list[JobId]] = {key: [] for key in left}
+        for key, others in waits.items():
+            for other in others:
+                unlocks[other].append(key)
+        ready, ends, now, free = [key for key in left if not waits[key]], list[tuple[float, JobId]](), 0.0, self.slots
+        while ready or ends:
+            for key in [*ready]:
+                if (width := min(self.width[key], self.slots)) <= free:
+                    ready.remove(key)
+                    free -= width
+                    heapq.heappush(ends, (now + left[key], key))
+            now, ended = heapq.heappop(ends)
+            free += min(self.width[ended], self.slots)
+            for key in unlocks[ended]:
+                waits[key].remove(ended)
+                if not waits[key]:
+                    ready.append(key)
+        return now
+
+
+def _estimated(plan: Plan, machine: Machine, stage: str, wildcards: dict[str, str]) -> float:
+    """Estimated seconds of a job; where the suite gives no estimate, those of its start."""
+    try:
+        return START_SECONDS + estimates.cost(plan, machine, stage, wildcards).seconds
+    except UserError:
+        return START_SECONDS
+
+
+def _width(machine: Machine, stage: str, slots: int) -> int:
+    """The slots that a job takes: its cores, or its share of the computer's GPUs as a share of all `slots`."""
+    resources = job_resources(machine, stage)
+    of_gpus = math.ceil(slots * resources.gpus / machine.gpus_per_node) if machine.gpus_per_node else 0
+    return max(resources.cpus, of_gpus)

@@ -1,0 +1,90 @@
+"""The results of a suite that are on disk, also while others still run; a changed file is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from coevolve.config.suite import Suite
+from coevolve.dag.layout import Layout
+from coevolve.dag.task_pools import practice
+from coevolve.records.evaluation import EvaluationKey
+from coevolve.report import exploration, measurement, pair_counts
+from coevolve.report.claim_tests import Results
+from coevolve.report.claims import Claims
+from coevolve.report.regime import RegimeEvidence
+from coevolve.stages.parts import regime_evidence
+from coevolve.storage import provenance
+
+K = TypeVar("K")
+
+
+def results(layout: Layout, claims: Claims) -> Results:
+    """The results of all finished methods that have a claim, in a suite about one model; and what is unfinished.
+
+    The methods are of the suite or of its ablations. Raises `UserError` for a file that was changed.
+    """
+    suite = layout.suite
+    ended = {method: _finished_seeds(layout, method) for method in suite.recipes if method in claims.methods()}
+    methods = [method for method, seeds in ended.items() if seeds == suite.seeds]
+    return Results(
+        measurements=tuple(measurement.read(suite, _present(layout.records(methods)))),
+        explorations=tuple(exploration.read(suite, _present(layout.explorations(methods)))),
+        unfinished={
+            (method, env): _unfinished(method, seeds, suite)
+            for method, seeds in ended.items()
+            if method not in methods and _is_begun(layout, method)
+            for env in suite.envs
+        },
+    )
+
+
+def evidence_of_regime(layout: Layout) -> RegimeEvidence:
+    """The results of a suite about one model that its regime checks read; raises `UserError` for a changed file."""
+    suite = layout.suite
+    evaluated = {key: path for method in suite.methods for key, path in _final(layout, method).items()}
+    trained = Path(layout.home, *suite.models).glob("*/*/seed*/iter*/policy/*/provenance.json")
+    return RegimeEvidence(
+        measurements=list(measurement.read(suite, _present(evaluated))),
+        explorations=exploration.read(suite, _present(layout.explorations(suite.methods))),
+        summaries=pair_counts.read(_present(layout.summaries(suite.methods))),
+        trainings=regime_evidence.trainings(suite, map(provenance.read, trained)),
+        practice=regime_evidence.episodes(_present(practice(layout))),
+    )
+
+
+def _final(layout: Layout, method: str) -> dict[tuple[str, *EvaluationKey], str]:
+    """The records after a row's last iteration, so that no earlier one stands for it while it runs."""
+    evaluations = layout.records([method]).items()
+    return {key: path for key, path in evaluations if key[4] == layout.iterations(key[2], method)}
+
+
+def _present(paths: Mapping[K, str]) -> dict[K, Path]:
+    """The files that exist; raises `UserError` for one that was changed."""
+    present = {key: Path(path) for key, path in paths.items() if Path(path).exists()}
+    for path in {*present.values()}:
+        provenance.check_file(path)
+    return present
+
+
+def _finished_seeds(layout: Layout, method: str) -> list[int]:
+    """The seeds for which all results of a method are on disk."""
+    paths = [*layout.evaluations(method).items(), *layout.explorations([method]).items()]
+    missing = {key[2] for key, path in paths if not Path(path).exists()}
+    return [seed for seed in layout.suite.seeds if seed not in missing]
+
+
+def _is_begun(layout: Layout, method: str) -> bool:
+    """Whether an evaluation of the method is on disk; that of iteration 0 is also of methods that were never run."""
+    return any(
+        Path(path).exists()
+        for (_, env, _, iteration), path in layout.evaluations(method).items()
+        if iteration == min(1, layout.iterations(env, method))
+    )
+
+
+def _unfinished(method: str, finished: Sequence[int], suite: Suite) -> str:
+    counted = f"{len(finished)} of {len(suite.seeds)} seeds have all results"
+    others = f", or judge the finished seeds with `--set 'seeds={[*finished]}'`" if finished else ""
+    return f"`{method}` is unfinished: {counted}; finish the run{others}."

@@ -1,0 +1,182 @@
+"""One run of Snakemake: all that touches Snakemake's own objects, so that the Snakefile only declares rules."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from snakemake.settings.types import DeploymentMethod
+
+from coevolve.assets import images
+from coevolve.config.loading import as_overrides, given_name, load_suite, machine_file
+from coevolve.dag.machine import load_machine
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
+from coevolve.dag.stage import files_by_name
+from coevolve.envs import registry
+from coevolve.errors import UserError
+from coevolve.follow import slurm
+from coevolve.follow.run_log import RunLog, end_message
+from coevolve.follow.run_record import RunRecord
+from coevolve.run.job_server import JobServer
+from coevolve.storage.files import write_json
+from coevolve.storage.locks import ProcessLock
+
+#: Keys of Snakemake's `--config` that are no keys of a suite.
+NO_OVERRIDES = ("suite", "machine", "python", "reuse")
+
+
+class SnakemakeRun:
+    """A run, from Snakemake's `workflow` and `config`; `offline` are variables that keep libraries off the network.
+
+    `plan` and `machine` decide the rules, `command` is the shell command of a job. Raises `UserError` for a wrong
+    `config`, suite or machine.
+    """
+
+    def __init__(self, workflow: Any, config: Mapping[str, Any], offline: Mapping[str, str]) -> None:
+        self._workflow, self._offline = workflow, offline
+        suite = given_name(config, "suite", "paper")
+        self._own_python = "python" not in config and "COEVOLVE_PYTHON" not in os.environ
+        self._overrides = as_overrides({key: value for key, value in config.items() if key not in NO_OVERRIDES})
+        self._machine_file = str(machine_file(given_name(config, "machine", "h100")))
+        self.machine = load_machine(self._machine_file)
+        self.plan = Plan(load_suite(suite, self._overrides), shards=self.machine.shards, machine=self._machine_file)
+        self._contained = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+        self._images = images.named({stage.image for stage in STAGES.values()} - {""}) if self._contained else {}
+        self.command = self._command(suite, given_name(config, "python", sys.executable), _reuse_flag(config))
+        self._locks = [ProcessLock(Path(self.plan.home) / ".lock")]
+        self._missing: list[UserError] = []
+        self._server: JobServer | None = None
+        self._log = RunLog(self.plan)
+        for handler in workflow.logger_manager.get_log_handlers():
+            handler.receive = self._log.receive  # of the plugin that the profiles select; others ignore the attribute
+
+    def image(self, stage: str) -> str | None:
+        """The container image of a stage's jobs; None for a job outside of containers."""
+        name = STAGES[stage].image
+        return str(self._images[name].file) if name in self._images else None
+
+    def inputs(self, stage: str) -> Callable[[Any], dict[str, list[str]]]:
+        """The function that Snakemake calls for a job's input files.
+
+        Snakemake ignores its errors where the job's files exist; the function of the fingerprint raises them again.
+        """
+
+        def inputs(wildcards: Any) -> dict[str, list[str]]:
+            try:
+                return files_by_name(self.plan.checked_inputs(stage, dict(wildcards.items())))
+            except UserError as error:
+                self._missing.append(error)
+                raise
+
+        return inputs
+
+    def params(self, stage: str) -> dict[str, Callable[[Any], str]]:
+        """A job's arguments and fingerprint.
+
+        The fingerprint changes when a config section that the stage reads, or code that it can reach, changes: the job
+        reruns.
+        """
+        # Snakemake's wildcards are a list of values: `"branch" in wildcards` would be false.
+        return {
+            "arguments": lambda wildcards: self.plan.arguments(stage, dict(wildcards.items())),
+            "fingerprint": lambda wildcards: self._fingerprint(stage, dict(wildcards.items())),
+        }
+
+    def start(self) -> None:
+        """What precedes the first job; raises `UserError`."""
+        for problem in images.problems() if self._contained else ():
+            raise UserError(problem)
+        dag = self._workflow.dag
+        if self._workflow.executor_plugin.name == "slurm":
+            slurm.programs()
+        needed = [job for job in dag.needrun_jobs() if job.rule.name in STAGES]
+        if not self._contained:
+            played = {job.wildcards_dict.get("env") for job in dag.needrun_jobs()}
+            registry.install(section for env, section in self.plan.suite.envs.items() if env in played)
+        # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
+        if not self._locks[0].acquire():
+            raise UserError(f"{self.plan.home}: another snakemake is working here; wait for it or end it.")
+        self._lock_shared(needed)
+        jobs = [job for job in dag.jobs if job.rule.name in STAGES]
+        write_json(self._planned_file, {self._folder(job): job.params.fingerprint for job in jobs})
+        record = RunRecord.of(self._workflow, jobs, self._machine_file, self._overrides)
+        record.write(self.plan.home)
+        self._log.begin(record)
+        if self.machine.fork_jobs and not self._contained and self._own_python:
+            stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
+            self._server = JobServer(stages, {**self._offline, "OMP_NUM_THREADS": "1"})
+
+    def end(self, log: Sequence[str], *, successful: bool) -> str | None:
+        """Stop what was started; returns what is printed of a successful run: its results and Snakemake's log."""
+        if self._server:
+            self._server.stop()
+            self._server = None
+        if not successful:
+            return None
+        made = [str(path) for job in self._workflow.dag.targetjobs for path in (job.output or job.input)]
+        return end_message(self.plan, made, log)
+
+    def _command(self, suite: str, python: str, reuse: str) -> str:
+        """The shell command of a job, with Snakemake's fields in braces.
+
+        An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside. The path of
+        the interpreter may have blanks: it stands in double quotes of the shell.
+        """
+        python = _without_fields(re.sub(r'(["$`\\\\])', r"\\\1", python))
+        overrides = [word for override in self._overrides for word in ("--set", override)]
+        words = ["--suite", suite, *overrides, "--machine", self._machine_file]
+        given = _without_fields(shlex.join([*words, "--launch", self.machine.launch or "none"]))
+        return (
+            f'"${{{{COEVOLVE_PYTHON:-{python}}}}}" -m coevolve stage {{rule}} {given} {reuse}'
+            " --fingerprint {params.fingerprint} --threads {threads} --processes {resources.processes}"
+            " --nodes {resources.nodes} --gpus {resources.gpus} {params.arguments} > {log:q} 2>&1"
+        )
+
+    def _fingerprint(self, stage: str, wildcards: dict[str, str]) -> str:
+        """The job's fingerprint when the run was planned: a Slurm job reads the Snakefile again, after an edit too."""
+        if self._missing:
+            raise self._missing[0]
+        planned = {} if self._workflow.is_main_process else self._planned
+        return planned.get(self.plan.folder(stage, wildcards)) or self.plan.fingerprint(stage, wildcards)
+
+    @functools.cached_property
+    def _planned(self) -> dict[str, str]:
+        """Fingerprints of the run's jobs by folder, as the main process wrote them when it started."""
+        planned: dict[str, str] = json.loads(self._planned_file.read_bytes())
+        return planned
+
+    @property
+    def _planned_file(self) -> Path:
+        return Path(self.plan.home) / ".planned.json"
+
+    def _folder(self, job: Any) -> str:
+        return self.plan.folder(job.rule.name, job.wildcards_dict)
+
+    def _lock_shared(self, needed: Sequence[Any]) -> None:
+        """Lock what several suites share and this run makes: Snakemake deletes what it will make."""
+        for folder in sorted({Path(self._folder(job)) for job in needed if STAGES[job.rule.name].shared}):
+            self._locks.append(ProcessLock(folder.with_name(f".{folder.name}.lock")))
+            if not self._locks[-1].acquire():
+                raise UserError(f"{folder}: the snakemake of another suite fetches this; wait for it or end it.")
+
+
+def _reuse_flag(config: Mapping[str, Any]) -> str:
+    """The option of a job for `--config reuse=...`; raises `UserError` for another value than true or false."""
+    flags = {"true": "--reuse", "false": "--no-reuse"}
+    flag = flags.get(str(config.get("reuse", True)).lower())
+    if flag is None:
+        raise UserError(f"--config reuse={config['reuse']}: write `reuse=false` to run every job, or leave it out.")
+    return flag
+
+
+def _without_fields(text: str) -> str:
+    """The text for a format string of Snakemake, in which braces enclose fields."""
+    return text.replace("{", "{{").replace("}", "}}")

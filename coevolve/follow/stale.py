@@ -1,0 +1,75 @@
+"""Stale results: their code was edited after they were made, so the next run of their suite makes them again."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from coevolve.assets.checks import Check
+from coevolve.config.loading import load_suite
+from coevolve.config.suite import Suite
+from coevolve.dag.plan import Plan
+from coevolve.errors import UserError
+from coevolve.records.provenance import Provenance
+from coevolve.storage import code_digest, provenance
+
+#: Numbers of modules and of stages that a check lists.
+SHOWN = 4
+
+
+def checks(results: Path, profile: str, suite: Suite | None = None) -> Iterator[Check]:
+    """A check of each suite with results below `results`, or of the given one; `profile` is Snakemake's."""
+    for each in [suite] if suite else _suites(results):
+        home = results / each.suite
+        if home.is_dir():
+            yield _check(home, Plan(each, root=str(results)), profile)
+
+
+def _suites(results: Path) -> Iterator[Suite]:
+    """The suites with results whose config has their name."""
+    for folder in sorted(results.iterdir()) if results.is_dir() else ():
+        try:
+            yield load_suite(folder.name)
+        except UserError:  # such as the committed results, which no config has made here
+            continue
+
+
+def _check(home: Path, plan: Plan, profile: str) -> Check:
+    name, made = f"results of {plan.suite.suite}", _records(home)
+    stale = [record for record in made if "code" in plan.changed_since(record)]
+    if not stale:
+        return Check(name, "ok", f"{len(made)} were made by the present code")
+    stages = _counted(Counter(record.stage for record in stale))
+    command = f"snakemake --profile {profile} --config suite={plan.suite.suite}"
+    text = f"{len(stale)} of {len(made)} were made by other code ({stages}); {_edits(plan, stale)}"
+    return Check(name, "stale", f"{text}; `{command}` makes them again.")
+
+
+def _records(home: Path) -> list[Provenance]:
+    """All but those of another version of the kit: Snakemake decides about these."""
+    records = map(provenance.if_valid, sorted(home.rglob(provenance.NAME)))
+    return [record for record in records if record]
+
+
+def _edits(plan: Plan, stale: list[Provenance]) -> str:
+    """The modules that were edited since the results' commits, with the number of results that each makes stale."""
+    edited, unknown = Counter[str](), 0
+    commits = defaultdict[str, list[Provenance]](list)
+    for record in stale:
+        commits[record.commit].append(record)
+    for commit, records in commits.items():
+        changed = code_digest.edited_since(commit)
+        for record in records:
+            reached = code_digest.reachable(*plan.modules(record.stage, record.wildcards))
+            edited.update(changed & reached)
+            unknown += not changed & reached
+    texts = [f"edited since: {_counted(edited)}"] if edited else []
+    texts += [f"for {unknown} git shows no edit (uncommitted, or in another package)"] if unknown else []
+    return "; ".join(texts)
+
+
+def _counted(counts: Counter[str]) -> str:
+    """The most frequent names with their counts, and the number of the others."""
+    shown = ", ".join(f"{count} {name}" for name, count in counts.most_common(SHOWN))
+    return f"{shown} and {len(counts) - SHOWN} more" if len(counts) > SHOWN else shown

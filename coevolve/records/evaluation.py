@@ -1,0 +1,63 @@
+"""Evaluated episodes, and counts of the episodes that a stage played."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from pydantic import Field
+
+from coevolve.records.base import Record, is_none
+from coevolve.records.episodes import Reward, StopReason
+
+#: Model, environment, seed and iteration of evaluation records.
+EvaluationKey = tuple[str, str, int, int]
+#: Method, environment, seed, iteration and agent of explored episodes.
+ExplorationKey = tuple[str, str, int, int, str]
+#: Method, model, environment, seed, iteration and agent of a pairing's summary.
+SummaryKey = tuple[str, str, str, int, int, str]
+
+
+class EvalRecord(Record):
+    """One evaluated episode, as input of the statistics.
+
+    `environment` is the environment's name and version, `turns` the number of turns. `samples`: the episode is the best
+    of so many (Best-of-N); omitted from JSON if 1.
+    """
+
+    task_id: str
+    split: str
+    seed: int
+    environment: str = ""
+    reward: Reward
+    success: bool
+    stop: StopReason
+    turns: int
+    trajectory_id: str
+    samples: int = Field(default=1, ge=1, exclude_if=lambda samples: samples == 1)
+
+    def unique_key(self) -> Hashable:
+        """(task, seed, episode): a task that is listed twice has a record of each of its episodes."""
+        return self.split, self.task_id, self.seed, self.trajectory_id
+
+
+class EpisodeNotes(Record):
+    """Counts of the episodes that a stage played or joined, written as its notes.
+
+    `environments`: names and versions. `format_errors` and `truncated_turns` count turns, `retried` episodes. `tokens`
+    were sampled for these episodes, `sampled_tokens` of them by this job. `spent` is the cost of an endpoint's answers,
+    `left_out` the number of tasks without an evaluation record; each is omitted where the stage has none.
+    """
+
+    episodes: int
+    environments: tuple[str, ...]
+    mean_reward: float
+    failures: int
+    stops: dict[StopReason, int]
+    format_errors: int
+    truncated_turns: int
+    retried: int
+    tokens: int
+    sampled_tokens: int
+    spent: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
+    left_out: int | None = Field(default=None, exclude_if=is_none)

@@ -1,0 +1,97 @@
+"""Which GPUs a job uses where no scheduler assigns them: free ones, of those that the job sees.
+
+Under Slurm a job sees the GPUs that it requested. On a computer without a scheduler every job sees all, and all would
+use the first. There each job takes locks on as many as it requested, and sees no others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from coevolve.storage.locks import ProcessLock
+
+log = logging.getLogger(__name__)
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: The locks of this computer; a folder of all its processes, also of those in containers.
+LOCKS = Path(f"/tmp/coevolve-gpus-{os.getuid()}")
+#: Seconds between two looks for free GPUs.
+SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def taken(count: int) -> Iterator[None]:
+    """Show this process, and those that it starts, `count` GPUs that no other job of this user has.
+
+    It waits until so many are free. Nothing changes if `count` is 0 or no more than `count` are visible.
+    """
+    before = os.environ.get(VISIBLE)
+    given = None if before is None else [name.strip() for name in before.split(",") if name.strip()]
+    # Under Slurm and in a launched process these are the requested ones: the driver need not be asked.
+    settled = count == 0 or (given is not None and len(given) <= count)
+    visible = [] if settled else _by_uuid(given)
+    if len(visible) <= count:
+        yield
+        return
+    locks = _free(visible, count)
+    os.environ[VISIBLE] = ",".join(locks)
+    log.info("GPU %s of %d", ", ".join(str(visible.index(name)) for name in locks), len(visible))
+    try:
+        yield
+    finally:
+        del os.environ[VISIBLE]
+        if before is not None:
+            os.environ[VISIBLE] = before
+        for lock in locks.values():
+            lock.release()
+
+
+def _by_uuid(given: Sequence[str] | None) -> list[str]:
+    """The given GPUs (None: all) by their UUIDs, or as given where the driver's tool does not list them."""
+    known = _uuids()
+    if given is None:
+        return known
+    return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in given]
+
+
+def _uuids() -> list[str]:
+    """The UUIDs of this computer's GPUs; unlike numbers, they do not depend on the order that CUDA gives them."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    query = [tool, "--query-gpu=uuid", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    return done.stdout.split() if done.returncode == 0 else []
+
+
+def _free(visible: Sequence[str], count: int) -> dict[str, ProcessLock]:
+    """Locks on `count` of the GPUs, by name. One job chooses at a time: else two could wait for each other's."""
+    choosing, waited = ProcessLock(LOCKS / "choosing"), False
+    while True:
+        choosing.acquire(wait=True)
+        locks = dict(itertools.islice(_locked(visible), count))
+        if len(locks) == count:
+            choosing.release()
+            return locks
+        for lock in locks.values():
+            lock.release()
+        choosing.release()
+        if not waited:
+            log.info("%d of %d GPUs are free and %d are needed; waiting.", len(locks), len(visible), count)
+        waited = True
+        time.sleep(SECONDS)
+
+
+def _locked(visible: Sequence[str]) -> Iterator[tuple[str, ProcessLock]]:
+    """The GPUs that are free, each locked by this process before it is yielded."""
+    for name in visible:
+        lock = ProcessLock(LOCKS / name.replace("/", "_"))
+        if lock.acquire():
+            yield name, lock

@@ -1,0 +1,1 @@
+"""What several stages share: playing, training, and the results that products are made of."""

@@ -1,0 +1,45 @@
+"""The evidence for the regime checks that needs more than files: trainings, and online training episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from coevolve.config.derived.methods import iterations_of
+from coevolve.config.suite import Suite
+from coevolve.dag.branch import Branch
+from coevolve.records.episodes import Trajectory
+from coevolve.records.evaluation import ExplorationKey
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
+from coevolve.report import regime
+from coevolve.report.regime import RegimeCheck, RegimeEvidence
+from coevolve.storage import jsonl
+
+K = TypeVar("K")
+
+
+def checks(suite: Suite, evidence: RegimeEvidence) -> list[RegimeCheck]:
+    """All checks of a suite; a row with iterations of its own is finished after these."""
+    iterations = {env: iterations_of(suite, env, suite.regime.method) for env in suite.envs}
+    return regime.checks(evidence, suite.regime, suite.report, iterations, suite.seeds)
+
+
+def episodes(paths: Mapping[K, Path]) -> dict[K, list[Trajectory]]:
+    """The episodes in each file."""
+    return {key: jsonl.read(path, Trajectory) for key, path in paths.items()}
+
+
+def trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey, TrainReport]:
+    """The reports of the trainings in iterations of the suite's methods, of its single model."""
+    reports: dict[ExplorationKey, TrainReport] = {}
+    for job in jobs:
+        branch = Branch.parse(job.wildcards.get("branch", ""))
+        ours = branch.method in suite.methods and job.wildcards.get("model") in suite.models
+        if isinstance(job.notes, TrainReport) and branch.iteration and ours:
+            env, agent = job.wildcards["env"], job.wildcards.get("agent", "target")
+            last = iterations_of(suite, env, branch.method) if env in suite.envs else 0
+            if branch.seed in suite.seeds and branch.iteration <= last:
+                reports[branch.method, env, branch.seed, branch.iteration, agent] = job.notes
+    return reports

@@ -1,0 +1,26 @@
+"""The histories of trainings, for the charts of the report page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from coevolve.dag.branch import Branch
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
+from coevolve.report.page_figures import TrainingCurve
+
+
+def trainings(jobs: Iterable[Provenance]) -> Iterator[TrainingCurve]:
+    """The histories of the trainings among finished jobs."""
+    for job in jobs:
+        if isinstance(job.notes, TrainReport) and job.notes.history:
+            branch = Branch.parse(job.wildcards["branch"])
+            yield TrainingCurve(
+                model=job.wildcards["model"],
+                env=job.wildcards["env"],
+                agent=job.wildcards.get("agent", "target"),
+                **vars(branch),
+                result=job.result,
+                history=job.notes.history,
+                gold=job.notes.gold,
+            )

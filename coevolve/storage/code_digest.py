@@ -1,0 +1,218 @@
+"""The digest of the code that a job can reach: its modules and all package modules that they import.
+
+Declarations of the configuration (`coevolve.config`) are not followed: their values are in the config digest. Behaviour
+that follows from the values (`coevolve.config.derived`) is followed.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from coevolve import shipped
+from coevolve.storage import files
+from coevolve.storage.origin import git
+
+PACKAGE = Path(__file__).parents[1]
+
+
+#: The package whose values are in the config digest, and in it that of the behaviour that follows from them.
+DECLARATIONS, DERIVED = "coevolve.config", "coevolve.config.derived"
+#: Nodes of a syntax tree that may begin with a docstring.
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@functools.cache
+def code_digest(*modules: str) -> str:
+    """First 16 hex digits of the sha256 over the syntax trees of package modules and all package modules they import.
+
+    An edit of comments, docstrings or layout keeps the digest; any other edit of these modules changes it, and so does
+    an edit of the shipped data that one of them names (`shipped.DATA / NAME`), but for their README.md and LICENSE.
+    """
+    names = sorted(reachable(*modules))
+    trees = "".join(f"{name}={_module(name).hash}\n" for name in names)
+    folders = sorted({folder for name in names for folder in _module(name).data})
+    data = "".join(f"{folder}={_data(folder)}\n" for folder in folders)
+    return hashlib.sha256((trees + data).encode()).hexdigest()[:16]
+
+
+def reachable(*modules: str) -> set[str]:
+    """Names of the package modules that an import of the modules can load, with themselves and their parent packages.
+
+    Of an environment in another package, they are the modules of that package and of this one.
+    """
+    visited: set[str] = set()
+    queue = [*modules]
+    while queue:
+        name = queue.pop()
+        if name not in visited and not _is_declaration(name):
+            visited.add(name)
+            queue += [*_module(name).imports, *_parents(name)]
+    return visited
+
+
+def _is_declaration(name: str) -> bool:
+    """Whether a module declares the configuration, or reads and checks it."""
+    return name.startswith(f"{DECLARATIONS}.") and not f"{name}.".startswith(f"{DERIVED}.")
+
+
+def is_current(*modules: str) -> bool:
+    """Whether the source files still hold the code that `code_digest` of the modules read."""
+    return all(map(_is_unchanged, reachable(*modules)))
+
+
+@functools.cache
+def edited_since(commit: str) -> frozenset[str]:
+    """Names of the package modules whose code is not that of a commit; empty where git does not know it.
+
+    An edit of comments, docstrings or layout is none.
+    """
+    listed = (git("diff", "--name-only", "--relative", commit, "--", ".") if commit else None) or ""
+    changed = (path for path in listed.splitlines() if path.endswith(".py") and (PACKAGE / path).exists())
+    return frozenset(_name(path) for path in changed if not _is_as_in(commit, path))
+
+
+def _is_as_in(commit: str, path: str) -> bool:
+    """Whether the code of a file in the package is that of a commit."""
+    before = git("show", f"{commit}:./{path}")
+    return before is not None and _hash(_parse(before.encode())) == _module(_name(path)).hash
+
+
+def _name(path: str) -> str:
+    """The module of a file in the package."""
+    return ".".join([PACKAGE.name, *Path(path).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def load(*modules: str) -> None:
+    """Import the modules and all package modules that they can import, so that no later edit reaches this process.
+
+    A module that needs a package which is not installed is left to the code that uses it.
+    """
+    for name in sorted(reachable(*modules)):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+@functools.cache
+def _source(name: str) -> bytes:
+    return _path(name).read_bytes()
+
+
+def _parse(source: bytes) -> ast.Module:
+    """Syntax tree of a module's source without its docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return tree
+
+
+def _hash(tree: ast.Module) -> str:
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+class _Module(NamedTuple):
+    """Hash of a module's syntax tree, the package modules that it imports, the shipped data that it names."""
+
+    hash: str
+    imports: tuple[str, ...]
+    data: tuple[str, ...]
+
+
+@functools.cache
+def _module(name: str) -> _Module:
+    tree = _parse(_source(name))
+    imports = (target for node in _executed(tree) for target in _targets(node, name))
+    folders = tuple(folder for node in ast.walk(tree) if (folder := _data_folder(node)))
+    return _Module(_hash(tree), tuple(target for target in imports if _path(target).exists()), folders)
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a syntax tree without what only a type checker reads (`if TYPE_CHECKING:`)."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield node
+            yield from _executed(node)
+
+
+def _data_folder(node: ast.AST) -> str:
+    """The NAME of an expression `shipped.DATA / NAME`; "" for any other."""
+    if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Attribute) and isinstance(node.right, ast.Constant):
+        return str(node.right.value) if ast.unparse(node.left) == "shipped.DATA" else ""
+    return ""
+
+
+@functools.cache
+def _data(folder: str) -> str:
+    """Hash of a folder of shipped data."""
+    return files.sha256(shipped.DATA / folder, without=("README.md", "LICENSE"))
+
+
+def _is_unchanged(name: str) -> bool:
+    try:
+        now = _path(name).read_bytes()
+        return now == _source(name) or _hash(_parse(now)) == _module(name).hash
+    except (FileNotFoundError, SyntaxError):
+        return False
+
+
+def _targets(node: ast.AST, importer: str) -> Iterator[str]:
+    """Package modules an import statement may name; `from a import b` names `a` and perhaps `a.b`."""
+    packages = (PACKAGE.name, _top(importer))
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if _top(alias.name) in packages)
+    if isinstance(node, ast.ImportFrom):
+        module = _absolute(node, importer)
+        if _top(module) in packages:
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def _absolute(node: ast.ImportFrom, importer: str) -> str:
+    """The name of the module that a statement imports from; one dot is the importer's package, two its parent."""
+    if not node.level:
+        return node.module or ""
+    parts = importer.split(".")
+    kept = len(parts) - node.level + (_path(importer).name == "__init__.py")
+    return ".".join([*parts[:kept], *([node.module] if node.module else [])])
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _parents(name: str) -> list[str]:
+    """The packages that a module is in; not those without a source file, which only name a folder."""
+    parts = name.split(".")
+    return [parent for end in range(1, len(parts)) if _path(parent := ".".join(parts[:end])).is_file()]
+
+
+def _path(name: str) -> Path:
+    """Source file of a module; may not exist. A module outside this package is an environment of another one.
+
+    Only the names of folders are looked up: nothing is imported.
+    """
+    top, *parts = name.split(".")
+    paths = [_in_folder(folder, parts) for folder in _folders(top)]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _in_folder(folder: Path, parts: Sequence[str]) -> Path:
+    base = folder.joinpath(*parts)
+    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+
+@functools.cache
+def _folders(package: str) -> tuple[Path, ...]:
+    """The folders of a package; several of a namespace package."""
+    if package == PACKAGE.name:
+        return (PACKAGE,)
+    spec = importlib.util.find_spec(package)
+    return tuple(map(Path, (spec and spec.submodule_search_locations) or [package]))

@@ -1,1 +1,0 @@
-"""The DAG: stages, file names, costs, jobs."""
