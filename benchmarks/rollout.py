@@ -38,6 +38,7 @@ from tabulate import tabulate
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from coevolve.chat.chat_template import Renderer
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.envs.base import Env, Setup, StepResult
 from coevolve.policies import loading
@@ -415,7 +416,7 @@ def simulated(gold: Mapping[str, Trajectory], envs: int) -> Iterator[Sequence[En
     from coevolve.envs.sciworld.domain import pool
 
     suite = load_suite(ROOT / "configs" / "smoke.yaml")
-    with pool(Setup(suite.envs["sciworld"], "envs.sciworld", suite.protocol, suite.quirks), envs) as simulators:
+    with pool(Setup(suite.envs["sciworld"], "envs.sciworld", suite.protocol, quirks(suite)), envs) as simulators:
         for env in simulators:
             env.start(next(iter(gold.values())).task)
         yield simulators

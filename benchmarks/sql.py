@@ -31,6 +31,7 @@ try:
 except ModuleNotFoundError:
     raise SystemExit("sql.py needs mysql-connector-python: run `pip install mysql-connector-python`.") from None
 
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.config.sections import Quirks
 from coevolve.envs.intercode_sql import tasks
@@ -119,7 +120,7 @@ def main() -> None:
     asked = tasks.items(settings)
     played = [asked[number % len(asked)] for number in range(options.episodes)]
     with DatabaseServer(settings.server, Path(settings.dump.path)) as server:
-        rows = measure(server, settings, suite.quirks, played)
+        rows = measure(server, settings, quirks(suite), played)
         print(f"{server.identity}\n{tabulate(rows, headers=HEADERS, floatfmt='.2f')}")
         print(f"upstream's restart between phases: {restart(server):.2f} s; sessions need none")
 

@@ -8,7 +8,9 @@ import pytest
 
 from coevolve import cli
 from coevolve.config.loading import load_suite
+from coevolve.dag.layout import UNDIVIDED
 from coevolve.dag.plan import Plan
+from coevolve.dag.stage import files_of
 
 SUITE = """
 extends: [small.yaml, envs/webshop-small.yaml]
@@ -47,19 +49,25 @@ def make(plan, path, suite="glance"):
     job = plan.maker(path)
     if job is None or Path(path).exists():
         return
-    for paths in plan.inputs(*job).values():
-        for needed in [paths] if isinstance(paths, str) else paths:
-            make(plan, needed, suite)
+    for needed in files_of(plan.inputs(*job)):
+        make(plan, needed, suite)
     run_job(plan, job, suite)
+
+
+def machine(plan):
+    """The option for a machine that divides rollouts and evaluations as the plan does."""
+    if plan.shards == UNDIVIDED:
+        return []
+    cpu = Path(__file__).parents[1] / "configs/machines/cpu.yaml"
+    Path("divided.yaml").write_text(f"extends: {cpu}\nshards: {plan.shards.model_dump_json()}\n")
+    return ["--machine", "./divided.yaml"]
 
 
 def run_job(plan, job, suite="glance"):
     """Run one job in this process, in the current folder."""
     stage, wildcards = job
     on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
-    inputs = plan.inputs(*job).items()
-    files = [f"{name}={path}" for name, paths in inputs for path in ([paths] if isinstance(paths, str) else paths)]
-    command = ["stage", stage, "--suite", str(suite), "--out", plan.folder(*job), *on, *files]
+    command = ["stage", stage, "--suite", str(suite), "--out", plan.folder(*job), *on, *machine(plan)]
     with pytest.raises(SystemExit) as ended:
         cli.main(command)
     assert ended.value.code == 0, command

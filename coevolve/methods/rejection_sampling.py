@@ -14,7 +14,6 @@ from typing import Any
 
 from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
-from coevolve.methods.pairing import first_reason
 from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import StopReason, Trajectory
 
@@ -122,7 +121,7 @@ def _drop_reason(
         DropReason.DUPLICATE: _actions(trajectory) in seen,
         DropReason.SURPLUS: is_rollout and rules.per_task is not None and selected_rollouts >= rules.per_task,
     }
-    return first_reason(reasons)
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def _actions(trajectory: Trajectory) -> Actions:

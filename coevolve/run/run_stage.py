@@ -110,6 +110,21 @@ def reuse_before_launch(
     return taken
 
 
+def job_of(
+    plan: Plan,
+    stage: str,
+    wildcards: dict[str, str],
+    inputs: Inputs,
+    work: Path,
+    threads: int,
+    devices: VllmDevices = VLLM_DEVICES,
+) -> Job:
+    """The job of a stage with these inputs."""
+    files = {name: [Path(path) for path in paths] for name, paths in files_by_name(inputs).items()}
+    results = results_by_name(inputs)
+    return Job(stage, plan.restricted(stage, wildcards), files, wildcards, work, threads, results, devices)
+
+
 def _is_taken(record: dict[str, Any], out: Path) -> bool:
     """Whether another suite's result is now in `out`; the caller holds the lock of the result."""
     declared = STAGES[record["stage"]]
@@ -137,8 +152,7 @@ def _checked(
     contents = {name: [hashes[path] for path in paths] for name, paths in inputs.items()}
     # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
     fingerprint = digest([plan.fingerprint(stage, wildcards), contents, wildcards, LaunchedProcess.current().note])
-    work, results = work_folder(out) / fingerprint, results_by_name(given)
-    job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, work, threads, results, devices)
+    job = job_of(plan, stage, wildcards, given, work_folder(out) / fingerprint, threads, devices)
     config = as_dict(job.suite)
     return job, {
         "stage": stage,

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from snakemake.cli import parse_config
 
+from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.training import per_iteration
 from coevolve.config.kinds import known_kinds, section_class
 from coevolve.config.loading import as_overrides, given_name, load_suite
@@ -110,7 +111,7 @@ def test_a_methods_settings_keep_the_keys_that_digests_leave_out(root):
         "recipes.agent_data_policy.settings.task_evolution.endpoint=null",
     ]
     suite = load_suite(root / "configs/agent_data.yaml", overrides)
-    row = suite.for_method("agent_data_random").task_evolution
+    row = for_method(suite, "agent_data_random").task_evolution
     assert row == suite.task_evolution.model_copy(update={"exploration": "random"})
     assert row.endpoint.concurrency == 4
 

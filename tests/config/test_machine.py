@@ -3,10 +3,12 @@ import re
 import pytest
 import yaml
 
+from coevolve.config.derived.methods import for_method
+from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
 from coevolve.dag.branch import Branch
-from coevolve.dag.machine import load_machine
+from coevolve.dag.machine import load_machine, snakemake_resources
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.targets import targets
@@ -25,9 +27,9 @@ def test_machines_name_stages_that_exist(root, name):
 
 def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root):
     machine = load_machine(root / "configs/machines/h100.yaml")
-    asked = machine.snakemake_resources("train")
+    asked = snakemake_resources(machine, "train")
     assert asked["gpu"] == asked["processes"] == 8 and asked["gpu_model"] == "h100"
-    assert "gpu" not in machine.snakemake_resources("pairs")
+    assert "gpu" not in snakemake_resources(machine, "pairs")
     for name in ("mem_mb", "runtime"):
         assert asked[name](None, 2) == 2 * asked[name](None, 1)
 
@@ -81,15 +83,15 @@ def test_a_stage_that_there_is_not_is_refused(root, tmp_path):
 
 def test_no_attempt_asks_for_more_than_a_node_has(root):
     machine = load_machine(root / "configs/machines/h100.yaml")
-    third = machine.snakemake_resources("train")["mem_mb"](None, 3)
-    assert third == 1000 * machine.most.memory_gb < 3 * machine.snakemake_resources("train")["mem_mb"](None, 1)
+    third = snakemake_resources(machine, "train")["mem_mb"](None, 3)
+    assert third == 1000 * machine.most.memory_gb < 3 * snakemake_resources(machine, "train")["mem_mb"](None, 1)
 
 
 def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_not(root):
     machine = load_machine(root / "configs/machines/h100.yaml")
-    assert machine.job_resources("rollout").local and "gpu" not in machine.snakemake_resources("rollout")
+    assert job_resources(machine, "rollout").local and "gpu" not in snakemake_resources(machine, "rollout")
     alone = machine.model_copy(update={"shards": Shards(rollout=1, evaluate=1)})
-    assert not alone.job_resources("rollout").local and alone.snakemake_resources("rollout")["gpu"] == 1
+    assert not job_resources(alone, "rollout").local and snakemake_resources(alone, "rollout")["gpu"] == 1
 
 
 def test_another_evaluation_replays_no_exploration(root):
@@ -154,8 +156,8 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
 
 def test_settings_of_a_method_hold_for_the_rows_that_share_its_iterations(root):
     suite = load_suite(root / "configs/smoke.yaml", ["recipes.coevolve.settings.dpo.epochs=2"])
-    assert {suite.for_method(method).dpo.epochs for method in ("coevolve", "iterations_1")} == {2.0}
-    assert suite.for_method("eto").dpo.epochs == suite.dpo.epochs != 2.0
+    assert {for_method(suite, method).dpo.epochs for method in ("coevolve", "iterations_1")} == {2.0}
+    assert for_method(suite, "eto").dpo.epochs == suite.dpo.epochs != 2.0
 
 
 @pytest.mark.parametrize(

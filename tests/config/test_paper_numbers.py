@@ -8,6 +8,7 @@ import functools
 
 import pytest
 
+from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.training import per_iteration
 from coevolve.config.loading import load_suite
 from coevolve.report import claims as claims_file
@@ -124,7 +125,7 @@ def test_the_suite_has_the_papers_number(suite, key, expected, place):
     assert value(suite, key) == expected, place
     if not key.startswith(("iterations", "models", "envs", "quirks")):
         for method in ("sft", "eto", "coevolve"):
-            assert value(suite.for_method(method), key) == expected, f"{method}: {place}"
+            assert value(for_method(suite, method), key) == expected, f"{method}: {place}"
 
 
 def test_protocol_seeds_and_methods_are_those_of_table_1(suite):
@@ -135,7 +136,7 @@ def test_protocol_seeds_and_methods_are_those_of_table_1(suite):
 @pytest.mark.parametrize(("iteration", "rate", "beta"), [(1, 1e-6, 0.1), (2, 5e-7, 0.5), (5, 5e-7, 0.5)])
 def test_rate_and_beta_of_each_iteration(suite, iteration, rate, beta):
     """Song et al. 2024, script: beta 0.1 at the higher rate first; both ends of the paper's ranges (appendix B)."""
-    dpo = suite.for_method("coevolve").dpo
+    dpo = for_method(suite, "coevolve").dpo
     assert (per_iteration(dpo.learning_rate, iteration), per_iteration(dpo.beta, iteration)) == (rate, beta)
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from coevolve import cli
+from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import as_overrides, load_suite
 from coevolve.config.names import MethodSection
 from coevolve.dag.machine import load_machine
@@ -62,7 +63,7 @@ def test_the_runs_of_ppo_which_needs_lora_are_marked(root):
     rows = re.findall(r"^\| (R\d+.*?) \| `snakemake (.*?)`<br>", (root / "docs/artifact.md").read_text(), re.MULTILINE)
     marked = [goals for name, goals in rows if name.endswith(", **not runnable as written**")]
     assert marked == [goals for _, goals in rows if "method_ppo" in goals] != []
-    ppo = load_machine("h100").job_resources("ppo")
+    ppo = job_resources(load_machine("h100"), "ppo")
     assert (ppo.gpus, ppo.processes) == (1, 1) and "models" not in get_args(MethodSection)
 
 

@@ -28,7 +28,7 @@ optional("sciworld", "doctor")
 """
 MODULES = {
     "__init__.py": "",
-    "domain.py": "from coevolve.types import Task\nfrom game.rules import LIMIT\nfrom .parts import board\n",
+    "domain.py": "from coevolve.records.episodes import Task\nfrom game.rules import LIMIT\nfrom .parts import board\n",
     "rules.py": "raise RuntimeError('imported')\nLIMIT = 3\n",
     "parts/__init__.py": "from . import words\n",
     "parts/board.py": "from .. import names\nfrom ..colours import RED\n",

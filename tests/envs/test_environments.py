@@ -10,7 +10,7 @@ from coevolve.config.kinds import has_module, known_kinds, section_class
 from coevolve.dag.rules import STAGES
 from coevolve.envs.registry import is_refused, optional
 from coevolve.records.episodes import Turn
-from coevolve.storage.provenance import reachable
+from coevolve.storage.code_digest import reachable
 
 KINDS = ["bfcl", "intercode_sql", "sciworld", "webshop"]
 #: Prints each job of the smoke suite and of the gold stage with its fingerprint.

@@ -17,6 +17,7 @@ from rollout.keydoor import gold, task, tasks
 
 from coevolve import seeds
 from coevolve.chat.prompts import write_action
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.envs.base import EnvError, Setup
@@ -91,7 +92,7 @@ def shop(root, tmp_path_factory):
 
     def setup(processes):
         section = suite.envs["webshop"].model_copy(update={"processes": processes})
-        return Setup(section, "envs.webshop", suite.protocol, suite.quirks, out)
+        return Setup(section, "envs.webshop", suite.protocol, quirks(suite), out)
 
     webshop.prepare(setup(0), out)
     return setup
@@ -130,7 +131,7 @@ def test_scienceworld_episodes_are_the_same_in_processes(root, tmp_path):
     suite, wanted, found = load_suite(root / "configs/smoke.yaml"), listed("official", "train")[::1500], []
     for processes in (0, 2):
         section = suite.envs["sciworld"].model_copy(update={"step_limit": 5, "processes": processes})
-        with environments(Setup(section, "envs.sciworld", suite.protocol, suite.quirks), 3) as envs:
+        with environments(Setup(section, "envs.sciworld", suite.protocol, quirks(suite)), 3) as envs:
             found.append(content(play(tmp_path / f"{processes}.jsonl", envs, wanted, tour)))
     assert found[0] == found[1]
 

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from coevolve.config.derived.methods import for_method
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.sections import PairWeights
@@ -52,7 +53,7 @@ def test_coevolve_is_section_4():
 def test_rows_differ_in_the_method_alone(suite, method):
     """Cut, swap, beta, learning rate, warm-up and schedule are those of the suite."""
     whole = load_suite(FILE.with_name(f"{suite}.yaml"))
-    row = whole.for_method(method)
+    row = for_method(whole, method)
     assert (row.pairing, row.rollout, row.sft) == (whole.pairing, whole.rollout, whole.sft)
     method_of_ipr = {"reference"} if method == "ipr" else set()
     changed = {name for name, value in row.dpo if value != getattr(whole.dpo, name)}
@@ -61,7 +62,7 @@ def test_rows_differ_in_the_method_alone(suite, method):
 
 def test_upstreams_settings_are_rows_of_their_own():
     suite = load_suite(FILE.with_name("paper.yaml"))
-    eto, ipr = suite.for_method("eto_upstream"), suite.for_method("ipr_upstream")
+    eto, ipr = for_method(suite, "eto_upstream"), for_method(suite, "ipr_upstream")
     assert list(RECIPES["eto"].agents) == ["target"]
     assert RECIPES["eto"].agents["target"].trains_on == {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
     assert (eto.pairing.expert_beaten, eto.pairing.max_extra_turns) == ("swap", 5)
@@ -73,7 +74,7 @@ def test_upstreams_settings_are_rows_of_their_own():
 
 def test_the_compute_matched_control_explores_as_the_suite_does():
     suite = load_suite(FILE.with_name("smoke.yaml"))
-    assert suite.for_method("eto_matched").rollout == suite.rollout.model_copy(update={"k": 2})
+    assert for_method(suite, "eto_matched").rollout == suite.rollout.model_copy(update={"k": 2})
 
 
 def test_the_variants_differ_from_coevolve_in_the_failure_agent_alone():
@@ -95,7 +96,7 @@ def test_the_variants_differ_from_coevolve_in_the_failure_agent_alone():
 )
 def test_the_rows_that_tell_explanations_apart_differ_in_one_setting(row, than, section, changed):
     suite = load_suite(FILE.with_name("paper.yaml"))
-    one, other = suite.for_method(row), suite.for_method(than)
+    one, other = for_method(suite, row), for_method(suite, than)
     assert getattr(one, section) == getattr(other, section).model_copy(update=changed)
     assert RECIPES[row].agents == RECIPES[than].agents
     assert RECIPES[row].failure_agent_first == (row == "failure_agent_first")
@@ -114,10 +115,10 @@ def test_the_suites_of_the_science_can_decide_between_trainings(name):
     assert len(suite.seeds) == 8 and all(model.pretrain.per_seed for model in suite.models.values())
     assert {suite.iterations[env] for env in suite.envs} == {3}
     assert {"sft", "sft_all", "eto", "eto_again", "coevolve"} <= set(suite.methods)
-    assert suite.for_method("eto_matched").rollout.k == 2 * suite.rollout.k
+    assert for_method(suite, "eto_matched").rollout.k == 2 * suite.rollout.k
 
 
 def test_online_rows_of_the_science_play_as_much_as_rft_with_ten_samples():
     suite = load_suite(FILE.with_name("science_methods.yaml"))
-    samples = suite.for_method("rft_10").rollout.k
+    samples = for_method(suite, "rft_10").rollout.k
     assert suite.ppo.epochs >= samples and suite.grpo.epochs * suite.grpo.group >= samples

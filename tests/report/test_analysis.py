@@ -13,6 +13,7 @@ from coevolve.config.names import PairKind
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
+from coevolve.dag.stage import files_of
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
 from coevolve.records.episodes import StopReason, Trajectory, Turn
@@ -24,7 +25,7 @@ from coevolve.report import analysis, examples, pair_counts
 from coevolve.report.exploration import Exploration
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
-from coevolve.run.job import Job
+from coevolve.run.run_stage import job_of
 from coevolve.storage import files, jsonl
 
 LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
@@ -251,14 +252,13 @@ def given(root, tmp_path, monkeypatch):
                 jsonl.write(Path(path), explored(method, rewards, agent=agent, env=env).episodes)
     for path in plan.summaries(plan.suite.methods).values():
         files.write_bytes(Path(path), summary.to_json().encode())
-    for path in plan.inputs("failures", {})["pairs"]:
+    for path in plan.inputs("failures", {})["pairs"].values():
         files.write_bytes(Path(path), b"")
     for path in plan.inputs("failures", {})["provenance"]:
         stage, wildcards = plan.maker(path)
-        inputs = plan.inputs(stage, wildcards).values()
-        read = [path for paths in inputs for path in ([paths] if isinstance(paths, str) else paths)]
+        read = files_of(plan.inputs(stage, wildcards))
         job = provenance(
-            plan.tail(path).removesuffix("/provenance.json"), stage=stage, wildcards=wildcards,
+            path.removeprefix(f"{plan.home}/").removesuffix("/provenance.json"), stage=stage, wildcards=wildcards,
             config={"dpo": {"epochs": 1.0, "batch_size": 1}} if stage == "train" else {},
             notes=trained(),
         )  # fmt: skip
@@ -267,11 +267,7 @@ def given(root, tmp_path, monkeypatch):
 
 
 def run(plan, stage, out):
-    inputs = {
-        name: [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
-        for name, paths in plan.inputs(stage, {}).items()
-    }
-    job = Job(stage, plan.restricted(stage, {}), inputs, {}, out / "work", 1)
+    job = job_of(plan, stage, {}, plan.inputs(stage, {}), out / "work", 1)
     return importlib.import_module(STAGES[stage].module).run(job, out)
 
 
@@ -279,7 +275,7 @@ def test_a_failure_of_the_environment_is_no_failure_of_an_agent(given, tmp_path)
     stages = ("failures", "figure2", "examples")
     for stage in stages:
         run(given, stage, tmp_path / "without" / stage)
-    paths = {Path(path) for path in given.inputs("failures", {})["explorations"]}
+    paths = {Path(path) for path in given.inputs("failures", {})["explorations"].values()}
     for path in paths:
         episodes = jsonl.read(path, Trajectory)
         failed = episode("c", 0.0, env=episodes[0].task.env, agent=episodes[0].agent)

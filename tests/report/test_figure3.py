@@ -10,7 +10,7 @@ from coevolve.errors import UserError
 from coevolve.report import drawing
 from coevolve.report.figure3 import Curves, curves, draw
 from coevolve.report.labels import ReportLabels
-from coevolve.run.job import Job
+from coevolve.run.run_stage import job_of
 from coevolve.stages import figure3 as stage
 from coevolve.storage import jsonl
 
@@ -100,12 +100,10 @@ def test_a_curve_with_an_iteration_0_of_its_own_does_not_start_at_sft(measured, 
 def test_a_method_that_starts_untrained_begins_with_its_own_evaluation(root, tmp_path, measure):
     overrides = ["methods=[untrained, agent_data]", "iterations={bfcl: 1}", "seeds=[0]", "envs.bfcl.splits=[test]"]
     plan = Plan(load_suite(root / "configs/agent_data.yaml", overrides), root=tmp_path.as_posix())
-    paths = sorted({path for method in plan.suite.methods for path in plan.evaluations(method).values()})
-    for path in paths:
+    for path in {*plan.records(plan.suite.methods).values()}:
         reward = 0.5 if "iter1" in path else 0.25
         jsonl.write(Path(path), measure("it", "bfcl", "test", {"a": [reward]}).records)
-    inputs = {"records": list(map(Path, paths))}
-    job = Job("figure3", plan.restricted("figure3", {}), inputs, {}, tmp_path / "work", threads=1)
+    job = job_of(plan, "figure3", {}, plan.inputs("figure3", {}), tmp_path / "work", threads=1)
     (tmp_path / "out").mkdir()
     stage.run(job, tmp_path / "out")
     drawn = Curves.from_json((tmp_path / "out/figure3.json").read_bytes())

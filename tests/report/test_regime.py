@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from coevolve import cli
+from coevolve.config.derived.methods import with_model
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.dag.layout import Layout
@@ -167,7 +168,7 @@ def test_a_failure_agent_that_is_never_trained_fails(measure, report):
 
 @pytest.mark.parametrize(("iterations", "steps"), [(1, 0), (3, 30)])  # the suite has two
 def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path, monkeypatch, iterations, steps):
-    suite = load_suite(root / "configs/smoke.yaml", [f"recipes.coevolve.iterations={iterations}"]).with_model()
+    suite = with_model(load_suite(root / "configs/smoke.yaml", [f"recipes.coevolve.iterations={iterations}"]))
     layout = Layout(suite)
     monkeypatch.chdir(tmp_path)
     for path in layout.summaries(["coevolve"]).values():
@@ -192,7 +193,7 @@ def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path
 )
 def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_path, monkeypatch, measure, evaluated):
     """SFT's records are also those of iteration 0 of the row with more experts."""
-    suite = load_suite(root / "configs/smoke.yaml", ["seeds=[0,1,2]", "methods=[sft,sft_all]"]).with_model()
+    suite = with_model(load_suite(root / "configs/smoke.yaml", ["seeds=[0,1,2]", "methods=[sft,sft_all]"]))
     layout = Layout(suite)
     monkeypatch.chdir(tmp_path)
     for method, numbers in evaluated.items():

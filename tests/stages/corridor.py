@@ -1,6 +1,7 @@
 """The key-door world as the stages enter an environment, with a policy from nothing and jobs that play there."""
 
 import contextlib
+import sys
 from types import SimpleNamespace
 
 from rollout.keydoor import KeyDoor, gold, recorded, tasks
@@ -25,6 +26,8 @@ from coevolve.storage import jsonl, policy_dir
 from coevolve.train import tiny_model
 
 CONTEXT = 512
+#: Stages find an environment by the name of its module.
+sys.modules["coevolve.envs.keydoor.domain"] = sys.modules[__name__]
 TASKS = tasks(3)
 OPTIMISER = {
     "epochs": 1, "batch_size": 4, "micro_batch": 4, "warmup": 0.0, "schedule": "constant", "weight_decay": 0.0,
@@ -65,7 +68,7 @@ def suite(quirks, **sections):
     dpo = ObjectiveConfig(name="dpo")
     defaults = {
         "models": {"tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None, training_dtype=None)},
-        "envs": {"keydoor": SimpleNamespace(module=__name__, workers=4, processes=0)},
+        "envs": {"keydoor": SimpleNamespace(kind="keydoor", workers=4, processes=0)},
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",
         "protocols": {"fixed": quirks},

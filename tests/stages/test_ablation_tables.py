@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from coevolve.stages.parts.results import measurements
 
+from coevolve.config.derived.methods import with_model
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.errors import UserError
@@ -14,7 +14,7 @@ from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PairingSummary, TrajectoryCount
 from coevolve.report import why
-from coevolve.run.job import Job
+from coevolve.run.run_stage import job_of
 from coevolve.stages import ablation
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
@@ -49,19 +49,14 @@ def job(root, tmp_path, monkeypatch):
         write_bytes(
             Path(path), PairingSummary(kinds={}, without_kind={}, trajectories=NONE, empty=()).to_json().encode()
         )
-    for path in inputs["drops"]:
+    for path in inputs["drops"].values():
         jsonl.write(Path(path), [])
     inputs |= {"claims": str(root / inputs["claims"])}
-    files = {
-        name: [Path(path) for path in ([found] if isinstance(found, str) else found)] for name, found in inputs.items()
-    }
-    wildcards = {"ablation": "base_models"}
-    return Job("ablation", plan.restricted("ablation", wildcards), files, wildcards, tmp_path / "work", 1)
+    return job_of(plan, "ablation", {"ablation": "base_models"}, inputs, tmp_path / "work", threads=1)
 
 
 def test_each_model_has_its_tables(job):
     out = Path("results/smoke/ablations/base_models")
-    assert set(job.inputs["records"]) == {Path(p) for m in job.suite.models for p in files_of(job, m)}
     ablation.run(job, out)
     tables = json.loads((out / "table.json").read_text())
     assert [(table["model"], table["unit"]) for table in tables] == [
@@ -101,21 +96,14 @@ def test_a_cell_is_asked_for_by_its_model_too(job):
     assert why.find(cells, "ETO WebShop larger").cell.estimate.mean == pytest.approx(60)
 
 
-def files_of(job, model):
-    plan = Plan(job.suite.with_model(model))
-    return [path for method in ("sft", "eto", "coevolve") for path in plan.evaluations(method).values()]
-
-
-def test_a_report_is_about_the_first_model(job):
-    first = job.suite.with_model().model_copy(update={"methods": ["sft", "eto", "coevolve"]})
-    given = {"records": job.inputs["records"]}
-    with pytest.raises(UserError, match=r"larger/webshop/.*: this stage reads no such `records`; leave it out"):
-        measurements(dataclasses.replace(job, inputs=given), first)
-    given = {"records": [path for path in job.inputs["records"] if "/tiny/" in str(path)]}
-    found = measurements(dataclasses.replace(job, inputs=given), first)
-    assert {m.model for m in found} == {job.suite.models["tiny"].label}
+def test_a_report_is_about_the_first_model(root):
+    plan = Plan(load_suite(root / "configs/smoke.yaml", [OTHER]))
+    assert {model for _, model, *_ in plan.inputs("table1", {})["records"]} == {"tiny"}
+    assert {model for _, model, *_ in plan.inputs("ablation", {"ablation": "base_models"})["records"]} == {
+        "tiny", "larger",
+    }  # fmt: skip
     with pytest.raises(UserError, match="no model `huge`; name one of tiny, larger"):
-        job.suite.with_model("huge")
+        with_model(plan.suite, "huge")
 
 
 def test_the_papers_base_models_are_planned(root):

@@ -9,7 +9,7 @@ from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Task, Trajectory
-from coevolve.run.job import Job
+from coevolve.run.run_stage import job_of
 from coevolve.stages import data
 from coevolve.storage import files, jsonl
 
@@ -40,10 +40,9 @@ def made(root, tmp_path):
 def run(root, settings, out):
     """The notes of the stage, the evaluated tasks and the folder of its files."""
     plan = Plan(load_suite(root / "configs/smoke.yaml", settings))
-    inputs = {name: [root / path] for name, path in plan.inputs("data", {"env": "sciworld"}).items()}
-    restricted = plan.restricted("data", {"env": "sciworld"})
+    inputs = {name: str(root / path) for name, path in plan.inputs("data", {"env": "sciworld"}).items()}
     out.mkdir()
-    notes = data.run(Job("data", restricted, inputs, {"env": "sciworld"}, out, threads=1), out)
+    notes = data.run(job_of(plan, "data", {"env": "sciworld"}, inputs, out, threads=1), out)
     return notes, jsonl.read(out / "evaluate.jsonl", Task), out
 
 

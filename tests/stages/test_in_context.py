@@ -11,6 +11,7 @@ from coevolve.chat.prompts import demonstration
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.dag.plan import Plan
+from coevolve.dag.stage import files_of
 from coevolve.envs.webshop import scripted_expert
 from coevolve.errors import UserError
 from coevolve.methods import pairing
@@ -71,11 +72,10 @@ def make(plan, path):
     found = plan.maker(path)
     if found is None or Path(path).exists():
         return
-    inputs = {name: [paths] if isinstance(paths, str) else paths for name, paths in plan.inputs(*found).items()}
-    for needed in (one for paths in inputs.values() for one in paths):
+    inputs = plan.inputs(*found)
+    for needed in files_of(inputs):
         make(plan, needed)
-    files = {name: [Path(path) for path in paths] for name, paths in inputs.items()}
-    execute(plan.suite, *found, files, Path(plan.folder(*found)), threads=1)
+    execute(plan, *found, inputs, Path(plan.folder(*found)), threads=1)
 
 
 def evaluated(plan):
@@ -135,7 +135,7 @@ def test_a_model_at_another_endpoint_is_not_reused(suite_file, server, monkeypat
     def source(folder):
         """Where the result in the folder of a suite was taken from."""
         out = Path(f"results/{folder}/{result}")
-        execute(load_suite(suite_file), "untrained", wildcards, {}, out, threads=1, reuse=True)
+        execute(Plan(load_suite(suite_file)), "untrained", wildcards, {}, out, threads=1, reuse=True)
         return json.loads((out / "provenance.json").read_text()).get("reused_from")
 
     assert [source("first"), source("second")] == [None, f"results/first/{result}"]

@@ -13,6 +13,7 @@ from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
+from coevolve.dag.stage import files_of
 
 #: What the suite `glance` leaves out: other ways to learn, a rollout in parts, an ablation.
 MORE = """
@@ -69,9 +70,8 @@ def test_a_stage_reads_its_declared_inputs_alone(made, finished, stage, tmp_path
     folder = Path(suite.folder(*job))
     with contextlib.chdir(made):
         make(suite, f"{folder}/{STAGES[stage].files[0]}", name)
-    for paths in suite.inputs(*job).values():
-        for path in [paths] if isinstance(paths, str) else paths:
-            copy(made, Path(path), tmp_path)
+    for path in files_of(suite.inputs(*job)):
+        copy(made, Path(path), tmp_path)
     monkeypatch.chdir(tmp_path)
     run_job(suite, job, made / f"configs/{name}.yaml")
     for file in STAGES[stage].files:
@@ -95,54 +95,36 @@ def content(path):
     return [{key: value for key, value in line.items() if key not in ("seconds", "attempts")} for line in lines]
 
 
-@pytest.fixture
-def figure(made, tmp_path, monkeypatch):
-    """The command of Figure 3, with its records where nobody expects them."""
+def test_results_are_those_of_the_named_folder(made, tmp_path, monkeypatch):
+    """A figure of results that lie elsewhere; one of their records was changed."""
     suite = plan(made, "glance")
-    monkeypatch.chdir(tmp_path)
-    records = [Path(path) for path in suite.inputs("figure3", {})["records"]]
-    for path in records:
-        copied = tmp_path / "elsewhere" / suite.tail(path.as_posix())
+    records = suite.inputs("figure3", {})["records"]
+    for path in {*records.values()}:
+        copied = tmp_path / "elsewhere" / Path(path).relative_to("results")
         copied.parent.mkdir(parents=True)
         shutil.copy(made / path, copied)
-    command = ["stage", "figure3", "--suite", str(made / "configs/glance.yaml"), "--out", "figure3"]
-    return command, [f"records={path}" for path in sorted((tmp_path / "elsewhere").rglob("*.jsonl"))]
-
-
-def run(command, *records):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*command, *records])
-    return ended.value.code
-
-
-def test_records_are_those_that_were_given_wherever_they_lie(made, figure):
-    command, records = figure
-    changed = Path(next(r for r in records if "coevolve" in r).partition("=")[2])
+    monkeypatch.chdir(tmp_path)
+    changed = Path("elsewhere", Path(records["coevolve", "tiny", "webshop", 0, 1]).relative_to("results"))
     lines = [json.loads(line) | {"reward": 0.125} for line in changed.read_text().splitlines()]
     changed.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert run(command, *records) == 0
+    command = ["stage", "figure3", "--suite", str(made / "configs/glance.yaml"), "--out", "figure3"]
+    assert run([*command, "--root", "elsewhere"]) == 0
     drawn, before = (json.loads(Path(path).read_text()) for path in ("figure3/figure3.json", made / FIGURE))
     mine, old = ({(p["method"], p["iteration"]): p["estimate"] for p in data["points"]} for data in (drawn, before))
     assert mine["coevolve", 1]["mean"] == pytest.approx(0.125)
     assert {key for key in mine if mine[key] != old[key]} == {("coevolve", 1)}
 
 
-def test_a_missing_record_is_named(figure, capsys):
-    command, records = figure
-    assert run(command, *records[1:]) == 2
-    lost = records[0].rpartition("elsewhere/")[2]
-    assert f"stage `figure3`: the input {lost} is missing; give records=FILE." in capsys.readouterr().err
+def test_a_missing_record_is_named(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ["stage", "figure3", "--suite", str(made / "configs/glance.yaml"), "--out", "figure3"]
+    assert run(command) == 2
+    assert "eval/records.jsonl: input `records` does not exist; run the stage" in capsys.readouterr().err
+    assert run([*command, "records=mine.jsonl"]) == 2
+    assert "stage `figure3`: `records` are results of a suite; name their folder by --root." in capsys.readouterr().err
 
 
-def test_a_record_of_nothing_is_named(figure, capsys, tmp_path):
-    command, records = figure
-    other = tmp_path / "elsewhere/tiny/webshop/other/seed0/iter1/eval/records.jsonl"
-    other.parent.mkdir(parents=True)
-    shutil.copy(records[0].partition("=")[2], other)
-    assert run(command, *records, f"records={other}") == 2
-    assert f"{other}: this stage reads no such `records`; leave it out." in capsys.readouterr().err
-    again = tmp_path / "again" / records[0].rpartition("elsewhere/")[2]
-    again.parent.mkdir(parents=True)
-    shutil.copy(records[0].partition("=")[2], again)
-    assert run(command, *records, f"records={again}") == 2
-    assert "`records` has a second file" in capsys.readouterr().err
+def run(command):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command)
+    return ended.value.code

@@ -16,6 +16,7 @@ from small_run import make
 
 from coevolve import cli
 from coevolve.chat.prompts import write_action
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.dag.plan import Plan
 from coevolve.envs.base import Setup
@@ -28,9 +29,10 @@ from coevolve.records.episodes import Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary, PreferencePair
 from coevolve.records.provenance import ExplorationNotes
 from coevolve.report import analysis, why_task
-from coevolve.run.job import Job
+from coevolve.run.run_stage import job_of
 from coevolve.stages import grpo_round, validate_tasks
 from coevolve.stages.parts.exploring import TaskExploration
+from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import files, jsonl, provenance
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
@@ -124,7 +126,7 @@ def test_every_fragment_ends_in_a_task_or_in_a_counted_drop(first):
 
 def test_the_pools_tasks_earn_one_and_start_in_training_scenarios(plan, first):
     suite = plan.suite
-    setup = Setup(suite.envs["bfcl"], "envs.bfcl", suite.protocol, suite.quirks)
+    setup = Setup(suite.envs["bfcl"], "envs.bfcl", suite.protocol, quirks(suite))
     sealed = set(bfcl_tasks.scenario_parts("scenario")["test"])
     with domain(setup.config).pool(setup, 1) as (env,):
         for entry in records(first / "tasks/pool.jsonl", PoolTask):
@@ -135,15 +137,15 @@ def test_the_pools_tasks_earn_one_and_start_in_training_scenarios(plan, first):
 
 def test_a_candidate_with_the_gold_calls_of_an_evaluated_task_is_dropped_and_counted(plan, first, tmp_path):
     stage, wildcards = plan.maker((first / "tasks/pool.jsonl").as_posix())
-    inputs = {name: [Path(path)] for name, path in plan.inputs(stage, wildcards).items()}
+    inputs = plan.inputs(stage, wildcards)
     known = records(first / "tasks/pool.jsonl", PoolTask)[0]
-    asked = records(inputs["evaluated"][0], Task)
+    asked = records(Path(inputs["evaluated"]), Task)
     spaced = json.dumps([call.replace("(", " ( ") for call in known.solution])
     equal = known.task.model_copy(update={"task_id": "bfcl/test/1", "data": {**known.task.data, "gold": spaced}})
     jsonl.write(tmp_path / "evaluate.jsonl", [*asked, equal])
-    inputs["evaluated"] = [tmp_path / "evaluate.jsonl"]
+    inputs["evaluated"] = str(tmp_path / "evaluate.jsonl")
     (tmp_path / "out").mkdir()
-    job = Job(stage, plan.restricted(stage, wildcards), inputs, wildcards, tmp_path / "work", threads=1)
+    job = job_of(plan, stage, wildcards, inputs, tmp_path / "work", threads=1)
     validate_tasks.run(job, tmp_path / "out")
     drops = {each.name: each.reason.value for each in records(tmp_path / "out/drops.jsonl", FragmentDrop)}
     assert drops[known.task.task_id] == "evaluated"
@@ -269,11 +271,11 @@ def test_a_round_measures_the_kl_divergence_from_its_reference_input(home, plan,
     """At the first step the policy is still the round's start, whose divergence from itself would be 0."""
     other = Plan(load_suite("pools", ["grpo.beta=0.1"]))
     stage, wildcards = other.maker(f"{BRANCH}/iter1/policy/target/policy.json")
-    inputs = {name: [Path(path)] for name, path in other.inputs(stage, wildcards).items()}
+    inputs = other.inputs(stage, wildcards)
     apart = f"{BRANCH.replace('agent_data', 'base')}/policy/failure/policy.json"
     make(plan, apart, "pools")
-    inputs["reference"] = [Path(apart)]
-    job = Job(stage, other.restricted(stage, wildcards), inputs, wildcards, tmp_path / "work", threads=1)
+    inputs["reference"] = apart
+    job = job_of(other, stage, wildcards, inputs, tmp_path / "work", threads=1)
     assert grpo_round.run(job, tmp_path / "out").history[0]["kl"] > 0.0
 
 
@@ -289,7 +291,7 @@ def scripted(plan, agent, pool):
     path = f"{JOINED}/iter1/rollout/{agent}/episodes.jsonl"
     make(plan, path, "pools")
     suite, played = plan.suite, records(path, Trajectory)
-    setup = Setup(suite.envs["bfcl"], "envs.bfcl", suite.protocol, suite.quirks)
+    setup = Setup(suite.envs["bfcl"], "envs.bfcl", suite.protocol, quirks(suite))
     place = {entry.task.task_id: number for number, entry in enumerate(pool)}
     with domain(setup.config).pool(setup, 1) as (env,):
         for episode in played:
@@ -412,8 +414,8 @@ def test_the_tokens_of_drafts_and_of_further_turns_are_sampled_tokens(home, plan
     target = "results/pools/tiny/bfcl/agent_data_policy/seed0/iter1/explored/candidates.jsonl"
     other = Plan(load_suite("pools", ["methods=[agent_data_policy]"]))
     stage, wildcards = other.maker(target)
-    inputs = {name: [Path(path)] for name, path in other.inputs(stage, wildcards).items() if isinstance(path, str)}
-    job = Job(stage, other.restricted(stage, wildcards), inputs, wildcards, tmp_path, threads=1)
+    inputs = other.inputs(stage, wildcards)
+    job = job_of(other, stage, wildcards, inputs, tmp_path, threads=1)
     turn = Turn(text="", action="get_watchlist()", observation="[]", token_ids=(1, 2, 3))
     fragments = [
         fragment.model_copy(update={"turns": (turn, turn), "repeated": 1})
@@ -421,7 +423,8 @@ def test_the_tokens_of_drafts_and_of_further_turns_are_sampled_tokens(home, plan
     ]
     noted = []
     for _ in range(2):
-        explored = TaskExploration(job, {})
+        policy = job.file("policy").parent
+        explored = TaskExploration(play_settings(job), job.suite.task_evolution, 1, {}, policy)
         explored.written_drafts(fragments)
         noted.append(explored.notes(fragments, {}))
     drafts = [json.loads(line)["tokens"] for line in (tmp_path / "drafts.jsonl").read_text().splitlines()]

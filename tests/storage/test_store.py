@@ -25,7 +25,7 @@ def test_a_killed_writer_leaves_whole_records_only(tmp_path):
     script = textwrap.dedent(f"""
         from pathlib import Path
         from coevolve.storage.jsonl import Journal
-        from coevolve.types import Message
+        from coevolve.records.episodes import Message
         journal = Journal(Path({str(path)!r}), Message)
         number = len(journal.records)
         while True:

@@ -28,7 +28,7 @@ from coevolve.config.sections import DpoConfig, SftConfig
 from coevolve.train import dpo, sft
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
-from coevolve.types import PairKind
+from coevolve.config.names import PairKind
 
 start, out = map(Path, sys.argv[1:3])
 sides = [TokenizedTrajectory(tuple(range(k, k + 9)), (0,) * 4 + (1,) * 5) for k in range(5, 9)]

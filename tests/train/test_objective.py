@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from coevolve.train.losses import TokenLogps, pair_losses, sft_losses
+from coevolve.train.likelihood import sft_losses
+from coevolve.train.losses import TokenLogps, pair_losses
 
 ACTIONS = torch.tensor([[True, False, True], [False, True, False]])
 OFF = math.nan  # what stands off the mask must not matter, whatever it is

@@ -10,12 +10,13 @@ import pytest
 from small_run import run_job
 
 from coevolve import cli
+from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.dag.layout import Layout
 from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
 from coevolve.follow import estimates
 from coevolve.report import costs
-from coevolve.workflow import workloads
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_compute_matched_control_trains_on_as_much_as_the_agents_that_it_is_ma
 
     def trained(method, iteration, agent="target"):
         branch = f"{method}/seed0/iter{iteration}"
-        return workloads.train(layout, {**WILDCARDS, "branch": branch, "agent": agent}).train
+        return STAGES["train"].workload(layout, {**WILDCARDS, "branch": branch, "agent": agent}).train
 
     target, failure = trained("coevolve", 2), trained("coevolve", 2, "failure")
     assert trained("eto_matched", 2) == pytest.approx(target + failure) and failure > 0
@@ -158,14 +159,14 @@ def test_a_checkpoint_is_linked_and_a_tiny_model_written(root):
     kept = {}
     for suite, model in (("real", "smollm2-135m"), ("smoke", "tiny")):
         layout = Layout(load_suite(root / f"configs/{suite}.yaml"))
-        kept[suite] = workloads.untrained(layout, {"model": model}).keeps_weights
+        kept[suite] = STAGES["untrained"].workload(layout, {"model": model}).keeps_weights
     assert kept == {"real": False, "smoke": True}
 
 
 def test_an_untrained_policy_plays_the_episodes_that_are_expected_of_it(root):
     layout = Layout(load_suite(root / "configs/real.yaml"))
     rows = {
-        branch: workloads.evaluate(layout, {"model": "smollm2-135m", "env": "sciworld", "branch": branch})
+        branch: STAGES["evaluate"].workload(layout, {"model": "smollm2-135m", "env": "sciworld", "branch": branch})
         for branch in ("base/untrained", "in_context/seed0", "base/seed0", "eto/seed0/iter1")
     }
     expected = layout.suite.envs["sciworld"].expected
@@ -182,7 +183,7 @@ def test_expert_pairs_are_expected_of_their_own_share_of_rollouts(root):
         Layout(load_suite(root / "configs/paper.yaml", settings))
         for settings in ([], ["envs.webshop.expected.expert_pair_share=0.25"])
     ]
-    of_failures, of_quarter = (workloads.train(layout, place).train for layout in layouts)
+    of_failures, of_quarter = (STAGES["train"].workload(layout, place).train for layout in layouts)
     suite = layouts[0].suite
     expected = suite.envs["webshop"].expected
     pairs = 2 * expected.explore * (expected.failures - 0.25)  # with both agents' rollouts
@@ -195,7 +196,7 @@ def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monk
     plan = Plan(load_suite(root / "configs/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
     stages = {stage for stage, _ in plan.jobs()}
     assert "snapshot" in stages and "download" not in stages
-    assert all(alone.job_resources(stage).processes == 1 and alone.job_resources(stage).gpus <= 1 for stage in stages)
+    assert all(job_resources(alone, stage).processes == 1 and job_resources(alone, stage).gpus <= 1 for stage in stages)
     total = costs.lines((stage, cost) for stage, _, cost in estimates.jobs(plan, alone))[-1]
     assert 1 < total.gpu_hours < 3
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
 from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import Plan
@@ -138,7 +139,7 @@ def test_the_growth_of_pools_is_a_target_and_a_document_of_suites_with_pools(roo
 
 def test_a_machine_names_all_products_at_once(root):
     machine = load_machine(root / "configs/machines/h100.yaml")
-    assert all(machine.job_resources(product).local for product in PRODUCTS)
+    assert all(job_resources(machine, product).local for product in PRODUCTS)
 
 
 def test_snakemake_makes_a_product_by_its_name(root):

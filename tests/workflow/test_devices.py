@@ -11,7 +11,7 @@ from coevolve.run import devices
 UUIDS = [f"GPU-{number}0-cafe" for number in range(4)]
 JOB = """
 import os, pathlib, sys
-from coevolve.workflow import devices
+from coevolve.run import devices
 devices.LOCKS, devices.SECONDS = pathlib.Path(sys.argv[1]), 0.05
 with devices.taken(int(sys.argv[2])):
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)

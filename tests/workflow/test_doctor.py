@@ -270,7 +270,7 @@ def test_a_link_to_a_folder_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    look = f"from coevolve.workflow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
+    look = f"from coevolve.follow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
     done = on_small_disk(tmp_path, f'head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"')
     assert done.stdout == (
         f"wrong   disk of {tmp_path}: no file can be written (No space left on device); "

@@ -2,6 +2,7 @@
 
 import pytest
 
+from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
 from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import Plan
@@ -78,6 +79,6 @@ def test_jobs_on_the_only_gpu_are_forecast_one_after_the_other():
     jobs = list(plan.jobs())
     forecast = Forecast.of(plan, machine, jobs, 8, cluster=False)
     widths = {stage: forecast.width[job_id(stage, wildcards)] for stage, wildcards in jobs}
-    assert widths["train"] == widths["rollout"] == 8 and widths["pairs"] == machine.job_resources("pairs").cpus == 2
-    gpu_seconds = sum(forecast.seconds[job_id(*job)] for job in jobs if machine.job_resources(job[0]).gpus)
+    assert widths["train"] == widths["rollout"] == 8 and widths["pairs"] == job_resources(machine, "pairs").cpus == 2
+    gpu_seconds = sum(forecast.seconds[job_id(*job)] for job in jobs if job_resources(machine, job[0]).gpus)
     assert forecast.whole >= gpu_seconds

@@ -19,7 +19,7 @@ from coevolve.run.job_server import VARIABLE, run_job
 #: Starts a server, prints its variable, and waits for the end of its input.
 SNAKEMAKE = """
 import os, sys
-from coevolve.workflow import job_server
+from coevolve.run import job_server
 server = job_server.JobServer(["sft", "train"], {})
 print(os.environ[job_server.VARIABLE], flush=True)
 sys.stdin.read()

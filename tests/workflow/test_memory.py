@@ -12,7 +12,7 @@ from coevolve.stages.parts.training import M_MMAP_THRESHOLD
 #: Prints the page faults of making and freeing 64 MB fifty times, after the memory was first touched.
 FAULTS = """
 import resource, torch
-from coevolve.workflow import training
+from coevolve.stages.parts import training
 
 {call}
 torch.ones(2**24)

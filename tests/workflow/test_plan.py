@@ -1,5 +1,4 @@
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -9,9 +8,10 @@ from coevolve.config.loading import load_suite
 from coevolve.config.suite import FOLDERS, Suite
 from coevolve.dag.branch import Branch
 from coevolve.dag.layout import MIRROR
-from coevolve.dag.plan import Plan, braced
+from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
-from coevolve.storage.provenance import code_digest, reachable
+from coevolve.dag.stage import files_by_name
+from coevolve.storage.code_digest import code_digest, reachable
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3
@@ -48,7 +48,10 @@ def test_every_output_has_one_maker(plan):
 
 
 def test_no_model_has_the_name_of_another_results_folder(plan):
-    folders = {plan.tail(plan.log("sft")), *(stage.folder for stage in STAGES.values() if not stage.shared)}
+    folders = {
+        plan.log("sft").removeprefix(f"{plan.home}/"),
+        *(stage.folder for stage in STAGES.values() if not stage.shared),
+    }
     assert {folder.split("/")[0] for folder in folders} - {"{model}"} == set(FOLDERS)
 
 
@@ -229,39 +232,16 @@ def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):
     assert fingerprints() and fingerprints() == fingerprints("sampler.engine=vllm")
 
 
-@pytest.mark.parametrize(
-    "paths",
-    [
-        ["a/x"],
-        ["a/x", "a/y"],
-        ["r/s/m/e/base/eval/x", "r/s/m/e/eto/eval/x", "r/s/data/e/x", "r/s/data/e/y", "elsewhere/x"],
-        ["a/b/x", "a/x", "a/b/c/x", "a/b/d/x"],
-    ],
-)
-def test_bash_expands_the_braces_to_the_paths(paths):
-    words = " ".join(f"name={word}" for word in braced(paths))
-    expanded = subprocess.run(["bash", "-c", f"printf '%s\\n' {words}"], capture_output=True, text=True, check=True)
-    assert sorted(expanded.stdout.splitlines()) == sorted(f"name={path}" for path in paths)
-
-
-@pytest.mark.parametrize(("suite", "seeds"), [("paper", 10), ("base_models", 5)])
-def test_the_longest_command_is_one_that_linux_takes(root, suite, seeds):
+@pytest.mark.parametrize(("suite", "seeds"), [("paper", 25), ("base_models", 20)])
+def test_the_command_of_a_job_is_short_however_many_files_it_reads(root, suite, seeds):
+    """Linux limits the command that Snakemake gives to bash to 128 KiB."""
     large = Plan(load_suite(root / f"configs/{suite}.yaml", [f"seeds={list(range(seeds))}"]))
-    commands = [large.arguments(stage, {}) for stage in ("costs", "failures", "page", "verdicts")]
-    assert max(map(len, commands)) < 100_000
-    printed = subprocess.run(
-        ["bash", "-c", f"printf '%s\\n' {commands[0]}"], capture_output=True, text=True, check=True
-    ).stdout
-    given = [word.partition("=")[2] for word in printed.splitlines() if word.startswith("provenance=")]
-    assert sorted(given) == large.inputs("costs", {})["provenance"]
+    assert len(files_by_name(large.inputs("costs", {}))["provenance"]) > 1000
+    assert max(len(large.arguments(stage, {})) for stage in ("costs", "failures", "page", "verdicts")) < 200
 
 
-def test_the_arguments_of_a_job_survive_a_shell_whatever_its_files_are_called(root):
-    path = "my data/\u00fcn\u00ef {a,b} $HOME/gold.jsonl"
-    plan = Plan(load_suite(root / "configs/smoke.yaml", [f"envs.sciworld.experts.path='{path}'"]))
-    script = f"printf '%s\\n' {plan.arguments('data', {'env': 'sciworld'})}"
-    printed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert f"experts={path}" in printed
-    assert braced([path, "a/b"]) != [path, "a/b"]
-    script = f"printf '%s\\n' {' '.join(braced([path, 'a/b']))}"
-    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout.splitlines() == [path, "a/b"]
+def test_the_arguments_of_a_job_change_with_the_names_of_its_inputs(root):
+    def arguments(*overrides: str) -> str:
+        return Plan(load_suite(root / "configs/smoke.yaml", overrides)).arguments("data", {"env": "sciworld"})
+
+    assert arguments() == arguments() != arguments("envs.sciworld.experts.path=elsewhere/gold.jsonl")

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from coevolve.config.derived.sizes import parameter_count
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.suite import Suite
@@ -129,5 +130,5 @@ def test_scoring_costs_one_pass_and_training_none_of_it(root, suite):
         scored = estimates.cost(Plan(before), machine, "reference", branch | {"of": of})
         scoring = scored.seconds - machine.costs.startup_seconds
         tokens = number * before.envs["webshop"].expected.tokens
-        weights = before.models["tiny"].parameter_count
+        weights = parameter_count(before.models["tiny"])
         assert scoring == pytest.approx(2 * weights * tokens / (machine.costs.flops * machine.costs.training))

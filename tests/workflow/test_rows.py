@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from coevolve.config.derived.methods import for_method, with_model
 from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.config.loading import load_suite
 from coevolve.dag.branch import Branch
@@ -43,7 +44,7 @@ EXPLORES = {
 def stages_of(suite, method):
     """The stages that make the row what it is called."""
     learns = suite.recipes[method].learns
-    exploration = suite.for_method(method).task_evolution.exploration
+    exploration = for_method(suite, method).task_evolution.exploration
     return LEARNS[learns] + (EXPLORES[exploration] if learns in POOL_LEARNING else [])
 
 
@@ -60,7 +61,7 @@ def jobs_of(plan, method):
 @pytest.mark.parametrize("name", SUITES)
 def test_the_stages_that_make_a_row_are_in_the_plan(name):
     suite = load_suite(CONFIGS / f"{name}.yaml")
-    plan = Plan(suite.with_model())
+    plan = Plan(with_model(suite))
     for method in suite.methods:
         recipe = suite.recipes[method]
         jobs = jobs_of(plan, method)
@@ -77,7 +78,7 @@ def test_the_stages_that_make_a_row_are_in_the_plan(name):
 def test_a_trained_failure_agent_explores(name):
     """With one iteration co-evolving would be `frozen_failure_agent` under another name."""
     suite = load_suite(CONFIGS / f"{name}.yaml")
-    plan = Plan(suite.with_model())
+    plan = Plan(with_model(suite))
     agents = {method: suite.recipes[method].agents.get("failure") for method in suite.methods}
     trained = [method for method, agent in agents.items() if agent and agent.trains_on]
     assert bool(trained) == (name not in TARGET_ALONE)

@@ -11,9 +11,9 @@ from small_run import SUITE
 LOOK = """
 import sys
 from pathlib import Path
-from coevolve import cli
-from coevolve.workflow import stale
-sys.exit(cli._print_checks(stale.checks(Path("results"), "smoke")))
+from coevolve.cli import planning
+from coevolve.follow import stale
+sys.exit(planning.print_checks(stale.checks(Path("results"), "smoke")))
 """
 PREPARE = ("-m", "coevolve", "stage", "prepare", "--suite", "glance", "--on", "env=webshop")
 

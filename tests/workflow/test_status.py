@@ -187,7 +187,7 @@ def test_another_pin_or_another_content_of_a_download(suite, monkeypatch, tmp_pa
     record = run_of(plan, set(), 0.0)
     record = record.model_copy(update={"jobs": [*record.jobs, job]})
     assert changed(plan, record) == {"download": "to do"}
-    execute(plan.suite, *job, {}, Path(plan.folder(*job)), threads=1)
+    execute(plan, *job, {}, Path(plan.folder(*job)), threads=1)
     assert changed(plan, record) == {}
     repinned = as_overrides({"sources": {"note": {**note, "sha256": "0" * 64}}})
     assert changed(Plan(load_suite("configs/glance.yaml", repinned)), record) == {"download": "to do"}
@@ -208,8 +208,8 @@ def test_another_set_of_files_in_a_given_checkpoint_is_read_again(suite, tmp_pat
     given = {"label": "given", "context": 512, "path": f"{checkpoint}/./", "parameters": 1e6}
     plan = Plan(load_suite("configs/glance.yaml", as_overrides({"models": {"given": given}})))
     job = ("untrained", {"model": "given", "env": "webshop", "branch": "base/untrained"})
-    inputs = {"checkpoint": [checkpoint / name for name in names]}
-    execute(plan.suite, *job, inputs, Path(plan.folder(*job)), threads=1)
+    inputs = {"checkpoint": [str(checkpoint / name) for name in names]}
+    execute(plan, *job, inputs, Path(plan.folder(*job)), threads=1)
     assert "untrained" not in changed(plan)
     (checkpoint / "notes.txt").write_text("added\n")
     assert changed(plan)["untrained"] == "to do"

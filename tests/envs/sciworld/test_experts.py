@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from coevolve.chat.prompts import parse_action
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, read_eto
@@ -44,7 +45,7 @@ def source(path: Path, form: str = "eto", min_reward: float = 0.0) -> ExpertSour
 
 def read(stated: ExpertSource, wanted: Sequence[Task]) -> Experts:
     section = SUITE.envs["sciworld"].model_copy(update={"experts": stated})
-    return domain.experts(Setup(section, "envs.sciworld", SUITE.protocol, SUITE.quirks), wanted)
+    return domain.experts(Setup(section, "envs.sciworld", SUITE.protocol, quirks(SUITE)), wanted)
 
 
 def write(path: Path, content) -> Path:

@@ -1,0 +1,16 @@
+"""Prints the fingerprint of every job of some suites, of the code in the current folder, as JSON."""
+
+import json
+import sys
+
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
+
+found = {}
+for name in sys.argv[1:]:
+    plan = Plan(load_suite(name))
+    found |= {
+        f"{name} {stage} {json.dumps(wildcards)}": plan.fingerprint(stage, wildcards)
+        for stage, wildcards in plan.jobs()
+    }
+json.dump(found, sys.stdout)

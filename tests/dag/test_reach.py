@@ -1,0 +1,217 @@
+"""A change reaches what it touches: edits of a copy of the kit, against the jobs whose fingerprints change.
+
+A job whose fingerprint changes runs again, and after it what reads its result.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from checkout import copy_of, environment
+
+from coevolve.dag.rules import STAGES
+from coevolve.storage import code_digest
+
+SUITES = ("smoke", "smoke_methods", "smoke_agent_data", "paper")
+PRODUCTS = {name for name, stage in STAGES.items() if stage.product} | {"ablation", "task_growth"}
+
+
+@pytest.fixture(scope="module")
+def repo(root, tmp_path_factory):
+    return copy_of(root, tmp_path_factory.mktemp("reach"))
+
+
+def fingerprints(repo: Path) -> dict[str, str]:
+    done = subprocess.run(
+        [sys.executable, "tests/dag/fingerprints.py", *SUITES],
+        cwd=repo, env=environment(repo), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def before(repo):
+    found = fingerprints(repo)
+    assert len(found) > 500
+    return found
+
+
+def changed(repo, before, *edits) -> list[tuple[str, str, dict[str, str]]]:
+    """(suite, stage, wildcards) of the jobs that edits reach: of each a file, a text in it and its replacement."""
+    texts = {name: (repo / name).read_text() for name, _, _ in edits}
+    try:
+        for name, old, new in edits:
+            text = (repo / name).read_text()
+            assert text.count(old) == 1, f"{name}: {old}"
+            (repo / name).write_text(text.replace(old, new))
+        after = fingerprints(repo)
+    finally:
+        for name, text in texts.items():
+            (repo / name).write_text(text)
+    assert after.keys() == before.keys()
+    keys = [key.split(" ", 2) for key in after if after[key] != before[key]]
+    return [(suite, stage, json.loads(wildcards)) for suite, stage, wildcards in keys]
+
+
+def stages(jobs) -> set[str]:
+    return {stage for _, stage, _ in jobs}
+
+
+def with_a_line(repo, name):
+    """An edit that adds a line of code at the end of a file."""
+    last = (repo / name).read_text().rstrip().rsplit("\n", 1)[-1]
+    return name, f"\n{last}\n", f"\n{last}\n\nANOTHER = 1\n"
+
+
+CODE = {
+    "coevolve/train/losses.py": {"train"},
+    "coevolve/train/likelihood.py": {"train", "pretrain", "sft", "rft_train"},
+    "coevolve/methods/pairing.py": {"pairs", "steps"},
+    "coevolve/methods/rejection_sampling.py": {"select"},
+    "coevolve/methods/task_evolution/prompts.py": {"explore_tasks"},
+    "coevolve/train/ppo.py": {"ppo"},
+    "coevolve/train/grpo.py": {"grpo", "grpo_round"},
+    "coevolve/report/regime.py": {"regime", "page"},
+    "coevolve/report/html.py": {"page"},
+}
+
+
+@pytest.mark.parametrize("file", CODE)
+def test_an_edit_of_code_reaches_the_stages_that_run_it(repo, before, file):
+    assert stages(changed(repo, before, with_a_line(repo, file))) == CODE[file]
+
+
+@pytest.mark.parametrize("file", ["records/tables.py", "report/stats.py", "methods/task_evolution/signals.py"])
+def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, file):
+    reached = stages(changed(repo, before, with_a_line(repo, f"coevolve/{file}")))
+    assert reached and reached <= PRODUCTS | {"signals"}
+    assert ("signals" in reached) == file.startswith("methods")
+
+
+def test_a_new_objective_reaches_preference_trainings_alone(repo, before):
+    jobs = changed(
+        repo, before,
+        ("coevolve/config/names.py", '"ipo", "kto"]', '"ipo", "kto", "hinge"]'),
+        ("coevolve/config/sections.py", '"simpo": {"margin"}', '"simpo": {"margin"}, "hinge": {"margin"}'),
+        ("coevolve/train/losses.py", '    "kto": kto,\n', '    "kto": kto,\n    "hinge": simpo,\n'),
+    )  # fmt: skip
+    assert stages(jobs) == {"train"}
+
+
+def test_a_new_pair_kind_reaches_pairings_alone(repo, before):
+    jobs = changed(
+        repo, before,
+        ("coevolve/config/names.py", "    EXPERT_STEP =", '    TWO_TARGETS = "target_target"\n    EXPERT_STEP ='),
+        ("coevolve/methods/pairing.py", "\nCANDIDATES: ", "\nMORE = 1\nCANDIDATES: "),
+    )  # fmt: skip
+    assert stages(jobs) == {"pairs", "steps"}
+
+
+def test_another_threshold_of_the_regime_reaches_its_product_alone(repo, before):
+    field = "    failure_steps: Positive\n"
+    jobs = changed(repo, before, ("coevolve/config/sections.py", field, f"{field}    looks: Positive = 1\n"))
+    assert stages(jobs) == {"regime"}
+
+
+def test_validators_messages_and_what_a_suite_overrides_reach_nothing(repo, before):
+    edits = [
+        ("coevolve/config/sections.py", "if self.batch_size % min(", "if 1 and self.batch_size % min("),
+        ("coevolve/config/yaml_files.py", "a config file holds a mapping", "a file of settings holds a mapping"),
+        ("coevolve/config/validation.py", "is missing; add it.", "is missing; give it."),
+        ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
+        ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
+        ("coevolve/follow/status.py", "jobs are done", "jobs have ended"),
+        ("coevolve/dag/rules/train.py", "All epochs over the experts.", "The epochs over the experts."),
+    ]
+    assert changed(repo, before, *edits) == []
+
+
+def test_a_default_that_no_suite_overrides_reaches_its_readers(repo, before):
+    old = "drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)"
+    jobs = changed(repo, before, ("coevolve/config/sections.py", old, "drop_conflicts: bool = True"))
+    assert stages(jobs) == {"pairs", "steps"}
+
+
+def test_an_engine_reaches_the_jobs_that_it_plays(repo, before):
+    """`paper` plays with vLLM. PPO and GRPO sample from the policy that they train, as the built-in engine does."""
+    built_in = changed(repo, before, with_a_line(repo, "coevolve/policies/kv_cache.py"))
+    vllm = changed(repo, before, with_a_line(repo, "coevolve/policies/vllm.py"))
+    assert stages(built_in) == {"rollout", "evaluate", "steps", "ppo", "grpo", "grpo_round"}
+    assert "paper" not in {suite for suite, _, _ in built_in}
+    assert stages(vllm) == {"rollout", "evaluate"} and {suite for suite, _, _ in vllm} == {"paper"}
+
+
+def test_an_environment_reaches_its_own_jobs(repo, before):
+    jobs = changed(repo, before, with_a_line(repo, "coevolve/envs/webshop/session.py"))
+    assert {wildcards.get("env") for _, _, wildcards in jobs} == {"webshop"}
+    assert {"data", "rollout", "evaluate"} <= stages(jobs)
+    assert not {"sft", "train", "pairs", "reference", "pretrain"} & stages(jobs)
+
+
+def test_each_function_of_derived_behaviour_reaches_its_readers(root, repo):
+    done = subprocess.run(
+        [sys.executable, "tests/dag/derived_edits.py"], cwd=repo, env=environment(repo), capture_output=True, check=True
+    )
+    reached = {name: {*stages} for name, stages in json.loads(done.stdout).items()}
+    read = defaultdict(set)
+    for stage in STAGES:
+        for name in readers(root, stage):
+            read[name].add(stage)
+    functions = {name: stages for name, stages in read.items() if name in reached}
+    assert len(functions) >= 10
+    assert {name for name, stages in functions.items() if not stages <= reached[name]} == set()
+
+
+def imports(path: Path) -> set[tuple[str, str]]:
+    """(module, name) of everything that a file imports from the kit when it runs, wherever the statement stands."""
+    found, waiting = set(), [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("coevolve"):
+            found.update((node.module, alias.name) for alias in node.names)
+        waiting += ast.iter_child_nodes(node)
+    return found
+
+
+def file_of(root: Path, module: str) -> Path | None:
+    path = root / module.replace(".", "/")
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+
+
+def readers(root: Path, stage: str) -> set[str]:
+    """What a stage's code imports of derived behaviour; the declarations of the config are no stage's code."""
+    read, seen, waiting = set(), set(), [STAGES[stage].module]
+    while waiting:
+        module = waiting.pop()
+        path = file_of(root, module)
+        if path is None or module in seen or module.startswith("coevolve.config."):
+            continue
+        seen.add(module)
+        for source, name in imports(path):
+            waiting += [source, f"{source}.{name}"]
+            if source.startswith("coevolve.config.derived."):
+                read.add(f"{source}.{name}")
+    return read
+
+
+def test_few_modules_are_reached_by_most_stages(root):
+    """None of them is about one method, product or environment."""
+    counts = Counter(module for stage in STAGES.values() for module in code_digest.reachable(stage.module))
+    common = {module: file_of(root, module) for module, count in counts.items() if 2 * count > len(STAGES)}
+    held = {module: path for module, path in common.items() if path.name != "__init__.py"}
+    assert len(held) <= 8 and sum(len(path.read_text().splitlines()) for path in held.values()) <= 700
+    assert {module.split(".")[1] for module in held} <= {"errors", "seeds", "records", "storage", "dag", "run"}
+
+
+def test_packages_that_most_stages_reach_hold_no_code(root):
+    counts = Counter(module for stage in STAGES.values() for module in code_digest.reachable(stage.module))
+    paths = {file_of(root, module) for module, count in counts.items() if 2 * count > len(STAGES)}
+    packages = [path for path in paths if path.name == "__init__.py" and path.parent.name != "coevolve"]
+    assert packages and all(len(ast.parse(path.read_text()).body) == 1 for path in packages)
