@@ -68,7 +68,8 @@ def suite_of(options: argparse.Namespace) -> Suite:
 
 def suite_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add the options that name a suite."""
-    parser.add_argument("--suite", required=required, help="a name, such as smoke for configs/smoke.yaml, or a path")
+    text = "a name, such as smoke for configs/suites/smoke.yaml, or a path"
+    parser.add_argument("--suite", required=required, help=text)
     parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
 
 

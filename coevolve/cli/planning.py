@@ -49,7 +49,7 @@ def print_plan(options: argparse.Namespace) -> int:
 def status_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `coevolve status`."""
     parser.add_argument(
-        "name", nargs="?", metavar="SUITE", help="a name, such as smoke for configs/smoke.yaml, or a path"
+        "name", nargs="?", metavar="SUITE", help="a name, such as smoke for configs/suites/smoke.yaml, or a path"
     )
     suite_arguments(parser, required=False)
     machine_argument(parser, required=False)

@@ -18,6 +18,9 @@ from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.shipped import FOLDER, shipped_file
 
+#: Folders below `configs/` that hold suites; the last is for a user's own.
+SUITES = ("suites", "suites/studies", ".")
+
 
 def load_suite(name: str | Path, overrides: Sequence[str] = ()) -> Suite:
     """The suite of a name or path, with its `extends:` merged and `a.b.c=value` overrides applied.
@@ -44,8 +47,8 @@ def completed(path: Path, raw: Section, overrides: Sequence[str]) -> Section:
 
 
 def suite_file(name: str | Path) -> Path:
-    """Path of a suite given by name (`smoke` is `configs/smoke.yaml`) or by path; raises as `named_file`."""
-    return named_file("suite", name, Path("configs"))
+    """Path of a suite given by name (`smoke` is `configs/suites/smoke.yaml`) or by path; raises as `named_file`."""
+    return named_file("suite", name, *(Path("configs", folder) for folder in SUITES))
 
 
 def given_name(config: Mapping[str, Any], key: str, default: str) -> str:
@@ -61,21 +64,21 @@ def given_name(config: Mapping[str, Any], key: str, default: str) -> str:
     return name
 
 
-def named_file(kind: str, name: str | Path, folder: Path) -> Path:
-    """The YAML file of that name in `folder`, or in the shipped one outside of a checkout.
+def named_file(kind: str, name: str | Path, *folders: Path) -> Path:
+    """The YAML file of that name in the first of `folders` that has it, or in a shipped one outside of a checkout.
 
     A name with a folder or the suffix `.yaml` is taken as a path. Raises `UserError`, which suggests the nearest name,
-    if neither folder has such a file.
+    if no folder has such a file.
     """
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return path
-    file = shipped_file(folder / f"{name}.yaml")
-    if not file.is_file():
-        known = [*folder.glob("*.yaml"), *(FOLDER / folder).glob("*.yaml")]
-        hint = suggestion(str(name), sorted({other.stem for other in known}))
-        raise UserError(f"{kind} `{name}`: {file} does not exist{hint or '; give a name or a path to a YAML file.'}")
-    return file
+    files = [shipped_file(folder / f"{name}.yaml") for folder in folders]
+    if found := next((file for file in files if file.is_file()), None):
+        return found
+    known = {file.stem for folder in folders for each in (folder, FOLDER / folder) for file in each.glob("*.yaml")}
+    hint = suggestion(str(name), sorted(known)) or "; give a name or a path to a YAML file."
+    raise UserError(f"{kind} `{name}`: {files[0]} does not exist{hint}")
 
 
 def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -392,7 +392,7 @@ class Ablation(Strict):
 
 
 class Quirks(Strict):
-    """One switch for each deviation of upstream's code from the paper; configs/protocols.yaml explains each number."""
+    """One switch for each deviation of upstream's code from the paper, numbered as in configs/parts/protocols.yaml."""
 
     exploration_temperature: float = Field(ge=0.0)  # 1
     overlap: Literal["keep", "remove"]  # 3

@@ -12,9 +12,12 @@ import yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.shipped import CONFIGS
 
+#: Folders below `configs/` in which a file that another extends is searched.
+SEARCHED = (".", "suites", "suites/studies", "parts")
+
 
 class Section(dict[str, Any]):
-    """A mapping of a YAML file. `origins` names for each key what set it, such as `configs/smoke.yaml:6`."""
+    """A mapping of a YAML file. `origins` names for each key what set it, such as `configs/suites/smoke.yaml:6`."""
 
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
         super().__init__(values)
@@ -88,7 +91,7 @@ class Section(dict[str, Any]):
 def read_yaml(path: Path, seen: tuple[Path, ...] = ()) -> Section:
     """The mapping of a YAML file over those that it `extends`; raises `UserError` for anything unreadable.
 
-    A file is extended by its path from the extending file's folder, or from the package's `configs/`.
+    A file is extended by its path from the extending file's folder, or from a folder of `configs/` (`SEARCHED`).
     `seen`: resolved paths of the files whose `extends` led here.
     """
     if "\0" in str(path):
@@ -107,12 +110,20 @@ def extended_files(path: Path) -> list[Path]:
 
 
 def _parents(path: Path, raw: Section) -> list[Path]:
-    """The files that `path` extends: each relative to its own folder, else to the shipped `configs/`."""
+    """The files that `path` extends."""
     names = raw.get("extends", [])
     if not isinstance(names, str | list):
         raise UserError(f"{path}: key `extends`: name a file, or a list of files.")
-    pairs = [(path.parent / str(name), CONFIGS / str(name)) for name in ([names] if isinstance(names, str) else names)]
-    return [shipped if shipped.is_file() and not local.exists() else local for local, shipped in pairs]
+    return [_parent(path, str(name)) for name in ([names] if isinstance(names, str) else names)]
+
+
+def _parent(path: Path, name: str) -> Path:
+    """The file that `path` extends: in its own folder, else in those of its `configs/` or the shipped one."""
+    own = next((folder for folder in path.absolute().parents if folder.name == CONFIGS.name), CONFIGS)
+    roots = [own if path.is_absolute() else Path(os.path.relpath(own)), CONFIGS]
+    local = path.parent / name
+    candidates = [local, *(root / folder / name for root in roots for folder in SEARCHED)]
+    return next((file for file in candidates if file.is_file()), local)
 
 
 # Every job reads its suite; libyaml does it in a tenth of the time.

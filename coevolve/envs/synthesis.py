@@ -93,7 +93,7 @@ def synthesis(config: EnvConfig) -> TaskSynthesis:
     if module is None:
         raise UserError(
             f"environment `{config.kind}` makes no tasks: its package has no module `synthesis`; "
-            "see docs/add_an_environment.md, or take another method."
+            "see docs/extend/add_an_environment.md, or take another method."
         )
     return cast(TaskSynthesis, module)
 

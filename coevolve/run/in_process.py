@@ -34,7 +34,7 @@ def single_environment(
         raw = read_yaml(path)
     else:
         path = _environment_file(env)
-        common = read_yaml(shipped_file(Path("configs/hyperparameters.yaml")))
+        common = read_yaml(shipped_file(Path("configs/parts/hyperparameters.yaml")))
         raw = read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {}))
     envs = raw.get("envs")
     if not envs:

@@ -25,7 +25,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
     One process on one device. It loads the weights as a training does, float32 or quantised, and computes in the
     model's `training_dtype` as the trainers do, so that the loss of the first step is ln 2 up to rounding. In bfloat16
-    that is several hundredths of a nat a trajectory, because trainings pack their rows otherwise (docs/training.md).
+    that is several hundredths of a nat a trajectory, because trainings pack their rows otherwise.
     """
     prepare_process(job.threads)
     policy = job.file("policy").parent

@@ -63,7 +63,7 @@ def test_gymnasiums_checker_passes(name, turn):
 
 
 def test_the_code_of_the_page_runs(root):
-    (code,) = re.findall(r"```python\n(.*?)```", (root / "docs/other_trainers.md").read_text(), re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", (root / "docs/extend/other_trainers.md").read_text(), re.DOTALL)
     names = {}
     exec(code, names)
     assert names["observation"].startswith("Observation:") and names["reward"] == 0.0

@@ -360,6 +360,8 @@ def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
 def test_a_model_of_the_hub_needs_its_commit(root: Path) -> None:
     settings = ["models.tiny.tiny=null", "models.tiny.pretrain=null", "models.tiny.parameters=1.0"]
     with pytest.raises(UserError, match="40 hex digits"):
-        load_suite(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.revision=main"])
+        load_suite(
+            root / "configs/suites/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.revision=main"]
+        )
     with pytest.raises(UserError, match="give either `hub` and `revision`, or `gguf`, or `path`"):
-        load_suite(root / "configs/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.path=x"])
+        load_suite(root / "configs/suites/smoke.yaml", [*settings, f"models.tiny.hub={REPO}", "models.tiny.path=x"])

@@ -127,7 +127,7 @@ def test_a_suite_and_a_machine_are_named_by_name_or_path(coevolve):
     named = coevolve("plan", "--suite", "smoke", "--machine", "cpu")
     assert named[0] == 0
     assert named[1].startswith("Suite smoke on one CPU machine")
-    assert coevolve("plan", "--suite", "configs/smoke.yaml", "--machine", "configs/machines/cpu.yaml") == named
+    assert coevolve("plan", "--suite", "configs/suites/smoke.yaml", "--machine", "configs/machines/cpu.yaml") == named
 
 
 def test_an_ablation_is_planned_by_its_name(coevolve):
@@ -150,10 +150,10 @@ def test_an_ablation_is_planned_by_its_name(coevolve):
         ("targets --suite smok", "suite `smok`: configs/smok.yaml does not exist; did you mean `smoke`?"),
         ("doctor --machine cp", "machine `cp`: configs/machines/cp.yaml does not exist; did you mean `cpu`?"),
         ("targets --suite qqq", "suite `qqq`: configs/qqq.yaml does not exist; give a name or a path to a YAML file."),
-        ("targets --suite configs/smok.yaml", "configs/smok.yaml: no such file; did you mean `configs/smoke.yaml`?"),
+        ("targets --suite configs/smok.yaml", "configs/smok.yaml: no such file; did you mean `configs/suites/smoke.yaml`?"),
         ("targets", "the following arguments are required: --suite; see `coevolve targets --help`."),
         ("targets --suite smoke --foo", "unrecognized arguments: --foo; see `coevolve targets --help`."),
-        ("targets --suite smoke --set dpo.nl=sum", "configs/smoke.yaml: unknown key `dpo.nl`; did you mean `nll`?"),
+        ("targets --suite smoke --set dpo.nl=sum", "configs/suites/smoke.yaml: unknown key `dpo.nl`; did you mean `nll`?"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_and_exit_status_2(coevolve, command, sentence):

@@ -282,4 +282,4 @@ def test_few_file_descriptors(root, monkeypatch, capsys):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert ended.value.code == 2
-    assert "configs/smoke.yaml: not readable (Too many open files)" in capsys.readouterr().err
+    assert "configs/suites/smoke.yaml: not readable (Too many open files)" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_suites_load(root, name):
 )
 def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)) as caught:
-        load_suite(root / "configs/smoke.yaml", [override])
+        load_suite(root / "configs/suites/smoke.yaml", [override])
     assert "\n" not in str(caught.value)
 
 
@@ -110,7 +110,7 @@ def test_a_methods_settings_keep_the_keys_that_digests_leave_out(root):
         f"task_evolution.endpoint={endpoint}",
         "recipes.agent_data_policy.settings.task_evolution.endpoint=null",
     ]
-    suite = load_suite(root / "configs/agent_data.yaml", overrides)
+    suite = load_suite(root / "configs/suites/agent_data.yaml", overrides)
     row = for_method(suite, "agent_data_random").task_evolution
     assert row == suite.task_evolution.model_copy(update={"exploration": "random"})
     assert row.endpoint.concurrency == 4
@@ -132,14 +132,14 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
 
 def test_children_override_parents_key_by_key(root, tmp_path):
     (tmp_path / "child.yaml").write_text(
-        yaml.safe_dump({"extends": str(root / "configs/smoke.yaml"), "suite": "child", "sft": {"epochs": 7}})
+        yaml.safe_dump({"extends": str(root / "configs/suites/smoke.yaml"), "suite": "child", "sft": {"epochs": 7}})
     )
-    child, parent = load_suite(tmp_path / "child.yaml"), load_suite(root / "configs/smoke.yaml")
+    child, parent = load_suite(tmp_path / "child.yaml"), load_suite(root / "configs/suites/smoke.yaml")
     assert child.sft == parent.sft.model_copy(update={"epochs": 7})
 
 
 def test_a_restricted_suite_refuses_undeclared_sections(root):
-    suite = load_suite(root / "configs/smoke.yaml")
+    suite = load_suite(root / "configs/suites/smoke.yaml")
     (model,) = suite.models
     restricted = restrict(suite, ("models", "sft"), {"models": model, "envs": "sciworld"})
     assert restricted.sft == suite.sft
@@ -169,16 +169,16 @@ def test_every_number_of_the_paper_suite_cites_its_place(root):
 
 
 def test_a_name_with_dots_is_one_key(root):
-    suite = load_suite(root / "configs/reviewer.yaml", ["models.qwen3-0.6b.context=1024"])
+    suite = load_suite(root / "configs/suites/reviewer.yaml", ["models.qwen3-0.6b.context=1024"])
     assert list(suite.models) == ["qwen3-0.6b"] and suite.models["qwen3-0.6b"].context == 1024
     (setting,) = as_overrides({"models": {"qwen3-0.6b": {"context": 1024}}})
-    assert load_suite(root / "configs/reviewer.yaml", [setting]) == suite
+    assert load_suite(root / "configs/suites/reviewer.yaml", [setting]) == suite
 
 
 def test_nested_settings_become_overrides(root):
     overrides = as_overrides({"dpo": {"nll": "sum", "beta": [0.1, 0.5]}, "protocol": "paper"})
     assert overrides == ['dpo.nll="sum"', "dpo.beta=[0.1, 0.5]", 'protocol="paper"']
-    suite = load_suite(root / "configs/smoke.yaml", overrides)
+    suite = load_suite(root / "configs/suites/smoke.yaml", overrides)
     assert (suite.dpo.nll, suite.dpo.beta, suite.protocol) == ("sum", [0.1, 0.5], "paper")
 
 
@@ -187,7 +187,7 @@ def test_snakemakes_config_sets_numbers_nulls_and_empty_sections(root):
     words = ["dpo={beta: 0.3, learning_rate: 1e-5}", "rollout={temperature: null}", "pairing={hard_negative: ~}"]
     overrides = as_overrides(parse_config([*words, "recipes={eto: {agents: {target: {trains_on: {}}}}}"]))
     suite = load_suite(
-        root / "configs/smoke.yaml", ["rollout.temperature=0.5", "pairing.hard_negative=0.5", *overrides]
+        root / "configs/suites/smoke.yaml", ["rollout.temperature=0.5", "pairing.hard_negative=0.5", *overrides]
     )
     assert (suite.dpo.beta, suite.dpo.learning_rate) == ([0.3], [1e-5])
     assert suite.rollout.temperature is None and suite.pairing.hard_negative is None
@@ -196,11 +196,11 @@ def test_snakemakes_config_sets_numbers_nulls_and_empty_sections(root):
 
 
 def test_one_number_is_every_iterations(root):
-    assert load_suite(root / "configs/smoke.yaml", ["dpo.learning_rate=1e-5"]).dpo.learning_rate == [1e-5]
-    one, listed = (load_suite(root / "configs/smoke.yaml", [f"dpo.beta={beta}"]) for beta in ("0.2", "[0.2]"))
+    assert load_suite(root / "configs/suites/smoke.yaml", ["dpo.learning_rate=1e-5"]).dpo.learning_rate == [1e-5]
+    one, listed = (load_suite(root / "configs/suites/smoke.yaml", [f"dpo.beta={beta}"]) for beta in ("0.2", "[0.2]"))
     assert one.dpo.beta == [0.2] and one == listed
     with pytest.raises(UserError, match=r"dpo\.beta"):
-        load_suite(root / "configs/smoke.yaml", ["dpo.beta=high"])
+        load_suite(root / "configs/suites/smoke.yaml", ["dpo.beta=high"])
 
 
 def test_schedules_hold_their_last_entry():

@@ -96,7 +96,7 @@ def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_no
 
 def test_another_evaluation_replays_no_exploration(root):
     plans = [
-        Plan(load_suite(root / "configs/smoke.yaml", more))
+        Plan(load_suite(root / "configs/suites/smoke.yaml", more))
         for more in ([], ["evaluation.samples=3", "evaluation.temperature=1.0"])
     ]
     for whole, same in (("rollout/target", True), ("eval", False)):
@@ -113,7 +113,7 @@ def test_parts_are_disjoint_whole_and_keep_a_repeated_task_together():
 
 
 def test_a_divided_rollout_has_the_seeds_and_files_of_a_whole_one(root):
-    suite = load_suite(root / "configs/smoke.yaml")
+    suite = load_suite(root / "configs/suites/smoke.yaml")
     whole, divided = Plan(suite), Plan(suite, shards=Shards(rollout=3, evaluate=2))
     assert divided.outputs("rollout") == whole.outputs("rollout")
     counts = [[stage for stage, _ in plan.jobs()] for plan in (whole, divided)]
@@ -124,7 +124,7 @@ def test_a_divided_rollout_has_the_seeds_and_files_of_a_whole_one(root):
 
 
 def test_every_method_environment_and_table_can_be_asked_for_by_name(root):
-    plan = Plan(load_suite(root / "configs/paper.yaml"))
+    plan = Plan(load_suite(root / "configs/suites/paper.yaml"))
     named = {target.name: target for target in targets(plan)}
     assert {"table1", "figure3", "webshop_coevolve", "ablation_positive_agent", "env_webshop", "method_eto"} <= set(
         named
@@ -142,7 +142,7 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
         "recipes.many={extends: coevolve, label: Many, settings: {rollout: {k: 4}, dpo: {reference: base}}}",
         "recipes.few={extends: many, label: Few, agents: {target: {trains_on: {expert_failure: null}}}}",
     ]
-    plan = Plan(load_suite(root / "configs/smoke.yaml", more))
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml", more))
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "many/seed0/iter1", "agent": "target"}
     assert plan.restricted("rollout", wildcards).rollout.k == 4
     assert plan.rollouts("tiny", "sciworld", Branch("many", 0, 1))["target"].endswith(
@@ -155,7 +155,7 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
 
 
 def test_settings_of_a_method_hold_for_the_rows_that_share_its_iterations(root):
-    suite = load_suite(root / "configs/smoke.yaml", ["recipes.coevolve.settings.dpo.epochs=2"])
+    suite = load_suite(root / "configs/suites/smoke.yaml", ["recipes.coevolve.settings.dpo.epochs=2"])
     assert {for_method(suite, method).dpo.epochs for method in ("coevolve", "iterations_1")} == {2.0}
     assert for_method(suite, "eto").dpo.epochs == suite.dpo.epochs != 2.0
 
@@ -180,4 +180,4 @@ def test_settings_of_a_method_hold_for_the_rows_that_share_its_iterations(root):
 )
 def test_bad_settings_of_a_method_are_one_sentence(root, override, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)):
-        load_suite(root / "configs/smoke.yaml", [override])
+        load_suite(root / "configs/suites/smoke.yaml", [override])

@@ -51,11 +51,11 @@ def test_every_key_names_a_line_that_has_it(here, path):
 def test_the_last_file_that_sets_a_key_is_its_origin(here):
     found = dict(keys(merged("smoke").commented()))
     smoke, small = (Path(f"configs/{name}.yaml").read_text().splitlines() for name in ("smoke", "small"))
-    assert found["suite",] == f"configs/smoke.yaml:{smoke.index('suite: smoke') + 1}"
-    assert found["sft", "batch_size"] == f"configs/smoke.yaml:{smoke.index('sft: {batch_size: 4}') + 1}"
-    assert found["sft", "epochs"].startswith("configs/small.yaml:")
-    assert found["protocol",] == f"configs/small.yaml:{[line[:9] for line in small].index('protocol:') + 1}"
-    assert found["dpo", "warmup"].startswith("configs/hyperparameters.yaml:")
+    assert found["suite",] == f"configs/suites/smoke.yaml:{smoke.index('suite: smoke') + 1}"
+    assert found["sft", "batch_size"] == f"configs/suites/smoke.yaml:{smoke.index('sft: {batch_size: 4}') + 1}"
+    assert found["sft", "epochs"].startswith("configs/parts/small.yaml:")
+    assert found["protocol",] == f"configs/parts/small.yaml:{[line[:9] for line in small].index('protocol:') + 1}"
+    assert found["dpo", "warmup"].startswith("configs/parts/hyperparameters.yaml:")
 
 
 def test_the_command_shows_an_override_as_its_origin(root):
@@ -66,7 +66,7 @@ def test_the_command_shows_an_override_as_its_origin(root):
     found = dict(keys(done.stdout))
     assert found["dpo", "nll"] == "--set dpo.nll=sum"
     assert found["recipes", "many", "label"] == f"--set {settings[1]}"
-    assert found["recipes", "many", "agents"].startswith("configs/methods.yaml:")
+    assert found["recipes", "many", "agents"].startswith("configs/parts/methods.yaml:")
     assert yaml.safe_load(done.stdout)["recipes"]["many"]["label"] == "Many"
 
 
@@ -87,7 +87,7 @@ def test_keys_merged_by_yaml_itself_have_the_line_of_the_anchor(tmp_path):
 
 
 def test_a_value_out_of_range_is_traced_to_its_line(root, tmp_path):
-    (tmp_path / "mine.yaml").write_text(f"extends: {root}/configs/smoke.yaml\n\nsft:\n  epochs: -1\n")
+    (tmp_path / "mine.yaml").write_text(f"extends: {root}/configs/suites/smoke.yaml\n\nsft:\n  epochs: -1\n")
     (tmp_path / "child.yaml").write_text("extends: mine.yaml\n")
     with pytest.raises(
         UserError, match=rf"child\.yaml: key `sft\.epochs`: .* \(got -1, set by {tmp_path}/mine\.yaml:4\)\.$"

@@ -103,7 +103,7 @@ WEIGHTS = {
 
 @pytest.fixture(scope="module")
 def suite(root):
-    return load_suite(root / "configs/paper.yaml")
+    return load_suite(root / "configs/suites/paper.yaml")
 
 
 @pytest.fixture(scope="module")

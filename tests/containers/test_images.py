@@ -33,7 +33,7 @@ BASE = "docker.io/library/python@sha256:" + "0" * 64
 
 
 def test_the_page_lists_the_stages_of_each_image(root):
-    table = (root / "docs/containers.md").read_text().partition("| contents | stages |\n")[2].partition("\n\n")[0]
+    table = (root / "docs/run/containers.md").read_text().partition("| contents | stages |\n")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", table, re.MULTILINE)
     listed = {image: set(re.findall(r"\w+", text.partition(", and the products")[0])) for image, text in rows}
     for image in IMAGES:
@@ -305,7 +305,7 @@ def test_the_smallest_image_builds_and_runs_a_stage(root, tmp_path):
     done = build(clone, *shlex.split(os.environ["COEVOLVE_BUILD"]), "mysql")
     assert done.returncode == 0, done.stderr[-4000:]
     (image,) = (clone / images.FOLDER).glob("mysql-*.sif")
-    task = Plan(load_suite(root / "configs/smoke.yaml")).arguments("data", {"env": "intercode_sql"})
+    task = Plan(load_suite(root / "configs/suites/smoke.yaml")).arguments("data", {"env": "intercode_sql"})
     stage = f"$COEVOLVE_PYTHON -m coevolve stage data --suite smoke {task}"
     # What the kit needs of a root to run the server as nobody, should this be one.
     rights = ["--add-caps=CAP_CHOWN,CAP_DAC_OVERRIDE,CAP_FOWNER,CAP_KILL,CAP_SETGID,CAP_SETUID"] * (os.geteuid() == 0)

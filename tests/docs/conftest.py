@@ -63,4 +63,4 @@ def kit(root, tmp_path_factory):
 @pytest.fixture(scope="session")
 def read(root):
     """The page of a name."""
-    return lambda name: Page(root / f"docs/{name}.md")
+    return lambda name: Page(next((root / "docs").rglob(f"{name}.md")))

@@ -1,4 +1,4 @@
-"""`docs/agent_data.md` shows the prompts as they are, every reason for a drop, and commands that plan."""
+"""`docs/run/agent_data.md` shows the prompts as they are, every reason for a drop, and commands that plan."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from coevolve.methods.task_evolution.records import FragmentDropReason
 
 @pytest.fixture(scope="module")
 def page(root):
-    return (root / "docs/agent_data.md").read_text()
+    return (root / "docs/run/agent_data.md").read_text()
 
 
 def test_the_prompts_are_those_of_the_module(page):

@@ -1,4 +1,4 @@
-"""The tables of the artifact appendix are what `docs/artifact.py` makes from claims, plan and committed results."""
+"""The tables of the artifact appendix are what `tools/artifact.py` makes from claims, plan and committed results."""
 
 import functools
 import itertools
@@ -17,7 +17,7 @@ from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import Plan
 from coevolve.dag.targets import targets
 from coevolve.report import claims
-from docs import artifact  # the repository is on the path (pyproject.toml)
+from tools import artifact  # the repository is on the path (pyproject.toml)
 
 CLAIM = """
   made_up:
@@ -27,8 +27,8 @@ CLAIM = """
 
 
 def test_the_page_is_what_the_script_writes(root):
-    text = (root / "docs/artifact.md").read_text()
-    assert artifact.fill(text) == text, "run `python -m docs.artifact`"
+    text = (root / "docs/read/artifact.md").read_text()
+    assert artifact.fill(text) == text, "run `python -m tools.artifact`"
     listed = re.findall(r"^\| `(\w+)` \|.*\| (R\d+) \|", text, re.MULTILINE)
     assert [name for name, _ in listed] == list(claims.load(root / "configs/claims.yaml").by_name())
     sizes = r"([\d.,]+ (?:h|min)) \| [\d.,]+ \| ([\d.,]+ [kMG]B)"
@@ -37,7 +37,7 @@ def test_the_page_is_what_the_script_writes(root):
 
 
 def test_a_claim_that_is_added_is_missing_on_the_page(root, tmp_path):
-    text, before = (root / "docs/artifact.md").read_text(), (root / "configs/claims.yaml").read_text()
+    text, before = (root / "docs/read/artifact.md").read_text(), (root / "configs/claims.yaml").read_text()
     added = tmp_path / "claims.yaml"
     added.write_text(before.replace("\nstatements:\n", f"\nstatements:{CLAIM}"))
     after = artifact.fill(text, added)
@@ -60,7 +60,9 @@ def test_the_range_of_a_share_has_no_end_beyond_0_and_100(root, value, text):
 
 
 def test_the_runs_of_ppo_which_needs_lora_are_marked(root):
-    rows = re.findall(r"^\| (R\d+.*?) \| `snakemake (.*?)`<br>", (root / "docs/artifact.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (R\d+.*?) \| `snakemake (.*?)`<br>", (root / "docs/read/artifact.md").read_text(), re.MULTILINE
+    )
     marked = [goals for name, goals in rows if name.endswith(", **not runnable as written**")]
     assert marked == [goals for _, goals in rows if "method_ppo" in goals] != []
     ppo = job_resources(load_machine("h100"), "ppo")
@@ -68,7 +70,7 @@ def test_the_runs_of_ppo_which_needs_lora_are_marked(root):
 
 
 def test_every_path_that_the_page_names_exists(root):
-    text = (root / "docs/artifact.md").read_text()
+    text = (root / "docs/read/artifact.md").read_text()
     named = set(re.findall(r"(?:configs|docs|benchmarks|results)/[\w./-]*\w", text))
     assert len(named) > 5 and [name for name in sorted(named) if not (root / name).exists()] == []
 
@@ -82,7 +84,7 @@ def parsed(command):
 
 
 def test_the_commands_of_the_runs_name_what_exists(root, tmp_path, monkeypatch, capsys):
-    text = (root / "docs/artifact.md").read_text()
+    text = (root / "docs/read/artifact.md").read_text()
     rows = re.findall(r"^\| R\d+\b[^|]* \| `(snakemake [^`]+)`<br>`coevolve ([^`]+)` \|", text, re.MULTILINE)
     names = functools.cache(lambda suite, settings: {t.name for t in targets(Plan(load_suite(suite, settings)))})
     assert len(rows) > 10

@@ -8,7 +8,7 @@ from checkout import copy_of, environment
 
 
 def test_jobs_run_without_a_home_folder(root, tmp_path):
-    page = (root / "docs/your_cluster.md").read_text()
+    page = (root / "docs/run/your_cluster.md").read_text()
     (variables,) = re.findall(r"```sh\n(export .*\n)```", page)
     repo = copy_of(root, tmp_path / "repo")
     python = f"'{sys.executable}'"

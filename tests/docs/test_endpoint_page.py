@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_commands_and_the_suite_run(root, tmp_path):
-    page = (root / "docs/endpoints.md").read_text()
+    page = (root / "docs/extend/endpoints.md").read_text()
     repo = copy_of(root, tmp_path / "repo")
     (suite,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert f"model: {MODEL}" in suite

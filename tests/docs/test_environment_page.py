@@ -15,7 +15,7 @@ INSTALL = "python -m pip --quiet --disable-pip-version-check install --no-index 
 FINGERPRINTS = """
 from coevolve.config.suite import load_suite
 from coevolve.dag.plan import Plan
-plan = Plan(load_suite("configs/smoke.yaml"))
+plan = Plan(load_suite("configs/suites/smoke.yaml"))
 print(*(f"{stage} {wildcards} {plan.fingerprint(stage, wildcards)}" for stage, wildcards in plan.jobs()), sep="\\n")
 """
 

@@ -12,7 +12,7 @@ from coevolve.export import suite_evidence
 from coevolve.export.suite_export import JOBS
 from coevolve.records.provenance import Provenance
 from coevolve.storage import provenance
-from docs import front_page
+from tools import front_page
 
 #: The files in the archives of each committed folder; an archive's name ends with its seeds.
 FOLDERS: dict[str, dict[PurePath, bytes]] = defaultdict(dict)

@@ -77,13 +77,13 @@ def test_no_example_is_left_unread(examples):
 
 
 def test_the_record_is_what_evaluation_makes_of_the_trajectory(examples, root):
-    quirks = load_suite(root / "configs/smoke.yaml").quirks
+    quirks = load_suite(root / "configs/suites/smoke.yaml").quirks
     (record,) = records([Trajectory.from_json(examples["Trajectory"])], quirks, seed=0)
     assert record == EvalRecord.from_json(examples["EvalRecord"])
 
 
 def test_the_pair_and_the_summary_are_what_pairing_makes_of_the_trajectory(examples, root):
-    suite = load_suite(root / "configs/smoke.yaml")
+    suite = load_suite(root / "configs/suites/smoke.yaml")
     rollout = Trajectory.from_json(examples["Trajectory"])
     shown = PreferencePair.from_json(examples["PreferencePair"])
     said = [message.content for message in shown.chosen]
@@ -115,5 +115,5 @@ def test_datasets_reads_the_pairs(page, examples, tmp_path, monkeypatch, capsys)
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text(PreferencePair.from_json(examples["PreferencePair"]).to_json() + "\n")
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "docs/file_formats.md", "exec"), {})
+    exec(compile(code, "docs/read/file_formats.md", "exec"), {})
     assert capsys.readouterr().out.splitlines()[-1] == "Action: click[B2]"

@@ -1,4 +1,4 @@
-"""The README's picture and numbers are what `docs/front_page.py` makes from the plan and committed results."""
+"""The README's picture and numbers are what `tools/front_page.py` makes from the plan and committed results."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -7,7 +7,7 @@ import pytest
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
-from docs import front_page  # the repository is on the path (pyproject.toml)
+from tools import front_page  # the repository is on the path (pyproject.toml)
 
 
 def test_the_readme_is_what_the_script_writes(root):

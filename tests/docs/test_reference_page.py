@@ -1,17 +1,17 @@
-"""The tables of the committed results' pages are what `docs/reference_page.py` makes from their files."""
+"""The tables of the committed results' pages are what `tools/reference_page.py` makes from their files."""
 
 import re
 
 import pytest
 
-from docs import front_page, reference_page  # the repository is on the path (pyproject.toml)
+from tools import front_page, reference_page  # the repository is on the path (pyproject.toml)
 
 TEXTS = {page: page.read_text() for page in reference_page.PAGES}
 TABLE = re.compile(r"(<!-- \w+ -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def test_the_pages_are_what_the_script_writes(monkeypatch, tmp_path):
-    assert reference_page.filled() == TEXTS, "run `python -m docs.reference_page`"
+    assert reference_page.filled() == TEXTS, "run `python -m tools.reference_page`"
     emptied = {tmp_path / page.name: TABLE.sub(r"\1\2", text) for page, text in TEXTS.items()}
     for page, text in emptied.items():
         page.write_text(text)

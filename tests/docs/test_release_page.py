@@ -27,7 +27,7 @@ def test_version_licence_and_title_are_the_same_in_all_metadata(root, project):
     assert citation["references"][0]["notes"] == zenodo["related_identifiers"][0]["identifier"]
     assert coevolve.__version__ == project["version"]
     assert f"## {project['version']} (" in (root / "CHANGELOG.md").read_text()
-    assert f"{project['name']}-{project['version']}-py3" in (root / "docs/installing.md").read_text()
+    assert f"{project['name']}-{project['version']}-py3" in (root / "docs/run/installing.md").read_text()
 
 
 def test_the_pages_steps_name_targets_and_files_that_exist(root, read):
@@ -36,4 +36,4 @@ def test_the_pages_steps_name_targets_and_files_that_exist(root, read):
     rules = set(re.findall(r"^([\w-]+):", (root / "Makefile").read_text(), re.MULTILINE))
     assert len(made) > 5 and set(made) <= rules
     named = re.findall(r"[\w./-]+\.(?:py|toml|cff|json|md)\b", text)
-    assert [name for name in named if not (root / name).exists() and not (root / "docs" / name).exists()] == []
+    assert [name for name in named if not (root / name).exists() and not (root / "docs/extend" / name).exists()] == []

@@ -68,9 +68,14 @@ def parsed(site):
     return {path: Parsed(path.read_text()) for path in sorted(site.rglob("*.html"))}
 
 
+def html(page: Path) -> str:
+    """The site's file of a page, whose path is below docs/."""
+    return "index.html" if page.stem == "README" else page.with_suffix(".html").as_posix()
+
+
 def test_every_page_is_in_the_site_and_every_link_leads_somewhere(site, parsed, root):
-    pages = {f"{'index' if path.stem == 'README' else path.stem}.html" for path in (root / "docs").glob("*.md")}
-    assert pages <= {path.name for path in site.glob("*.html")}
+    pages = {html(path.relative_to(root / "docs")) for path in (root / "docs").rglob("*.md")}
+    assert pages <= {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert [path for path in site.rglob("*.py*") if path.suffix != ".html"] == []
     dead, checked = [], 0
     for path in parsed:
@@ -95,17 +100,17 @@ def test_nothing_is_loaded_from_a_network(parsed):
 def test_the_pages_have_the_structure_that_commonmark_gives_them(site, root):
     markdown = MarkdownIt("gfm-like", {"linkify": False})
     different = {}
-    for path in sorted((root / "docs").glob("*.md")):
-        name = "index" if path.stem == "README" else path.stem
-        shown = Parsed((site / f"{name}.html").read_text()).counts
+    for path in sorted((root / "docs").rglob("*.md")):
+        name = html(path.relative_to(root / "docs"))
+        shown = Parsed((site / name).read_text()).counts
         written = Parsed(markdown.render(path.read_text()), inside=True).counts
-        if shown != written and name != "api":
+        if shown != written and path.stem != "api":
             different[name] = (written - shown, shown - written)
     assert different == {}
 
 
 def test_the_page_of_interfaces_has_docstrings_and_signatures(site):
-    text = re.sub(r"<[^>]+>", "", (site / "api.html").read_text())
+    text = re.sub(r"<[^>]+>", "", (site / "extend/api.html").read_text())
     assert "One episode at a time, history-free" in text
     assert re.search(r"step\(action: str \| None\)\s+-&gt;\s+StepResult", text)
     assert "with weights (1, 0) it is eq. 7" in text and "lambda_dpo: Tensor" in text
@@ -114,19 +119,19 @@ def test_the_page_of_interfaces_has_docstrings_and_signatures(site):
 def test_a_reader_finds_an_interface_by_its_name(site, browser):  # noqa: F811
     with served(site) as address:
         browser.visit(f"{address}/index.html?q=StepResult")
-        goal = "api.html?h=stepresult#coevolve.envs.base.StepResult"
+        goal = "extend/api.html?h=stepresult#coevolve.envs.base.StepResult"
         browser.until(f"[...document.links].some((link) => link.href.endsWith({json.dumps(goal)}))")
         assert [url for url in browser.requests() if not url.startswith((address, "data:", "blob:"))] == []
         assert browser.complaints() == []
 
 
 def test_a_dead_link_ends_the_build(root, tmp_path, python):
-    links = ("[a page](nowhere.md)", "[a setting](../configs/nowhere.yaml)", "[a heading](training.md#nowhere)")
-    complaints = ("nowhere.md", "../configs/nowhere.yaml", "#nowhere")
+    links = ("[a page](nowhere.md)", "[a setting](../../configs/nowhere.yaml)", "[a heading](training.md#nowhere)")
+    complaints = ("nowhere.md", "../../configs/nowhere.yaml", "#nowhere")
     repo = copy_of(root, tmp_path / "repo")
-    page = repo / "docs/reuse.md"
+    page = repo / "docs/run/reuse.md"
     text = page.read_text()
-    for lines, names in ((links, complaints), (["::: coevolve.types.Nowhere"], ["coevolve.types.Nowhere"])):
+    for lines, names in ((links, complaints), (["::: coevolve.records.Nowhere"], ["coevolve.records.Nowhere"])):
         page.write_text("\n\n".join([text, *lines]))
         done = build(python, repo, tmp_path / "site")
         assert done.returncode != 0

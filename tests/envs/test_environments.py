@@ -17,7 +17,7 @@ KINDS = ["bfcl", "intercode_sql", "sciworld", "webshop"]
 FINGERPRINTS = """
 from coevolve.config.suite import load_suite
 from coevolve.dag.plan import Plan
-plan = Plan(load_suite("configs/smoke.yaml"))
+plan = Plan(load_suite("configs/suites/smoke.yaml"))
 for stage, wildcards in [*plan.jobs(), ("gold", {"env": "sciworld"})]:
     print(stage, wildcards.get("env", "-"), sorted(wildcards.items()), plan.fingerprint(stage, wildcards), sep="\\t")
 """

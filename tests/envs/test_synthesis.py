@@ -22,7 +22,7 @@ from coevolve.records.episodes import Turn
 ROOT = Path(__file__).parents[2]
 PROTOCOLS = {
     name: Quirks.model_validate(switches)
-    for name, switches in yaml.safe_load((ROOT / "configs/protocols.yaml").read_text())["protocols"].items()
+    for name, switches in yaml.safe_load((ROOT / "configs/parts/protocols.yaml").read_text())["protocols"].items()
 }
 QUIRKS = PROTOCOLS["fixed"]
 #: The share of the drafts that can be executed; WebShop's pages are cut, so an instruction can hide what was clicked.

@@ -88,7 +88,7 @@ def test_key_door_episodes_are_the_same_in_processes(tmp_path, processes):
 @pytest.fixture(scope="module")
 def shop(root, tmp_path_factory):
     """Makes the small shop's setup with so many processes."""
-    suite, out = load_suite(root / "configs/smoke.yaml"), tmp_path_factory.mktemp("shop")
+    suite, out = load_suite(root / "configs/suites/smoke.yaml"), tmp_path_factory.mktemp("shop")
 
     def setup(processes):
         section = suite.envs["webshop"].model_copy(update={"processes": processes})
@@ -128,7 +128,7 @@ def test_scienceworld_episodes_are_the_same_in_processes(root, tmp_path):
         actions = itertools.cycle(["look around", "teleport to kitchen", "open cupboard", "dig", "look at table"])
         return write_action(next(itertools.islice(actions, len(conversation.turns), None)))
 
-    suite, wanted, found = load_suite(root / "configs/smoke.yaml"), listed("official", "train")[::1500], []
+    suite, wanted, found = load_suite(root / "configs/suites/smoke.yaml"), listed("official", "train")[::1500], []
     for processes in (0, 2):
         section = suite.envs["sciworld"].model_copy(update={"step_limit": 5, "processes": processes})
         with environments(Setup(section, "envs.sciworld", suite.protocol, quirks(suite)), 3) as envs:
@@ -280,7 +280,7 @@ def test_two_thousand_episodes_at_once(tmp_path):
 
 
 def test_processes_rerun_nothing(root):
-    plans = [Plan(load_suite(root / "configs/smoke.yaml", [f"envs.webshop.processes={n}"])) for n in (0, 3)]
+    plans = [Plan(load_suite(root / "configs/suites/smoke.yaml", [f"envs.webshop.processes={n}"])) for n in (0, 3)]
     assert len({tuple(plan.fingerprint(*job) for job in plan.jobs()) for plan in plans}) == 1
     assert [plan.restricted("rollout", {"env": "webshop"}).envs["webshop"].processes for plan in plans] == [0, 3]
 

@@ -69,7 +69,7 @@ def test_a_directory_that_was_changed_is_refused_before_anything_is_loaded(saved
 
 def read(root, *overrides):
     """The section as digests see it."""
-    return as_dict(load_suite(root / "configs/smoke.yaml", overrides))["sampler"]
+    return as_dict(load_suite(root / "configs/suites/smoke.yaml", overrides))["sampler"]
 
 
 def test_only_the_engine_counts_in_digests(root):
@@ -82,7 +82,7 @@ def test_what_plays_reads_the_sampler_and_what_trains_does_not(root):
     assert {name for name, stage in STAGES.items() if "sampler" in stage.reads} == {
         "shard", "rollout", "steps", "explore_tasks", "evaluate",
     }  # fmt: skip
-    assert load_suite(root / "configs/paper.yaml").sampler.engine == "vllm"
+    assert load_suite(root / "configs/suites/paper.yaml").sampler.engine == "vllm"
 
 
 def test_turns_and_episodes_share_what_was_read(here, saved, monkeypatch):

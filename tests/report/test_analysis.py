@@ -238,7 +238,7 @@ def experts(env):
 @pytest.fixture
 def given(root, tmp_path, monkeypatch):
     """The files that products of a made-up suite are made of, by stage, as a job is given them."""
-    plan = Plan(load_suite(root / "configs/smoke.yaml", ["methods=[eto, coevolve]"]))
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml", ["methods=[eto, coevolve]"]))
     for name in ("claims.yaml", "machines"):
         (tmp_path / "configs").mkdir(exist_ok=True)
         (tmp_path / "configs" / name).symlink_to(root / "configs" / name)

@@ -126,7 +126,7 @@ def test_a_negative_value_has_no_bar(values, widths):
 def test_a_section_without_a_chart_is_left_out(root, tmp_path):
     files.write_json(tmp_path / "pairs.json", [])
     files.write_json(tmp_path / "costs.json", {})
-    suite, paper = load_suite(root / "configs/smoke.yaml"), claims.load(root / "configs/claims.yaml")
+    suite, paper = load_suite(root / "configs/suites/smoke.yaml"), claims.load(root / "configs/claims.yaml")
     text = html.report(PageFiles(list(tmp_path.iterdir())), RunSettings.of(suite), paper, {}, [])
     assert re.findall("<h2[^>]*>([^<]*)<", text) == ["Costs"], "its legend alone"
     assert "<dd>ScienceWorld, InterCodeSQL, WebShop</dd>" in text and "<dt>Iterations</dt><dd>2</dd>" in text

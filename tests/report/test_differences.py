@@ -34,7 +34,7 @@ def measurement(method, split, rewards):
 
 
 def test_differences_are_paired_by_task_over_all_splits(root):
-    report = load_suite(root / "configs/smoke.yaml").report
+    report = load_suite(root / "configs/suites/smoke.yaml").report
     final = [
         measurement("eto", "seen", [0.0, 0.5]),
         measurement("eto", "unseen", [0.25]),
@@ -54,7 +54,7 @@ def test_differences_are_paired_by_task_over_all_splits(root):
 
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [8, 9]])
 def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, seeds):
-    suite = load_suite(root / "configs/micro.yaml", [f"seeds={seeds}", "methods=[untrained, sft]"])
+    suite = load_suite(root / "configs/suites/studies/micro.yaml", [f"seeds={seeds}", "methods=[untrained, sft]"])
     layout, env = Layout(suite, root=tmp_path.as_posix()), next(iter(suite.envs))
     paths = {method: {key: Path(path) for key, path in layout.evaluations(method).items()} for method in suite.methods}
     split = suite.envs[env].splits[0]
@@ -69,7 +69,7 @@ def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, see
 
 
 def test_rows_without_a_common_task_are_named(root):
-    report = load_suite(root / "configs/smoke.yaml").report
+    report = load_suite(root / "configs/suites/smoke.yaml").report
     final = [measurement("eto", "seen", [0.0]), measurement("coevolve", "unseen", [0.25])]
     with pytest.raises(UserError, match=r"`coevolve` minus `eto` on sciworld: .*share no evaluated task"):
         differences.paired(final, report)

@@ -168,7 +168,7 @@ def test_a_failure_agent_that_is_never_trained_fails(measure, report):
 
 @pytest.mark.parametrize(("iterations", "steps"), [(1, 0), (3, 30)])  # the suite has two
 def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path, monkeypatch, iterations, steps):
-    suite = with_model(load_suite(root / "configs/smoke.yaml", [f"recipes.coevolve.iterations={iterations}"]))
+    suite = with_model(load_suite(root / "configs/suites/smoke.yaml", [f"recipes.coevolve.iterations={iterations}"]))
     layout = Layout(suite)
     monkeypatch.chdir(tmp_path)
     for path in layout.summaries(["coevolve"]).values():
@@ -193,7 +193,7 @@ def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path
 )
 def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_path, monkeypatch, measure, evaluated):
     """SFT's records are also those of iteration 0 of the row with more experts."""
-    suite = with_model(load_suite(root / "configs/smoke.yaml", ["seeds=[0,1,2]", "methods=[sft,sft_all]"]))
+    suite = with_model(load_suite(root / "configs/suites/smoke.yaml", ["seeds=[0,1,2]", "methods=[sft,sft_all]"]))
     layout = Layout(suite)
     monkeypatch.chdir(tmp_path)
     for method, numbers in evaluated.items():
@@ -206,7 +206,7 @@ def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_pa
 
 
 def test_a_row_without_iterations_has_no_pairs_to_count(root):
-    suite = load_suite(root / "configs/smoke.yaml", ["regime.method=sft"])
+    suite = load_suite(root / "configs/suites/smoke.yaml", ["regime.method=sft"])
     judged = regime_evidence.checks(suite, regime.RegimeEvidence([], [], {}, {}))
     assert {check.passed for check in judged} == {None}
 

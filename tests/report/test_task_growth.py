@@ -111,7 +111,7 @@ def section(root, tmp_path):
     """The page's section about pools, of two seeds of a method with a hostile label."""
     rounds = task_growth.growth("agent_data", "bfcl", 0, ROUNDS, POOL, 0.5)
     rounds += [each.model_copy(update={"seed": 1}) for each in rounds]
-    suite = load_suite(root / "configs/smoke_agent_data.yaml", ['recipes.agent_data.label="<b>Ours</b>"'])
+    suite = load_suite(root / "configs/suites/smoke_agent_data.yaml", ['recipes.agent_data.label="<b>Ours</b>"'])
     paper = claims.load(root / "configs/claims.yaml")
     folder = tmp_path / "task_growth"
     folder.mkdir()
@@ -135,7 +135,7 @@ def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
 def test_a_share_is_drawn_in_the_scale_of_1(root, tmp_path):
     rounds = task_growth.growth("agent_data", "bfcl", 0, ROUNDS[:1], POOL, 0.5)  # one of two tasks is solved
     files.write_json(tmp_path / "growth.json", [each.model_dump(mode="json") for each in rounds])
-    labels = ReportLabels.of(load_suite(root / "configs/smoke_agent_data.yaml"))
+    labels = ReportLabels.of(load_suite(root / "configs/suites/smoke_agent_data.yaml"))
     *_, shares = pool_growth(tmp_path / "growth.json", labels).charts
     assert 'width="50.000"' in shares.content and "1 of 2 visited" in shares.content
 
@@ -143,7 +143,7 @@ def test_a_share_is_drawn_in_the_scale_of_1(root, tmp_path):
 def test_a_training_that_came_back_to_no_task_has_no_curve_of_gains(root, tmp_path):
     """Of two seeds, one visits each task once; then of one."""
     once = task_growth.growth("agent_data", "bfcl", 1, ROUNDS[:1], POOL, 0.5)
-    labels = ReportLabels.of(load_suite(root / "configs/smoke_agent_data.yaml"))
+    labels = ReportLabels.of(load_suite(root / "configs/suites/smoke_agent_data.yaml"))
     for rounds, curves in (([*task_growth.growth("agent_data", "bfcl", 0, ROUNDS, POOL, 0.5), *once], 2), (once, 0)):
         files.write_json(tmp_path / "growth.json", [each.model_dump(mode="json") for each in rounds])
         gains = [chart for chart in pool_growth(tmp_path / "growth.json", labels).charts if "gain" in chart.title]

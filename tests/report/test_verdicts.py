@@ -345,7 +345,7 @@ def results(plan, rewards):
 
 
 def test_verdicts_of_a_suites_files(root, tmp_path):
-    plan = Plan(load_suite(root / "configs/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
     results(plan, {"sft": 0.1, "eto": 0.4, "coevolve": 0.2})
     paper_claims = paper.load(root / "configs/claims.yaml")
     measured = on_disk.results(plan, paper_claims)
@@ -383,7 +383,7 @@ def test_verdicts_of_a_suites_files(root, tmp_path):
 
 def test_an_unfinished_method_is_named_with_its_finished_seeds(root, tmp_path):
     """Seed 2 of coevolve lacks an exploration, and rft its evaluations in WebShop; other rows have only iteration 0."""
-    plan = Plan(load_suite(root / "configs/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
     results(plan, {"sft": 0.1, "eto": 0.4, "coevolve": 0.2, "rft": 0.3})
     Path(plan.rollouts("tiny", "webshop", Branch("coevolve", 2, 2))["failure"]).unlink()
     for seed in plan.suite.seeds:

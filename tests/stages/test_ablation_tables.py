@@ -35,7 +35,7 @@ def record(number, split, model, method):
 @pytest.fixture
 def job(root, tmp_path, monkeypatch):
     """The job of the base models' table, everything it reads made up."""
-    suite = load_suite(root / "configs/smoke.yaml", [OTHER])
+    suite = load_suite(root / "configs/suites/smoke.yaml", [OTHER])
     suite = suite.model_copy(update={"envs": {"webshop": suite.envs["webshop"]}})
     plan = Plan(suite)
     inputs = plan.inputs("ablation", {"ablation": "base_models"})
@@ -97,7 +97,7 @@ def test_a_cell_is_asked_for_by_its_model_too(job):
 
 
 def test_a_report_is_about_the_first_model(root):
-    plan = Plan(load_suite(root / "configs/smoke.yaml", [OTHER]))
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml", [OTHER]))
     assert {model for _, model, *_ in plan.inputs("table1", {})["records"]} == {"tiny"}
     assert {model for _, model, *_ in plan.inputs("ablation", {"ablation": "base_models"})["records"]} == {
         "tiny", "larger",
@@ -107,7 +107,7 @@ def test_a_report_is_about_the_first_model(root):
 
 
 def test_the_papers_base_models_are_planned(root):
-    plan = Plan(load_suite(root / "configs/base_models.yaml"))
+    plan = Plan(load_suite(root / "configs/suites/base_models.yaml"))
     targets = [f"{plan.home}/ablations/base_models/table.json"]
     trained = {wildcards["model"] for stage, wildcards in plan.jobs(targets) if stage == "train"}
     assert trained == {"llama2-7b-chat", "llama2-13b-chat", "qwen3-4b"}

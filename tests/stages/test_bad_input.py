@@ -54,7 +54,7 @@ def refused(done, out, *needles):
 def test_an_unknown_config_key(coevolve, tmp_path):
     out = tmp_path / "out"
     done = coevolve(*at(out, data("x", "dpo.betta=[0.1]")))
-    refused(done, out, "configs/smoke.yaml", "`dpo.betta`", "did you mean `beta`")
+    refused(done, out, "configs/suites/smoke.yaml", "`dpo.betta`", "did you mean `beta`")
 
 
 def test_a_job_that_is_not_told_what_it_is_about(coevolve, tmp_path):

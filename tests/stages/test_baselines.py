@@ -22,7 +22,7 @@ from coevolve.storage import jsonl, policy_dir
 
 @pytest.fixture(scope="module")
 def quirks(root):
-    return load_suite(root / "configs/smoke.yaml").protocols["fixed"]
+    return load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"]
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def episode(task_id, reward, stop=StopReason.DONE, sample=0):
 
 @pytest.fixture(scope="module")
 def quirks(root):
-    return load_suite(root / "configs/smoke.yaml").protocols
+    return load_suite(root / "configs/suites/smoke.yaml").protocols
 
 
 BROKEN = StopReason.ENV_ERROR

@@ -39,7 +39,7 @@ def made(root, tmp_path):
 
 def run(root, settings, out):
     """The notes of the stage, the evaluated tasks and the folder of its files."""
-    plan = Plan(load_suite(root / "configs/smoke.yaml", settings))
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml", settings))
     inputs = {name: str(root / path) for name, path in plan.inputs("data", {"env": "sciworld"}).items()}
     out.mkdir()
     notes = data.run(job_of(plan, "data", {"env": "sciworld"}, inputs, out, threads=1), out)

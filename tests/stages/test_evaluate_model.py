@@ -146,7 +146,7 @@ def test_bad_input_is_one_sentence(root, tmp_path, monkeypatch, capsys, argument
 
 
 def test_an_environment_needs_no_number_of_iterations(root, tmp_path):
-    section = load_suite(root / "configs/micro_methods.yaml").envs["webshop"]
+    section = load_suite(root / "configs/suites/studies/micro_methods.yaml").envs["webshop"]
     path = tmp_path / "shop.yaml"
     path.write_text(json.dumps({"envs": {"shop": as_dict(section)}}))
     model = Section({"label": "m", "path": "m", "context": 100, "parameters": 1.0}, {})

@@ -197,7 +197,7 @@ def test_pairs_lack_an_example_that_experts_lack(suite_file, tmp_path, monkeypat
 
 def test_the_plan_takes_out_what_training_lacks(root):
     def given(*overrides):
-        plan = Plan(load_suite(root / "configs/smoke_methods.yaml", overrides))
+        plan = Plan(load_suite(root / "configs/suites/smoke_methods.yaml", overrides))
         found = {(stage, name) for stage, w in plan.jobs() for name in plan.inputs(stage, w)}
         return {(stage, name) for stage, name in found if name in ("example", "excluded_example")}
 

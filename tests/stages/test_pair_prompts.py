@@ -39,7 +39,7 @@ def test_a_pair_has_the_prompt_of_its_chosen_side_and_its_reference_log_probs(fi
     policy = corridor.policy(tmp_path / "policy")
     agents = {"target": AgentRecipe(base="target", explores=True, trains_on={PairKind.EXPERT_TARGET: WEIGHTS})}
     recipes = {"method": SimpleNamespace(agents=agents)}
-    suite = corridor.suite(load_suite(root / "configs/smoke.yaml").protocols["fixed"], recipes=recipes)
+    suite = corridor.suite(load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"], recipes=recipes)
     explored = {"experts": files / "experts.jsonl", "target": files / "target.jsonl"}
     (tmp_path / "pairs").mkdir()
     job = corridor.job("pairs", tmp_path / "pairing", suite, tasks=files / "tasks.jsonl", **explored)

@@ -32,7 +32,7 @@ EPISODES = [
 
 @pytest.fixture
 def quirks(root):
-    return load_suite(root / "configs/smoke.yaml").protocols
+    return load_suite(root / "configs/suites/smoke.yaml").protocols
 
 
 def test_fixed_counts_rewards_of_one_as_success_and_leaves_broken_episodes_out(quirks):

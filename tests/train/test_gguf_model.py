@@ -30,7 +30,7 @@ TEXTS = (
 @pytest.fixture(scope="module")
 def gguf(root, tmp_path_factory):
     """The pinned file: that of `make smoke`, else fetched as the stage `download` does."""
-    source = Source(**read_yaml(root / "configs/sources.yaml")["sources"]["smollm2"])
+    source = Source(**read_yaml(root / "configs/parts/sources.yaml")["sources"]["smollm2"])
     fetched = root / "data/mirror/smollm2" / source.file
     if not fetched.exists():
         fetched = tmp_path_factory.mktemp("smollm2") / source.file

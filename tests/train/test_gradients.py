@@ -136,7 +136,7 @@ def test_measured_pairs_are_evenly_spaced():
 @pytest.fixture
 def here(base, root, tmp_path):
     """A stage's job with the pairs, their scores and the sections of the key-door world, with adapters."""
-    quirks = load_suite(root / "configs/smoke.yaml").protocols["fixed"]
+    quirks = load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"]
     start = base / "policy/policy.json"
     scores = scored(tmp_path, quirks, start, **sources(base))
 

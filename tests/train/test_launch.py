@@ -110,7 +110,7 @@ def command(inputs, root):
         options = [part for setting in given for part in ("--set", setting)]
         on = {"model": "tiny", "env": "sciworld", "branch": BRANCHES[stage], "agent": "target"}
         options += [part for item in on.items() for part in ("--on", "=".join(item))]
-        config = ["--suite", str(root / "configs/smoke.yaml")]
+        config = ["--suite", str(root / "configs/suites/smoke.yaml")]
         on_the_fly = "dpo.precompute_reference=false" in settings
         held_to = inputs["on the fly" if on_the_fly else "before"] if stage == "train" else []
         return [

@@ -31,7 +31,7 @@ EXAMPLE = (Message(role="user", content="door 9"), Message(role="assistant", con
 
 @pytest.fixture(scope="module")
 def quirks(root):
-    return load_suite(root / "configs/smoke.yaml").protocols["fixed"]
+    return load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"]
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def test_a_suite_given_by_path_extends_a_shipped_one(installed: Path, tmp_path: 
     targets = run(installed, tmp_path, "coevolve", "targets", "--suite", str(mine))
     assert "webshop_coevolve" in targets
     merged = run(installed, tmp_path, "coevolve", "config", "--suite", "suites/mine.yaml")
-    assert "[7]" in merged and "shipped/configs/smoke.yaml" in merged
+    assert "[7]" in merged and "shipped/configs/suites/smoke.yaml" in merged
     plan = run(installed, tmp_path, "coevolve", "plan", "--suite", "suites/mine.yaml", "--machine", "cpu")
     assert "Suite mine on" in plan
 

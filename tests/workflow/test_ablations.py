@@ -17,7 +17,7 @@ from coevolve.train.dataset import slot_order
 
 @pytest.fixture(scope="module")
 def plan(root):
-    return Plan(load_suite(root / "configs/paper.yaml", ["seeds=[0,1]"]))
+    return Plan(load_suite(root / "configs/suites/paper.yaml", ["seeds=[0,1]"]))
 
 
 MODEL, ENV = "llama2-7b-chat", "webshop"
@@ -40,7 +40,7 @@ def test_every_ablation_is_a_target_whose_files_have_makers(root, plan):
 
 
 def test_every_row_belongs_to_a_question_and_to_no_suites_main_table(root, plan):
-    rows = yaml.safe_load((root / "configs/ablations.yaml").read_text())["recipes"]
+    rows = yaml.safe_load((root / "configs/parts/ablations.yaml").read_text())["recipes"]
     asked = {method for ablation in plan.suite.ablations.values() for method in ablation.methods}
     assert set(rows) <= asked
     assert not set(rows) & set(plan.suite.methods)
@@ -140,19 +140,21 @@ def test_a_failure_agent_trained_first_plays_for_the_target_after_its_training(p
 
 def test_a_frozen_failure_agent_cannot_be_trained_first(root):
     with pytest.raises(UserError, match="`failure_agent_first` requires a failure agent that explores and is trained"):
-        load_suite(root / "configs/micro.yaml", ["recipes.frozen_failure_agent.failure_agent_first=true"])
+        load_suite(
+            root / "configs/suites/studies/micro.yaml", ["recipes.frozen_failure_agent.failure_agent_first=true"]
+        )
 
 
 def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):
-    everywhere = {target.name for target in targets(Plan(load_suite(root / "configs/smoke.yaml")))}
+    everywhere = {target.name for target in targets(Plan(load_suite(root / "configs/suites/smoke.yaml")))}
     assert "webshop_coevolve" in everywhere
     assert not any("foreign" in name for name in everywhere), "tiny models have a tokenizer each"
-    plan = Plan(load_suite(root / "configs/micro.yaml"))
+    plan = Plan(load_suite(root / "configs/suites/studies/micro.yaml"))
     named = {target.name for target in targets(plan)}
     assert "ablation_positive_agent" in named
     assert not any("foreign" in name for name in named)
     with pytest.raises(UserError, match="`foreign_failure_agent` needs an environment"):
-        load_suite(root / "configs/micro.yaml", ["methods=[sft, foreign_failure_agent]"])
+        load_suite(root / "configs/suites/studies/micro.yaml", ["methods=[sft, foreign_failure_agent]"])
 
 
 def test_a_foreign_failure_agent_is_the_one_last_trained_elsewhere(plan):

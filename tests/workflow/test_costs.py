@@ -27,12 +27,12 @@ def machine(root):
 @pytest.fixture
 def plan(root, machine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what was downloaded here counts as done
-    return Plan(load_suite(root / "configs/paper.yaml"), root=str(tmp_path), shards=machine.shards)
+    return Plan(load_suite(root / "configs/suites/paper.yaml"), root=str(tmp_path), shards=machine.shards)
 
 
 def test_a_plan_names_its_machine(root, capsys):
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["plan", "--suite", str(root / "configs/smoke.yaml")])
+        cli.main(["plan", "--suite", str(root / "configs/suites/smoke.yaml")])
     assert "required: --machine" in capsys.readouterr().err
 
 
@@ -94,12 +94,12 @@ def test_a_compute_matched_control_trains_on_as_much_as_the_agents_that_it_is_ma
 
 
 def test_gradients_cost_one_forward_and_two_backward_passes_over_the_measured_pairs_at_two_policies(root, machine):
-    plan = Plan(load_suite(root / "configs/paper.yaml", ["gradients.pairs=32"]))
+    plan = Plan(load_suite(root / "configs/suites/paper.yaml", ["gradients.pairs=32"]))
     names = {**WILDCARDS, "branch": "coevolve/seed0/iter1"}
     seconds = estimates.cost(plan, machine, "gradients", names).seconds - machine.costs.startup_seconds
     pairs, tokens = 3 * 32, 2 * plan.suite.envs["webshop"].expected.tokens
     assert seconds == pytest.approx(2 * (2 + 2 * 4) * 6.74e9 * pairs * tokens / (9.89e14 * 0.4))
-    assert not any(stage == "gradients" for stage, _ in Plan(load_suite(root / "configs/paper.yaml")).jobs())
+    assert not any(stage == "gradients" for stage, _ in Plan(load_suite(root / "configs/suites/paper.yaml")).jobs())
 
 
 def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine):
@@ -125,7 +125,7 @@ def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine
 
 def test_the_table_has_no_column_for_what_there_is_none_of(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what was downloaded here counts as done
-    plan = Plan(load_suite(root / "configs/smoke.yaml"), root="nowhere")
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml"), root="nowhere")
     jobs = estimates.jobs(plan, read_machine(root / "configs/machines/cpu.yaml"))
     header = costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)).splitlines()[0]
     assert [cell.strip() for cell in header.strip("|").split("|")] == ["stage", "jobs", "time", "disk"]
@@ -140,13 +140,13 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
     real = known.model_copy(
         update={"costs": own.model_copy(update={**other, "startup_seconds": own.startup_seconds * 2})}
     )
-    plan = Plan(load_suite(root / "configs/smoke.yaml"), root=str(tmp_path / "results"))
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml"), root=str(tmp_path / "results"))
     for stage, wildcards in plan.jobs():
         if seconds := estimates.cost(plan, real, stage, wildcards).seconds:
             folder = Path(plan.folder(stage, wildcards))
             folder.mkdir(parents=True)
             (folder / "provenance.json").write_text(json.dumps({"seconds": seconds}))
-    command = [sys.executable, root / "benchmarks/costs.py", "--suite", root / "configs/smoke.yaml"]
+    command = [sys.executable, root / "benchmarks/costs.py", "--suite", root / "configs/suites/smoke.yaml"]
     said = subprocess.run(
         [*command, "--machine", machine], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
@@ -164,7 +164,7 @@ def test_a_checkpoint_is_linked_and_a_tiny_model_written(root):
 
 
 def test_an_untrained_policy_plays_the_episodes_that_are_expected_of_it(root):
-    layout = Layout(load_suite(root / "configs/real.yaml"))
+    layout = Layout(load_suite(root / "configs/suites/real.yaml"))
     rows = {
         branch: STAGES["evaluate"].workload(layout, {"model": "smollm2-135m", "env": "sciworld", "branch": branch})
         for branch in ("base/untrained", "in_context/seed0", "base/seed0", "eto/seed0/iter1")
@@ -180,7 +180,7 @@ def test_expert_pairs_are_expected_of_their_own_share_of_rollouts(root):
     """Without the share, of every failure."""
     place = {**WILDCARDS, "branch": "coevolve/seed0/iter1"}
     layouts = [
-        Layout(load_suite(root / "configs/paper.yaml", settings))
+        Layout(load_suite(root / "configs/suites/paper.yaml", settings))
         for settings in ([], ["envs.webshop.expected.expert_pair_share=0.25"])
     ]
     of_failures, of_quarter = (STAGES["train"].workload(layout, place).train for layout in layouts)
@@ -193,7 +193,7 @@ def test_expert_pairs_are_expected_of_their_own_share_of_rollouts(root):
 def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     alone = read_machine(root / "configs/machines/one-gpu.yaml")
-    plan = Plan(load_suite(root / "configs/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
+    plan = Plan(load_suite(root / "configs/suites/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
     stages = {stage for stage, _ in plan.jobs()}
     assert "snapshot" in stages and "download" not in stages
     assert all(job_resources(alone, stage).processes == 1 and job_resources(alone, stage).gpus <= 1 for stage in stages)

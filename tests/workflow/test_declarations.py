@@ -25,7 +25,7 @@ DECLARATIONS = {"stage_table.py", "inputs.py", "workloads.py"}
 
 @pytest.fixture(scope="module")
 def plan(root):
-    return Plan(load_suite(root / "configs/smoke.yaml"))
+    return Plan(load_suite(root / "configs/suites/smoke.yaml"))
 
 
 def strings(node):
@@ -127,7 +127,7 @@ def test_every_product_is_a_target_and_a_full_run_makes_them_all(plan):
 
 
 def test_the_growth_of_pools_is_a_target_and_a_document_of_suites_with_pools(root, plan, tmp_path):
-    with_pools = Plan(load_suite(root / "configs/smoke_agent_data.yaml"), root=tmp_path.as_posix())
+    with_pools = Plan(load_suite(root / "configs/suites/smoke_agent_data.yaml"), root=tmp_path.as_posix())
     listed = {target.name: target for target in targets(with_pools)}
     assert "task_growth" in listed and "task_growth" not in {target.name for target in targets(plan)}
     for path in map(Path, listed["task_growth"].files):

@@ -20,7 +20,7 @@ START = f"{TINY}/base/pretrained/policy/target/policy.json"
 
 @pytest.fixture(scope="module")
 def plan(root):
-    return Plan(load_suite(root / "configs/smoke_methods.yaml", ["seeds=[3]", "iterations.webshop=3"]))
+    return Plan(load_suite(root / "configs/suites/smoke_methods.yaml", ["seeds=[3]", "iterations.webshop=3"]))
 
 
 def policy(branch, agent="target"):

@@ -19,7 +19,7 @@ ENVS = 3
 
 @pytest.fixture
 def plan(root):
-    return Plan(load_suite(root / "configs/smoke.yaml", LARGER))
+    return Plan(load_suite(root / "configs/suites/smoke.yaml", LARGER))
 
 
 def test_nothing_is_computed_twice_and_the_base_is_shared(plan):
@@ -84,7 +84,7 @@ def test_rows_that_differ_from_the_second_iteration_on_take_coevolves_first_trai
 
 @pytest.mark.parametrize("reference", ["previous", "base"])
 def test_the_reference_is_the_policy_the_iteration_starts_from_or_the_base(root, reference):
-    suite = load_suite(root / "configs/smoke.yaml", [f"dpo.reference={reference}"])
+    suite = load_suite(root / "configs/suites/smoke.yaml", [f"dpo.reference={reference}"])
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "eto/seed0/iter2", "agent": "target"}
     start = Plan(suite).inputs("train", wildcards)["start"]
     scored = Plan(suite).inputs("reference", {**wildcards, "of": "experts_target"})
@@ -118,7 +118,7 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
     ],
 )
 def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan, override, stages):
-    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, override]))
+    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, override]))
     changed = {
         stage
         for stage, wildcards in plan.jobs()
@@ -129,7 +129,7 @@ def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root,
 
 def test_measured_gradients_add_their_jobs_and_rerun_analysis_and_costs_alone(root, plan):
     """Every preference training of a method's own is measured, and no training is added for it."""
-    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "gradients.pairs=4"]))
+    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, "gradients.pairs=4"]))
     jobs, more = ([(stage, *names.values()) for stage, names in each.jobs()] for each in (plan, other))
     added = set(more) - set(jobs)
     assert set(jobs) < set(more) and {job[0] for job in added} == {"gradients"}
@@ -139,7 +139,7 @@ def test_measured_gradients_add_their_jobs_and_rerun_analysis_and_costs_alone(ro
 
 
 def test_the_measured_trainings_of_any_row_are_its_own(root):
-    base = load_suite(root / "configs/smoke.yaml", ["gradients.pairs=4", "iterations.webshop=2"])
+    base = load_suite(root / "configs/suites/smoke.yaml", ["gradients.pairs=4", "iterations.webshop=2"])
     suite = base.model_copy(update={"envs": {"webshop": base.envs["webshop"]}})
     for method in filter(suite.supports, suite.recipes):
         jobs = list(Plan(suite.model_copy(update={"methods": [method]})).jobs())
@@ -152,7 +152,7 @@ def test_the_measured_trainings_of_any_row_are_its_own(root):
 
 
 def test_each_seed_can_have_weights_and_a_pretraining_of_its_own(root, plan):
-    own = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "models.tiny.pretrain.per_seed=true"]))
+    own = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, "models.tiny.pretrain.per_seed=true"]))
     seeds = own.suite.seeds
     assert len(seeds) > 1
     for seed in seeds:
@@ -171,7 +171,7 @@ def test_each_seed_can_have_weights_and_a_pretraining_of_its_own(root, plan):
 
 
 def test_the_type_of_training_is_part_of_every_digest_that_reads_a_model(root, plan):
-    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "models.tiny.training_dtype=bfloat16"]))
+    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, "models.tiny.training_dtype=bfloat16"]))
     changed = {s for s, names in plan.jobs() if plan.fingerprint(s, names) != other.fingerprint(s, names)}
     assert {"pretrain", "sft", "reference", "train"} <= changed
     assert not changed & {"prepare", "data", "pairs"}
@@ -182,7 +182,7 @@ def test_the_type_of_training_is_part_of_every_digest_that_reads_a_model(root, p
     ["iterations.sciworld=4", "envs.sciworld.label=Other", "recipes.coevolve.label=Other", "models.tiny.label=Other"],
 )
 def test_one_more_iteration_or_another_label_reruns_nothing_but_products(root, plan, override):
-    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, override]))
+    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, override]))
     changed = {
         stage for stage, names in plan.jobs() if plan.fingerprint(stage, names) != other.fingerprint(stage, names)
     }
@@ -191,13 +191,13 @@ def test_one_more_iteration_or_another_label_reruns_nothing_but_products(root, p
 
 
 def test_fewer_episodes_at_once_rerun_nothing(root, plan):
-    other = Plan(load_suite(root / "configs/smoke.yaml", [*LARGER, "envs.sciworld.workers=2"]))
+    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, "envs.sciworld.workers=2"]))
     assert all(plan.fingerprint(stage, names) == other.fingerprint(stage, names) for stage, names in plan.jobs())
     assert other.restricted("data", {"env": "sciworld"}).envs["sciworld"].workers == 2
 
 
 def test_a_file_from_outside_has_one_pin_for_the_download_and_for_its_reader(root):
-    suite = load_suite(root / "configs/smoke.yaml")
+    suite = load_suite(root / "configs/suites/smoke.yaml")
     for env in suite.envs.values():
         for path in env.data_files.values():
             if path.startswith(MIRROR):
@@ -225,7 +225,7 @@ def test_code_reached_by_a_stage_is_in_its_digest():
 
 def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):
     def fingerprints(*overrides):
-        plan = Plan(load_suite(root / "configs/in_context.yaml", overrides))
+        plan = Plan(load_suite(root / "configs/suites/in_context.yaml", overrides))
         played = [job for job in plan.jobs() if job[0] == "evaluate" and plan.suite.models[job[1]["model"]].endpoint]
         return [plan.fingerprint(*job) for job in played]
 
@@ -242,6 +242,6 @@ def test_the_command_of_a_job_is_short_however_many_files_it_reads(root, suite, 
 
 def test_the_arguments_of_a_job_change_with_the_names_of_its_inputs(root):
     def arguments(*overrides: str) -> str:
-        return Plan(load_suite(root / "configs/smoke.yaml", overrides)).arguments("data", {"env": "sciworld"})
+        return Plan(load_suite(root / "configs/suites/smoke.yaml", overrides)).arguments("data", {"env": "sciworld"})
 
     assert arguments() == arguments() != arguments("envs.sciworld.experts.path=elsewhere/gold.jsonl")

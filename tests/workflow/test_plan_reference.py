@@ -23,7 +23,7 @@ def suite(root):
 
     def load(*methods, overrides=()):
         more = [f"methods=[{', '.join(methods)}]", "iterations.webshop=2", *overrides]
-        found = load_suite(root / "configs/smoke.yaml", more)
+        found = load_suite(root / "configs/suites/smoke.yaml", more)
         return found.model_copy(update={"envs": {"webshop": found.envs["webshop"]}})
 
     return load
@@ -105,7 +105,7 @@ def test_every_choice_of_pair_kinds_has_its_place(suite):
 
 def test_the_ablations_of_the_paper_share_what_they_can(root):
     """Jobs if every training had its own, and jobs as they are."""
-    plan = Plan(load_suite(root / "configs/paper.yaml"))
+    plan = Plan(load_suite(root / "configs/suites/paper.yaml"))
     tables = [
         f"{plan.home}/ablations/{name}/table.md" for name in ("lambda", "pair_kinds", "hard_negatives", "reference")
     ]

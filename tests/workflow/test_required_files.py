@@ -24,7 +24,7 @@ def suite(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     (tmp_path / "check").write_bytes(DUMP)
     sha256 = files.sha256(tmp_path / "check")
     loaded = load_suite(
-        root / "configs/smoke.yaml",
+        root / "configs/suites/smoke.yaml",
         [
             f"envs.intercode_sql.dump.sha256='{sha256}'",
             f"envs.sciworld.experts.sha256='{sha256}'",
@@ -141,13 +141,13 @@ def test_the_command_fails_with_one_sentence_a_problem(root: Path, tmp_path: Pat
     done = run("verify", "--root", str(tmp_path))
     assert done.returncode == 1
     lines = done.stdout.splitlines()
-    required = required_files.required_files(load_suite(root / "configs/paper.yaml"))
+    required = required_files.required_files(load_suite(root / "configs/suites/paper.yaml"))
     assert [line.partition(":")[0] for line in lines] == [f"missing {file.key}" for file in required]
     assert all(line.endswith(".") for line in lines)
 
 
 def test_a_model_behind_an_endpoint_is_no_file(root: Path) -> None:
-    suite = load_suite(root / "configs/in_context.yaml")
+    suite = load_suite(root / "configs/suites/in_context.yaml")
     needed = required_files.required_files(suite)
     assert {file.key.split(".")[0] for file in needed} == {"envs"}
     assert required_files.required_files(suite.model_copy(update={"models": {}})) == needed

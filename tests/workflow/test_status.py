@@ -78,7 +78,7 @@ def test_jobs_of_a_method_that_is_no_more_are_left_out(suite):
 def test_jobs_of_another_version_of_the_kit_are_left_out(root, tmp_path, monkeypatch):
     """Its stages are others, or have other wildcards."""
     monkeypatch.chdir(tmp_path)
-    plan = Plan(load_suite(root / "configs/smoke.yaml"))
+    plan = Plan(load_suite(root / "configs/suites/smoke.yaml"))
     record = run_of(plan, set(), 0.0)
     others = [("teach", {}), ("train", {"model": "tiny", "branch": "eto/seed0/iter1"})]
     state = SuiteState.of(plan, record.model_copy(update={"jobs": [*record.jobs, *others]}), "smoke")

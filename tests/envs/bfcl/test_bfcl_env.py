@@ -32,7 +32,9 @@ from coevolve.records.episodes import Task, Turn
 ROOT = Path(__file__).parents[3]
 FIXED = BfclConfig.model_validate(read_yaml(ROOT / "configs/envs/bfcl.yaml")["envs"]["bfcl"])
 AGENTEVOLVER = BfclConfig.model_validate(read_yaml(ROOT / "configs/envs/bfcl_agentevolver.yaml")["envs"]["bfcl"])
-QUIRKS = Quirks.model_validate(yaml.safe_load((ROOT / "configs/protocols.yaml").read_text())["protocols"]["fixed"])
+QUIRKS = Quirks.model_validate(
+    yaml.safe_load((ROOT / "configs/parts/protocols.yaml").read_text())["protocols"]["fixed"]
+)
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
 BASE = scenarios.scenarios("base")
 

@@ -19,7 +19,9 @@ pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is no
 trl = pytest.importorskip("trl", reason="it ships the chat templates of models with tools")
 ROOT = Path(__file__).parents[3]
 RAW = read_yaml(ROOT / "configs/envs/bfcl.yaml").plain()["envs"]["bfcl"]
-QUIRKS = Quirks.model_validate(yaml.safe_load((ROOT / "configs/protocols.yaml").read_text())["protocols"]["fixed"])
+QUIRKS = Quirks.model_validate(
+    yaml.safe_load((ROOT / "configs/parts/protocols.yaml").read_text())["protocols"]["fixed"]
+)
 RULES = RAW["rules"] | {"calls": "json"}
 NATIVE = BfclConfig.model_validate(RAW | {"tools": "hermes", "rules": RULES, "workers": 1})
 #: Chat templates with tools: the system message differs, the blocks do not.

@@ -20,7 +20,7 @@ KEY = "envs.intercode_sql"
 @pytest.fixture(scope="session")
 def quirks(root: Path) -> dict[str, Quirks]:
     """The switches of both protocols."""
-    stated = yaml.safe_load((root / "configs/protocols.yaml").read_text())["protocols"]
+    stated = yaml.safe_load((root / "configs/parts/protocols.yaml").read_text())["protocols"]
     return {protocol: Quirks.model_validate(switches) for protocol, switches in stated.items()}
 
 

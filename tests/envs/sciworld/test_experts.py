@@ -20,7 +20,7 @@ from coevolve.records.drops import DropReason
 from coevolve.records.episodes import Task, Trajectory
 from coevolve.storage import files, jsonl
 
-SUITE = load_suite(Path(__file__).parents[3] / "configs/smoke.yaml")
+SUITE = load_suite(Path(__file__).parents[3] / "configs/suites/smoke.yaml")
 ANIMAL = task_of("find-animal", 218, "train")
 BOIL = task_of("boil", 3, "train")
 

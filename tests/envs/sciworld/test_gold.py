@@ -30,7 +30,7 @@ def committed() -> list[Trajectory]:
 
 def make(tasks, path: Path):
     journal = jsonl.Journal(path, Trajectory)
-    config = load_suite(DATA.parents[1] / "configs/gold.yaml").envs["sciworld"]
+    config = load_suite(DATA.parents[1] / "configs/suites/gold.yaml").envs["sciworld"]
     made = trajectories_of(tasks, journal, config)
     journal.close()
     return made

@@ -11,7 +11,7 @@ from coevolve.envs.webshop.prepared_shop import PUBLISHED_CATALOGUE
 
 @pytest.fixture(scope="module")
 def page(root: Path) -> str:
-    return (root / "docs/webshop.md").read_text()
+    return (root / "docs/environments/webshop.md").read_text()
 
 
 def test_the_python_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +19,7 @@ def test_the_python_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pyt
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 3
     for block in blocks:
-        exec(compile(block, "docs/webshop.md", "exec"), {})
+        exec(compile(block, "docs/environments/webshop.md", "exec"), {})
 
 
 def test_hashes_are_the_same_everywhere(page: str, root: Path) -> None:

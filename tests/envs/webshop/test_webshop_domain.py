@@ -39,7 +39,7 @@ def config(root: Path) -> WebShopConfig:
 
 @pytest.fixture(scope="module")
 def quirks(root: Path) -> dict[str, Quirks]:
-    protocols = yaml.safe_load((root / "configs/protocols.yaml").read_text())["protocols"]
+    protocols = yaml.safe_load((root / "configs/parts/protocols.yaml").read_text())["protocols"]
     return {name: Quirks.model_validate(switches) for name, switches in protocols.items()}
 
 

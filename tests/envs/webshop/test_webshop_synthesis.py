@@ -29,7 +29,7 @@ def setup(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
     """The small shop, whose pages are not cut."""
     section = yaml.safe_load((root / "configs/envs/webshop-small.yaml").read_text())["envs"]["webshop"]
     config = WebShopConfig.model_validate(section | {"observation_length": 10_000})
-    protocols = yaml.safe_load((root / "configs/protocols.yaml").read_text())["protocols"]
+    protocols = yaml.safe_load((root / "configs/parts/protocols.yaml").read_text())["protocols"]
     folder = tmp_path_factory.mktemp("prepared")
     made = Setup(config, "envs.webshop", "fixed", Quirks.model_validate(protocols["fixed"]), folder)
     domain.prepare(made, folder)

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def page(root):
-    return (root / "docs/reading.md").read_text().replace("smoke", "glance")
+    return (root / "docs/read/reading.md").read_text().replace("smoke", "glance")
 
 
 def test_the_commands_answer(page, made):
@@ -29,7 +29,7 @@ def test_the_python_runs(page, made):
     with contextlib.chdir(made):
         blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         for block in blocks:
-            exec(compile(block, "docs/reading.md", "exec"), names)
+            exec(compile(block, "docs/read/reading.md", "exec"), names)
     assert len(blocks) == 2
 
 

@@ -1,0 +1,186 @@
+"""Writes the README's picture, docs/loop.svg, from the plan, and its numbers from committed results.
+
+`python tools/front_page.py` rewrites them; tests/docs/test_front_page.py compares.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.loading import load_suite
+from coevolve.dag.branch import Branch
+from coevolve.dag.plan import JobKey, Plan
+from coevolve.export.suite_export import JOBS
+from coevolve.report import loop
+from coevolve.report.labels import ReportLabels
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "results/reference"
+#: What runs where.
+COMMANDS = (
+    (
+        "make smoke",
+        "the paper in miniature, one seed; a pretrained model before and after SFT",
+        "Debian, 2 cores, 8 GB, no GPU",
+    ),
+    ("make test", "the tests, except the slow ones", "the same"),
+    ("make real", "SFT, ETO, co-evolving with a pretrained model", "the same"),
+    ("snakemake --profile one-gpu", "ScienceWorld with Qwen3-0.6B, one seed", "one GPU of 24 GB"),
+    ("snakemake --profile slurm", "SFT, ETO, co-evolving with Llama-2-7B-Chat, one seed", "nodes of 8 H100"),
+)
+#: Units of `tests/data/contents.json` that the README counts, and their names there.
+RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
+#: The committed results of its table.
+RESULTS = ("science", "science_methods", "real_seeds")
+
+
+def blocks() -> dict[str, str]:
+    """The parts of the README that are made from committed results, by the name of their mark."""
+    return {
+        "times": _times(),
+        "results": overview(RESULTS, ("coevolve", "second_target")),
+        "evidence": _evidence(),
+    }
+
+
+def fill(text: str, made: Mapping[str, str] | None = None) -> str:
+    """A page with its marked parts replaced, the README's by default; raises `ValueError` if a mark is missing."""
+    for name, block in (blocks() if made is None else made).items():
+        text, count = re.subn(
+            rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, b=block: f"{m[1]}{b}\n{m[2]}", text, flags=re.DOTALL
+        )
+        if count != 1:
+            raise ValueError(f"{count} marks `{name}`")
+    return text
+
+
+def _times() -> str:
+    """What runs where, with the minutes that `benchmarks/times.py` recorded."""
+    times = json.loads((REFERENCE / "times.json").read_text())
+    lines = ["| command | content | where | minutes |", "|---|---|---|---|"]
+    for command, content, where in COMMANDS:
+        minutes = "not measured" if command.startswith("make ") else "**not run here**"
+        if entry := times.get(command.removeprefix("make ")):
+            minutes = f"{entry['wall_minutes']:g} ({entry['cpu_minutes']:g} of CPU)"
+        elif command == "make real":
+            minutes = f"{sum(job['cpu_seconds'] for job in read_lines('real', JOBS)) / 60:.0f} of CPU"
+        lines.append(f"| `{command}` | {content} | {where} | {minutes} |")
+    return "\n".join(lines)
+
+
+def read_lines(folder: str, name: str) -> list[dict[str, Any]]:
+    """The compressed JSON lines of a committed result, such as the provenance of its jobs in `jobs.jsonl.xz`."""
+    return [json.loads(line) for line in lzma.decompress((REFERENCE / folder / name).read_bytes()).splitlines()]
+
+
+def labels(folder: str) -> ReportLabels:
+    """The labels of the rows of a committed Table 1, and of its environments."""
+    sections = read(folder, "provenance.json")["config"]["envs"]
+    envs = {env: section["label"] for env, section in sections.items()}
+    return ReportLabels(read(folder, "table1.json")[0]["rows"], envs)
+
+
+def differences(folder: str) -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
+    """The differences of a committed result, by environment and methods: estimates of the first minus the second."""
+    by_env: defaultdict[str, dict[tuple[str, str], dict[str, Any]]] = defaultdict(dict)
+    for entry in read(folder, "differences.json"):
+        by_env[entry["env"]][entry["better"], entry["than"]] = entry["estimate"]
+    return by_env
+
+
+def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
+    """A row for each suite and environment: its size, its checks of the regime, and the differences of methods.
+
+    The differences are three, and those of `also`, pairs of methods of the first folder; `-` in a folder without them.
+    """
+    shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"), *also)
+    head = ["results", "model", "environment", "tasks", "seeds", "checks"]
+    head += [" - ".join(map(labels(folders[0]).method, pair)) for pair in shown]
+    rows = []
+    for folder in folders:
+        model = read(folder, "table1.json")[0]["model"].split(" (")[0]
+        for env, estimates in differences(folder).items():
+            size = [str(estimates["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
+            row = [f"`{folder}/`", model, labels(folder).env(env), *size, _checks(folder, env)]
+            rows.append([*row, *(points(estimates[pair]) if pair in estimates else "-" for pair in shown)])
+    return table(head, rows)
+
+
+def _checks(folder: str, env: str) -> str:
+    """How many checks of the regime pass with every seed, of those that were measured."""
+    checks = [check for check in read(folder, "regime.json") if check["env"] == env and check["passed"] is not None]
+    names = {check["name"] for check in checks}
+    failed = {check["name"] for check in checks if not check["passed"]}
+    return f"{len(names - failed)} of {len(names)}"
+
+
+def read(folder: str, name: str) -> Any:
+    """A JSON file of a committed result."""
+    return json.loads((REFERENCE / folder / name).read_text())
+
+
+def points(estimate: Mapping[str, float]) -> str:
+    """A difference of rewards in points, with its interval."""
+    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
+    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def _evidence() -> str:
+    """What of upstream's recordings lies in `tests/data`."""
+    data = ROOT / "tests/data"
+    counts: Counter[str] = Counter()
+    for entry in json.loads((data / "contents.json").read_text()):
+        if entry.get("unit") in RECORDED:
+            counts[RECORDED[entry["unit"]]] += entry["records"]
+    shown = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    return f"Tests replay upstream's [recordings](tests/data/README.md), which are in the clone: {shown}."
+
+
+def loop_svg() -> str:
+    """The co-evolution loop: a box for each stage and agent, an arrow for each file that one job reads from another."""
+    return loop.svg(loop.LABELS, set(_edges(Plan(load_suite("micro")))))
+
+
+def _edges(plan: Plan) -> Iterator[tuple[loop.Box, loop.Box, bool]]:
+    """(from, to, whether it leads to the next iteration) for the inputs of the jobs of two iterations."""
+    last = plan.result("tiny", "sciworld", Branch("coevolve", 0, 2), "eval/records.jsonl")
+    for job in plan.jobs([last]):
+        for name, paths in plan.inputs(*job).items():
+            end, used = _box_of(job), name != "experts" or job[0] != "pairs" or _pairs_experts(plan, job[1]["agent"])
+            for path in [paths] if isinstance(paths, str) else paths:
+                maker = plan.maker(path)
+                if maker and used and (edge := loop.edge(_box_of(maker), end, path)):
+                    yield edge
+
+
+def _pairs_experts(plan: Plan, agent: str) -> bool:
+    """Whether the agent learns from pairs with an expert; without them, the stage `pairs` only counts the experts."""
+    recipe = plan.recipe("coevolve").agents["target" if agent == "target" else "failure"]
+    return any(kind.value.startswith("expert") for kind in recipe.trains_on)
+
+
+def _box_of(job: JobKey) -> loop.Box:
+    stage, wildcards = job
+    return stage, wildcards.get("agent", "")
+
+
+def main() -> None:
+    """Rewrite docs/loop.svg and the marked parts of README.md."""
+    (ROOT / "docs/loop.svg").write_text(loop_svg(), encoding="utf-8")
+    readme = ROOT / "README.md"
+    readme.write_text(fill(readme.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

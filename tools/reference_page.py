@@ -1,0 +1,292 @@
+"""Fills the tables of the pages of results/reference from the committed results.
+
+`python -m tools.reference_page` rewrites the pages; tests/docs/test_reference_page.py compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevolve.export.suite_export import JOBS
+from coevolve.report.labels import kind_label
+from coevolve.report.number_text import with_interval
+from coevolve.report.stats import mean_of
+from tools import front_page, recomputed
+
+PAGES = tuple(front_page.REFERENCE / name for name in ("README.md", "science.md", "suites.md"))
+#: Rows of comparisons with SFT, in the order of the tables; others are left out.
+METHODS = (
+    "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
+    "lambda_0", "nll_mean", "without_failure_failure", "frozen_failure_agent", "beta_10", "hard_60",
+    "failure_agent_first", "without_conflicts", "second_target", "coevolve",
+    "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
+)  # fmt: skip
+AGENTS = ("target", "failure")
+#: The rows of `science_variants`.
+VARIANTS = ("beta_10", "hard_60", "failure_agent_first", "without_conflicts")
+#: Comparisons of two methods, beside those with SFT.
+COMPARISONS = (
+    ("eto_again", "eto"),
+    ("eto_eq9", "eto"),
+    ("coevolve", "eto"),
+    ("coevolve", "eto_again"),
+    ("coevolve", "sft_all"),
+    ("coevolve", "eto_eq9"),
+    ("second_target", "eto"),
+    ("second_target", "eto_eq9"),
+    ("coevolve", "second_target"),
+    ("eto_matched", "eto"),
+    ("eto_matched", "eto_eq9"),
+    ("coevolve", "eto_matched"),
+    ("coevolve", "ppo"),
+    ("coevolve", "grpo"),
+    ("coevolve", "lambda_0"),
+    ("coevolve", "nll_mean"),
+    ("coevolve", "without_failure_failure"),
+    ("coevolve", "frozen_failure_agent"),
+    *(("coevolve", row) for row in VARIANTS),
+    ("lambda_0", "eto"),
+    ("agent_data", "agent_data_random"),
+    ("agent_data", "agent_data_static"),
+)
+#: Rows that differ from co-evolving in one thing: the folder of both, and the difference.
+EXPLANATIONS = (
+    ("science", "eto", "one agent, no NLL, weight 1 of DPO"),
+    ("science", "eto_again", "the same, other random numbers"),
+    ("science_why", "eto_matched", "the same, with as many episodes and steps as both agents"),
+    ("science", "eto_eq9", "one agent"),
+    ("science", "second_target", "the second agent is trained as the target is, on experts too"),
+    ("science_parts", "frozen_failure_agent", "the failure agent is never trained"),
+    ("science_parts", "without_failure_failure", "the target does not learn from pairs of failures"),
+    ("science_parts", "nll_mean", "the mean of the experts' NLL in place of the sum"),
+    ("science_variants", "beta_10", "beta 0.1 in both iterations"),
+    ("science_variants", "hard_60", "pairs of failures only where the better one is a hard negative"),
+    ("science_variants", "failure_agent_first", "the failure agent is trained before the target's pairs are made"),
+    ("science_variants", "without_conflicts", "no pairs whose rejected side is another pair's chosen side"),
+    ("science", "grpo", "GRPO on one agent's rewards, no pairs"),
+    ("science", "sft_all", "SFT on twice the experts, no exploration"),
+)
+
+
+def blocks() -> dict[str, str]:
+    """The tables of the pages by the name of their mark, most of them that of the folder whose numbers they have."""
+    compared = ("science", "science_methods", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
+    folders = (*compared, "science_parts", "science_variants", "real_sql", "agent_data")
+    rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
+    parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
+    return {folder: _table(_differences(folder)) for folder in folders} | {
+        "overview": front_page.overview(compared),
+        "explanations": _table(_explanations()),
+        "science_iterations": _table(_iterations("science", rows)),
+        "science_by_iteration": _table(recomputed.by_iteration("science")),
+        "science_why": _table(_differences("science_why", with_one_of=("eto_matched",))),
+        "science_why_iterations": _table(_iterations("science_why", ("eto", "eto_matched", "eto_eq9", "coevolve"))),
+        "science_parts_iterations": _table(_iterations("science_parts", parts)),
+        "science_parts_mechanism": _table(_mechanism("science_parts")),
+        "science_variants_iterations": _table(_iterations("science_variants", (*VARIANTS, "coevolve"))),
+        "science_variants_mechanism": _table(_mechanism("science_variants")),
+        "science_tuning": _table(_rates("science_tuning")),
+        "science_methods_iterations": _table(_iterations("science_methods", (*recomputed.BOTH, "coevolve"))),
+        "science_methods_mechanism": _table(_mechanism("science_methods")),
+        "science_methods_tuning": _table(_rates("science_methods_tuning")),
+        "science_by_type": _table(recomputed.by_type("science")),
+        "science_mechanism": _table(_mechanism("science")),
+        "science_pairs": _table(_pairs("science")),
+        "real_iterations": _table(_iterations("real", ("eto", "coevolve"))),
+        "real_seeds_iterations": _table(_iterations("real_seeds", ("eto", "coevolve"))),
+        "real_sql_iterations": _table(_iterations("real_sql", ("eto", "eto_eq9", "lambda_0", "coevolve"))),
+        "lambda": _table(_cells("lambda")),
+        "real_tuning": _table(_trials("real_tuning")),
+        "made": _table(_made()),
+    }
+
+
+def _differences(folder: str, with_one_of: Sequence[str] = ()) -> Iterator[list[str]]:
+    """Differences to SFT and between methods, in points, with their intervals and the means of the seeds.
+
+    `with_one_of`: those of these methods only; default: of all.
+    """
+    labels, by_env = front_page.labels(folder), front_page.differences(folder)
+    several = any(estimate["n_seeds"] > 1 for estimates in by_env.values() for estimate in estimates.values())
+    head = ["environment"] * (len(by_env) > 1) + ["difference", "points, 95 % interval", "tasks"]
+    yield head + ["by seed"] * several
+    for env, estimates in by_env.items():
+        for better, than in (*((method, "sft") for method in METHODS), *COMPARISONS):
+            chosen = not with_one_of or not {better, than}.isdisjoint(with_one_of)
+            if chosen and (estimate := estimates.get((better, than))):
+                seeds = ", ".join(f"{100 * mean:+.1f}" for mean in estimate["seed_means"].values())
+                name = f"{labels.method(better)} - {labels.method(than)}"
+                row = [name, front_page.points(estimate), str(estimate["n_tasks"])] + [seeds] * several
+                yield [labels.env(env)] * (len(by_env) > 1) + row
+
+
+def _explanations() -> Iterator[list[str]]:
+    """What co-evolving gains over each row of `EXPLANATIONS`, and what that row gains over SFT."""
+    yield ["row", "differs from co-evolving in", "results", "seeds", "Co-evolving - row", "row - SFT"]
+    for folder, row, change in EXPLANATIONS:
+        (estimates,) = front_page.differences(folder).values()
+        gain, base = estimates["coevolve", row], estimates[row, "sft"]
+        label = front_page.labels(folder).method(row)
+        yield [label, change, f"`{folder}/`", str(gain["n_seeds"]), front_page.points(gain), front_page.points(base)]
+
+
+def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
+    """Mean reward x 100 by environment and split, method and iteration."""
+    labels, rewards = front_page.labels(folder), _rewards(folder)
+    numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
+    yield ["environment", labels.method("sft"), *(f"{labels.method(m)}, {n}" for m in methods for n in numbers)]
+    for env, split in dict.fromkeys(key[:2] for key in rewards):
+        values = (rewards[env, split, method, number] for method in methods for number in numbers)
+        yield [
+            labels.split(env, split),
+            f"{rewards[env, split, 'sft', 0]:.1f}",
+            *(f"{value:.1f}" for value in values),
+        ]
+
+
+def _rewards(folder: str) -> dict[tuple[str, str, str, int], float]:
+    """Mean reward x 100 by environment, split, method and iteration."""
+    points = front_page.read(folder, "figure3.json")["points"]
+    return {(p["env"], p["split"], p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in points}
+
+
+def _mechanism(folder: str) -> Iterator[list[str]]:
+    """What a target is trained on and what it does, by method and iteration, means over the seeds."""
+    labels = front_page.labels(folder)
+    data = front_page.read(folder, "analysis.json")
+    threshold = min(row["threshold"] for row in data["hard_negatives"])
+    kinds = ("expert_target", "expert_failure", "failure_failure")
+    yield [
+        "method, iteration",
+        *(f"hard negatives of all episodes, {agent}" for agent in ("target", "failure agent")),
+        *(f"log-prob of {whose}" for whose in ("experts", "own episodes")),
+        *(f"rejected token, {agent}" for agent in ("target's", "failure agent's")),
+        "shares of the gradient",
+    ]
+    for method, iteration in dict.fromkeys((row["method"], row["iteration"]) for row in data["gold"]):
+        on = {"method": method, "iteration": iteration}
+        target, hard = on | {"agent": "target"}, {"threshold": threshold}
+        shares = [_mean(data["gradients"], "share", target | {"kind": kind, "policy": "start"}) for kind in kinds]
+        yield [
+            f"{labels.method(method)}, {iteration}",
+            *(_text(_mean(data["hard_negatives"], "of_episodes", on | hard | {"agent": a}), ".0%") for a in AGENTS),
+            *(_before_after(data[sample], target) for sample in ("gold", "explored")),
+            *(_text(_mean(data["off_policy"], "rejected", target | {"kind": kind}), ".2f") for kind in kinds[:2]),
+            " / ".join(_text(share, ".0%") for share in shares if share is not None) or "-",
+        ]
+
+
+def _pairs(folder: str) -> Iterator[list[str]]:
+    """The pairs that a target is trained on, by method, iteration and kind: their number, hard negatives, rewards."""
+    labels = front_page.labels(folder)
+    rows = [row for row in front_page.read(folder, "analysis.json")["pair_rewards"] if row["agent"] == "target"]
+    sides = [f"{what}, {side}" for what in ("hard negatives", "reward") for side in ("chosen", "rejected")]
+    yield ["method, iteration", "pair kind", "pairs", *sides]
+    for names in dict.fromkeys((row["method"], row["iteration"], row["kind"]) for row in rows):
+        method, iteration, kind = names
+        on = {"method": method, "iteration": iteration, "kind": kind}
+        yield [
+            f"{labels.method(method)}, {iteration}",
+            kind_label(kind),
+            _text(_mean(rows, "pairs", on), ".0f"),
+            *(_text(_mean(rows, f"{side}_hard", on), ".0%") for side in ("chosen", "rejected")),
+            *(_text(_mean(rows, side, on), ".2f") for side in ("chosen", "rejected")),
+        ]
+
+
+def _before_after(rows: Sequence[dict[str, Any]], on: Mapping[str, Any]) -> str:
+    return " to ".join(_text(_mean(rows, key, on), ".1f") for key in ("before", "after"))
+
+
+def _mean(rows: Sequence[dict[str, Any]], key: str, on: Mapping[str, Any]) -> float | None:
+    """The mean of a key over the rows that have all of `on`; None if none has."""
+    return mean_of(row[key] for row in rows if row.items() >= on.items() and row[key] is not None)
+
+
+def _text(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _cells(folder: str) -> Iterator[list[str]]:
+    """The first table of an ablation."""
+    table, *_ = front_page.read(folder, "table.json")
+    columns = list(dict.fromkeys(cell["column"] for cell in table["cells"]))
+    yield ["", *(column.split("_")[-1] for column in columns)]
+    estimates = {(cell["row"], cell["column"]): cell["estimate"] for cell in table["cells"]}
+    for row, label in table["rows"].items():
+        shown = [estimates[row, column] for column in columns]
+        yield [label, *(with_interval(each["mean"], each["low"], each["high"]) for each in shown)]
+
+
+def _rates(folder: str) -> Iterator[list[str]]:
+    """Trials of one seed: mean reward x 100 by iteration, and the difference to SFT after the last one, in points."""
+    labels, rewards = front_page.labels(folder), _rewards(folder)
+    ((env, split),) = {key[:2] for key in rewards}
+    numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
+    yield ["trial", *(f"iteration {number}" for number in numbers), "minus SFT, points"]
+    (estimates,) = front_page.differences(folder).values()
+    for (better, than), estimate in estimates.items():
+        if than == "sft":
+            shown = (_text(rewards.get((env, split, better, number)), ".1f") for number in numbers)
+            yield [labels.method(better), *shown, front_page.points(estimate)]
+
+
+def _trials(folder: str) -> Iterator[list[str]]:
+    """Differences to SFT, and the experts' log-prob before and after the training."""
+    labels = front_page.labels(folder)
+    rows = front_page.read(folder, "analysis.json")["gold"]
+    gold = {row["method"]: row for row in rows}
+    assert len(gold) == len(rows), "one training of each trial"
+    yield ["trial", "minus SFT, points", "log-prob of experts before", "after"]
+    (estimates,) = front_page.differences(folder).values()
+    for (better, than), estimate in estimates.items():
+        if than == "sft" and (row := gold.get(better)):
+            before, after = f"{row['before']:.1f}", f"{row['after']:.1f}"
+            yield [labels.method(better), front_page.points(estimate), before, after]
+
+
+def _made() -> Iterator[list[str]]:
+    """Commits, number and time of the jobs of each result."""
+    yield ["results", "jobs", "commit of the jobs", "commit of the table", "hours of the jobs", "CPU-hours"]
+    for folder in sorted(path.parent.name for path in front_page.REFERENCE.glob("*/jobs.jsonl.xz")):
+        jobs = front_page.read_lines(folder, JOBS)
+        commits = ", ".join(dict.fromkeys(job["commit"][:7] for job in jobs))
+        measured = all(job.get("cpu_seconds") is not None for job in jobs)
+        cpu = f"{sum(job['cpu_seconds'] for job in jobs) / 3600:.1f}" if measured else "not measured"
+        hours = f"{sum(job['seconds'] for job in jobs) / 3600:.1f}"
+        yield [
+            f"`{folder}/`",
+            str(len(jobs)),
+            commits,
+            front_page.read(folder, "provenance.json")["commit"][:7],
+            hours,
+            cpu,
+        ]
+
+
+def _table(rows: Iterator[Sequence[str]]) -> str:
+    head, *body = rows
+    return front_page.table(head, body)
+
+
+def filled() -> dict[Path, str]:
+    """The pages with their tables; raises `ValueError` for a table that is on no page or on several."""
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    for name, block in blocks().items():
+        pages = [page for page, text in texts.items() if f"<!-- {name} -->" in text]
+        if len(pages) != 1:
+            raise ValueError(f"{len(pages)} pages have the mark `{name}`")
+        texts[pages[0]] = front_page.fill(texts[pages[0]], {name: block})
+    return texts
+
+
+def main() -> None:
+    """Rewrite the tables of the pages."""
+    for page, text in filled().items():
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
