@@ -47,7 +47,7 @@ def test_the_version_is_the_packages(coevolve):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("smok", "suite `smok`: configs/smok.yaml does not exist; did you mean `smoke`?"),
+        ("smok", "suite `smok`: configs/suites/smok.yaml does not exist; did you mean `smoke`?"),
         ("2024_01", "--config suite: Snakemake reads this name as 202401; give its file, suite=FOLDER/NAME.yaml."),
     ],
 )
@@ -147,13 +147,19 @@ def test_an_ablation_is_planned_by_its_name(coevolve):
         ("sft", "`coevolve sft` does not exist; see `coevolve --help`."),
         ("stage sftt", "`coevolve stage sftt` does not exist; did you mean `sft`?"),
         ("mirror lst", "`coevolve mirror lst` does not exist; did you mean `list`?"),
-        ("targets --suite smok", "suite `smok`: configs/smok.yaml does not exist; did you mean `smoke`?"),
+        ("targets --suite smok", "suite `smok`: configs/suites/smok.yaml does not exist; did you mean `smoke`?"),
         ("doctor --machine cp", "machine `cp`: configs/machines/cp.yaml does not exist; did you mean `cpu`?"),
-        ("targets --suite qqq", "suite `qqq`: configs/qqq.yaml does not exist; give a name or a path to a YAML file."),
-        ("targets --suite configs/smok.yaml", "configs/smok.yaml: no such file; did you mean `configs/suites/smoke.yaml`?"),
+        (
+            "targets --suite qqq",
+            "suite `qqq`: configs/suites/qqq.yaml does not exist; give a name or a path to a YAML file.",
+        ),
+        ("doctor --machine configs/cla.yaml", "configs/cla.yaml: no such file; did you mean `configs/claims.yaml`?"),
         ("targets", "the following arguments are required: --suite; see `coevolve targets --help`."),
         ("targets --suite smoke --foo", "unrecognized arguments: --foo; see `coevolve targets --help`."),
-        ("targets --suite smoke --set dpo.nl=sum", "configs/suites/smoke.yaml: unknown key `dpo.nl`; did you mean `nll`?"),
+        (
+            "targets --suite real --set dpo.nl=sum",
+            "configs/suites/real.yaml: unknown key `dpo.nl`; did you mean `nll`?",
+        ),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_and_exit_status_2(coevolve, command, sentence):

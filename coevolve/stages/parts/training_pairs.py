@@ -11,7 +11,6 @@ from coevolve.config.names import PairKind
 from coevolve.policies import loading
 from coevolve.records.pairs import PreferencePair
 from coevolve.run.job import Job
-from coevolve.storage import jsonl
 from coevolve.train import reference_logps
 from coevolve.train.dataset import TokenizedPair
 
@@ -22,18 +21,19 @@ GOLD_KINDS = (PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE)
 def job_pairs(job: Job, start: Path) -> list[TokenizedPair]:
     """The input `pairs`, tokenized for the policy in `start`; with the log-probs in the input `scores`, if given."""
     scores = job.file("scores") if "scores" in job.inputs else None
-    return tokenized_pairs(job.file("pairs"), start, scores, job.model.context)
+    return tokenized_pairs(job.records("pairs", PreferencePair), start, scores, job.model.context)
 
 
-def tokenized_pairs(pairs: Path, start: Path, scores: Path | None, context: int) -> list[TokenizedPair]:
-    """The pairs in a file, tokenized for the policy in `start`; with their log-probs, up to the context, in `scores`.
+def tokenized_pairs(
+    pairs: Sequence[PreferencePair], start: Path, scores: Path | None, context: int
+) -> list[TokenizedPair]:
+    """The pairs, tokenized for the policy in `start`; with their log-probs, up to the context, in `scores`.
 
     Raises `RuntimeError` if `scores` has no log-probs of a side.
     """
     renderer = Renderer(loading.load_tokenizer(start))
-    records = jsonl.read(pairs, PreferencePair)
-    tokenized = [_tokenize(pair, renderer) for pair in records]
-    return tokenized if scores is None else _with_reference_logps(records, tokenized, scores, context)
+    tokenized = [_tokenize(pair, renderer) for pair in pairs]
+    return tokenized if scores is None else _with_reference_logps(pairs, tokenized, scores, context)
 
 
 def _with_reference_logps(
