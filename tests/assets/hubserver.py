@@ -1,18 +1,18 @@
 """A hub with one model on loopback: the part of the hub's API that a snapshot uses, with faults on demand."""
 
+import contextlib
 import hashlib
 import http.server
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 REPO = "owner/tiny"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
-LISTING = "listing"
+LISTING, TREE = "listing", "tree"
 
 Fault = Callable[["Handler", bytes], None]
 
@@ -39,8 +39,34 @@ def change(handler: "Handler", content: bytes) -> None:
     handler.answer(200, content[:-1] + bytes([content[-1] ^ 1]), {})
 
 
+def close(handler: "Handler", _: bytes) -> None:
+    handler.connection.close()
+
+
+def endless(handler: "Handler", content: bytes) -> None:
+    """A body of unknown length, which does not end before the client does."""
+    handler.send_response(200)
+    handler.end_headers()
+    with contextlib.suppress(OSError):
+        while True:
+            handler.wfile.write(content)
+
+
+def drip(handler: "Handler", content: bytes) -> None:
+    """A byte at a time, so that no single read waits for long."""
+    handler.start(200, len(content), {})
+    with contextlib.suppress(OSError):
+        for byte in content[:100]:
+            handler.wfile.write(bytes([byte]))
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
 class Hub(http.server.ThreadingHTTPServer):
-    """Serves the files of `folder`; `faults[name]` are taken, one a request, before the right answer is given."""
+    """Serves the files of `folder`.
+
+    `faults[name]` are taken, one a GET request, before the right answer is given; `faults["HEAD " + name]` likewise.
+    """
 
     daemon_threads = True
 
@@ -50,56 +76,63 @@ class Hub(http.server.ThreadingHTTPServer):
         self.faults: dict[str, list[Fault]] = {}
         self.requests: list[tuple[str, str]] = []
         self.tokens: set[str | None] = set()
+        #: Bytes at which the parts that were sent begin.
+        self.starts: list[int] = []
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
-    def listing(self) -> bytes:
-        """The hub's listing: large files with their sha256, small ones with git's blob id."""
-        siblings = [self._sibling(name, content) for name, content in self.files.items()]
-        return json.dumps({"id": REPO, "sha": REVISION, "siblings": siblings}).encode()
+    def pages(self) -> dict[str, tuple[str, bytes]]:
+        """Name and content of what each path serves."""
+        listing = {"id": REPO, "sha": REVISION, "siblings": [{"rfilename": name} for name in self.files]}
+        tree = [self._entry(name, content) for name, content in self.files.items()]
+        return {
+            f"/api/models/{REPO}/revision/{REVISION}": (LISTING, json.dumps(listing).encode()),
+            f"/api/models/{REPO}/tree/{REVISION}": (TREE, json.dumps(tree).encode()),
+            **{f"/{REPO}/resolve/{REVISION}/{name}": (name, content) for name, content in self.files.items()},
+        }
 
     @staticmethod
-    def _sibling(name: str, content: bytes) -> dict[str, object]:
+    def _entry(name: str, content: bytes) -> dict[str, object]:
+        """A file in the hub's tree: large ones with their sha256, small ones with git's blob id."""
         blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-        large = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
+        large = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
         lfs = {"lfs": large} if name.endswith((".safetensors", ".bin")) else {}
-        return {"rfilename": name, "size": len(content), "blobId": blob, **lfs}
+        return {"type": "file", "path": name, "size": len(content), "oid": blob, **lfs}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     server: Hub
 
-    def do_HEAD(self) -> None:
-        self._serve()
-
     def do_GET(self) -> None:
-        self._serve()
-
-    def _serve(self) -> None:
         path = urlsplit(self.path).path
         self.server.tokens.add(self.headers["Authorization"])
-        if path == f"/api/models/{REPO}/revision/{REVISION}":
-            name, content = LISTING, self.server.listing()
-        elif path.startswith(f"/{REPO}/resolve/{REVISION}/") and path.rpartition("/")[2] in self.server.files:
-            name = path.rpartition("/")[2]
-            content = self.server.files[name]
-        else:
+        if (page := self.server.pages().get(path)) is None:
             known = path.startswith((f"/api/models/{REPO}/", f"/{REPO}/"))
             self.answer(404, b"", {"X-Error-Code": "RevisionNotFound" if known else "RepoNotFound"})
             return
+        name, content = page
         self.server.requests.append((self.command, name))
-        faults = self.server.faults.get(name, [])
-        if faults and (self.command == "GET" or name == LISTING):
+        if faults := self.server.faults.get(name if self.command == "GET" else f"HEAD {name}"):
             faults.pop(0)(self, content)
-            return
-        self._content(content)
+        else:
+            self._content(content)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def _content(self, content: bytes) -> None:
         first = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").split("-")[0])
-        end = {"Content-Range": f"bytes {first}-{len(content) - 1}/{len(content)}"} if first else {}
-        self.answer(206 if first else 200, content[first:], end)
+        if self.command == "GET":
+            self.server.starts.append(first)
+        if not first:
+            self.answer(200, content, {})
+        elif first < len(content):
+            part = {"Content-Range": f"bytes {first}-{len(content) - 1}/{len(content)}"}
+            self.answer(206, content[first:], part)
+        else:
+            self.answer(416, b"", {})
 
     def answer(self, status: int, content: bytes, headers: dict[str, str]) -> None:
         self.start(status, len(content), headers)
@@ -118,7 +151,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(folder: Path) -> Iterator[Hub]:
     """A hub that serves the files of `folder` for the length of a block."""
     hub = Hub(folder)

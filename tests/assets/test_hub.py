@@ -1,6 +1,5 @@
 """Models of the hub: pinned, whole or absent, checked byte for byte, against a real server with faults."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -8,12 +7,11 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from assets.hubserver import LISTING, REPO, REVISION, Fault, Hub, change, cut, refuse, serving, stall
+from assets.hubserver import LISTING, REPO, REVISION, TREE, Fault, Hub, change, cut, refuse, serving, stall
 from huggingface_hub import constants
 from templates.models import llama, tokenizer
 
@@ -92,20 +90,11 @@ def test_what_may_pass_is_tried_again(server: Hub, tiny: Path, tmp_path: Path, n
     assert server.requests.count(("GET", name)) == 2
 
 
-def test_a_cut_download_goes_on_where_it_ended(
-    server: Hub, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[int] = []
+def test_a_cut_download_goes_on_where_it_ended(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
-
-    def rest(handler, content: bytes) -> None:
-        sent.append(int(handler.headers["Range"].removeprefix("bytes=").rstrip("-")))
-        handler._content(content)
-
-    server.faults[WEIGHTS] = [cut, rest]
+    server.faults[WEIGHTS] = [cut]
     fetch(tmp_path)
-    assert sent and sent[0] > 1000
-    assert (tmp_path / "out" / WEIGHTS).read_bytes() == (tiny / WEIGHTS).read_bytes()
+    assert [first > 1000 for first in server.starts if first] == [True]
 
 
 @pytest.mark.parametrize("fault", [refuse(500), stall], ids=["broken", "stalled"])
@@ -115,10 +104,14 @@ def test_a_listing_that_does_not_come_is_given_up(server: Hub, tmp_path: Path, f
     assert [name for _, name in server.requests] == [LISTING] * ATTEMPTS
 
 
-def test_bytes_that_stay_wrong_are_given_up_and_not_kept(server: Hub, tmp_path: Path) -> None:
+def test_bytes_that_stay_wrong_are_given_up_and_the_other_files_kept(server: Hub, tmp_path: Path) -> None:
     server.faults[WEIGHTS] = [change] * 99
     refused(tmp_path, WEIGHTS, "on the hub", f"{ATTEMPTS} times")
     assert not (tmp_path / "work" / WEIGHTS).exists()
+    server.faults.clear()
+    fetch(tmp_path)
+    for name in ("config.json", "tokenizer.json"):
+        assert server.requests.count(("GET", name)) == 1
 
 
 @pytest.mark.parametrize(
@@ -131,7 +124,7 @@ def test_bytes_that_stay_wrong_are_given_up_and_not_kept(server: Hub, tmp_path: 
     ],
     ids=["gated, no token", "gated, licence not accepted", "unauthorized", "forbidden"],
 )
-@pytest.mark.parametrize("where", [LISTING, "config.json"])
+@pytest.mark.parametrize("where", [LISTING, TREE, "config.json", "HEAD config.json"])
 def test_a_gate_says_where_to_accept_the_licence(
     server: Hub, tmp_path: Path, where: str, fault: Fault, text: str
 ) -> None:
@@ -144,20 +137,30 @@ def test_an_unknown_model_or_commit_is_named(server: Hub, tmp_path: Path) -> Non
     refused(tmp_path, "404 Not Found", "correct `revision`", revision="f" * 40)
 
 
-def test_a_listing_without_an_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that accepts connections and never answers, as an overloaded proxy does."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        refused(tmp_path, "the connection failed", "timed out", f"{ATTEMPTS} times")
+@pytest.mark.parametrize(("listens", "words"), [(True, "timed out"), (False, "refused")])
+def test_no_network_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool, words: str) -> None:
+    """Also a server that accepts connections and never answers, as an overloaded proxy does."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        if listens:
+            other.listen()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{other.getsockname()[1]}")
+        refused(tmp_path, "the connection failed", words, f"{ATTEMPTS} times")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    refused(tmp_path, "HF_HUB_OFFLINE is set")
 
 
-def test_no_network_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        refused(tmp_path, "the connection failed")
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-        refused(tmp_path, "HF_HUB_OFFLINE is set")
+def test_a_failed_transfer_from_xet_is_one_sentence(
+    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
+    page = f"{server.url}/api/models/{REPO}/revision/{REVISION}"
+    access = {"X-Xet-Cas-Url": server.url, "X-Xet-Access-Token": "xet", "X-Xet-Token-Expiration": str(2**32)}
+    metadata = {"X-Xet-Hash": "1" * 64, "X-Xet-Refresh-Route": page}
+    server.faults[LISTING] = [lambda handler, content: handler.answer(200, content, access)] * 99
+    server.faults[f"HEAD {WEIGHTS}"] = [lambda handler, content: handler.start(200, len(content), metadata)] * 99
+    refused(tmp_path, "the connection failed", "404 Not Found", f"{ATTEMPTS} times")
+    assert not (tmp_path / "work" / WEIGHTS).exists()
 
 
 def test_the_token_is_sent_and_never_said(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +180,7 @@ def test_only_hf_token_is_sent(server: Hub, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_mirror_comes_before_the_hub(server: Hub, tiny: Path, tmp_path: Path) -> None:
-    folder = filled(tmp_path / "mirror" / MIRRORED, tiny)
+    folder = filled(tmp_path, tiny)
     manifest = fetch(tmp_path, tmp_path / "mirror")
     assert server.requests == []
     assert (tmp_path / "out" / WEIGHTS).samefile(folder / WEIGHTS)
@@ -197,22 +200,10 @@ def test_a_copy_of_data_mirror_is_a_mirror(server: Hub, tmp_path: Path) -> None:
 
 
 def test_a_mirror_with_a_changed_file_is_refused(server: Hub, tiny: Path, tmp_path: Path) -> None:
-    fetch(tmp_path)
-    folder = tmp_path / "mirror" / MIRRORED
-    folder.parent.mkdir(parents=True)
-    (tmp_path / "out").rename(folder)
+    folder = moved(tmp_path)
     flip(folder / WEIGHTS)
     with pytest.raises(UserError, match=rf"{WEIGHTS}: sha256 is \w+, but \w+ in manifest.json; fetch the model again"):
         fetch(tmp_path, tmp_path / "mirror")
-
-
-def test_a_mirror_with_a_missing_shard_is_refused(server: Hub, tiny: Path, tmp_path: Path) -> None:
-    folder = filled(tmp_path / "mirror" / MIRRORED, tiny)
-    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-2.safetensors"}}')
-    refused(tmp_path, "model-2.safetensors", "missing", mirror=tmp_path / "mirror")
-    (folder / "model.safetensors.index.json").unlink()
-    (folder / WEIGHTS).unlink()
-    refused(tmp_path, "*.safetensors", mirror=tmp_path / "mirror")
 
 
 def test_a_manifest_finds_what_is_missing_short_or_changed(server: Hub, tmp_path: Path) -> None:
@@ -236,10 +227,7 @@ def test_a_manifest_finds_what_is_missing_short_or_changed(server: Hub, tmp_path
 @pytest.mark.parametrize("name", ["../Snakefile", "/Snakefile", "sub/config.json", "..", ".", "a\\b", "", "Snakefile"])
 def test_a_manifest_names_plain_files_of_a_policy_only(server: Hub, tmp_path: Path, name: str) -> None:
     """A mirror's manifest wrote files outside the model's folder."""
-    fetch(tmp_path)
-    folder = tmp_path / "mirror" / MIRRORED
-    folder.parent.mkdir(parents=True)
-    (tmp_path / "out").rename(folder)
+    folder = moved(tmp_path)
     (folder.parent / "Snakefile").write_text("evil")
     manifest = json.loads((folder / hub.MANIFEST).read_text())
     manifest["files"].append({"name": name, "bytes": 4, "sha256": hashlib.sha256(b"evil").hexdigest()})
@@ -252,13 +240,7 @@ def test_a_manifest_names_plain_files_of_a_policy_only(server: Hub, tmp_path: Pa
 
 @pytest.mark.parametrize("with_manifest", [True, False])
 def test_a_link_out_of_the_mirror_is_refused(server: Hub, tiny: Path, tmp_path: Path, with_manifest: bool) -> None:
-    folder = tmp_path / "mirror" / MIRRORED
-    if with_manifest:
-        fetch(tmp_path)
-        folder.parent.mkdir(parents=True)
-        (tmp_path / "out").rename(folder)
-    else:
-        filled(folder, tiny)
+    folder = moved(tmp_path) if with_manifest else filled(tmp_path, tiny)
     (folder / "LICENSE.txt").rename(tmp_path / "secret")
     (folder / "LICENSE.txt").symlink_to(tmp_path / "secret")
     refused(tmp_path, "LICENSE.txt is a link to a file outside", mirror=tmp_path / "mirror")
@@ -268,61 +250,38 @@ def test_a_link_out_of_the_mirror_is_refused(server: Hub, tiny: Path, tmp_path: 
     assert fetch(tmp_path, tmp_path / "mirror").files
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"weight_map": 1}', '{"weight_map": {"a": ["b"]}}', "[" * 100_000])
-def test_a_damaged_index_of_weights_is_named(server: Hub, tiny: Path, tmp_path: Path, content: str) -> None:
-    folder = filled(tmp_path / "mirror" / MIRRORED, tiny)
-    (folder / "model.safetensors.index.json").write_text(content)
-    refused(tmp_path, "model.safetensors.index.json", mirror=tmp_path / "mirror")
-
-
-def endless(handler, content: bytes) -> None:
-    handler.start(200, len(content), {"Transfer-Encoding": "chunked"})
-    with contextlib.suppress(OSError):
-        while True:
-            handler.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
-
-
-def slow(handler, content: bytes) -> None:
-    handler.start(200, len(content), {})
-    with contextlib.suppress(OSError):
-        for byte in content:
-            handler.wfile.write(bytes([byte]))
-            handler.wfile.flush()
-            time.sleep(0.05)
+SHARDS = '{"weight_map": {"a": "model-2.safetensors"}}'
+DAMAGED = ("[]", "{", '{"weight_map": 1}', "[" * 100_000)
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        (refuse(429, Retry_After="86400"), "the time for this download is over"),
-        (refuse(503, Retry_After="86400"), "the time for this download is over"),
-        (endless, "more bytes than the hub lists"),
-        (slow, "the time for this download is over"),
-    ],
-    ids=["a day", "a day, broken", "endless", "slow"],
+    ("content", "words"),
+    [(SHARDS, "model-2.safetensors, a shard in"), ('{"weight_map": {"a": ["b"]}}', "a shard in")]
+    + [(content, "model.safetensors.index.json is not an index of weights") for content in DAMAGED],
 )
-def test_a_hub_cannot_fill_the_disk_or_hold_the_job(
-    server: Hub, tiny: Path, tmp_path: Path, fault: Fault, words: str
+def test_a_mirror_without_all_weights_is_refused(
+    server: Hub, tiny: Path, tmp_path: Path, content: str, words: str
 ) -> None:
-    server.faults[WEIGHTS] = [fault]
-    for folder in ("out", "work"):
-        (tmp_path / folder).mkdir()
-    began = time.monotonic()
-    with pytest.raises(UserError, match=words):
-        hub.fetch(REPO, REVISION, tmp_path / "out", tmp_path / "work", None, pause_seconds=0.01, total_seconds=2.0)
-    assert time.monotonic() - began < 6.0
-    assert sum(path.stat().st_size for path in (tmp_path / "work").rglob("*.incomplete")) < 2 * len(
-        server.files[WEIGHTS]
-    )
-    assert fetch(tmp_path).files  # a later attempt succeeds
+    folder = filled(tmp_path, tiny)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(content)
+    refused(tmp_path, words, mirror=tmp_path / "mirror")
+    index.unlink()
+    (folder / WEIGHTS).unlink()
+    refused(tmp_path, "no *.safetensors in it", mirror=tmp_path / "mirror")
 
 
-def filled(folder: Path, tiny: Path) -> Path:
-    """A folder that someone filled by hand: all files, no manifest."""
-    folder.mkdir(parents=True)
-    for path in tiny.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
-    return folder
+def filled(tmp_path: Path, tiny: Path) -> Path:
+    """The model in a mirror that someone filled by hand: all files, no manifest."""
+    return Path(shutil.copytree(tiny, tmp_path / "mirror" / MIRRORED))
+
+
+def moved(tmp_path: Path) -> Path:
+    """The model in a mirror, as it was fetched: the files of a policy and their manifest."""
+    fetch(tmp_path)
+    folder = tmp_path / "mirror" / MIRRORED
+    folder.parent.mkdir(parents=True)
+    return (tmp_path / "out").rename(folder)
 
 
 def flip(path: Path) -> None:

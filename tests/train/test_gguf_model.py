@@ -34,7 +34,7 @@ def gguf(root, tmp_path_factory):
     fetched = root / "data/mirror/smollm2" / source.file
     if not fetched.exists():
         fetched = tmp_path_factory.mktemp("smollm2") / source.file
-        downloads.fetch(source, fetched, downloads.mirror())
+        downloads.fetch(source, fetched, downloads.mirror(), fetched.with_name("work"))
     return fetched
 
 
