@@ -35,7 +35,6 @@ Step = tuple[str, ...]
 MYSQL: Step = (
     "COEVOLVE_CACHE=/opt/coevolve bash /build/envs_setup/mysql.sh",
     "test -x /opt/coevolve/servers/mysql/usr/sbin/mysqld",
-    "rm -rf /opt/coevolve/servers/mariadb",
 )
 
 

@@ -1,12 +1,12 @@
 #!/bin/bash
-# The servers InterCodeSQL runs on, unpacked into the kit's cache: no Docker, no root, nothing of the system is touched.
-# MySQL comes from Debian's unstable suite with a libc of its own, MariaDB, the fallback, from this machine's own suite.
+# The server InterCodeSQL runs on, unpacked into the kit's cache: no Docker, no root, nothing of the system is touched.
+# MySQL comes from Debian's unstable suite with a libc of its own.
 #
 #   COEVOLVE_CACHE    the kit's cache (default: /var/cache/coevolve for root, else ~/.cache/coevolve)
 #   COEVOLVE_SERVERS  where to unpack (default: `servers` in the cache)
-#   COEVOLVE_MIRROR   a directory with mysql/*.deb or mariadb/*.deb, taken instead of the network
+#   COEVOLVE_MIRROR   a directory with mysql/*.deb, taken instead of the network
 #
-# A server that is there already is left alone. `manifest.tsv` beside each names package, version and sha256.
+# A server that is there already is left alone. `manifest.tsv` beside it names package, version and sha256.
 set -uo pipefail
 umask 022
 
@@ -38,15 +38,15 @@ new_apt() {
     > "$APT/status"
 }
 
-# Package $1 of suite $2 and all it depends on, as .debs in directory $3.
+# MySQL's package and all it depends on, as .debs in directory $1.
 download() {
   local codename site
   codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-  new_apt "$3/apt"
+  new_apt "$1/apt"
   for site in $(sites "$codename"); do
-    echo "deb [signed-by=$KEYRING] $site ${2:-$codename} main" > "$APT/sources.list"
-    private_apt update && private_apt install --yes --no-install-recommends --download-only "$1" &&
-      mv "$APT"/archives/*.deb "$3" && rm -r "$APT" && return
+    echo "deb [signed-by=$KEYRING] $site unstable main" > "$APT/sources.list"
+    private_apt update && private_apt install --yes --no-install-recommends --download-only mysql-server-core &&
+      mv "$APT"/archives/*.deb "$1" && rm -r "$APT" && return
   done
   [ -n "${site:-}" ] || echo "apt's sources name no archive for \`$codename\`"
   return 1
@@ -63,30 +63,23 @@ unpack() {
   done > "$2/manifest.tsv"
 }
 
-# Server $1, made of package $2 (suite $3, default: the machine's own) and recognised by file $4; made aside, then renamed.
+# The server, made aside, then renamed.
 server() {
-  local aside=$SERVERS/.$1.tmp debs
-  [ -e "$SERVERS/$1/$4" ] && return
-  rm -rf "$aside" "${SERVERS:?}/$1" && mkdir -p "$aside/debs" || return
-  debs=${COEVOLVE_MIRROR:-}/$1
+  local aside=$SERVERS/.mysql.tmp program=usr/sbin/mysqld debs
+  [ -e "$SERVERS/mysql/$program" ] && return
+  rm -rf "$aside" "${SERVERS:?}/mysql" && mkdir -p "$aside/debs" || return
+  debs=${COEVOLVE_MIRROR:-}/mysql
   if ! compgen -G "$debs/*.deb" > /dev/null; then
     debs=$aside/debs
-    download "$2" "$3" "$debs" > "$aside/log" 2>&1 || { tail -n 3 "$aside/log" >&2; rm -rf "$aside"; return 1; }
+    download "$debs" > "$aside/log" 2>&1 || { tail -n 3 "$aside/log" >&2; rm -rf "$aside"; return 1; }
   fi
-  unpack "$debs" "$aside/tree" && [ -e "$aside/tree/$4" ] && mv "$aside/tree" "$SERVERS/$1"
+  unpack "$debs" "$aside/tree" && [ -e "$aside/tree/$program" ] && mv "$aside/tree" "$SERVERS/mysql"
   local failed=$?
   rm -rf "$aside"
   return $failed
 }
 
-# The servers that are there.
-unpacked() {
-  local name found=1
-  for name in mysql mariadb; do
-    [ -d "$SERVERS/$name" ] && found=0 && say "$name is in $SERVERS/$name"
-  done
-  return $found
-}
+unpacked() { [ -d "$SERVERS/mysql" ] && say "mysql is in $SERVERS/mysql"; }
 
 on_path() { command -v mysqld > /dev/null && say "nothing was unpacked: the mysqld on PATH will be taken."; }
 
@@ -100,6 +93,5 @@ mkdir -p "$SERVERS" && exec 9>> "$SERVERS/.lock" && flock 9 || {
   say "cannot write to $SERVERS; set COEVOLVE_SERVERS."
   exit 1
 }
-server mysql mysql-server-core unstable usr/sbin/mysqld || say "MySQL could not be had; going on with MariaDB, whose results are not comparable."
-server mariadb mariadb-server-core "" usr/sbin/mariadbd || say "MariaDB could not be had."
+server
 unpacked || on_path || { say "no server could be had: see the lines above, or put .debs into COEVOLVE_MIRROR/mysql."; exit 1; }

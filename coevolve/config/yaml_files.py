@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -143,15 +144,17 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _section)
 
 #: What a loader raises for text that is not YAML, or whose values are not those of their tags, such as `!!bool x`.
 YAML_ERRORS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
-#: Most values of a file, aliases expanded: ten lines can expand to billions.
-MAX_VALUES = 200_000
+#: libyaml composes nodes recursively; 30,000 levels overflow its stack and end the interpreter.
 MAX_DEPTH = 100
 _MERGE = "tag:yaml.org,2002:merge"
 
 
 def load(text: str | TextIO) -> Any:
     """The value of a YAML text, mappings as sections; raises one of `YAML_ERRORS`."""
-    _require_shallow(text)
+    starts, ends = yaml.CollectionStartEvent, yaml.CollectionEndEvent
+    steps = (isinstance(event, starts) - isinstance(event, ends) for event in yaml.parse(text, _Loader))
+    if any(depth > MAX_DEPTH for depth in itertools.accumulate(steps)):
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
     if not isinstance(text, str):
         text.seek(0)
     loader = _Loader(text)
@@ -160,20 +163,9 @@ def load(text: str | TextIO) -> Any:
         if node is None:
             return None
         _require_unique_keys(node, set())
-        if _expanded(node, {}) > MAX_VALUES:
-            raise ValueError(f"its aliases expand to more than {MAX_VALUES:,} values")
         return loader.construct_document(node)
     finally:
         loader.dispose()
-
-
-def _require_shallow(text: str | TextIO) -> None:
-    """Raises ValueError for values nested so deeply that libyaml, which recurses, would overflow its stack."""
-    depth = 0
-    for event in yaml.parse(text, _Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested more than {MAX_DEPTH} deep")
 
 
 def _require_unique_keys(node: yaml.Node, seen: set[int]) -> None:
@@ -189,16 +181,6 @@ def _require_unique_keys(node: yaml.Node, seen: set[int]) -> None:
                 raise yaml.MarkedYAMLError(problem=f"key `{key.value}` occurs twice", problem_mark=key.start_mark)
             keys.add((key.tag, key.value))
         _require_unique_keys(value, seen)
-
-
-def _expanded(node: yaml.Node, known: dict[int, int]) -> int:
-    """Number of values of a node with its aliases expanded; `known` are those of nodes that were counted."""
-    if id(node) not in known:
-        known[id(node)] = MAX_VALUES + 1  # a node that contains itself
-        children = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
-        known[id(node)] = 1 + sum(_expanded(part, known) for part in parts)
-    return known[id(node)]
 
 
 def _read(path: Path) -> Section:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
 from coevolve.config.sections import Positive, Rate, SourceFile, Strict
-
-#: Kinds of servers; MariaDB's answers differ from those that MySQL gave in the runs of 2023.
-Flavour = Literal["mysql", "mariadb"]
 
 
 class SqlItems(Strict):
@@ -52,14 +49,13 @@ class SqlServerConfig(Strict):
     """The database server: `address` if given, else `binary`, else a `mysqld` on PATH, else the kit's own package.
 
     `address`: `user@host:port` or `user@/path/to/socket`, password in COEVOLVE_SQL_PASSWORD; the server then holds the
-    dump already. `engine`: which flavours are taken, the first found wins. A statement runs at most
-    `statement_seconds` and brings at most `rows`. A server of the kit is restarted when its resident memory passes
-    `memory_mb` MiB, or its temporary files `temporary_mb` MiB; one such file holds at most a quarter of that.
+    dump already. A statement runs at most `statement_seconds` and brings at most `rows`. A server of the kit is
+    restarted when its resident memory passes `memory_mb` MiB, or its temporary files `temporary_mb` MiB; one such file
+    holds at most a quarter of that.
     """
 
     address: str | None
     binary: str | None
-    engine: Annotated[list[Flavour], Field(min_length=1)]
     statement_seconds: Rate
     rows: Positive
     memory_mb: Positive

@@ -32,8 +32,6 @@ MIN_FREE_BYTES = 250 << 20
 #: The dump is sent as one packet, which is larger than the packets that agents may send.
 LOADING_OPTION = "--max-allowed-packet=1G"
 
-MARIADB_SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
-
 
 class DataDirectoryTemplate:
     """The cached data directory of a dump on a server program; its path contains a digest of all that it depends on."""
@@ -45,12 +43,12 @@ class DataDirectoryTemplate:
         self._dump = dump
         key = (
             files.sha256(dump),
-            program.identity(),
-            *server_options.common_options(program.flavour),
-            *server_options.template_statements(program.flavour),
+            program.identity,
+            *server_options.OPTIONS,
+            *server_options.TEMPLATE_STATEMENTS,
         )
         digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
-        self.path = cache_directory() / "templates" / f"{program.flavour}-{program.version}-{digest}"
+        self.path = cache_directory() / "templates" / f"mysql-{program.version}-{digest}"
 
     def copy(self, target: Path) -> None:
         """Copy the template to `target`; build it first if it is absent or incomplete.
@@ -138,13 +136,9 @@ def _create_cache_folder(folder: Path) -> None:
 
 def _initialise(program: ServerProgram, data: Path) -> None:
     """Write the server's system tables to the empty directory `data`."""
-    if program.flavour == "mysql":
-        option, statements = "--initialize-insecure", b""
-    else:
-        option, statements = "--bootstrap", b"CREATE DATABASE mysql;\nUSE mysql;\n" + _mariadb_system_tables(program)
     directory = ServerDirectory()
-    directory.stdin.write_bytes(statements)
-    process = ServerProcess(server_options.server_command(program, directory, data, option), directory)
+    command = server_options.server_command(program, directory, data, "--initialize-insecure")
+    process = ServerProcess(command, directory)
     try:
         _wait_for_success(process, f"initialise {data}")
     finally:
@@ -158,17 +152,6 @@ def _wait_for_success(process: ServerProcess, task: str) -> None:
         raise EnvError(f"the database server did not {task} (return code {code}): {log}")
 
 
-def _mariadb_system_tables(program: ServerProgram) -> bytes:
-    """The statements that create MariaDB's system tables, from the files in its package."""
-    usr = Path(program.command[-1]).resolve().parents[1]
-    for share in (usr / "share" / "mysql", usr / "share" / "mariadb"):
-        if (share / MARIADB_SYSTEM_TABLES[0]).exists():
-            return b"".join((share / name).read_bytes() for name in MARIADB_SYSTEM_TABLES)
-    raise UserError(
-        f"{program.command[-1]}: no {MARIADB_SYSTEM_TABLES[0]} under {usr / 'share'}; correct `server.binary`."
-    )
-
-
 def _load(program: ServerProgram, data: Path, dump: Path) -> None:
     """Load the dump, compute the tables' statistics, and leave only the reading account."""
     directory = ServerDirectory()
@@ -178,7 +161,7 @@ def _load(program: ServerProgram, data: Path, dump: Path) -> None:
             _execute_all(cursor, dump.read_text(encoding="utf-8"))
             for table in table_names(cursor, dumps.databases(dump)):
                 _execute_all(cursor, f"ANALYZE TABLE {table}")
-            _execute_all(cursor, ";".join(server_options.template_statements(program.flavour)))
+            _execute_all(cursor, ";".join(server_options.TEMPLATE_STATEMENTS))
             _execute_all(cursor, "SHUTDOWN")
         _wait_for_success(process, f"load {dump}")
     except pymysql.MySQLError as error:

@@ -15,4 +15,4 @@ def check(config: InterCodeSqlConfig | None) -> Check:
 def _server(config: SqlServerConfig) -> str:
     if config.address:
         return f"{config.address}, asked when a job first connects"
-    return find_server_program(config).identity()
+    return find_server_program(config).identity

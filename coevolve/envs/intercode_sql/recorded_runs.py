@@ -78,11 +78,10 @@ class SqlReplayReport:
 
     `statements` counts the statements sent by upstream (a submission repeats the last text and is not counted again),
     `rewards` the recorded rewards. Upstream computed these without the factor for order, which was added later, so they
-    are to be compared with `equal_overlaps`. A server that is not `comparable` is not MySQL.
+    are to be compared with `equal_overlaps`.
     """
 
     identity: str
-    comparable: bool
     episodes: int
     statements: int
     rewards: int
@@ -146,7 +145,6 @@ def compare(server: DatabaseServer, episodes: Sequence[RecordedEpisode]) -> SqlR
                 differences += _compare_episode(session, gold_queries, episode, tally)
     return SqlReplayReport(
         identity=server.identity,
-        comparable=server.comparable,
         episodes=len(episodes),
         statements=tally["statements"],
         rewards=tally["rewards"],

@@ -1,9 +1,9 @@
 """Statements that agents may not send, decided on tokens as the server's lexer reads them.
 
 KILL can end other sessions of the same account, and a transaction prepared by XA outlives its session. General SQL
-tokenizers differ from the servers on comments that are executed, nested comments and control characters, which is where
-a refused command can be hidden. This one covers the lexical syntax that MySQL and MariaDB share in their default mode;
-what it cannot read unambiguously is refused if it contains a refused word.
+tokenizers differ from the server on comments that are executed, nested comments and control characters, which is where
+a refused command can be hidden. This one covers MySQL's lexical syntax in its default mode; what it cannot read
+unambiguously is refused if it contains a refused word.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-#: Refused commands, and those that execute text, in which the refused ones can be hidden. Keywords cannot be escaped.
-_WORDS = frozenset({"KILL", "XA", "PREPARE", "IMMEDIATE"})
+#: Refused commands, and the one that executes text, in which they can be hidden. Keywords cannot be escaped.
+_WORDS = frozenset({"KILL", "XA", "PREPARE"})
 _CONTAINS_WORD = re.compile(rf"\b(?:{'|'.join(_WORDS)})\b", re.IGNORECASE | re.ASCII)
 #: Statements that begin with these contain no other statement, so that the words above can only be names in them.
 _SIMPLE = frozenset(
@@ -25,7 +25,7 @@ _SET = re.compile(r"\bSET\b", re.IGNORECASE)
 _LEXICAL_SETTING = re.compile(r"sql_mode|character|charset|names|collation", re.IGNORECASE)
 _TOKEN = re.compile(
     r"""
-      (?P<skipped> [ \t-\r]+ | \#[^\n\0]* | --(?=[ \t-\r]|\Z)[^\n\0]* | /\*(?!M?!)[^\0]*?\*/ )
+      (?P<skipped> [ \t-\r]+ | \#[^\n\0]* | --(?=[ \t-\r]|\Z)[^\n\0]* | /\*(?!!)[^\0]*?\*/ )
     | (?P<text> '[^'\\]*(?:(?:\\.|'')[^'\\]*)*' | "[^"\\]*(?:(?:\\.|"")[^"\\]*)*" )
     | (?P<name> `[^`]*(?:``[^`]*)*` )
     | (?P<word> [\w$\x80-\U0010ffff]+ )
@@ -85,15 +85,11 @@ def _tokens(statement: str) -> Iterator[_Token]:
 
 
 def _executed_text(tokens: list[_Token]) -> str | None:
-    """The statement in `PREPARE name FROM 'text'` or `EXECUTE IMMEDIATE 'text'`; None for any other statement.
+    """The statement in `PREPARE name FROM 'text'`; None for any other statement.
 
     None also if the text is computed or written with escapes.
     """
-    words = [token.text.upper() for token in tokens[:3]]
-    length = 2 if words[:2] == ["EXECUTE", "IMMEDIATE"] else 3
-    if length == 3 and words[::2] != ["PREPARE", "FROM"]:
+    if len(tokens) != 4 or [token.text.upper() for token in tokens[:3:2]] != ["PREPARE", "FROM"]:
         return None
-    match tokens[length:]:
-        case [_Token("text", text)] if not re.search(r"\\|''|\"\"", text[1:-1]):
-            return text[1:-1]
-    return None
+    kind, text = tokens[3]
+    return text[1:-1] if kind == "text" and not re.search(r"\\|''|\"\"", text[1:-1]) else None

@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--items", type=Path, metavar="FILE", help="ic_spider_dev.json (default: near the recorded run)"
     )
     parser.add_argument("--dump", type=Path, default=DUMP, metavar="FILE", help="the databases (default: %(default)s)")
-    parser.add_argument("--engine", choices=["mysql", "mariadb"], help="default: MySQL, else MariaDB")
     parser.add_argument("--server", metavar="ADDRESS", help="user@host:port of a server that holds the databases")
     parser.add_argument("--limit", type=positive, metavar="N", help="replay the first N episodes only")
 
@@ -29,8 +28,7 @@ def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     from coevolve.envs.intercode_sql import recorded_runs
     from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 
-    engines = [options.engine] if options.engine else DEFAULT_CONFIG.engine
-    server = DEFAULT_CONFIG.model_copy(update={"engine": engines, "address": options.server})
+    server = DEFAULT_CONFIG.model_copy(update={"address": options.server})
     report = recorded_runs.replay(options.recorded, server, options.dump, options.items, options.limit)
     for kind in report.by_class:
         for difference in report.examples(kind, 1):

@@ -15,15 +15,10 @@ import pymysql
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import data_directory, external_server, server_options
 from coevolve.envs.intercode_sql import dump as dumps
-from coevolve.envs.intercode_sql.config import Flavour, SqlServerConfig
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.data_directory import DataDirectoryTemplate
 from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess, chown_to_server_user
-from coevolve.envs.intercode_sql.server_program import (
-    ServerProgram,
-    find_server_program,
-    parse_version,
-    server_identity,
-)
+from coevolve.envs.intercode_sql.server_program import ServerProgram, find_server_program, mysql_version
 from coevolve.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -55,7 +50,7 @@ class DatabaseServer:
         self._dump = dump
         self._lock = threading.Lock()
         self._process: ServerProcess | None = None
-        self._version: tuple[Flavour, str] | None = None
+        self._version = ""
         self._pids_past_limit: set[int] = set()
         self._copy_lock = threading.Lock()
 
@@ -67,13 +62,11 @@ class DatabaseServer:
 
     @property
     def identity(self) -> str:
-        """Name and version that the server reports: "MySQL 9.7.4", "MariaDB 10.11.18, non-comparable"."""
-        return server_identity(*self._reported_version())
-
-    @property
-    def comparable(self) -> bool:
-        """Whether results are comparable with those of MySQL."""
-        return self._reported_version()[0] == "mysql"
+        """Name and version that the server reports, such as "MySQL 9.7.4"."""
+        if not self._version:
+            with self.connect() as connection:
+                self._version = _query_version(connection)
+        return f"MySQL {self._version}"
 
     @property
     def pid(self) -> int | None:
@@ -119,27 +112,15 @@ class DatabaseServer:
         if self._process is not None:
             self._stop(self._process)
 
-    def _reported_version(self) -> tuple[Flavour, str]:
-        if self._version is None:
-            with self.connect() as connection:
-                self._version = _query_version(connection)
-        return self._version
-
     def _connect_to_address(self, address: str, database: str) -> Connection:
         connection = self._open(database, **external_server.connection_arguments(address))
         try:
             with self._lock:
-                if self._version is None:
+                if not self._version:
                     external_server.check_server(connection, address, self.databases())
-                    version = _query_version(connection)
-                    if version[0] not in self.config.engine:
-                        identity = server_identity(*version)
-                        raise UserError(
-                            f"`server.address`: {identity} answers there, which `server.engine` does not list."
-                        )
-                    self._version = version
+                    self._version = _query_version(connection)
             with connection.cursor() as cursor:
-                for name, value in server_options.statement_limits(self._version[0], self.config).items():
+                for name, value in server_options.statement_limits(self.config).items():
                     cursor.execute(f"SET SESSION {name} = {value}")
         except pymysql.MySQLError as error:
             raise EnvError(f"the database server at {address} failed: {error.args[-1]}") from error
@@ -211,10 +192,10 @@ def _start_on_copy(
         directory = ServerDirectory()
         undo.callback(directory.remove)
         template.copy(directory.data)
-        limits = server_options.statement_limits(program.flavour, config).items()
+        limits = server_options.statement_limits(config).items()
         directory.init_file.write_text("".join(f"SET GLOBAL {name} = {value};\n" for name, value in limits))
         chown_to_server_user(directory.init_file)
-        options = (f"--init-file={directory.init_file}", server_options.READ_ONLY_OPTION[program.flavour])
+        options = (f"--init-file={directory.init_file}", "--super-read-only=ON")
         command = server_options.server_command(program, directory, directory.data, *options)
         process = ServerProcess(command, directory, config)
         undo.callback(process.stop)
@@ -237,11 +218,15 @@ def _read_all_tables(process: ServerProcess, dump: Path) -> None:
             raise EnvError(f"the database server cannot read its data: {details}") from error
 
 
-def _query_version(connection: Connection) -> tuple[Flavour, str]:
+def _query_version(connection: Connection) -> str:
+    """Version number of a MySQL server; raises `UserError` for another server."""
     with connection.cursor() as cursor:
         # The version in MariaDB's handshake begins with a MySQL version, for compatibility.
         cursor.execute("SELECT VERSION()")
-        return parse_version(cursor.fetchall()[0][0])
+        text = cursor.fetchall()[0][0]
+    if version := mysql_version(text):
+        return version
+    raise UserError(f"`server.address`: {text} answers there, which is not MySQL; correct it.")
 
 
 def _socket_arguments(process: ServerProcess) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevolve.envs.intercode_sql.config import Flavour, SqlServerConfig
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server_process import ServerDirectory
 from coevolve.envs.intercode_sql.server_program import ServerProgram
 
@@ -12,7 +12,7 @@ from coevolve.envs.intercode_sql.server_program import ServerProgram
 ACCOUNT = "coevolve"
 #: Options of every server. Defaults that affect results are MySQL 8's of 2023, except table statistics, which must not
 #: change between runs. The other options keep servers small and isolated, and avoid syncing data that is discarded.
-COMMON_OPTIONS = (
+OPTIONS = (
     "--lower-case-table-names=1",
     "--innodb-stats-auto-recalc=OFF",
     "--skip-networking",
@@ -30,53 +30,25 @@ COMMON_OPTIONS = (
     "--innodb-doublewrite=OFF",
     # The kernel's limit on native asynchronous I/O requests allows only about 25 servers.
     "--innodb-use-native-aio=OFF",
+    "--mysqlx=OFF",
+    "--event-scheduler=OFF",
+    "--secure-file-priv=NULL",
+    "--innodb-redo-log-capacity=8M",
+    "--innodb-flush-method=nosync",
+    "--temptable-max-ram=64M",
+    "--auto-generate-certs=OFF",
+    "--caching-sha2-password-auto-generate-rsa-keys=OFF",
 )
-FLAVOUR_OPTIONS: dict[Flavour, tuple[str, ...]] = {
-    "mysql": (
-        "--mysqlx=OFF",
-        "--event-scheduler=OFF",
-        "--secure-file-priv=NULL",
-        "--innodb-redo-log-capacity=8M",
-        "--innodb-flush-method=nosync",
-        "--temptable-max-ram=64M",
-        "--auto-generate-certs=OFF",
-        "--caching-sha2-password-auto-generate-rsa-keys=OFF",
-    ),
-    # Without a configuration file MariaDB's default character set is latin1.
-    "mariadb": (
-        "--character-set-server=utf8mb4",
-        "--collation-server=utf8mb4_general_ci",
-        "--innodb-log-file-size=8M",
-        "--debug-no-sync",
-        # The second keeps sessions from raising the first.
-        "--max-session-mem-used=256M",
-        "--maximum-max-session-mem-used=256M",
-    ),
-}
-READ_ONLY_OPTION: dict[Flavour, str] = {"mysql": "--super-read-only=ON", "mariadb": "--read-only=ON"}
 #: Executed after the dump, which creates an administrator account. Only the reading account remains usable.
-ACCOUNT_STATEMENTS = (
+#: MySQL's cost model distinguishes pages in memory from pages on disk, so that earlier statements would affect query
+#: plans and with them the order of rows. Here both have the cost of a page in memory.
+TEMPLATE_STATEMENTS = (
+    "UPDATE mysql.engine_cost SET cost_value = 0.25 WHERE cost_name = 'io_block_read_cost'",
     "DROP USER IF EXISTS 'admin'@'%'",
     f"CREATE USER '{ACCOUNT}'@'localhost'",
     f"GRANT SELECT, SHOW VIEW ON *.* TO '{ACCOUNT}'@'localhost'",
     "ALTER USER 'root'@'localhost' ACCOUNT LOCK",
 )
-#: MySQL's cost model distinguishes pages in memory from pages on disk, so that earlier statements would affect query
-#: plans and with them the order of rows. Here both have the cost of a page in memory.
-COST_STATEMENTS: dict[Flavour, tuple[str, ...]] = {
-    "mysql": ("UPDATE mysql.engine_cost SET cost_value = 0.25 WHERE cost_name = 'io_block_read_cost'",),
-    "mariadb": (),
-}
-
-
-def common_options(flavour: Flavour) -> tuple[str, ...]:
-    """The options of every server of a flavour."""
-    return COMMON_OPTIONS + FLAVOUR_OPTIONS[flavour]
-
-
-def template_statements(flavour: Flavour) -> tuple[str, ...]:
-    """The statements that complete a data directory template after the dump is loaded."""
-    return COST_STATEMENTS[flavour] + ACCOUNT_STATEMENTS
 
 
 def server_command(program: ServerProgram, directory: ServerDirectory, data: Path, *options: str) -> list[str]:
@@ -87,12 +59,9 @@ def server_command(program: ServerProgram, directory: ServerDirectory, data: Pat
         f"--tmpdir={directory.path / 'tmp'}",
         f"--pid-file={directory.path / 'pid'}",
     )
-    common = common_options(program.flavour)
-    return [*program.command, "--no-defaults", *program.options, *common, *paths, *options]
+    return [*program.command, "--no-defaults", *program.options, *OPTIONS, *paths, *options]
 
 
-def statement_limits(flavour: Flavour, config: SqlServerConfig) -> dict[str, float]:
-    """Values of the server variables that limit a statement's time and rows, by name."""
-    if flavour == "mysql":
-        return {"max_execution_time": round(config.statement_seconds * 1000), "sql_select_limit": config.rows}
-    return {"max_statement_time": config.statement_seconds, "sql_select_limit": config.rows}
+def statement_limits(config: SqlServerConfig) -> dict[str, int]:
+    """Values of the server variables that limit a statement's time (in milliseconds) and rows, by name."""
+    return {"max_execution_time": round(config.statement_seconds * 1000), "sql_select_limit": config.rows}

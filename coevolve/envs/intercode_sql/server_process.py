@@ -51,8 +51,6 @@ class ServerDirectory:
         self.data = self.path / "data"
         self.init_file = self.path / "begin.sql"
         self.log = self.path / "log"
-        self.stdin = self.path / "stdin"
-        self.stdin.touch()
         (self.path / "tmp").mkdir()
         chown_to_server_user(self.path, self.path / "tmp")
 

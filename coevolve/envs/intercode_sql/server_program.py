@@ -9,17 +9,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.envs.intercode_sql.config import Flavour, SqlServerConfig
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.errors import UserError
 
-PROGRAMS: dict[Flavour, str] = {"mysql": "mysqld", "mariadb": "mariadbd"}
-DISPLAY_NAMES: dict[Flavour, str] = {"mysql": "MySQL", "mariadb": "MariaDB"}
 #: Configuration for use outside a suite: any server of this machine. With 300 sessions MySQL's resident memory is 360
 #: MiB.
 DEFAULT_CONFIG = SqlServerConfig(
     address=None,
     binary=None,
-    engine=[*PROGRAMS],
     statement_seconds=10.0,
     rows=20000,
     memory_mb=2048,
@@ -31,27 +28,20 @@ DEFAULT_CONFIG = SqlServerConfig(
 class ServerProgram:
     """A server program: `command` starts it with `options`, which depend on where the program is unpacked."""
 
-    flavour: Flavour
     version: str
     command: tuple[str, ...]
     options: tuple[str, ...] = ()
 
+    @property
     def identity(self) -> str:
-        """Name and version as recorded with results: "MySQL 9.7.4", or "MariaDB 10.11.18, non-comparable"."""
-        return server_identity(self.flavour, self.version)
+        """Name and version as recorded with results, such as "MySQL 9.7.4"."""
+        return f"MySQL {self.version}"
 
 
-def server_identity(flavour: Flavour, version: str) -> str:
-    """Name and version of a server, marked as non-comparable unless it is MySQL."""
-    return f"{DISPLAY_NAMES[flavour]} {version}" + ("" if flavour == "mysql" else ", non-comparable")
-
-
-def parse_version(text: str) -> tuple[Flavour, str]:
-    """Flavour and version number from a server's version text, e.g. "10.11.18-MariaDB-0+deb12u1"."""
+def mysql_version(text: str) -> str:
+    """Version number in a server's version text, such as "8.0.46"; empty if the server is not MySQL."""
     match = re.search(r"\d+\.\d+\.\d+", text)
-    if match is None:
-        raise UserError(f"`{text.strip()[:200]}` is not a version of MySQL or MariaDB; correct `server.binary`.")
-    return ("mariadb" if "mariadb" in text.lower() else "mysql"), match[0]
+    return match[0] if match and "mariadb" not in text.lower() else ""
 
 
 def cache_directory() -> Path:
@@ -70,40 +60,32 @@ def unpacked_servers() -> Path:
 
 
 def find_server_program(config: SqlServerConfig) -> ServerProgram:
-    """The first installed server in the order of `config.engine`; raises `UserError` if none is installed."""
+    """The configured server, else one on PATH, else the unpacked one; raises `UserError` if there is none."""
     if config.binary is not None:
-        return _configured_program(config.binary, config.engine)
-    for flavour in config.engine:
-        program = _program_on_path(flavour) or _unpacked_program(flavour)
-        if program is not None:
-            return program
-    wanted = " or ".join(DISPLAY_NAMES[flavour] for flavour in config.engine)
-    raise UserError(
-        f"no {wanted} on PATH or in {unpacked_servers()}; run `envs_setup/mysql.sh` or set `server.address`."
-    )
-
-
-def _configured_program(binary: str, flavours: list[Flavour]) -> ServerProgram:
-    path = shutil.which(binary)
-    if path is None:
-        raise UserError(f"`server.binary`: {binary} is not an executable; correct it, or leave it empty.")
-    program = _inspect((path,))
-    if program.flavour not in flavours:
-        raise UserError(f"`server.binary`: {binary} is {program.identity()}, which `server.engine` does not list.")
+        return _configured_program(config.binary)
+    # MariaDB's packages also install a program named mysqld.
+    on_path = shutil.which("mysqld")
+    program = (on_path and _inspect((on_path,))) or _unpacked_program()
+    if not program:
+        raise UserError(
+            f"no MySQL on PATH or in {unpacked_servers()}; run `envs_setup/mysql.sh` or set `server.address`."
+        )
     return program
 
 
-def _program_on_path(flavour: Flavour) -> ServerProgram | None:
-    path = shutil.which(PROGRAMS[flavour])
-    program = _inspect((path,)) if path else None
-    # MariaDB's packages also install a program named mysqld.
-    return program if program and program.flavour == flavour else None
+def _configured_program(binary: str) -> ServerProgram:
+    path = shutil.which(binary)
+    if path is None:
+        raise UserError(f"`server.binary`: {binary} is not an executable; correct it, or leave it empty.")
+    if program := _inspect((path,)):
+        return program
+    raise UserError(f"`server.binary`: {binary} is not MySQL; correct it, or leave it empty.")
 
 
-def _unpacked_program(flavour: Flavour) -> ServerProgram | None:
-    """The unpacked package of a flavour, started through the loader and with the libraries unpacked beside it."""
-    home = unpacked_servers() / flavour
-    path = home / "usr" / "sbin" / PROGRAMS[flavour]
+def _unpacked_program() -> ServerProgram | None:
+    """The unpacked package, started through the loader and with the libraries unpacked beside it."""
+    home = unpacked_servers() / "mysql"
+    path = home / "usr" / "sbin" / "mysqld"
     loaders = sorted(home.glob("usr/lib/*/ld-linux*.so*"))
     if not path.exists() or not loaders:
         return None
@@ -117,12 +99,12 @@ def _unpacked_program(flavour: Flavour) -> ServerProgram | None:
     return _inspect((str(loaders[0]), "--library-path", str(loaders[0].parent), str(path)), options)
 
 
-def _inspect(command: tuple[str, ...], options: tuple[str, ...] = ()) -> ServerProgram:
-    """The program that `command` starts, with the flavour and version that it prints."""
+def _inspect(command: tuple[str, ...], options: tuple[str, ...] = ()) -> ServerProgram | None:
+    """The program that `command` starts, with the version that it prints; None if it is not MySQL."""
     try:
         done = subprocess.run([*command, "--no-defaults", "--version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"{command[-1]} does not run ({error}); correct `server.binary` or delete the file.") from None
-    # The program's path, printed before " Ver ", may hold digits or the other flavour's name.
-    flavour, version = parse_version(done.stdout.partition(" Ver ")[2] or done.stdout + done.stderr)
-    return ServerProgram(flavour, version, command, options)
+    # The program's path, printed before " Ver ", may hold digits or the name of another server.
+    version = mysql_version(done.stdout.partition(" Ver ")[2] or done.stdout + done.stderr)
+    return ServerProgram(version, command, options) if version else None

@@ -15,15 +15,15 @@ from pymysql.constants import ER, FIELD_TYPE
 from pymysql.cursors import SSCursor
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql import mariadb, refusals
+from coevolve.envs.intercode_sql import refusals
 from coevolve.envs.intercode_sql.server import GRACE_SECONDS, Connection, DatabaseServer
 
 #: Longer statements, in characters, are not sent: the server closes a connection that sends over a megabyte.
 MAX_STATEMENT_LENGTH = 250_000
 #: A longer result is truncated; in characters of text, plus eight for every cell.
 MAX_RESULT_LENGTH = 16_000_000
-#: Error numbers of a statement that another session ended: MySQL's and (the last one) MariaDB's.
-INTERRUPTION_ERRORS = (ER.QUERY_INTERRUPTED, ER.SERVER_SHUTDOWN, 1927)
+#: Error numbers of a statement that another session ended.
+INTERRUPTION_ERRORS = (ER.QUERY_INTERRUPTED, ER.SERVER_SHUTDOWN)
 
 TIMED_OUT = "Query execution was interrupted, maximum statement execution time exceeded"
 INTERRUPTED = "Query execution was interrupted"
@@ -63,10 +63,9 @@ class SqlSession:
     """A session of one agent at a time on `server`, with a new connection for each episode.
 
     Episodes are isolated: variables, settings, prepared statements, locks and transactions end with their connection,
-    prepared transactions are rolled back, and the account can only read. A statement ends within the server's time
-    limit. If it raised that limit or is not covered by it, it is killed at most `GRACE_SECONDS` later, without a
-    response or while it sends rows. A result is truncated at the configured number of rows and at `MAX_RESULT_LENGTH`,
-    and only the first result of a statement is read. After a truncation, kill, interruption or further result the
+    and the account can only read. A statement ends within the server's time limit. If it raised that limit or is not
+    covered by it, it is killed at most `GRACE_SECONDS` later, without a response or while it sends rows. A result is
+    truncated at the configured number of rows and at `MAX_RESULT_LENGTH`. After a truncation, kill or interruption the
     session continues with a new connection to the episode's database. Clocks, connection ids, named locks and the
     process list belong to the server and are visible to all sessions.
 
@@ -89,9 +88,6 @@ class SqlSession:
         self._database = database
         self._connection = self._connect()
         self._pid = self._server.pid
-        if self._pid is not None and not self._server.comparable:
-            # MySQL lets only an administrator list them, and prepares XA statements from no text.
-            _roll_back_prepared(self._connection)
 
     def execute(self, statement: str) -> QueryResult:
         """Result of `statement`; raises `EnvError` if the server has ended, after which `use` connects to the next."""
@@ -102,13 +98,12 @@ class SqlSession:
             raise EnvError(SERVER_ENDED)
         self._sent.append(text)
         try:
-            result = self._result(text)
+            return self._result(text)
         except EnvError:
             if not (self._server.has_passed_limit(self._pid) and self._passes_limit_alone()):
                 raise
             self.use(self._database)
             return QueryResult(None, LIMIT_PASSED)
-        return result if self._server.comparable else _as_mysql(text, result)
 
     def close(self) -> None:
         """End the connection; calling it again has no effect."""
@@ -158,11 +153,7 @@ class SqlSession:
         cursor = connection.cursor(SSCursor)
         try:
             cursor.execute(text)
-            result = QueryResult(self._fetch_rows(connection, cursor) if cursor.description else None)
-            if connection.open and cursor._result.has_next:  # type: ignore[attr-defined]
-                # PyMySQL would read all further results, of which a loop makes an endless number.
-                self._abandon(connection)
-            return result
+            return QueryResult(self._fetch_rows(connection, cursor) if cursor.description else None)
         except pymysql.MySQLError as error:
             if connection.open and error.args[0] not in INTERRUPTION_ERRORS:
                 # After a change of the character set of results, a server's message is empty.
@@ -200,30 +191,6 @@ class SqlSession:
         with contextlib.closing(self._reconnect()) as other, contextlib.suppress(pymysql.MySQLError):
             # Fails if the connection has ended already.
             other.query(f"KILL {connection.thread_id()}")  # type: ignore[no-untyped-call]
-
-
-def _roll_back_prepared(connection: Connection) -> None:
-    """Roll back transactions that earlier sessions prepared by XA; MariaDB lets every account do that.
-
-    A session that is still ending holds its transaction: it is tried again, for a second at most.
-    """
-    with contextlib.suppress(pymysql.MySQLError), connection.cursor() as cursor:
-        for _ in range(100):
-            cursor.execute("XA RECOVER")
-            if not (prepared := cursor.fetchall()):
-                return
-            for format_id, length, _, name in prepared:
-                data = name.encode() if isinstance(name, str) else name
-                # The server reports a successful rollback as an error as well.
-                with contextlib.suppress(pymysql.MySQLError):
-                    cursor.execute(f"XA ROLLBACK X'{data[:length].hex()}', X'{data[length:].hex()}', {format_id}")
-            time.sleep(0.01)
-
-
-def _as_mysql(statement: str, result: QueryResult) -> QueryResult:
-    """MariaDB's result in MySQL's wording."""
-    rows = None if result.rows is None else mariadb.mysql_rows(statement, result.rows)
-    return QueryResult(rows, mariadb.mysql_error_message(result.error))
 
 
 def _valid(convert: Callable[[str], object], kind: type) -> Callable[[str], Any]:

@@ -3,8 +3,8 @@
 `supervisor.py DIRECTORY UID GID MEMORY TEMPORARY COMMAND...` (UID -1: keep the current user) prints the server's
 process id and, once the server has ended, its return code. When standard input closes, it kills the server and removes
 the directory. If the server's resident memory passes MEMORY bytes, or its temporary files TEMPORARY bytes, it prints
-`LIMIT_PASSED` and kills the server. If the supervisor is killed, the kernel kills the server. The server reads
-DIRECTORY/stdin and writes DIRECTORY/log.
+`LIMIT_PASSED` and kills the server. If the supervisor is killed, the kernel kills the server. The server writes
+DIRECTORY/log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHECKS_PER_FILE_CHECK = 5
 FILE_SHARE = 4
 #: More than the largest file of the data directory.
 MIN_FILE_BYTES = 64 << 20
-#: The allocators (glibc's for MariaDB, tcmalloc for MySQL) return the memory of a closed connection to the system.
+#: The allocators (glibc's, or tcmalloc of a package) return the memory of a closed connection to the system.
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": "524288",
     "MALLOC_TRIM_THRESHOLD_": "4194304",
@@ -93,10 +93,10 @@ def _start_server(directory: Path, uid: int, gid: int, file_bytes: int, command:
     environment = {"PATH": os.defpath, "TZ": "UTC", "LC_ALL": "C", **ALLOCATOR}
     groups: list[int] = []
     user = (uid, gid, groups) if uid >= 0 else (None, None, None)
-    with (directory / "stdin").open("rb") as stdin, (directory / "log").open("ab") as log:
+    with (directory / "log").open("ab") as log:
         return subprocess.Popen(
             command,
-            stdin=stdin,
+            stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,

@@ -18,14 +18,7 @@ from typing import Self
 from coevolve import seeds
 from coevolve.envs.webshop.catalogue import FILE_NAMES
 from coevolve.envs.webshop.json_stream import Json
-from coevolve.envs.webshop.synthetic_words import (
-    CATEGORIES,
-    GROUPS,
-    REQUESTS,
-    TRAITS,
-    WordStream,
-    synthetic_vocabulary,
-)
+from coevolve.envs.webshop.synthetic_words import TRAITS, WORD_LISTS, WordStream, synthetic_vocabulary
 from coevolve.progress import Progress
 from coevolve.storage import folders
 
@@ -37,21 +30,6 @@ _EMPTY_FIELDS = dict.fromkeys(
     ),
     "",
 )
-
-#: Unusual texts, separated by bars: markup, emoji, foreign scripts, rare characters; braces are filled with words.
-EDGE_CASE_TEXTS = (
-    "\u2605\u2605|\U0001f44d\U0001f3fd|\U0001f468\u200d\U0001f469\u200d\U0001f467|\U0001f1eb\U0001f1f7|\u2764\ufe0f|"
-    "1\ufe0f\u20e3|<b>{}</b>|<br/>|&amp; {}|{}'s|{}\u2019s|\u201c{}\u201d|{}\u2122|{}\u00a0{}|{}\u200b{}|{}\u00ad{}|"
-    "{}\u2028{}|\t{}\n|{}\r\n{}|\u00bd cup|1\u20442|20\u00b0|stra\u00dfe|caf\u00e9|cafe\u0301|\u0130zmir|\ufb01t|"
-    "\u03a3\u03b1\u03c2|\uff08\uff21\uff22\uff09|\u6a21\u68b3|\u30b3\u30fc\u30c9|\ud55c\uae00|\u0e44\u0e17\u0e22|"
-    "\u0645\u0631\u062d\u0628\u0627|\U00010348|3,000.50|12:30|a_b|don't|{}@{}.invalid|[SEP]|{{{{ {} }}}}|{}/{}|{}--{}|"
-    "U.S.A.|'{}'"
-)
-EDGE_CASE_OPTION_VALUES = (
-    'Description|< Prev|Next >|Buy Now| Search ||A/B/C|\u2605 Best|Caf\u00e9 \u2615|<i>Red</i>|Red & Blue|7" x 9"|'
-    "\u0130\u0307|stra\u00dfe|1/2|features"
-)
-EDGE_CASE_PRICES = "|$1,234.50|$5|$7.00$ 12.50$ 99.99|$ 20.00 - $ 18.00|$0.01|$975.00|$985.00|$990.00|$2,000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +193,7 @@ class _ProductGenerator:
         option_text = "".join(f", in {option}" for option in options)
         return {
             "asin": product.entry["asin"],
-            "instruction": rng.choice(REQUESTS).format(
+            "instruction": rng.choice(WORD_LISTS["requests"]).format(
                 noun=product.type.noun, traits=" and ".join(requested), options=option_text
             ),
             "attributes": product.traits,
@@ -230,7 +208,8 @@ class _ProductGenerator:
 def _product_types(count: int, rng: random.Random) -> list[_ProductType]:
     """Product types in groups that share department and head noun, like glass desks and oak desks."""
     words = [word for word in synthetic_vocabulary() if word.isalpha()]
-    groups = [(rng.choice(CATEGORIES), rng.choice(words), rng.choice(words)) for _ in range(max(1, count // 4))]
+    choices = (WORD_LISTS["categories"], words, words)
+    groups = [tuple(map(rng.choice, choices)) for _ in range(max(1, count // 4))]
     types = []
     for _ in range(count):
         category, department, head = rng.choice(groups)
@@ -248,8 +227,9 @@ def _pricing(rng: random.Random) -> str:
 
 
 def _options(rng: random.Random, asin: str) -> dict[str, list[Json]] | str:
-    names = rng.sample(sorted(GROUPS), rng.choices((0, 1, 2, 3), (35, 40, 20, 5))[0])
-    return {name: _group(rng, GROUPS[name], asin) for name in names} or ""
+    groups = WORD_LISTS["option_groups"]
+    names = rng.sample(sorted(groups), rng.choices((0, 1, 2, 3), (35, 40, 20, 5))[0])
+    return {name: _group(rng, groups[name], asin) for name in names} or ""
 
 
 def _group(rng: random.Random, values: list[str], asin: str) -> list[Json]:
@@ -262,7 +242,7 @@ def _group(rng: random.Random, values: list[str], asin: str) -> list[Json]:
 def add_edge_cases(entry: Json, rng: random.Random, words: list[str]) -> None:
     """Apply three random edge cases to an entry of the product file; unusual texts may contain the two `words`."""
     for apply in rng.sample(_EDGE_CASES, 3):
-        apply(entry, rng, rng.choice(EDGE_CASE_TEXTS.split("|")).format(*words))
+        apply(entry, rng, rng.choice(WORD_LISTS["edge_case_texts"]).format(*words))
 
 
 def _add_option_group(entry: Json, name: str, group: list[Json] | None) -> None:
@@ -278,11 +258,11 @@ _EDGE_CASES: tuple[Callable[[Json, random.Random, str], None], ...] = (
     lambda entry, rng, text: entry.update(full_description=rng.choice(("", "   ", text))),
     lambda entry, rng, text: entry.update(small_description=rng.choice(("", text, f"{text}, and more"))),
     lambda entry, rng, text: entry.update(small_description=[text, "", text]),
-    lambda entry, rng, text: entry.update(pricing=rng.choice(EDGE_CASE_PRICES.split("|"))),
+    lambda entry, rng, text: entry.update(pricing=rng.choice(WORD_LISTS["edge_case_prices"])),
     lambda entry, rng, text: entry.update(query=f" {text.strip()} {entry['query'].upper()} "),
     lambda entry, rng, text: entry.update(product_category=rng.choice(("", text, f"{entry['category']} \u203a"))),
     lambda entry, rng, text: _add_option_group(
-        entry, "COLOR", [{"value": value} for value in rng.sample(EDGE_CASE_OPTION_VALUES.split("|"), 3)]
+        entry, "COLOR", [{"value": value} for value in rng.sample(WORD_LISTS["edge_case_option_values"], 3)]
     ),
     lambda entry, rng, text: _add_option_group(entry, f"Trim {text}", [{"value": text}, {"value": "Red"}]),
     lambda entry, rng, text: _add_option_group(entry, "Empty", rng.choice((None, []))),

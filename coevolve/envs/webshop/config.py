@@ -73,7 +73,7 @@ class WebShopConfig(EnvSection):
     catalogue: CatalogueConfig
     goals: Literal["human", "synthetic"]
     seed: int
-    tagger: Literal["spacy", "stand_in", "approximate"]
+    tagger: Literal["spacy", "approximate"]
     observation_length: Positive | None
     step_limit: Positive
 

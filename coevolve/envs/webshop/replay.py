@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--catalogue", type=Path, metavar="DIR", help="folder with upstream's product files")
     parser.add_argument("--traces", type=Path, metavar="FILE", help="upstream's recorded answers on this catalogue")
     parser.add_argument("--goals", type=Path, metavar="FILE", help="upstream's human_goals.json, instead of traces")
-    parser.add_argument("--tagger", choices=["stand_in", "spacy", "approximate"], default="stand_in")
+    parser.add_argument("--tagger", choices=["spacy", "approximate"], default="spacy")
     parser.add_argument("--upstream", type=Path, metavar="PATH", help="a WebShop checkout, instead of traces")
     parser.add_argument("--python", type=Path, default=Path("python3"), help="Python interpreter for the checkout")
     parser.add_argument(

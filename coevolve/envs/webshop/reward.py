@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -88,24 +89,12 @@ def match_type(product: Product, goal: Goal, tagger: Tagger) -> TypeMatch:
 @functools.lru_cache(maxsize=1 << 14)
 def matches(first: str, second: str) -> bool:
     """Whether `token_set_ratio(first, second)` is above `THRESHOLD`; bounds avoid most computations of the ratio."""
-    tokens, others = _tokens(first), _tokens(second)
-    if not tokens or not others:
-        return False
-    shared = " ".join(sorted(tokens & others))
-    left, right = _join_sorted(shared, tokens - others), _join_sorted(shared, others - tokens)
-    if shared and (_is_above_threshold(shared, left) or _is_above_threshold(shared, right)):
-        return True
-    return _is_above_threshold(left, right)
+    return any(itertools.starmap(_is_above_threshold, _compared(first, second)))
 
 
 def token_set_ratio(first: str, second: str) -> int:
     """Similarity of two texts as sets of words, 0 to 100: the largest ratio of the shared words and both full sets."""
-    tokens, others = _tokens(first), _tokens(second)
-    if not tokens or not others:
-        return 0
-    shared = " ".join(sorted(tokens & others))
-    left, right = _join_sorted(shared, tokens - others), _join_sorted(shared, others - tokens)
-    return max(_ratio(shared, left), _ratio(shared, right), _ratio(left, right))
+    return max(itertools.starmap(_ratio, _compared(first, second)), default=0)
 
 
 def colour_of(option: GoalOption) -> GoalOption:
@@ -139,6 +128,16 @@ def _colours() -> tuple[str, ...]:
 @functools.lru_cache(maxsize=1 << 14)
 def _tokens(text: str) -> frozenset[str]:
     return frozenset(_NON_WORD.sub(" ", text.translate(_LATIN_1)).lower().split())
+
+
+def _compared(first: str, second: str) -> Iterator[tuple[str, str]]:
+    """The pairs of the shared words and both full sets; none if a text has no word."""
+    tokens, others = _tokens(first), _tokens(second)
+    if tokens and others:
+        shared = " ".join(sorted(tokens & others))
+        left, right = _join_sorted(shared, tokens - others), _join_sorted(shared, others - tokens)
+        yield from ((shared, left), (shared, right)) if shared else ()
+        yield left, right
 
 
 def _join_sorted(shared: str, rest: Iterable[str]) -> str:

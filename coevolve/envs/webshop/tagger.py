@@ -9,10 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
-from coevolve.envs.webshop import spacy_tokenizer
 from coevolve.errors import UserError
 
-TaggerName = Literal["spacy", "stand_in", "approximate"]
+TaggerName = Literal["spacy", "approximate"]
 #: The spaCy model of upstream's last commit and of ETO's code.
 MODEL = "en_core_web_lg"
 #: Titles whose nouns a tagger caches.
@@ -49,8 +48,6 @@ def load_tagger(name: TaggerName) -> Tagger:
     """The tagger with this name; raises `UserError` for `spacy` if spaCy or its model is not installed."""
     if name == "spacy":
         return _spacy_tagger()
-    if name == "stand_in":
-        return Tagger("stand_in", spacy_tokenizer.tokenizer_rules().source, False, _alphabetic_words)
     return Tagger("approximate", "1", False, _approximate_nouns)
 
 
@@ -70,12 +67,6 @@ def _spacy_tagger() -> Tagger:
             return [token.text.lower() for token in model(title) if token.pos_ in _NOUN_TAGS]
 
     return Tagger(f"spacy {MODEL}", f"{spacy.__version__}, model {model.meta['version']}", True, nouns)
-
-
-def _alphabetic_words(title: str) -> list[str]:
-    """All alphabetic words except stop words, as in the recorded conformance traces."""
-    words = [token.text.lower() for token in spacy_tokenizer.tokenize(title) if token.text.isalpha()]
-    return [word for word in words if word not in spacy_tokenizer.tokenizer_rules().stop_words]
 
 
 def _approximate_nouns(title: str) -> list[str]:

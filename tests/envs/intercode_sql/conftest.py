@@ -14,7 +14,6 @@ from coevolve.storage.files import verified
 DEFAULTS = {
     "address": None,
     "binary": None,
-    "engine": ["mysql", "mariadb"],
     "statement_seconds": 10.0,
     "rows": 20_000,
     "memory_mb": 2048,
@@ -34,12 +33,6 @@ def dump(root: Path, upstream: Path) -> Path:
 @pytest.fixture(scope="session")
 def sql_config() -> SqlServerConfig:
     return SqlServerConfig(**DEFAULTS)
-
-
-@pytest.fixture(scope="session")
-def quick_config(sql_config: SqlServerConfig) -> SqlServerConfig:
-    """For servers that only start and end: MariaDB does both in a third of the time."""
-    return sql_config.model_copy(update={"engine": ["mariadb", "mysql"]})
 
 
 @pytest.fixture(scope="session")

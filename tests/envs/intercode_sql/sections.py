@@ -7,7 +7,7 @@ from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.storage import files
 
 ALL = {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
-SERVER = {"address": None, "binary": None, "engine": ["mysql"], "statement_seconds": 10, "rows": 20_000}
+SERVER = {"address": None, "binary": None, "statement_seconds": 10, "rows": 20_000}
 SERVER |= {"memory_mb": 2048, "temporary_mb": 4096}
 
 

@@ -16,24 +16,19 @@ from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import refusals, supervisor
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import GRACE_SECONDS, DatabaseServer
-from coevolve.envs.intercode_sql.server_program import find_server_program
 from coevolve.envs.intercode_sql.session import LIMIT_PASSED, REFUSED, QueryResult, SqlSession
-from coevolve.errors import UserError
 
 STATEMENT_SECONDS = 1.0
-#: MySQL takes 230 MiB before its first statement, MariaDB 100.
-MEMORY_MB = {"mysql": 512, "mariadb": 384}
+#: MySQL takes 230 MiB before its first statement.
+MEMORY_MB = 512
 #: A statement that only the client ends, the two starts of servers of a passed limit, and room for a busy machine.
 ANSWER_SECONDS = 4 * (STATEMENT_SECONDS + GRACE_SECONDS)
 NEIGHBOUR = "neighbour's connection"
 
 LIFTED = (
     "SET SESSION max_execution_time = 0",
-    "SET SESSION max_statement_time = 0",
     "SET SESSION cte_max_recursion_depth = 4294967295",
-    "SET SESSION max_recursive_iterations = 4294967295",
     "SET SESSION group_concat_max_len = 4294967295",
-    "SET SESSION max_session_mem_used = 1099511627776",
 )
 MEMORY = {
     "variables": ("SET " + ", ".join(f"@a{number} = REPEAT('x', 1000000)" for number in range(600)),),
@@ -60,20 +55,11 @@ HIDDEN = {
     "comment that ends at once": "--\n{}",
     "content for later versions": "/*!999999 x */ {}",
     "comment inside a versioned one": "/*!40000 /* x */ {} */",
-    "MariaDB's versioned comment": "/*M!100000 {} */",
     "end of text in a comment": "#\0{}",
-    "compound statement": "BEGIN NOT ATOMIC {}; END",
-    "label": "x: BEGIN NOT ATOMIC {}; END",
-    "condition": "IF 1 THEN {}; END IF",
-    "setting": "SET STATEMENT max_statement_time = 0 FOR {}",
-    "text executed": 'EXECUTE IMMEDIATE "{}"',
     "text prepared": 'PREPARE s FROM "{}"',
-    "text in parts": "EXECUTE IMMEDIATE CONCAT('', \"{}\")",
-    "text in a variable": "EXECUTE IMMEDIATE @command",
+    "text in a variable": "PREPARE s FROM @command",
 }
 ATTACKS = {
-    "endless results": ("BEGIN NOT ATOMIC LOOP SELECT 1; END LOOP; END",),
-    "endless results of a text": ("EXECUTE IMMEDIATE 'BEGIN NOT ATOMIC LOOP SELECT 1; END LOOP; END'",),
     **{f"memory: {name}": statements for name, statements in MEMORY.items()},
     **{f"disk: {name}": statements for name, statements in DISK.items()},
     **{
@@ -91,16 +77,11 @@ ATTACKS = {
 }
 
 
-@pytest.fixture(scope="module", params=["mysql", "mariadb"])
-def bounded(request: pytest.FixtureRequest, sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
-    """A server with low limits, of either flavour."""
-    bounds = {"statement_seconds": STATEMENT_SECONDS, "memory_mb": MEMORY_MB[request.param], "temporary_mb": 256}
-    config = sql_config.model_copy(update={**bounds, "engine": [request.param]})
-    try:
-        find_server_program(config)
-    except UserError as error:
-        pytest.skip(str(error))
-    with DatabaseServer(config, dump) as server:
+@pytest.fixture(scope="module")
+def bounded(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+    """A server with low limits."""
+    bounds = {"statement_seconds": STATEMENT_SECONDS, "memory_mb": MEMORY_MB, "temporary_mb": 256}
+    with DatabaseServer(sql_config.model_copy(update=bounds), dump) as server:
         yield server
 
 
@@ -152,14 +133,13 @@ def test_an_attack_ends_as_an_observation(
     attack: str,
 ) -> None:
     number = neighbour.execute("SELECT CONNECTION_ID()").rows[0][0]
-    pid, comparable = bounded.pid, bounded.comparable
+    pid = bounded.pid
     for statement in ATTACKS[attack]:
         started = time.monotonic()
         result = attacker.execute(statement.replace(NEIGHBOUR, str(number)))
         assert isinstance(result, QueryResult) and time.monotonic() - started < ANSWER_SECONDS
         assert attacker.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
-    # MariaDB limits the memory of each session itself.
-    assert (result.error == LIMIT_PASSED) == (bounded.pid != pid) == (attack == "memory: aggregate" and comparable)
+    assert (result.error == LIMIT_PASSED) == (bounded.pid != pid) == (attack == "memory: aggregate")
     attacker.use("world_1")
     assert attacker.execute("SELECT Name FROM city WHERE ID = 1") == QueryResult([("Kabul",)])
     # A raw connection finds no prepared transaction of this name.
@@ -198,39 +178,6 @@ def test_a_server_that_passes_its_limit_is_replaced(bounded: DatabaseServer, att
     assert bounded.pid not in (pid, None)
 
 
-def test_a_transaction_left_prepared_ends_with_the_next_episode(bounded: DatabaseServer, attacker: SqlSession) -> None:
-    if bounded.comparable:
-        pytest.skip("MySQL prepares XA from no text, and its account may not list prepared transactions")
-    names = ("'a'", "'a', 'b'", "X'00ff27', '', 7")
-    for name in names:
-        with bounded.connect("world_1") as connection, connection.cursor() as cursor:
-            for step in (f"XA START {name}", "SELECT * FROM city LIMIT 1", f"XA END {name}", f"XA PREPARE {name}"):
-                cursor.execute(step)
-    attacker.use("world_1")
-    with bounded.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("XA RECOVER")
-        assert cursor.fetchall() == ()
-
-
-def test_a_transaction_left_prepared_by_a_session_that_is_still_ending(
-    bounded: DatabaseServer, attacker: SqlSession
-) -> None:
-    """As long as its session lives, no other session can roll it back."""
-    if bounded.comparable:
-        pytest.skip("MySQL prepares XA from no text, and its account may not list prepared transactions")
-    ending = bounded.connect("world_1")
-    with ending.cursor() as cursor:
-        for step in ("XA START 'a'", "SELECT * FROM city LIMIT 1", "XA END 'a'", "XA PREPARE 'a'"):
-            cursor.execute(step)
-    end = threading.Timer(0.2, ending.close)
-    end.start()
-    attacker.use("world_1")
-    end.join()
-    with bounded.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("XA RECOVER")
-        assert cursor.fetchall() == ()
-
-
 FRAGMENTS = (
     *(
         "/*",
@@ -238,8 +185,6 @@ FRAGMENTS = (
         "/*!",
         "/*!50000",
         "/*!999999 ",
-        "/*M!",
-        "/*M!100000 ",
         "-- ",
         "--",
         "--\x01",

@@ -17,7 +17,7 @@ from coevolve.errors import UserError
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A mirror with one package: a `mysqld` that only knows its version. Nothing else of a server is on PATH."""
-    if shutil.which("dpkg-deb") is None or shutil.which("mysqld") or shutil.which("mariadbd"):
+    if shutil.which("dpkg-deb") is None or shutil.which("mysqld"):
         pytest.skip("no dpkg-deb here, or a server on PATH: nothing is unpacked")
     tree = tmp_path / "tree"
     for name in ("usr/sbin/mysqld", "usr/lib/x/ld-linux.so.2"):
@@ -27,9 +27,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tree / "DEBIAN").mkdir()
     control = "Package: some-server\nVersion: 1\nArchitecture: all\nMaintainer: nobody <n@n>\nDescription: x\n"
     (tree / "DEBIAN/control").write_text(control)
-    for name in ("mysql", "mariadb"):  # the second is broken, so that the network is never used
-        (tmp_path / "mirror" / name).mkdir(parents=True)
-    (tmp_path / "mirror/mariadb/broken.deb").write_bytes(b"torn")
+    (tmp_path / "mirror/mysql").mkdir(parents=True)
     subprocess.run(["dpkg-deb", "--build", tree, tmp_path / "mirror/mysql/x.deb"], check=True, capture_output=True)
     monkeypatch.setenv("COEVOLVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COEVOLVE_MIRROR", str(tmp_path / "mirror"))
@@ -77,7 +75,7 @@ def test_a_server_that_the_suite_names_is_not_unpacked(mirror: Path, section: En
 
 def test_no_server_and_no_package_is_one_sentence(mirror: Path, section: EnvConfig) -> None:
     (mirror / "mysql/x.deb").write_bytes(b"torn")
-    with pytest.raises(UserError, match=r"no MySQL or MariaDB on PATH .*; run `envs_setup/mysql\.sh`"):
+    with pytest.raises(UserError, match=r"no MySQL on PATH .*; run `envs_setup/mysql\.sh`"):
         registry.install([section])
 
 
@@ -101,9 +99,7 @@ def test_only_a_run_that_needs_a_server_unpacks_one(mirror: Path, root: Path, tm
     assert not (tmp_path / "cache/servers").exists()
     done = snakemake("intercode_sql")
     assert done.returncode != 0
-    assert done.stderr.splitlines()[-1].startswith(
-        f"coevolve: no MySQL or MariaDB on PATH or in {tmp_path}/cache/servers; run "
-    )
+    assert done.stderr.splitlines()[-1].startswith(f"coevolve: no MySQL on PATH or in {tmp_path}/cache/servers; run ")
     assert not (repo / "results/smoke/data/intercode_sql").exists()
 
 

@@ -55,10 +55,10 @@ class Kit:
 
 
 @pytest.fixture
-def kit(quick_config: SqlServerConfig, dump: Path):
+def kit(sql_config: SqlServerConfig, dump: Path):
     kits: list[Kit] = []
 
-    def start(ending: str, config: SqlServerConfig = quick_config) -> Kit:
+    def start(ending: str, config: SqlServerConfig = sql_config) -> Kit:
         kits.append(Kit(config, dump, ending))
         return kits[-1]
 

@@ -58,7 +58,7 @@ def test_a_record_of_this_server_is_repeated_turn_by_turn(server: DatabaseServer
     report = compare(server, read(write([COUNTRY], [refused, *turns])))
     assert (report.episodes, report.statements, report.rewards) == (1, 4, 4)
     assert (report.identical_share, report.equal_rewards, report.equal_overlaps) == (1.0, 4, 4)
-    assert report.identity == server.identity and report.comparable == server.comparable
+    assert report.identity == server.identity
 
 
 def test_a_react_record_is_read_as_its_loop_wrote_it(server: DatabaseServer, write) -> None:
@@ -121,8 +121,6 @@ def test_each_class_of_difference_is_named(
 
 
 def test_a_check_of_group_by_that_upstream_had_lost_is_its_setting(server: DatabaseServer, write) -> None:
-    if not server.comparable:
-        pytest.skip("MariaDB does not check GROUP BY as MySQL does")
     turns = [("SELECT PetType, COUNT(*) FROM pets", "[('cat', 3)]", 0.0)]
     assert compare(server, read(write([PETS], turns))).by_class == {"settings": 1}
 

@@ -17,11 +17,10 @@ import pytest
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, cache_directory, find_server_program
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, cache_directory
 from coevolve.errors import UserError
 
 SMALL_MB = 48
-QUICK = ["mariadb", "mysql"]
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk or run as somebody else")
 
 
@@ -58,7 +57,7 @@ def end_and_wait(server: DatabaseServer, end: Callable[[], None]) -> None:
     ids=["shut down", "supervisor killed", "socket removed", "directory removed"],
 )
 def test_a_broken_server_is_replaced_at_the_next_connection(own_server, breaks) -> None:
-    server = own_server(engine=QUICK)
+    server = own_server()
     connection = server.connect("world_1")
     first, directory = psutil.Process(server.pid), folder(server)
     breaks(server)
@@ -80,7 +79,7 @@ def test_a_killed_server_is_replaced_and_answers_the_same(own_server) -> None:
 
 
 def test_a_hung_server_is_replaced_within_its_time_limit(own_server) -> None:
-    server = own_server(engine=QUICK, statement_seconds=0.1)
+    server = own_server(statement_seconds=1.0)
     server.connect().close()
     hung = server.pid
     os.kill(hung, signal.SIGSTOP)
@@ -106,14 +105,14 @@ def templates(cache: Path) -> list[str]:
 
 
 def test_a_damaged_template_is_made_again(own_server, cache: Path) -> None:
-    with own_server(engine=QUICK) as server:
+    with own_server() as server:
         assert cities(server) == 4079
     (name,) = templates(cache)
     data = cache / "templates" / name / "data"
     cut_short, unreadable = data / "ibdata1", data / "world_1" / "city.ibd"
     for damaged, size in ((cut_short, 100), (unreadable, unreadable.stat().st_size)):
         damaged.write_bytes(bytes(size))
-        with own_server(engine=QUICK) as server:
+        with own_server() as server:
             assert cities(server) == 4079
         assert templates(cache) == [name]
 
@@ -132,8 +131,7 @@ def test_a_server_that_never_starts_is_one_sentence_with_its_last_words(own_serv
 def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache: Path, dump: Path, tmp_path: Path) -> None:
     long = tmp_path / "long.sql"
     long.write_text(dump.read_text(encoding="utf-8") + f"-- {'x' * 1_000}\n" * 2_000, encoding="utf-8")
-    config = DEFAULT_CONFIG.model_copy(update={"engine": QUICK})
-    with DatabaseServer(config, long) as server:
+    with DatabaseServer(DEFAULT_CONFIG, long) as server:
         assert cities(server) == 4079
 
 
@@ -161,20 +159,14 @@ def kit(config: SqlServerConfig, dump: Path, largest_file: int | str = "any") ->
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_of_two_kits_at_once_one_makes_the_template(quick_config: SqlServerConfig, dump: Path, cache: Path) -> None:
-    kits = [kit(quick_config, dump) for _ in range(2)]
+def test_of_two_kits_at_once_one_makes_the_template(sql_config: SqlServerConfig, dump: Path, cache: Path) -> None:
+    kits = [kit(sql_config, dump) for _ in range(2)]
     assert [process.communicate(timeout=120)[0] for process in kits] == ["ready\n"] * 2
     assert len(templates(cache)) == 1
 
 
-@pytest.mark.parametrize("flavour", ["mysql", "mariadb"])
-def test_a_disk_that_fills_up_leaves_nothing_behind(sql_config, dump: Path, cache: Path, flavour: str) -> None:
-    config = sql_config.model_copy(update={"engine": [flavour]})
-    try:
-        find_server_program(config)
-    except UserError as error:
-        pytest.skip(str(error))
-    said = kit(config, dump, resource.getpagesize() << 11).communicate(timeout=120)[0]
+def test_a_disk_that_fills_up_leaves_nothing_behind(sql_config: SqlServerConfig, dump: Path, cache: Path) -> None:
+    said = kit(sql_config, dump, resource.getpagesize() << 11).communicate(timeout=120)[0]
     assert said.startswith("EnvError the database server did not initialise") and len(said.splitlines()) == 1
     assert templates(cache) == []
 
@@ -197,7 +189,7 @@ def test_too_small_a_cache_is_the_users_error(own_server, cache: Path, small_dis
     (small_disk / "servers").symlink_to(cache / "servers")
     monkeypatch.setenv("COEVOLVE_CACHE", str(small_disk))
     with pytest.raises(UserError, match=r"templates: \d+ MB are free, .* make room"):
-        own_server(engine=QUICK).connect()
+        own_server().connect()
     assert templates(small_disk) == []
 
 
@@ -205,24 +197,24 @@ def test_too_small_a_cache_is_the_users_error(own_server, cache: Path, small_dis
 def test_too_small_a_place_for_the_data_is_the_users_error(own_server, small_disk: Path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
     with pytest.raises(UserError, match="make room"):
-        own_server(engine=QUICK).connect()
+        own_server().connect()
     assert not list(small_disk.iterdir())
 
 
 def test_no_place_for_temporary_files_is_the_users_error(own_server, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "removed"))
     with pytest.raises(UserError, match=r"no directory for a server .* set TMPDIR"):
-        own_server(engine=QUICK).connect()
+        own_server().connect()
 
 
 @NEEDS_ROOT
 def test_a_cache_closed_to_the_server_is_the_users_error(own_server, cache: Path) -> None:
     cache.chmod(0o700)
     with pytest.raises(UserError, match="`nobody`, who cannot enter it"):
-        own_server(engine=QUICK).connect()
+        own_server().connect()
 
 
 def test_a_cache_that_cannot_be_made_is_the_users_error(own_server, cache: Path) -> None:
     (cache / "templates").write_text("in the way")
     with pytest.raises(UserError, match="COEVOLVE_CACHE"):
-        own_server(engine=QUICK).connect()
+        own_server().connect()

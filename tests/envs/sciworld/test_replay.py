@@ -1,9 +1,9 @@
 """Golden trajectories replay exactly, and a record that was tampered with does not."""
 
-import json
 from pathlib import Path
 
 import pytest
+from envs.sciworld.recorded_paths import ROUNDING, recorded_paths
 
 from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.envs.replay import replay, replay_all
@@ -76,33 +76,31 @@ def test_episodes_of_either_protocol_replay_exactly(simulator: Simulator, tmp_pa
         assert (replay_file(path).differences, episode.reward) == ((), pytest.approx(reward))
 
 
-def test_recorded_gold_paths_of_others_replay_exactly(upstream: Path, tmp_path: Path) -> None:
-    recorded = json.loads((upstream / "sciworld/micro_gold.json").read_text(encoding="utf-8"))
-    sample = tmp_path / "sample.json"
-    sample.write_text(json.dumps(recorded[::25]), encoding="utf-8")
-    summary = replay_file(sample)
+def test_recorded_gold_paths_of_others_replay_exactly(env: SciWorld, upstream: Path) -> None:
+    recorded = [*recorded_paths(upstream / "sciworld/micro_gold.json")]
+    summary = replay_all(env, recorded[::25], ROUNDING)
     assert (summary.episodes, summary.differences) == (32, ())
 
 
 @pytest.mark.slow
-def test_all_recorded_gold_paths_of_others_replay_exactly(upstream: Path) -> None:
-    summary = replay_file(upstream / "sciworld/micro_gold.json")
+def test_all_recorded_gold_paths_of_others_replay_exactly(env: SciWorld, upstream: Path) -> None:
+    summary = replay_all(env, [*recorded_paths(upstream / "sciworld/micro_gold.json")], ROUNDING)
     assert (summary.episodes, summary.differences) == (786, ())
 
 
 @pytest.mark.slow
-def test_paths_recorded_without_fixed_hash_codes_start_alike_up_to_order(upstream: Path) -> None:
+def test_paths_recorded_without_fixed_hash_codes_start_alike_up_to_order(env: SciWorld, upstream: Path) -> None:
     """These were recorded under Java's default flags, where the order of things in a list is chance."""
-    summary = replay_file(upstream / "sciworld/gold_218.json")
+    summary = replay_all(env, [*recorded_paths(upstream / "sciworld/gold_218.json")], ROUNDING)
     starts = [difference for difference in summary.differences if difference.what == "start"]
     assert summary.episodes == 2 * 218
     assert summary.different < 0.4 * summary.episodes
     assert starts and all(sorted(one.expected) == sorted(one.actual) for one in starts)
 
 
-def test_a_file_without_recordings_is_the_users_error(tmp_path: Path) -> None:
-    for content in ('{"a": 1}', "[{}]", '[{"steps": ['):
-        path = tmp_path / "other.json"
+def test_a_file_without_episodes_is_the_users_error(tmp_path: Path) -> None:
+    for content in ('{"a": 1}\n', "[{}]\n", ""):
+        path = tmp_path / "other.jsonl"
         path.write_text(content, encoding="utf-8")
-        with pytest.raises(UserError, match=r"other\.json"):
+        with pytest.raises(UserError, match=r"other\.jsonl"):
             replay_file(path)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envs.webshop.spacy_tokenizer import recorded_tagger
 
 from coevolve.envs.webshop.conformance import ANSWER_KINDS, ConformanceReport, replay
-from coevolve.envs.webshop.tagger import load_tagger
 from coevolve.errors import UserError
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -16,7 +16,7 @@ Line = dict[str, Any]
 
 
 def replayed(traces: Path, catalogue: Path = RECORDED) -> ConformanceReport:
-    return replay(catalogue, traces, load_tagger("stand_in"))
+    return replay(catalogue, traces, recorded_tagger())
 
 
 @pytest.mark.parametrize(("traces", "observations", "details"), [("human.jsonl", 115, 7), ("synthetic.jsonl", 86, 5)])

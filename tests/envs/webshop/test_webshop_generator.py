@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from coevolve.envs.webshop import catalogue_generator, lucene_analyzer, synthetic_words
+from coevolve.envs.webshop import lucene_analyzer
 from coevolve.envs.webshop.catalogue import Catalogue, Product
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
 from coevolve.envs.webshop.goals import draw_goals
 from coevolve.envs.webshop.shop import Shop
+from coevolve.envs.webshop.synthetic_words import WORD_LISTS
 from coevolve.storage import files
 
 
@@ -78,7 +79,7 @@ def test_what_is_odd_is_there(tmp_path: Path) -> None:
     generate(tmp_path / "odd", 1000, seed=7, shares=ProductShares(human=0, synthetic=0, copies=0, edge_cases=1.0))
     found = [product for _, product, _ in Catalogue.find(tmp_path / "odd").read(None, Counter())]
     text = "\n".join(product.title + product.description + "".join(product.bullets) for product in found)
-    parts = [part for part in catalogue_generator.EDGE_CASE_TEXTS.split("|") if "{" not in part]
+    parts = [part for part in WORD_LISTS["edge_case_texts"] if "{" not in part]
     assert sum(part in text for part in parts) > len(parts) / 2
     assert all(part in text for part in ("\u200d", "<b>", "&amp; ", "{ "))
     options = {value for product in found for values in product.options.values() for value in values}
@@ -89,10 +90,8 @@ def test_what_is_odd_is_there(tmp_path: Path) -> None:
 
 
 def test_every_odd_text_can_be_filled() -> None:
-    assert all(
-        text.format("one", "two").count("{") in (0, 2) for text in catalogue_generator.EDGE_CASE_TEXTS.split("|")
-    )
-    assert len(synthetic_words.GROUPS) == 3
+    assert all(text.format("one", "two").count("{") in (0, 2) for text in WORD_LISTS["edge_case_texts"])
+    assert len(WORD_LISTS["option_groups"]) == 3
 
 
 def test_human_goals_fit_their_products(shop: Shop) -> None:

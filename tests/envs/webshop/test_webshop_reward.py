@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from envs.webshop.spacy_tokenizer import recorded_tagger
 
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import Goal
 from coevolve.envs.webshop.reward import THRESHOLD, colour_of, match_type, matches, reward, token_set_ratio
-from coevolve.envs.webshop.tagger import load_tagger
 
 RATIOS = json.loads((Path(__file__).parent / "recorded" / "ratios.json").read_text())
-TAGGER = load_tagger("stand_in")
+TAGGER = recorded_tagger()
 CUP = Product(
     asin="B000000001",
     title="Plum Cup",

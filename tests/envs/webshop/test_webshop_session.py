@@ -67,7 +67,7 @@ def begun(shop: Shop) -> ShopSession:
         options=("red",),
     )
     prices = shop.prices(random.Random(0))
-    return ShopSession(shop, prices, load_tagger("stand_in"), goal, random.Random(0))
+    return ShopSession(shop, prices, load_tagger("approximate"), goal, random.Random(0))
 
 
 def after(session: ShopSession, *actions: str) -> str:

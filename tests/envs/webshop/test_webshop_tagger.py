@@ -3,8 +3,8 @@ import json
 from pathlib import Path
 
 import pytest
+from envs.webshop.spacy_tokenizer import recorded_tagger, tokenize
 
-from coevolve.envs.webshop import spacy_tokenizer
 from coevolve.envs.webshop.tagger import MODEL, load_tagger
 from coevolve.errors import UserError
 
@@ -13,24 +13,24 @@ TOKENS = json.loads((Path(__file__).parent / "recorded" / "tokens.json").read_te
 
 @pytest.mark.parametrize("row", TOKENS, ids=range(len(TOKENS)))
 def test_tokens_equal_spacys(row: dict[str, list[str]]):
-    found = spacy_tokenizer.tokenize(row["text"])
+    found = tokenize(row["text"])
     assert [token.text for token in found] == row["tokens"]
-    assert load_tagger("stand_in").nouns(row["text"]) == row["nouns"]
+    assert recorded_tagger().nouns(row["text"]) == row["nouns"]
 
 
 @pytest.mark.parametrize("traces", ["traces_human_goals.jsonl", "traces_synthetic_goals.jsonl"])
-def test_the_stand_in_equals_the_recorded_one(upstream: Path, traces: str):
+def test_the_tagger_of_the_recorded_traces_finds_their_nouns(upstream: Path, traces: str):
     lines = (upstream / "webshop" / traces).read_text(encoding="utf-8").split("\n")
     rows = [json.loads(line) for line in lines if '"kind": "nouns"' in line]
     assert len(rows) == 200
-    assert [load_tagger("stand_in").nouns(row["title"]) for row in rows] == [row["nouns"] for row in rows]
+    assert [recorded_tagger().nouns(row["title"]) for row in rows] == [row["nouns"] for row in rows]
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "a  b", " a ", "\t\n a\u00a0 b", "he's (co.) foo.com e.g. 5-in-1", "\u3000x"]
 )
 def test_tokens_put_together_are_the_text(text: str):
-    assert "".join(token.text + " " * token.spaced for token in spacy_tokenizer.tokenize(text)) == text
+    assert "".join(token.text + " " * token.spaced for token in tokenize(text)) == text
 
 
 def test_the_approximate_tagger_leaves_out_function_words_and_adjectives():
@@ -40,10 +40,9 @@ def test_the_approximate_tagger_leaves_out_function_words_and_adjectives():
     ]
 
 
-def test_taggers_say_what_they_are():
-    for name in ("stand_in", "approximate"):
-        one = load_tagger(name)
-        assert one.id == name and one.version and not one.exact
+def test_the_approximate_tagger_says_what_it_is():
+    one = load_tagger("approximate")
+    assert one.id == "approximate" and one.version and not one.exact
 
 
 def test_upstreams_tagger():

@@ -1,4 +1,7 @@
-"""spaCy's English tokenizer without spaCy: the same tokens for any text, from its rules stored as data."""
+"""spaCy's English tokenizer without spaCy, and the tagger with which WebShop's answers were recorded.
+
+The tokens of any text are the same, from the tokenizer's rules stored as data.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
-from coevolve import shipped
+from coevolve.envs.webshop.tagger import Tagger
 
-_RULES = shipped.DATA / "webshop" / "tokens_en.json"
+_RULES = Path(__file__).parent / "recorded" / "tokens_en.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,16 @@ class TokenizerRules:
     url: re.Pattern[str]
     exceptions: dict[str, tuple[str, ...]]
     stop_words: frozenset[str]
+
+
+def recorded_tagger() -> Tagger:
+    """The tagger of the recorded traces: all alphabetic words except stop words are nouns."""
+    return Tagger("recorded", tokenizer_rules().source, False, _alphabetic_words)
+
+
+def _alphabetic_words(title: str) -> list[str]:
+    words = [token.text.lower() for token in tokenize(title) if token.text.isalpha()]
+    return [word for word in words if word not in tokenizer_rules().stop_words]
 
 
 def tokenize(text: str) -> list[Token]:
