@@ -1,12 +1,12 @@
-"""The remaining wall time of a run: its jobs, estimated by the cost model, in a simulated schedule."""
+"""The remaining wall time of a run: the estimated cost of its jobs over the speed of those that are done."""
 
 from __future__ import annotations
 
 import functools
-import heapq
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.machine import Machine
@@ -64,44 +64,34 @@ class Forecast:
         estimate is corrected by the time that the run took for what it has done.
         """
         left = {key: max(self.seconds[key] - since, 0.1 * self.seconds[key]) for key, since in running.items()}
-        rest = self._schedule({key: self.seconds[key] for key in todo} | left)
+        rest = self._least({key: self.seconds[key] for key in todo} | left)
         prior = PRIOR_SHARE * self.whole + PRIOR_SECONDS
         return rest * (elapsed + prior) / (max(self.whole - rest, 0.0) + prior)
 
     @functools.cached_property
     def whole(self) -> float:
         """Estimated wall seconds of all jobs."""
-        return self._schedule(self.seconds)
+        return self._least(self.seconds)
+
+    @functools.cached_property
+    def _order(self) -> tuple[JobId, ...]:
+        return tuple(TopologicalSorter(self.after).static_order())
 
     def blocked(self, failed: Collection[JobId]) -> set[JobId]:
         """The failed jobs, and those that wait for one of them."""
-        blocked, grown = set(failed), True
-        while grown:
-            more = {key for key, others in self.after.items() if not blocked.isdisjoint(others)} - blocked
-            blocked, grown = blocked | more, bool(more)
+        blocked = set(failed)
+        for key in self._order:
+            if not blocked.isdisjoint(self.after[key]):
+                blocked.add(key)
         return blocked
 
-    def _schedule(self, left: Mapping[JobId, float]) -> float:
-        """Wall seconds of the jobs with these durations, where each starts as soon as it can."""
-        waits = {key: {other for other in self.after[key] if other in left} for key in left}
-        unlocks: dict[JobId, list[JobId]] = {key: [] for key in left}
-        for key, others in waits.items():
-            for other in others:
-                unlocks[other].append(key)
-        ready, ends, now, free = [key for key in left if not waits[key]], list[tuple[float, JobId]](), 0.0, self.slots
-        while ready or ends:
-            for key in [*ready]:
-                if (width := min(self.width[key], self.slots)) <= free:
-                    ready.remove(key)
-                    free -= width
-                    heapq.heappush(ends, (now + left[key], key))
-            now, ended = heapq.heappop(ends)
-            free += min(self.width[ended], self.slots)
-            for key in unlocks[ended]:
-                waits[key].remove(ended)
-                if not waits[key]:
-                    ready.append(key)
-        return now
+    def _least(self, left: Mapping[JobId, float]) -> float:
+        """Wall seconds of the jobs with these durations if all slots are busy, or of their longest chain if longer."""
+        ends: dict[JobId, float] = {}
+        for key in self._order:
+            ends[key] = left.get(key, 0.0) + max((ends[other] for other in self.after[key]), default=0.0)
+        work = math.fsum(seconds * min(self.width[key], self.slots) for key, seconds in left.items())
+        return max(work / self.slots, *ends.values(), 0.0)
 
 
 def _estimated(plan: Plan, machine: Machine, stage: str, wildcards: dict[str, str]) -> float:

@@ -17,7 +17,6 @@ from tabulate import tabulate
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.machine import Machine
 from coevolve.envs.registry import is_refused
-from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
@@ -49,12 +48,9 @@ class Shares(AgentRecord):
 
 
 class Diversity(AgentRecord):
-    """Diversity of one agent's failures; a value is None if no failure has it.
+    """Diversity of one agent's failures, as `markdown` describes it; a value is None if no failure has it.
 
-    `distinct`: different action sequences over failures. `commonest`: share of the commonest one. `repeated`: actions
-    equal to the one before, of those that have one before. `invalid`: turns without an action, or with one that the
-    environment did not take (`is_refused`). `first_entropy`: of first actions, in bits. `distance`: edits that turn the
-    actions into the expert's, over the longer of the two, in [0, 1].
+    `invalid` also counts actions that `is_refused`; `distance` is to the task's expert, in [0, 1].
     """
 
     failures: int
@@ -83,26 +79,13 @@ class Drift(AgentRecord):
 
 
 class TrajectoryDrift(AgentRecord):
-    """Log pi(e | u) in nats of a sample before and after one training, means of a trajectory and of a token.
-
-    `before` is None where `TrajectoryLogps` has none.
-    """
+    """`TrajectoryLogps` of one training in nats, means of a trajectory and of a token."""
 
     trajectories: int
     before: float | None
     after: float
     token_before: float | None
     token_after: float
-
-
-class JobUsage(Record):
-    """Measured use of one job of a stage: wall seconds, GPUs held, tokens trained on and tokens sampled."""
-
-    stage: str
-    seconds: float
-    gpus: int = 0
-    trained: int = 0
-    sampled: int = 0
 
 
 class Compute(Record):
@@ -218,16 +201,12 @@ def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
     """Drift of every pair kind in a finished job, a branch's preference training; other jobs have none."""
     if "dpo" not in training.config:
         return []
-    names, notes = mechanism.training_names(training, branch), training.notes
+    notes = training.notes
     if not isinstance(notes, TrainReport) or not notes.history:
         return []
     # Not those of the config: a compute-matched control has epochs of its own.
     epochs = notes.steps / math.ceil(notes.rows / training.config["dpo"]["batch_size"])
-    try:
-        return drift(names, notes.history, epochs)
-    except KeyError as metric:
-        problem = f"`{training.result}`: no {metric} in the history of its training"
-        raise UserError(f"{problem}; an older version of the kit made it, rerun its stage.") from None
+    return drift(mechanism.training_names(training, branch), notes.history, epochs)
 
 
 def trajectory_drift_of(
@@ -249,27 +228,18 @@ def trajectory_drift_of(
     ]
 
 
-def usage(job: Provenance, machine: Machine) -> JobUsage:
-    """The measured use of a finished job."""
-    needs, notes = job_resources(machine, job.stage), job.notes
-    return JobUsage(
-        stage=job.stage,
-        seconds=job.seconds,
-        gpus=needs.gpus * needs.nodes,
-        trained=notes.trained_tokens if isinstance(notes, TrainReport) else 0,
-        sampled=0 if isinstance(notes, dict) else notes.sampled_tokens or 0,
-    )
-
-
-def compute(method: str, jobs: Sequence[JobUsage]) -> Compute:
-    """The sum over a method's jobs."""
+def compute(method: str, jobs: Sequence[Provenance], machine: Machine) -> Compute:
+    """The sum over a method's finished jobs on a machine."""
+    needs = [job_resources(machine, job.stage) for job in jobs]
+    gpu_seconds = sum(job.seconds * (of_job.gpus * of_job.nodes) for job, of_job in zip(jobs, needs, strict=True))
+    notes = [job.notes for job in jobs]
     return Compute(
         method=method,
         jobs=len(jobs),
         hours=sum(job.seconds for job in jobs) / 3600,
-        gpu_hours=sum(job.seconds * job.gpus for job in jobs) / 3600,
-        trained_tokens=sum(job.trained for job in jobs),
-        sampled_tokens=sum(job.sampled for job in jobs),
+        gpu_hours=gpu_seconds / 3600,
+        trained_tokens=sum(each.trained_tokens for each in notes if isinstance(each, TrainReport)),
+        sampled_tokens=sum(each.sampled_tokens or 0 for each in notes if not isinstance(each, dict)),
     )
 
 

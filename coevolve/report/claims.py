@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -93,6 +92,11 @@ class Statement(Strict):
         """The methods that it is about."""
         names = (getattr(self, name, None) for name in ("better", "than", "method"))
         return {name for name in names if name}
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the paper's table that it is about."""
+        return [*filter(None, [getattr(self, "column", None)]), *getattr(self, "among", [])]
 
 
 class OrderingClaim(Statement):
@@ -228,11 +232,10 @@ class Claims(Strict):
     def _known_keys(self) -> Claims:
         used = [(row, list(spec.cells)) for row, spec in (self.rows | self.ablations).items()]
         used += [concerned for fact in self.facts for concerned in fact.cells.items()]
-        for row, _ in used:
-            if row not in self.rows | self.ablations:
-                raise ValueError(f"`{row}` is not a key of `rows`")
-        statements = [(name, list(_columns(statement))) for name, statement in self.statements.items()]
-        for name, columns in [*used, *statements]:
+        if unknown := [row for row, _ in used if row not in self.rows | self.ablations]:
+            raise ValueError(f"`{unknown[0]}` is not a key of `rows`")
+        used += [(name, statement.columns) for name, statement in self.statements.items()]
+        for name, columns in used:
             for column in columns:
                 if column not in self.columns:
                     raise ValueError(f"`{name}`: `{column}` is not a key of `columns`")
@@ -288,14 +291,6 @@ class Claims(Strict):
         if number is None:
             raise ValueError(f"`{name}` is not a number of `rows`, `ablations` or `published`")
         return number
-
-
-def _columns(statement: AnyStatement) -> Iterator[str]:
-    match statement:
-        case OrderingClaim() | DifferenceClaim():
-            yield statement.column
-        case LargestGainClaim():
-            yield from (statement.column, *statement.among)
 
 
 def load(path: str | Path) -> Claims:

@@ -6,22 +6,24 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tabulate import tabulate
 
 from coevolve.records.episodes import Scalar
-from coevolve.report import evaluation_result, proportions, stats
+from coevolve.report import evaluation_result, stats
 from coevolve.report.evaluation_result import SAMPLING, SETTINGS, EvaluationResult, SplitResult
 
 Quantity = Literal["mean_reward", "success_rate"]
 #: The text of a setting that is null, such as no limit.
 NULL = "none"
+NORMAL = NormalDist()
+#: Power of the test that finds the smallest difference that could be seen.
+POWER = 0.8
 LABELS: dict[Quantity, str] = {"mean_reward": "average reward", "success_rate": "success rate"}
 
 
-@dataclass(frozen=True)
-class SettingPair:
+class SettingPair(NamedTuple):
     """A setting in both results; None: not stated."""
 
     name: str
@@ -32,6 +34,11 @@ class SettingPair:
     def stated(self) -> bool:
         """Whether both results state it."""
         return self.a is not None and self.b is not None
+
+    def row(self) -> list[str]:
+        """The setting in both results, and a remark."""
+        remark = "unknown" if not self.stated else "the model's sampling" if self.name in SAMPLING else "differs"
+        return [self.name, *("not stated" if value is None else str(value) for value in (self.a, self.b)), remark]
 
 
 @dataclass(frozen=True)
@@ -51,38 +58,27 @@ class MeanDifference:
 
     def interval(self) -> tuple[float, float]:
         """The 95 % interval."""
-        if self.ends:
-            return self.ends
-        half = NormalDist().inv_cdf(0.975) * self.error
-        return self.value - half, self.value + half
+        half = NORMAL.inv_cdf(0.975) * self.error
+        return self.ends or (self.value - half, self.value + half)
 
     def sentence(self) -> str:
         """The difference, its interval and p-value, and the smallest difference that could be seen, in points."""
-        if not self.error:
-            return self._without_error()
-        how = "paired by task" if self.paired else "not paired"
-        bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""
-        return (
-            f"{self._points()} {self._range()}, p = {proportions.two_sided_p(self.value, self.error):.2g} "
-            f"({how}{bound}); smallest difference that could be seen (80 % power at level 5 %): "
-            f"{100 * proportions.smallest_visible(self.error):.1f} points."
-        )
-
-    def _without_error(self) -> str:
+        label, (low, high) = LABELS[self.quantity], self.interval()
+        points = f"{label}: {100 * self.value:+.1f} points"
+        span = f"{points} [{100 * low:+.1f}, {100 * high:+.1f}]"
+        if self.error:
+            how = "paired by task" if self.paired else "not paired"
+            bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""
+            visible = 100 * self.error * (NORMAL.inv_cdf(0.975) + NORMAL.inv_cdf(POWER))
+            return (
+                f"{span}, p = {stats.two_sided_p(self.value, self.error):.2g} ({how}{bound}); "
+                f"smallest difference that could be seen (80 % power at level 5 %): {visible:.1f} points."
+            )
         if self.paired and not self.value:
-            return f"{LABELS[self.quantity]}: no task differs; this shows nothing about other tasks."
+            return f"{label}: no task differs; this shows nothing about other tasks."
         if self.paired:
-            return f"{self._points()}; all tasks differ equally, so no error can be estimated."
-        if self.ends:
-            return f"{self._points()} {self._range()} (not paired)."
-        return f"{self._points()}; no error can be estimated from these means."
-
-    def _points(self) -> str:
-        return f"{LABELS[self.quantity]}: {100 * self.value:+.1f} points"
-
-    def _range(self) -> str:
-        low, high = self.interval()
-        return f"[{100 * low:+.1f}, {100 * high:+.1f}]"
+            return f"{points}; all tasks differ equally, so no error can be estimated."
+        return f"{span} (not paired)." if self.ends else f"{points}; no error can be estimated from these means."
 
 
 def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
@@ -134,7 +130,7 @@ def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
         by_quantity: dict[Quantity, list[float]] = {"mean_reward": rewards, "success_rate": successes}
         for quantity, values in by_quantity.items():
             # What widens a normal interval to Student's.
-            wider = stats.student_quantile(0.975, len(values) - 1) / NormalDist().inv_cdf(0.975)
+            wider = stats.student_quantile(0.975, len(values) - 1) / NORMAL.inv_cdf(0.975)
             error = stdev(values) / math.sqrt(len(values)) * wider
             yield MeanDifference(quantity, fmean(values), error, paired=True)
         return
@@ -144,7 +140,7 @@ def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
         yield MeanDifference("mean_reward", b.mean_reward - a.mean_reward, error, paired=False, bound=bound)
     if a.success_rate is not None and b.success_rate is not None:
         counts = a.success_rate * a.tasks, a.tasks, b.success_rate * b.tasks, b.tasks
-        error, ends = proportions.pooled_error(*counts), proportions.newcombe(*counts)
+        error, ends = stats.pooled_error(*counts), stats.newcombe(*counts)
         yield MeanDifference("success_rate", b.success_rate - a.success_rate, error, paired=False, ends=ends)
 
 
@@ -163,17 +159,8 @@ def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iter
     }
     yield f"{names}: {verdict[comparable(a, b, split)]}\n"
     if pairs:
-        rows = [
-            [pair.name, *("not stated" if value is None else str(value) for value in (pair.a, pair.b)), _remark(pair)]
-            for pair in pairs
-        ]
-        yield tabulate(rows, headers=["setting", a.label, b.label, ""], tablefmt="github", disable_numparse=True) + "\n"
-
-
-def _remark(pair: SettingPair) -> str:
-    if not pair.stated:
-        return "unknown"
-    return "the model's sampling" if pair.name in SAMPLING else "differs"
+        head, rows = ["setting", a.label, b.label, ""], [pair.row() for pair in pairs]
+        yield tabulate(rows, headers=head, tablefmt="github", disable_numparse=True) + "\n"
 
 
 def _settings(result: EvaluationResult, split: str) -> dict[str, Scalar]:

@@ -25,7 +25,6 @@ from coevolve.records.evaluation import EpisodeNotes, EvalRecord
 from coevolve.records.provenance import Provenance
 from coevolve.report import stats
 from coevolve.report.number_text import with_interval
-from coevolve.report.proportions import wilson
 from coevolve.storage import jsonl, provenance
 
 #: Settings that a file written by hand can state; a file of the kit has further ones, `envs.<environment>.<key>`.
@@ -114,11 +113,10 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
     """The result of an evaluation's folder (`records.jsonl`, `episodes.jsonl`, `provenance.json`)."""
     names = ("records.jsonl", "episodes.jsonl", provenance.NAME)
     missing = [name for name in names if not (folder / name).is_file()]
-    if missing == ["episodes.jsonl"]:
-        why = "a suite's evidence has no episodes of evaluations"
-        raise UserError(f"{folder}: no episodes.jsonl; {why}, so name the folder where the evaluation ran.")
     if missing:
-        raise UserError(f"{folder}: no {' and no '.join(missing)}; name the folder of an evaluation.")
+        others = "a suite's evidence has no episodes of evaluations, so name the folder where the evaluation ran"
+        hint = others if missing == ["episodes.jsonl"] else "name the folder of an evaluation"
+        raise UserError(f"{folder}: no {' and no '.join(missing)}; {hint}.")
     record = provenance.read(folder / provenance.NAME)
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     records = jsonl.read(folder / "records.jsonl", EvalRecord)
@@ -233,13 +231,10 @@ def _split(records: Sequence[EvalRecord]) -> SplitResult:
         reward_interval=(reward.low, reward.high),
         reward_deviation=stdev(rewards) if n > 1 else None,
         success_rate=successes / n,
-        success_interval=wilson(successes, n, _REPORT.confidence),
+        success_interval=stats.wilson(successes, n, _REPORT.confidence),
         settings={"task_list": _digest(sorted(record.task_id for record in records))},
         stops=Counter(record.stop for record in records),
-        values=tuple(
-            TaskResult(task_id=r.task_id, reward=r.reward, success=r.success, stop=r.stop, turns=r.turns)
-            for r in records
-        ),
+        values=tuple(TaskResult.model_validate(record, from_attributes=True) for record in records),
     )
 
 

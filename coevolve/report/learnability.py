@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,19 +10,8 @@ from coevolve.methods.task_evolution.signals import visits
 from coevolve.records.episodes import Trajectory
 from coevolve.report.stats import Vector
 
-
-@dataclass(frozen=True)
-class _Practice:
-    """The visits to tasks of one training: `slope` is the rise of the score from its first to its last step.
-
-    `slope_before` is that of the tasks' rewards before the training; `left` and `left_before`, of shape (visits,), are
-    what the two lines leave.
-    """
-
-    slope: float
-    slope_before: float
-    left: Vector
-    left_before: Vector
+#: The rise of a value from the first to the last step of a training, and what it leaves of each visit to a task.
+Line = tuple[float, Vector]
 
 
 def rises(trainings: Sequence[Sequence[Trajectory]], before: Sequence[Mapping[str, float]]) -> list[float]:
@@ -33,19 +21,16 @@ def rises(trainings: Sequence[Sequence[Trajectory]], before: Sequence[Mapping[st
     have different tasks, so scores are adjusted for `before` by one coefficient for all trainings (analysis of
     covariance); an unknown task counts as a mean one. Trainings with fewer than two steps have no rise.
     """
-    practised = [
-        practice
-        for episodes, rewards in zip(trainings, before, strict=True)
-        if (practice := _practice(episodes, rewards)) is not None
-    ]
-    varied = sum(float(each.left_before @ each.left_before) for each in practised)
-    shared = sum(float(each.left_before @ each.left) for each in practised)
+    lines = [_lines(*practice) for practice in zip(trainings, before, strict=True)]
+    fitted = [line for line in lines if line is not None]
+    varied = sum(float(left_before @ left_before) for _, (_, left_before) in fitted)
+    shared = sum(float(left_before @ left) for (_, left), (_, left_before) in fitted)
     weight = shared / varied if varied > 0.0 else 0.0
-    return [each.slope - weight * each.slope_before for each in practised]
+    return [slope - weight * slope_before for (slope, _), (slope_before, _) in fitted]
 
 
-def _practice(episodes: Sequence[Trajectory], before: Mapping[str, float]) -> _Practice | None:
-    """The visits of one training; None with fewer than two steps."""
+def _lines(episodes: Sequence[Trajectory], before: Mapping[str, float]) -> tuple[Line, Line] | None:
+    """The lines of the scores and of the rewards before, over one training's visits; None with fewer than two steps."""
     seen = visits([episodes])
     known = [before[visit.task.task_id] for visit in seen if visit.task.task_id in before]
     usual = float(np.mean(known)) if known else 0.0
@@ -55,8 +40,12 @@ def _practice(episodes: Sequence[Trajectory], before: Mapping[str, float]) -> _P
     steps_v /= max(visit.step for visit in seen)
     scores_v = _centred([visit.score for visit in seen])
     before_v = _centred([before.get(visit.task.task_id, usual) for visit in seen])
-    slope, slope_before = (float(steps_v @ values_v / (steps_v @ steps_v)) for values_v in (scores_v, before_v))
-    return _Practice(slope, slope_before, scores_v - slope * steps_v, before_v - slope_before * steps_v)
+    return _line(steps_v, scores_v), _line(steps_v, before_v)
+
+
+def _line(steps_v: Vector, values_v: Vector) -> Line:
+    slope = float(steps_v @ values_v / (steps_v @ steps_v))
+    return slope, values_v - slope * steps_v
 
 
 def _centred(values: Sequence[float]) -> Vector:

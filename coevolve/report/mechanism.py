@@ -42,10 +42,7 @@ class HardNegatives(AgentRecord):
 
 
 class PairRewards(AgentRecord):
-    """The rewards of the two sides of a training's pairs of one kind, as means.
-
-    `chosen_hard`, `rejected_hard`: the shares of the pairs whose side is a hard negative, `threshold` <= r < 1.
-    """
+    """The rewards of the two sides of a training's pairs of one kind; fields as `tables` describes them."""
 
     kind: str
     threshold: float
@@ -57,10 +54,7 @@ class PairRewards(AgentRecord):
 
 
 class OffPolicy(AgentRecord):
-    """Mean log-prob in nats of an action token under a training's reference policy, by side of one pair kind.
-
-    The lower it is, the further a side is from what the reference policy samples.
-    """
+    """The off-policy distance of one pair kind's sides in a training; fields as `tables` describes them."""
 
     kind: str
     pairs: int
@@ -69,11 +63,10 @@ class OffPolicy(AgentRecord):
 
 
 class KindWeight(AgentRecord):
-    """The weight of one pair kind in a training: lambda_DPO * beta * sigma(-margin), the factor in eq. 7's gradient.
+    """The weight of one pair kind in a training; it is no share of the gradient, which `GradientShare` has.
 
-    It multiplies the difference of the two sides' gradients of log pi: a weight is no share of the gradient, which
-    `GradientShare` has. sigma is taken of a step's mean margin over the kind's pairs. `visits`: pairs of all epochs.
-    `per_pair`: mean over them. `total`: sum over them. `share`: of the sum over all kinds, None if that is 0.
+    sigma is taken of a step's mean margin over the kind's pairs. `visits`: pairs of all epochs. `per_pair`: mean over
+    them. `total`: sum over them. `share`: of the sum over all kinds, None if that is 0.
     """
 
     kind: str
@@ -84,11 +77,9 @@ class KindWeight(AgentRecord):
 
 
 class GradientShare(AgentRecord):
-    """The gradient of eq. 9 over one pair kind, at the `policy` that a training starts from or at the trained one.
+    """The gradient of one pair kind at the `policy` before or after a training; fields as `tables` describes them.
 
-    Of the kind's `pairs`, `measured_pairs` are measured. `per_pair`: L2 norm of their mean gradient. `total`: the same
-    times `pairs`. `share`: of the sum of the totals over kinds. `dpo_total`, `dpo_share`: the same of lambda_DPO times
-    eq. 7 alone. `sft_total`: of lambda_SFT times the NLL. `dpo_sft_cosine`: the cosine between these two.
+    Of the kind's `pairs`, `measured_pairs` are measured. `dpo_sft_cosine`: between the gradients of these two parts.
     """
 
     policy: str
@@ -130,17 +121,6 @@ class Mechanism(BaseModel):
         return product_file.read(path, cls)
 
 
-class _Objective(BaseModel):
-    name: str
-
-
-class _Dpo(BaseModel):
-    """The part of a training's section `dpo` that weights depend on; other keys may be those of another version."""
-
-    beta: tuple[float, ...]
-    objective: _Objective
-
-
 def hard_negatives(exploration: Exploration, threshold: float) -> HardNegatives:
     """The hard negatives of one agent's episodes; raises ZeroDivisionError without episodes."""
     hard = int(sum(map(is_outcome("hard_negative", threshold), exploration.episodes)))
@@ -177,13 +157,7 @@ def off_policy(training: Provenance, branch: Mapping[str, Any]) -> Iterator[OffP
     """The off-policy distances in the notes of a finished training; empty for other jobs or without log-probs."""
     sides = training.notes.reference if isinstance(training.notes, TrainReport) else {}
     for kind, of_kind in sides.items():
-        yield OffPolicy(
-            **training_names(training, branch),
-            kind=kind,
-            pairs=of_kind.pairs,
-            chosen=of_kind.chosen,
-            rejected=of_kind.rejected,
-        )
+        yield OffPolicy(**training_names(training, branch), kind=kind, **of_kind.model_dump())
 
 
 def training_names(training: Provenance, branch: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,16 +167,16 @@ def training_names(training: Provenance, branch: Mapping[str, Any]) -> dict[str,
 
 def kind_weights(training: Provenance, branch: Mapping[str, Any], recipe: Recipe) -> list[KindWeight]:
     """The weights of the pair kinds in a finished training with eq. 7; other jobs and objectives have none."""
-    if "dpo" not in training.config or not isinstance(training.notes, TrainReport):
+    dpo, notes = training.config.get("dpo"), training.notes
+    if not dpo or not isinstance(notes, TrainReport):
         return []
-    if not any(name.endswith("/rewards/margins") for step in training.notes.history for name in step):
+    with_margins = any(name.endswith("/rewards/margins") for step in notes.history for name in step)
+    if not with_margins or dpo["objective"]["name"] != "dpo":
         return []
-    config, names = _Dpo.model_validate(training.config["dpo"]), AgentRecord(**training_names(training, branch))
-    if config.objective.name != "dpo":
-        return []
+    names = AgentRecord(**training_names(training, branch))
     trains_on = next(spec.trains_on for agent, spec in recipe.agents.items() if agent == names.agent)
-    beta = per_iteration(config.beta, names.iteration)
-    sums = {kind: _weight_sum(training.notes.history, kind, weights.dpo * beta) for kind, weights in trains_on.items()}
+    beta = per_iteration(dpo["beta"], names.iteration)
+    sums = {kind: _weight_sum(notes.history, kind, weights.dpo * beta) for kind, weights in trains_on.items()}
     total = math.fsum(weight for _, weight in sums.values())
     return [
         KindWeight(
@@ -255,7 +229,7 @@ def gradient_angles(report: GradientReport, names: AgentRecord) -> Iterator[Grad
 def tables(mechanism: Mechanism) -> dict[str, RecordTable]:
     """The tables of `analysis.md` about the mechanism, by title."""
     agent = ("method", "env", "agent", "iteration")
-    return {
+    shown: dict[str, RecordTable] = {
         "Hard negatives": (
             "Explorations with a reward from the threshold up to 1: number, share of all episodes, share of failures.",
             mechanism.hard_negatives,
@@ -280,13 +254,10 @@ def tables(mechanism: Mechanism) -> dict[str, RecordTable]:
             mechanism.kind_weights,
             (*agent, "kind"),
         ),
-        **(_gradient_tables(mechanism, agent) if mechanism.gradients else {}),
     }
-
-
-def _gradient_tables(mechanism: Mechanism, agent: Sequence[str]) -> dict[str, RecordTable]:
-    """The tables of the stage `gradients`, which a suite may leave out."""
-    return {
+    if not mechanism.gradients:  # a suite may leave out the stage `gradients`
+        return shown
+    return shown | {
         "Gradient by pair kind": (
             "Eq. 9 at the policy before (`start`) and after (`end`) the training, without dropout. `per pair`: L2 norm "
             "of the mean gradient over the measured pairs. `total`: the same times all pairs of the kind. `share`: of "
@@ -307,9 +278,7 @@ def _weight_sum(history: Sequence[Mapping[str, float]], kind: PairKind, factor: 
     """Visits of a kind's pairs, and the sum of `factor` * sigma(-margin) over them."""
     steps = [step for step in history if f"{kind}/rewards/margins" in step]
     visits = sum(step[f"{kind}/pairs"] for step in steps)
-    weights = (step[f"{kind}/pairs"] * _sigmoid(-step[f"{kind}/rewards/margins"]) for step in steps)
+    # sigma(x) = (1 + tanh(x / 2)) / 2
+    shares = (0.5 * (1.0 - math.tanh(step[f"{kind}/rewards/margins"] / 2.0)) for step in steps)
+    weights = (step[f"{kind}/pairs"] * share for step, share in zip(steps, shares, strict=True))
     return int(visits), factor * math.fsum(weights)
-
-
-def _sigmoid(value: float) -> float:
-    return 0.5 * (1.0 + math.tanh(value / 2.0))

@@ -105,16 +105,13 @@ def markdown(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
     """The sentence, and a table if a check is measured."""
     if all(check.passed is None for check in judged):
         return f"## Regime\n\n{sentence(judged, labels)}\n"
+    head = ["environment", "seed", "check", "value", "threshold", "result"]
     rows = [
-        [
-            labels.env(c.env), "all" if c.seed is None else c.seed, labels.in_text(c.name), _value(c), c.threshold,
-            c.result,
-        ]
+        [labels.env(c.env), seed, labels.in_text(c.name), _value(c), c.threshold, c.result]
         for c in judged
-    ]  # fmt: skip
-    table = tabulate(
-        rows, ["environment", "seed", "check", "value", "threshold", "result"], "github", disable_numparse=True
-    )
+        for seed in ["all" if c.seed is None else c.seed]
+    ]
+    table = tabulate(rows, head, "github", disable_numparse=True)
     return f"## Regime\n\n{sentence(judged, labels)}\n\n{table}\n"
 
 

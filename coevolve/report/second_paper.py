@@ -13,7 +13,6 @@ from coevolve.report import measurement, stats
 from coevolve.report.claims import SuccessColumn, SuccessRow, SuccessTable
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import readable, with_interval
-from coevolve.report.proportions import two_proportion_p, wilson
 
 LEVEL = 0.05
 
@@ -32,14 +31,18 @@ class CellDifference:
 def differences(table: SuccessTable) -> list[CellDifference]:
     """Every comparison that the table states, by the two-proportion z-test on the paper's own counts."""
     return [
-        CellDifference(
-            name, row.against, column, row.cells[column] - other.cells[column], _p(row, other, column, spec.tasks)
-        )
+        _difference(name, row, other, column, spec.tasks)
         for name, row in table.rows.items()
         if row.against and (other := table.rows[row.against])
         for column, spec in table.columns.items()
         if column in row.cells and column in other.cells
     ]
+
+
+def _difference(name: str, row: SuccessRow, other: SuccessRow, column: str, tasks: int) -> CellDifference:
+    a, b = (round(each.cells[column] * tasks / 100) for each in (row, other))
+    p = stats.two_sided_p(a / tasks - b / tasks, stats.pooled_error(a, tasks, b, tasks))
+    return CellDifference(name, row.against, column, row.cells[column] - other.cells[column], p)
 
 
 def sentence(table: SuccessTable) -> str:
@@ -66,16 +69,11 @@ def markdown(table: SuccessTable, measured: Sequence[Measurement], report: Repor
     tested, last = {(each.row, each.column): each for each in differences(table)}, measurement.final(measured)
     head = ["row", "column", "the paper, %", "against", "here, %"]
     rows = [
-        [
-            row.label,
-            spec.label,
-            _paper(row, column, spec),
-            _test(table, tested.get((name, column))),
-            _ours(row, spec, last, report),
-        ]
+        [row.label, spec.label, _paper(row, column, spec), _test(table, tested.get((name, column))), ours]
         for name, row in table.rows.items()
         for column, spec in table.columns.items()
         if column in row.cells
+        for ours in [_ours(row, spec, last, report)]
     ]
     grid = tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
     notes = [f"* {spec.label}: {spec.unavailable}" for spec in table.columns.values() if spec.unavailable]
@@ -84,13 +82,8 @@ def markdown(table: SuccessTable, measured: Sequence[Measurement], report: Repor
     return "\n".join([f"## {table.label}", "", f"{table.source}. {sentence(table)}", "", grid, "", *notes, ""])
 
 
-def _p(row: SuccessRow, other: SuccessRow, column: str, tasks: int) -> float:
-    counts = [round(each.cells[column] * tasks / 100) for each in (row, other)]
-    return two_proportion_p(counts[0], tasks, counts[1], tasks)
-
-
 def _paper(row: SuccessRow, column: str, spec: SuccessColumn) -> str:
-    low, high = wilson(round(row.cells[column] * spec.tasks / 100), spec.tasks)
+    low, high = stats.wilson(round(row.cells[column] * spec.tasks / 100), spec.tasks)
     return f"{with_interval(row.cells[column], 100 * low, 100 * high)} ({row.status})"
 
 

@@ -34,7 +34,6 @@ from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.tables import Estimate
-from coevolve.report.proportions import wilson
 
 R = TypeVar("R")
 Quantity = Callable[[EvalRecord], float]
@@ -43,6 +42,7 @@ Point = tuple[Hashable, int, float]
 Vector = NDArray[np.float64]
 #: Values by task (rows) and seed (columns); NaN where there is none.
 Matrix = NDArray[np.float64]
+P = TypeVar("P", float, Vector)
 
 #: Largest number of task draws held in memory at once.
 DRAWS = 2**22
@@ -133,16 +133,11 @@ class Spread:
         return None
 
 
-def student_quantile(p: float, df: int) -> float:
-    """Quantile of Student's distribution."""
-    return float(student_quantiles(np.array([p]), df)[0])
-
-
-def student_quantiles(shares: Vector, df: int) -> Vector:
-    """Quantiles of Student's distribution; shape as `shares`."""
+def student_quantile(p: P, df: int) -> P:
+    """Quantiles of Student's distribution at the shares `p`, one or several."""
     from scipy.special import stdtrit  # takes a tenth of a second, and one seed needs none of it
 
-    quantiles: Vector = stdtrit(df, shares)
+    quantiles: P = stdtrit(df, p)
     return quantiles
 
 
@@ -220,7 +215,7 @@ def spread(groups: Sequence[Matrix], *, resamples: int, rng: np.random.Generator
     of_seeds = float(whole_s.var(ddof=1)) if len(whole_s) > 1 else None
     if of_seeds is not None:
         shares_b = (np.arange(resamples) + 0.5) / resamples
-        draws_b += math.sqrt(of_seeds / len(whole_s)) * rng.permutation(student_quantiles(shares_b, len(whole_s) - 1))
+        draws_b += math.sqrt(of_seeds / len(whole_s)) * rng.permutation(student_quantile(shares_b, len(whole_s) - 1))
     return Spread(
         mean=mean,
         draws_b=draws_b,
@@ -288,17 +283,36 @@ def difference(
 def as_estimate(spread: Spread, n: int, confidence: float, seeds: Sequence[int] = ()) -> Estimate:
     """The mean of `n` values with its interval, and the mean of each of the spread's `seeds` if they are given."""
     low, high = spread.interval(confidence)
-    return Estimate(
-        mean=spread.mean,
-        low=low,
-        high=high,
-        n=n,
-        n_tasks=spread.n_tasks,
-        n_seeds=spread.n_seeds,
-        of_tasks=spread.of_tasks,
-        of_seeds=spread.of_seeds,
-        seed_means={seed: mean for seed, mean in zip(seeds, spread.seed_means, strict=False) if not math.isnan(mean)},
-    )
+    same = {name: getattr(spread, name) for name in ("mean", "n_tasks", "n_seeds", "of_tasks", "of_seeds")}
+    means = {seed: mean for seed, mean in zip(seeds, spread.seed_means, strict=False) if not math.isnan(mean)}
+    return Estimate(low=low, high=high, n=n, seed_means=means, **same)
+
+
+def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's (1927) interval of a share, in [0, 1]; it has a width also where no task, or every task, succeeds."""
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share, scale = successes / n, 1 + z**2 / n
+    centre = (share + z**2 / (2 * n)) / scale
+    half = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / scale
+    return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
+
+
+def newcombe(successes_a: float, n_a: int, successes_b: float, n_b: int) -> tuple[float, float]:
+    """Newcombe's (1998) 95 % interval of share b minus share a, from Wilson's of each; in [-1, 1]."""
+    a, b = successes_a / n_a, successes_b / n_b
+    (low_a, high_a), (low_b, high_b) = wilson(successes_a, n_a), wilson(successes_b, n_b)
+    return b - a - math.hypot(b - low_b, high_a - a), b - a + math.hypot(high_b - b, a - low_a)
+
+
+def pooled_error(successes_a: float, n_a: int, successes_b: float, n_b: int) -> float:
+    """Standard error of the difference of two shares, if the true ones are equal."""
+    pooled = (successes_a + successes_b) / (n_a + n_b)
+    return math.sqrt(pooled * (1 - pooled) * (1 / n_a + 1 / n_b))
+
+
+def two_sided_p(difference: float, error: float) -> float:
+    """Two-sided p-value of a true difference of 0, if it is normal with this standard error; 1 without an error."""
+    return math.erfc(abs(difference) / error / math.sqrt(2)) if error else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

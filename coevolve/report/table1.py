@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from string import ascii_lowercase
 
@@ -38,151 +39,135 @@ def reward_table(
     the paper without a cell in them is left out. Raises `UserError` for nothing measured, for mixed settings and for a
     cell measured twice.
     """
-    measured = _by_cell(measurements, claims)
-    columns = _columns(measured, claims, labels, environments)
-    return _reward_table(measured, claims, _rows(measured, claims, columns, labels), columns, report)
+    cells = _Cells.of(measurements, claims, labels, report)
+    columns = cells.columns(environments)
+    return cells.rewards(cells.rows(columns), columns)
 
 
 def measured_table(
     measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
 ) -> Table:
     """`reward_table` of the rows and columns that have a measured cell, with the notes on these. Raises likewise."""
-    measured = _by_cell(measurements, claims)
-    columns = _columns(measured, claims, labels)
-    rows = _rows(measured, claims, columns, labels)
-    run = [key for key in product(rows, columns) if _parts(*key, measured, claims)]
-    rows = {row: rows[row] for row, _ in run}
-    columns = {column: label for column, label in columns.items() if any(column == of_cell for _, of_cell in run)}
-    return _reward_table(measured, claims, rows, columns, report)
+    cells = _Cells.of(measurements, claims, labels, report)
+    columns = cells.columns()
+    rows = cells.rows(columns)
+    run = [key for key in product(rows, columns) if cells.parts(*key)]
+    return cells.rewards(_chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run}))
 
 
 def named(labels: ReportLabels, measurements: Sequence[Measurement]) -> dict[str, str]:
     """The labels of all methods, and of the columns of splits that the paper's table lacks."""
-    return {**labels.methods, **{_split_column(m.env, m.split): labels.split(m.env, m.split) for m in measurements}}
-
-
-def _split_column(env: str, split: str) -> str:
-    """The key of the column of a split that the paper's table lacks, such as `sciworld development`."""
-    return f"{env} {split}"
+    return {**labels.methods, **{f"{m.env} {m.split}": labels.split(m.env, m.split) for m in measurements}}
 
 
 def success_table(
     measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
 ) -> Table:
     """Success rate in per cent of what was measured, in the same order; the paper prints none. Raises likewise."""
-    measured = _by_cell(measurements, claims)
-    run, where = {row for row, _ in measured}, {column for _, column in measured}
-    columns = {column: label for column, label in _columns(measured, claims, labels).items() if column in where}
-    rows = {row: label for row, label in _rows(measured, claims, columns, labels).items() if row in run}
+    cells = _Cells.of(measurements, claims, labels, report)
+    columns = _chosen(cells.columns(), {column for _, column in cells.measured})
+    rows = _chosen(cells.rows(columns), {row for row, _ in cells.measured})
     remark = (
         f"Success as protocol {measurements[0].protocol} counts it; the paper prints none. "
         "At 0 and 100 the interval is Wilson's over tasks."
     )
-    return _table(SUCCESS, measured, claims, rows, columns, {}, remark, report)
+    return cells.table(SUCCESS, rows, columns, {}, remark)
 
 
-def _by_cell(measurements: Sequence[Measurement], claims: Claims) -> dict[Key, Measurement]:
+def _chosen(labels: Labels, keys: Collection[str]) -> Labels:
+    return {key: label for key, label in labels.items() if key in keys}
+
+
+@dataclass(frozen=True)
+class _Cells:
     """Measurements by row and column; a split that the paper's table lacks is a column of its own."""
-    common_setting(measurements)  # raises for nothing measured and for mixed settings
-    column_of = {(column.env, column.split): key for key, column in claims.columns.items()}
-    cells: dict[Key, Measurement] = {}
-    for measurement in measurements:
-        evaluation = measurement.env, measurement.split
-        key = measurement.method, column_of.get(evaluation, _split_column(*evaluation))
-        if key in cells:
-            raise UserError(
-                f"{measurement.method} on {' '.join(evaluation)} was given twice; give one iteration per method."
+
+    measured: Mapping[Key, Measurement]
+    claims: Claims
+    labels: Mapping[str, str]
+    report: ReportConfig
+
+    @classmethod
+    def of(
+        cls, measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
+    ) -> _Cells:
+        common_setting(measurements)  # raises for nothing measured and for mixed settings
+        column_of = {(column.env, column.split): key for key, column in claims.columns.items()}
+        cells: dict[Key, Measurement] = {}
+        for m in measurements:
+            key = m.method, column_of.get((m.env, m.split), f"{m.env} {m.split}")
+            if key in cells:
+                raise UserError(f"{m.method} on {m.env} {m.split} was given twice; give one iteration per method.")
+            cells[key] = m
+        return cls(cells, claims, labels, report)
+
+    def rows(self, columns: Labels) -> Labels:
+        """The paper's rows with a cell in `columns`, then the other methods that were measured."""
+        of_paper = {
+            row: spec.label
+            for row, spec in self.claims.rows.items()
+            if any((row, column) in self.measured or self.claims.value(row, column) is not None for column in columns)
+        }
+        return of_paper | {row: self.labels[row] for row, _ in self.measured if row not in self.claims.rows}
+
+    def columns(self, environments: Collection[str] | None = None) -> Labels:
+        """The paper's columns of `environments`, with their mean where these are all, then the other splits."""
+        known = {spec.env for spec in self.claims.columns.values() if spec.env is not None}
+        kept = known if environments is None else known & set(environments)
+        of_paper = {
+            key: spec.label
+            for key, spec in self.claims.columns.items()
+            if (kept == known if spec.env is None else spec.env in kept)
+        }
+        others = [column for _, column in self.measured if column not in self.claims.columns]
+        return of_paper | {column: self.labels.get(column, column) for column in others}
+
+    def parts(self, row: str, column: str) -> list[Measurement]:
+        """The measurements in a cell: one, in the mean column one of each of the paper's columns, or none."""
+        columns = self.claims.parts(column) if column in self.claims.columns else [column]
+        parts = [self.measured[row, part] for part in columns if (row, part) in self.measured]
+        return parts if len(parts) == len(columns) else []
+
+    def rewards(self, rows: Labels, columns: Labels) -> Table:
+        """Average reward x 100 beside the paper's cells."""
+        paper = {key: self.claims.value(*key) for key in product(rows, columns)}
+        remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
+        return self.table(REWARD, rows, columns, paper, remark)
+
+    def table(self, unit: str, rows: Labels, columns: Labels, paper: Mapping[Key, float | None], remark: str) -> Table:
+        """The table of these rows and columns beside the numbers of the `paper`; `remark` stands in the caption."""
+        measurements = list(self.measured.values())
+        setting = common_setting(measurements)
+        cells = [
+            Cell(
+                row=key[0],
+                column=key[1],
+                estimate=self._estimate(unit, parts, key) if parts else None,
+                paper=paper.get(key),
+                protocol=setting.protocol,
+                sources=tuple(source for part in parts for source in part.sources),
             )
-        cells[key] = measurement
-    return cells
-
-
-def _rows(measured: Mapping[Key, Measurement], claims: Claims, columns: Labels, labels: Mapping[str, str]) -> Labels:
-    """The paper's rows with a cell in `columns`, then the other methods that were measured."""
-    of_paper = {
-        row: spec.label
-        for row, spec in claims.rows.items()
-        if any((row, column) in measured or claims.value(row, column) is not None for column in columns)
-    }
-    return of_paper | {row: labels[row] for row, _ in measured if row not in claims.rows}
-
-
-def _columns(
-    measured: Mapping[Key, Measurement],
-    claims: Claims,
-    labels: Mapping[str, str],
-    environments: Collection[str] | None = None,
-) -> Labels:
-    """The paper's columns of `environments`, with their mean where these are all, then the other splits measured."""
-    known = {spec.env for spec in claims.columns.values() if spec.env is not None}
-    kept = known if environments is None else known & set(environments)
-    of_paper = {
-        key: spec.label
-        for key, spec in claims.columns.items()
-        if (kept == known if spec.env is None else spec.env in kept)
-    }
-    return of_paper | {column: labels.get(column, column) for _, column in measured if column not in claims.columns}
-
-
-def _reward_table(
-    measured: Mapping[Key, Measurement], claims: Claims, rows: Labels, columns: Labels, report: ReportConfig
-) -> Table:
-    paper = {key: claims.value(*key) for key in product(rows, columns)}
-    remark = f"In brackets the paper's cell ({claims.source})." if {*paper.values()} - {None} else ""
-    return _table(REWARD, measured, claims, rows, columns, paper, remark, report)
-
-
-def _table(
-    unit: str,
-    measured: Mapping[Key, Measurement],
-    claims: Claims,
-    rows: Labels,
-    columns: Labels,
-    paper: Mapping[Key, float | None],
-    remark: str,
-    report: ReportConfig,
-) -> Table:
-    """The table of these rows and columns beside the numbers of the `paper`; `remark` stands in the caption."""
-    measurements = list(measured.values())
-    setting = common_setting(measurements)
-    cells = []
-    for key in product(rows, columns):
-        parts = _parts(*key, measured, claims)
-        cell = Cell(
-            row=key[0],
-            column=key[1],
-            estimate=_estimate(unit, parts, report, key) if parts else None,
-            paper=paper.get(key),
-            protocol=setting.protocol,
-            sources=tuple(source for part in parts for source in part.sources),
+            for key in product(rows, columns)
+            for parts in [self.parts(*key)]
+        ]
+        interval = f"{100 * self.report.confidence:g} % interval over tasks and, where there are several, trainings"
+        texts = [f"{unit.capitalize()} with its {interval}.", remark, remarks(measurements), setting.sentence()]
+        return Table(
+            caption=f"{' '.join(filter(None, texts))} Tasks x seeds: {_sizes(rows, columns, cells)}.",
+            unit=unit,
+            **vars(setting),
+            rows=rows,
+            columns=columns,
+            cells=tuple(cells),
+            footnotes=_footnotes(self.claims, paper),
         )
-        cells.append(cell)
-    interval = f"{100 * report.confidence:g} % interval over tasks and, where there are several, trainings"
-    texts = [f"{unit.capitalize()} with its {interval}.", remark, remarks(measurements), setting.sentence()]
-    return Table(
-        caption=f"{' '.join(filter(None, texts))} Tasks x seeds: {_sizes(rows, columns, cells)}.",
-        unit=unit,
-        **vars(setting),
-        rows=rows,
-        columns=columns,
-        cells=tuple(cells),
-        footnotes=_footnotes(claims, paper),
-    )
 
-
-def _parts(row: str, column: str, measured: Mapping[Key, Measurement], claims: Claims) -> list[Measurement]:
-    """The measurements in a cell: one, in the mean column one of each of the paper's columns, or none."""
-    columns = claims.parts(column) if column in claims.columns else [column]
-    parts = [measured[row, part] for part in columns if (row, part) in measured]
-    return parts if len(parts) == len(columns) else []
-
-
-def _estimate(unit: str, parts: Sequence[Measurement], report: ReportConfig, key: Key) -> Estimate:
-    """The mean of the parts' means, x 100. Each cell has its own generator: a new row changes no other."""
-    rng = seeds.generator(0, "table1", *key)
-    if unit == SUCCESS:  # without a mean column
-        return stats.success_rate(parts[0].records, report, rng).times(100.0)
-    return stats.macro_average([part.records for part in parts], report, rng).times(100.0)
+    def _estimate(self, unit: str, parts: Sequence[Measurement], key: Key) -> Estimate:
+        """The mean of the parts' means, x 100. Each cell has its own generator: a new row changes no other."""
+        rng = seeds.generator(0, "table1", *key)
+        if unit == SUCCESS:  # without a mean column
+            return stats.success_rate(parts[0].records, self.report, rng).times(100.0)
+        return stats.macro_average([part.records for part in parts], self.report, rng).times(100.0)
 
 
 def _sizes(rows: Labels, columns: Labels, cells: Sequence[Cell]) -> str:
@@ -191,13 +176,13 @@ def _sizes(rows: Labels, columns: Labels, cells: Sequence[Cell]) -> str:
     for cell in cells:
         if cell.estimate is not None:
             sizes[columns[cell.column]][f"{cell.estimate.n_tasks} x {cell.estimate.n_seeds}"].append(rows[cell.row])
-    return "; ".join(f"{column} {_of_rows(of_column)}" for column, of_column in sizes.items())
-
-
-def _of_rows(sizes: Mapping[str, Sequence[str]]) -> str:
-    if len(sizes) == 1:
-        return next(iter(sizes))
-    return ", ".join(f"{size} ({', '.join(rows)})" for size, rows in sizes.items())
+    texts = {
+        column: next(iter(by_size))
+        if len(by_size) == 1
+        else ", ".join(f"{size} ({', '.join(names)})" for size, names in by_size.items())
+        for column, by_size in sizes.items()
+    }
+    return "; ".join(f"{column} {text}" for column, text in texts.items())
 
 
 def _footnotes(claims: Claims, cells: Collection[Key]) -> tuple[Footnote, ...]:

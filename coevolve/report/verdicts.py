@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Literal
@@ -132,24 +132,14 @@ def in_miniature(test: ClaimTest, claims: Claims, confidence: float) -> InMiniat
     claim = claims.statements.get(test.claim)
     counted = isinstance(claim, FailuresClaim) and claim.quantity == "number"
     unit: Literal["points", "failures"] = "failures" if counted else "points"
-    outcome, shown = _IN_MINIATURE[judge([test], confidence)[0].verdict], _weakest(test)
-    low, high = shown.interval(confidence)
-    seeds, remark = None, ""
+    outcome, needed, remark = _IN_MINIATURE[judge([test], confidence)[0].verdict], None, ""
+    shown, interval = _weakest(test, confidence)
     if outcome == "undecided":
-        seeds = _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
-        remark = _what_decides(seeds, shown.n_seeds, unit)
-    numbers = f"{with_interval(shown.mean, low, high)} {unit}; {shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}."
-    return InMiniature(
-        outcome=outcome,
-        text=" ".join(filter(None, [numbers, remark, test.caution])),
-        mean=shown.mean,
-        low=low,
-        high=high,
-        unit=unit,
-        tasks=shown.n_tasks,
-        seeds=shown.n_seeds,
-        seeds_needed=seeds,
-    )
+        needed = _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
+        remark = _what_decides(needed, shown["seeds"], unit)
+    numbers = f"{interval} {unit}; {_sizes(shown)}."
+    text = " ".join(filter(None, [numbers, remark, test.caution]))
+    return InMiniature(outcome=outcome, text=text, **shown, unit=unit, seeds_needed=needed)
 
 
 def _largest(counts: Sequence[int | None]) -> int | None:
@@ -168,8 +158,8 @@ def _what_decides(needed: int | None, seeds: int, unit: str) -> str:
     return f"About {needed} seeds would give +-{HALF_WIDTH:g} {unit}, if trainings differ as these do."
 
 
-def _counted_seeds(seeds: int) -> str:
-    return f"{seeds} seed{'s' * (seeds > 1)}"
+def _sizes(shown: Mapping[str, Any]) -> str:
+    return f"{shown['tasks']} tasks, {shown['seeds']} seed{'s' * (shown['seeds'] > 1)}"
 
 
 def resamples(least: int, claims: Claims) -> int:
@@ -249,7 +239,11 @@ def markdown(verdicts: Sequence[Verdict], as_if: bool = False) -> str:
     reasons = dict.fromkeys(v.text for v in verdicts if v.verdict == "not run")
     claims = {reason: [v.claim for v in verdicts if v.text == reason] for reason in reasons}
     left = [f"* {reason} Claims: {', '.join(f'`{claim}`' for claim in claims[reason])}." for reason in reasons]
-    return "\n".join(["## Verdicts", "", f"{summary(verdicts, as_if)} Units: {SIZES}.", "", table, "", *left, ""])
+    return _section("Verdicts", f"{summary(verdicts, as_if)} Units: {SIZES}.", table, "", *left)
+
+
+def _section(title: str, text: str, *lines: str) -> str:
+    return "\n".join([f"## {title}", "", text, "", *lines, ""])
 
 
 def miniature_markdown(verdicts: Sequence[Verdict]) -> str:
@@ -259,14 +253,13 @@ def miniature_markdown(verdicts: Sequence[Verdict]) -> str:
         return ""
     rows = [[order_outcome(order), v.claim, v.place, v.says, order.text] for v, order in judged]
     table = tabulate(rows, ["in the miniature", "order", "place", "the paper", "here"], tablefmt="github")
-    return "\n".join(["## In the miniature", "", f"{miniature_summary(verdicts)} {MINIATURE}", "", table, ""])
+    return _section("In the miniature", f"{miniature_summary(verdicts)} {MINIATURE}", table)
 
 
 def unfinished_markdown(reasons: Iterable[str]) -> str:
     """The section "Unfinished methods", with each reason once."""
     rows = [f"* {reason}" for reason in dict.fromkeys(reasons)]
-    text = "They have no verdict, and no order in the miniature."
-    return "\n".join(["## Unfinished methods", "", text, "", *rows, ""])
+    return _section("Unfinished methods", "They have no verdict, and no order in the miniature.", *rows)
 
 
 def miniature_summary(verdicts: Sequence[Verdict]) -> str:
@@ -315,27 +308,16 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
     level = 1.0 - confidence
     decided: Outcome = "reproduced" if inside < outside else "contradicted"
     outcome: Outcome = decided if p <= level and _decidable(test) else "underpowered"
-    shown = _weakest(test)
-    low, high = shown.interval(confidence)
+    shown, interval = _weakest(test, confidence)
     needed, remark = None, ""
     if outcome == "underpowered":
         needed = _largest([s.seeds_needed(abs(_room(s.mean, test)), level / claims, POWER) for s in test.spreads])
         on_limit = any(math.isclose(_room(s.mean, test), 0.0, abs_tol=1e-9) for s in test.spreads)
-        remark = _caveat(shown.n_seeds, needed, on_limit)
-    numbers = f"{with_interval(shown.mean, low, high)}, claimed {claimed_range(test)}"
-    basis = f"{shown.n_tasks} tasks, {_counted_seeds(shown.n_seeds)}, p {readable(p)} of {claims} claims"
-    return Verdict(
-        **_about(test),
-        verdict=outcome,
-        text=" ".join(filter(None, [f"{numbers}; {basis}.", remark, test.caution])),
-        mean=shown.mean,
-        low=low,
-        high=high,
-        p=p,
-        tasks=shown.n_tasks,
-        seeds=shown.n_seeds,
-        seeds_needed=needed,
-    )
+        remark = _caveat(shown["seeds"], needed, on_limit)
+    basis = f"{_sizes(shown)}, p {readable(p)} of {claims} claims"
+    numbers = f"{interval}, claimed {claimed_range(test)}; {basis}."
+    text = " ".join(filter(None, [numbers, remark, test.caution]))
+    return Verdict(**_about(test), verdict=outcome, text=text, p=p, **shown, seeds_needed=needed)
 
 
 def _caveat(seeds: int, needed: int | None, on_limit: bool) -> str:
@@ -349,9 +331,12 @@ def _caveat(seeds: int, needed: int | None, on_limit: bool) -> str:
     return f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
 
 
-def _weakest(test: ClaimTest) -> stats.Spread:
-    """The number with the weakest evidence for the claim."""
-    return min(test.spreads, key=lambda spread: _room(spread.mean, test))
+def _weakest(test: ClaimTest, confidence: float) -> tuple[dict[str, Any], str]:
+    """The number with the weakest evidence for the claim, as fields of its verdict, and with its interval as text."""
+    shown = min(test.spreads, key=lambda spread: _room(spread.mean, test))
+    low, high = shown.interval(confidence)
+    fields = {"mean": shown.mean, "low": low, "high": high, "tasks": shown.n_tasks, "seeds": shown.n_seeds}
+    return fields, with_interval(shown.mean, low, high)
 
 
 def _room(value: float, test: ClaimTest) -> float:

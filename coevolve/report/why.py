@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from coevolve.storage import files, jsonl, policy_dir
 Changed = Callable[[Provenance], Sequence[str]]
 #: The table that a query refers to if it fits cells of several tables.
 FIRST = "table1"
+_WORD = re.compile(r"[a-z0-9.]+")
 
 
 class Printed(Record):
@@ -89,7 +91,7 @@ def find(printed: Sequence[Printed], query: str) -> Printed:
     Cells of the first matching table have priority. Raises `UserError` with the matching cells if there are several,
     and with similar ones if there is none.
     """
-    words = _words(query)
+    words = _WORD.findall(query.lower())
     for fit in range(3):
         fitting = [each for each in printed if _fits(words, each)[fit]]
         first = [each for each in fitting if (each.file, each.table) == (fitting[0].file, fitting[0].table)]
@@ -107,25 +109,20 @@ def ask(printed: Printed, claims: Claims, is_made: provenance_chain.IsMade, chan
 
     Raises `UserError` if the table has no provenance, or if a provenance on the way is invalid.
     """
-    cell, table = printed.cell, printed.table
-    sources = list(dict.fromkeys(cell.sources))
-    folder = Path(printed.file).parent.as_posix()
+    cell, key = printed.cell, (printed.cell.row, printed.cell.column)
+    sources, folder = list(dict.fromkeys(cell.sources)), Path(printed.file).parent.as_posix()
     chain = provenance_chain.walk(folder, sources, is_made)
     evidence = tuple(_evidence(sources, splits(cell.column, claims)))
-    locations = {(claim.row, claim.column): f"{claim.place} ({claims.source})" for claim in claims.cells()}
+    printed_at = [f"{claim.place} ({claims.source})" for claim in claims.cells() if (claim.row, claim.column) == key]
+    broken = [_changed_table(printed, folder), chain.broken, _dangling_ids(evidence, chain)]
     return CellTrace(
         printed=printed,
-        place=locations.get((cell.row, cell.column), ""),
+        place="".join(printed_at),
         said=tuple(dict.fromkeys(_statements(cell, claims))),
-        footnotes=tuple(f"{n.mark}: {n.text}" for n in table.footnotes if (cell.row, cell.column) in n.cells),
+        footnotes=tuple(f"{note.mark}: {note.text}" for note in printed.table.footnotes if key in note.cells),
         evidence=evidence,
         chain=chain,
-        broken=(
-            *_changed_table(printed, folder),
-            *chain.broken,
-            *_dangling_ids(evidence, chain),
-            *_stale(folder, chain, changed),
-        ),
+        broken=tuple(itertools.chain(*broken, _stale(folder, chain, changed))),
     )
 
 
@@ -153,15 +150,11 @@ def _name(file: str, table: Table, first: Table, cell: Cell) -> str:
     return f"{file}{which}: {table.rows[cell.row]}, {table.columns[cell.column]}"
 
 
-def _words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9.]+", text.lower())
-
-
 def _fits(words: list[str], printed: Printed) -> tuple[bool, bool, bool]:
     """Whether the words are the cell's name; are all words of its name or keys; are beginnings of such words."""
-    names = _words(f"{printed.name} {printed.cell.row} {printed.cell.column}")
-    begin = all(any(name.startswith(word) for name in names) for word in words)
-    return words == _words(printed.name), set(words) <= set(names), begin
+    name, keys = (_WORD.findall(text.lower()) for text in (printed.name, f"{printed.cell.row} {printed.cell.column}"))
+    begin = all(any(known.startswith(word) for known in name + keys) for word in words)
+    return words == name, {*words} <= {*name, *keys}, begin
 
 
 def _listed(printed: Sequence[Printed]) -> str:

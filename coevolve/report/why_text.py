@@ -26,7 +26,9 @@ def text(answer: CellTrace, home: str) -> str:
     """
     head = [answer.printed.name, *(f"  {name:9} {value}" for name, value in _head(answer, home)), ""]
     records = [line for evidence in answer.evidence for line in _records(evidence)]
-    tree = list(_tree(answer, home))
+    seen, tree = set[str](), list[str]()
+    for folder in dict.fromkeys(Path(evidence.file).parent.as_posix() for evidence in answer.evidence):
+        tree += _branch(answer.chain, folder, home, ("", ""), seen) if folder not in seen else []
     made = ["", f"made from, under {home}:", *tree, ""] if tree else []
     return "\n".join([*head, *records, *made, *answer.chain.checked(answer.broken)])
 
@@ -71,14 +73,6 @@ def _records(evidence: Evidence) -> Iterator[str]:
         yield f"  {record.task_id}  {reward}  {record.stop.value}  episode {record.trajectory_id}"
     if len(evidence.records) > SHOWN:
         yield f"  and {len(evidence.records) - SHOWN} more"
-
-
-def _tree(answer: CellTrace, home: str) -> Iterator[str]:
-    seen = set[str]()
-    for evidence in answer.evidence:
-        folder = Path(evidence.file).parent.as_posix()
-        if folder not in seen:
-            yield from _branch(answer.chain, folder, home, ("", ""), seen)
 
 
 def _branch(chain: Chain, folder: str, home: str, margins: tuple[str, str], seen: set[str]) -> Iterator[str]:

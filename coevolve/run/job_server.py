@@ -1,7 +1,7 @@
-"""A process that imports torch and transformers once and forks the jobs of one machine from itself.
+"""A process that imports torch and transformers once, from which the jobs of one machine are forked.
 
-These imports take four seconds of CPU, more than many jobs of a tiny suite need for their work. The server imports
-nothing of this package that a job uses: every job imports the code as it is when the job starts.
+These imports take four seconds of CPU, more than many jobs of a tiny suite need for their work. `multiprocessing`'s
+fork server imports libraries alone: every job imports this package's code as it is when the job starts.
 
 Snakemake starts `python -m coevolve stage NAME ...`. With `COEVOLVE_JOB_SERVER` in its environment, that process (the
 client) sends its arguments, environment, folder and output streams to the server, waits, and exits with the job's
@@ -17,21 +17,25 @@ import select
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NoReturn
+from threading import Lock
 
 VARIABLE = "COEVOLVE_JOB_SERVER"
-#: Modules that import what the stages with a model need. The server forgets those of this package afterwards.
-PRELOADED = ("coevolve.policies.hf", "coevolve.train.dpo", "transformers.models.llama.modeling_llama")
+#: Libraries that the stages with a model import.
+PRELOADED = ("torch", "transformers.models.llama.modeling_llama", "transformers.trainer", "peft", "pydantic.types")
+#: A start collects the exit codes of all ended jobs; two threads must not read the same one.
+_LOCK = Lock()
 #: Characters of a temporary folder in which a socket's name fits into Linux's 107 bytes.
 LONGEST = 70
 #: The sentence of a job that ended by SIGKILL.
-KILLED = b"\ncoevolve: the job was killed (SIGKILL), as Linux does if memory runs out; try `--cores 1`.\n"
+KILLED = "\ncoevolve: the job was killed (SIGKILL), as Linux does if memory runs out; try `--cores 1`.\n"
 
 
 class JobServer:
@@ -43,13 +47,15 @@ class JobServer:
     def __init__(self, stages: Sequence[str], environment: Mapping[str, str]) -> None:
         folder = "/tmp" if len(tempfile.gettempdir()) > LONGEST else None
         path = f"{tempfile.mkdtemp(prefix='coevolve-', dir=folder)}/socket"
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(path)
-            listener.listen(64)
-            command = [sys.executable, "-m", __name__, str(listener.fileno())]
-            self._process = subprocess.Popen(
-                command, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, **environment}
-            )
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        assert self._process.stdout is not None
+        with self._process.stdout as listening:
+            listening.readline()
         os.environ[VARIABLE] = f"{','.join(stages)}:{path}"
 
     def stop(self) -> None:
@@ -78,106 +84,73 @@ def run_job(server: str, arguments: Sequence[str]) -> int | None:
             return None
         except KeyboardInterrupt:  # a terminal sends it to the job as well
             return 130
+    if status == bytes([256 - signal.SIGKILL]):
+        sys.stderr.write(KILLED)
     return status[0] if status else 1
 
 
-def serve(listener: socket.socket) -> None:
-    """Fork a process for every connection, until Snakemake ends or sends SIGTERM; then wait for the last job."""
-    snakemake, jobs = os.getppid(), 0
-    stopped: list[int] = []
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the jobs as well
-    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    listener.settimeout(0.5)
-    while not stopped and os.getppid() == snakemake:
-        jobs -= _reap(jobs)
-        try:
-            connection, _ = listener.accept()
-        except TimeoutError:
-            continue
-        request, streams = _receive(connection)
-        if request is None:
-            connection.close()
-            continue
-        _preload()  # with the first job: a run that makes a table does without
-        if not os.fork():
-            listener.close()
-            _supervise(connection, request, streams)
-        jobs += 1
-        connection.close()
-        for stream in streams:
-            os.close(stream)
-    shutil.rmtree(Path(listener.getsockname()).parent)
-    while jobs:
-        os.wait()
-        jobs -= 1
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Runs a job for every connection, until Snakemake ends or sends SIGTERM; then waits for the last job."""
+
+    request_queue_size = 64
+    snakemake = os.getppid()
+
+    def service_actions(self) -> None:
+        """End the server if Snakemake has ended."""
+        if os.getppid() != self.snakemake:
+            sys.exit()
 
 
-def _reap(jobs: int) -> int:
-    """Collect the exit statuses of ended processes; returns their number."""
-    ended = 0
-    while ended < jobs and os.waitpid(-1, os.WNOHANG)[0]:
-        ended += 1
-    return ended
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        """Run the client's job and send its exit status, or kill the job if the client ends first."""
+        job = get_context("forkserver").Process(target=_run, args=(self.request,))
+        with _LOCK:
+            job.start()
+        ended = select.poll()
+        ended.register(job.sentinel, select.POLLIN)
+        ended.register(self.request, select.POLLRDHUP)
+        if job.sentinel in dict(ended.poll()):
+            with _LOCK:
+                job.join()
+            self.request.sendall(bytes([(job.exitcode or 0) & 0xFF]))
+        else:
+            job.kill()
 
 
-def _receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """A client's request and its two output streams; None if the client ended before its request was complete."""
-    _, streams, _, _ = socket.recv_fds(connection, 1, 2)
-    with connection.makefile("rb") as file:
-        line = file.readline()
-    if line.endswith(b"\n"):
-        return json.loads(line), streams
-    for stream in streams:
-        os.close(stream)
-    return None, []
-
-
-def _preload() -> None:
-    """Import the libraries; a second call finds them imported."""
-    if "torch" in sys.modules:
-        return
-    for name in PRELOADED:
-        import_module(name)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "coevolve"]:
-        del sys.modules[name]
-    gc.freeze()  # a collection in a job does not touch, and so copy, the shared memory
-
-
-def _supervise(connection: socket.socket, request: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Fork the job, send its exit status to the client, or kill the job if the client ends first.
-
-    A job that is killed by another process, or for its memory, has a sentence on its error output.
-    """
-    job = os.fork()
-    if not job:
-        connection.close()
-        _run(request, streams)
-    ended = os.pidfd_open(job)
-    ready, _, _ = select.select([ended, connection.fileno()], [], [])
-    if ended not in ready:
-        os.kill(job, signal.SIGKILL)
-    _, status = os.waitpid(job, 0)
-    if ended in ready:
-        code = os.waitstatus_to_exitcode(status)
-        if code == -signal.SIGKILL:
-            os.write(streams[1], KILLED)
-        connection.sendall(bytes([code & 0xFF]))
-    os._exit(0)
-
-
-def _run(request: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Take the client's streams, environment and folder, and run its command; the interpreter exits as after any."""
+def _run(connection: socket.socket) -> None:
+    """Take the client's streams, environment and folder, and run its command."""
+    gc.freeze()  # a collection does not touch, and so copy, the memory that is shared with the fork server
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with connection, connection.makefile("rb") as file:
+        _, streams, _, _ = socket.recv_fds(connection, 1, 2)
+        line = file.readline()
+    if not line.endswith(b"\n"):
+        return  # the client ended before its request was complete
     for stream, number in zip(streams, (1, 2), strict=True):
         os.dup2(stream, number)
         os.close(stream)
+    request = json.loads(line)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     import_module("coevolve.cli").main(request["arguments"])
-    raise AssertionError("the command line ends in an exit")
+
+
+def _serve(path: str) -> None:
+    """Listen at `path`; its folder is deleted at the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the jobs as well
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    get_context("forkserver").set_forkserver_preload([*PRELOADED])
+    try:
+        with _Server(path, _Handler) as server:
+            sys.stdout.write("listening\n")
+            sys.stdout.flush()
+            server.serve_forever()
+    finally:
+        shutil.rmtree(Path(path).parent)
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(sys.argv[1])

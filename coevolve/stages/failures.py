@@ -58,10 +58,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             for each, names in branch_jobs
             for row in mechanism.kind_weights(each, names, suite.recipes[names["method"]])
         ),
-        compute=tuple(
-            analysis.compute(method, [analysis.usage(each, machine) for each in of_method])
-            for method, of_method in jobs.items()
-        ),
+        compute=tuple(analysis.compute(method, of_method, machine) for method, of_method in jobs.items()),
         gradients=tuple(row for names, report in gradients for row in mechanism.gradient_shares(report, names)),
         gradient_angles=tuple(row for names, report in gradients for row in mechanism.gradient_angles(report, names)),
     )

@@ -145,14 +145,14 @@ def test_drift_weighs_steps_by_their_pairs():
     assert (halves.chosen_first, halves.chosen_last) == (-3.0, -9.0), "of one epoch, its halves"
 
 
-def test_compute_adds_up():
-    work = [
-        analysis.JobUsage(stage="train", seconds=3600, gpus=8, trained=5),
-        analysis.JobUsage(stage="rollout", seconds=1800, sampled=7),
+def test_compute_adds_up(root):
+    jobs = [
+        provenance("m/e/policy", seconds=3600.0, notes=trained()),
+        provenance("m/e/eval", stage="table1", seconds=1800.0, notes=played(7)),
     ]
-    found = analysis.compute("eto", work)
+    found = analysis.compute("eto", jobs, read_machine(root / "configs/machines/h100.yaml"))
     assert (found.jobs, found.hours, found.gpu_hours) == (2, 1.5, 8.0)
-    assert (found.trained_tokens, found.sampled_tokens) == (5, 7)
+    assert (found.trained_tokens, found.sampled_tokens) == (9, 7)
 
 
 def test_printed_numbers_are_means_over_seeds():
@@ -367,7 +367,7 @@ def test_drift_and_compute_are_those_of_the_jobs(history, root):
     (drift,) = [drift for job in behind for drift in analysis.drift_of(job, branch)]
     assert (drift.env, drift.agent, drift.kind) == ("webshop", "target", "expert_target")
     machine = read_machine(root / "configs/machines/cpu.yaml")
-    total = analysis.compute("eto", [analysis.usage(job, machine) for job in behind])
+    total = analysis.compute("eto", behind, machine)
     assert (total.jobs, total.trained_tokens, total.sampled_tokens) == (3, 9, 5)
     assert total.hours == pytest.approx(0.03)
 

@@ -3,6 +3,7 @@
 import json
 import lzma
 import math
+import re
 import shutil
 
 import numpy as np
@@ -14,7 +15,7 @@ from coevolve.errors import UserError
 from coevolve.records.episodes import Message, StopReason
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.provenance import Provenance
-from coevolve.report import comparison, evaluation_result, proportions
+from coevolve.report import comparison, evaluation_result, stats
 from coevolve.report.evaluation_result import EvaluationResult, SplitResult, TaskResult
 from coevolve.storage import jsonl
 
@@ -57,7 +58,7 @@ def test_results_without_tasks_are_not_paired():
     assert reward.error == pytest.approx(math.sqrt(a.var(ddof=1) / 200 + b.var(ddof=1) / 200))
     table = [[round(s.success_rate * 200), round((1 - s.success_rate) * 200)] for s in bare]
     p = scipy_stats.chi2_contingency(table, correction=False).pvalue
-    assert proportions.two_sided_p(success.value, success.error) == pytest.approx(p)
+    assert stats.two_sided_p(success.value, success.error) == pytest.approx(p)
     unknown = [s.model_copy(update={"reward_deviation": None}) for s in bare]
     widest, _ = comparison.differences(*unknown)
     assert widest.bound and widest.error > reward.error  # no rewards in [0, 1] with these means vary by more
@@ -77,23 +78,24 @@ def test_the_interval_of_a_difference_of_shares_is_newcombes():
 
 def test_the_smallest_visible_difference_is_seen_in_four_of_five_cases():
     error = 0.05
-    true = proportions.smallest_visible(error)
+    difference = comparison.MeanDifference("mean_reward", 0.1, error, paired=True)
+    true = float(re.search(r"could be seen .*: ([\d.]+) points", difference.sentence())[1]) / 100
     drawn = RNG.normal(true, error, 20_000)
-    seen = np.mean([proportions.two_sided_p(value, error) < 0.05 for value in drawn])
+    seen = np.mean([stats.two_sided_p(value, error) < 0.05 for value in drawn])
     assert seen == pytest.approx(0.8, abs=0.01)
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 30), (7, 30), (30, 30), (126, 200)])
 def test_shares_against_scipy(k, n):
     interval = scipy_stats.binomtest(k, n).proportion_ci(0.95, method="wilson")
-    assert proportions.wilson(k, n) == pytest.approx((interval.low, interval.high))
+    assert stats.wilson(k, n) == pytest.approx((interval.low, interval.high))
     p = scipy_stats.chi2_contingency([[k + 1, n - k + 1], [12, 18]], correction=False).pvalue
-    assert proportions.two_proportion_p(k + 1, n + 2, 12, 30) == pytest.approx(p)
+    assert stats.two_sided_p((k + 1) / (n + 2) - 12 / 30, stats.pooled_error(k + 1, n + 2, 12, 30)) == pytest.approx(p)
 
 
 @pytest.mark.parametrize("errors", [0.0, 1.96, 8.3, 14.0])
 def test_a_large_difference_has_a_small_p_and_never_0(errors):
-    assert proportions.two_sided_p(-errors, 1.0) == pytest.approx(2 * scipy_stats.norm.sf(errors), rel=1e-6, abs=0.0)
+    assert stats.two_sided_p(-errors, 1.0) == pytest.approx(2 * scipy_stats.norm.sf(errors), rel=1e-6, abs=0.0)
 
 
 def test_comparability_has_three_answers():

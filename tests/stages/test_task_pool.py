@@ -406,7 +406,11 @@ def test_the_agent_explores(home, plan, first):
     assert counts(folder / "tasks/counts.json").pool == 0
     made = provenance.read(folder / "explored/provenance.json")
     sampled = sum(len(turn.token_ids) for fragment in fragments for turn in fragment.turns)
-    assert analysis.usage(made, read_machine(home / "configs/machines/cpu.yaml")).sampled == sampled > 0
+    assert (
+        analysis.compute("a row", [made], read_machine(home / "configs/machines/cpu.yaml")).sampled_tokens
+        == sampled
+        > 0
+    )
 
 
 def test_the_tokens_of_drafts_and_of_further_turns_are_sampled_tokens(home, plan, first, tmp_path):

@@ -1,4 +1,4 @@
-"""The time left of a run: list scheduling of the cost model's estimates, corrected by the time that passed."""
+"""The time left of a run: the cost model's estimates, corrected by the time that passed."""
 
 import pytest
 
@@ -21,8 +21,15 @@ def diamond(slots, width=1):
 @pytest.mark.parametrize(
     ("slots", "width", "seconds"), [(1, 1, 6500), (2, 1, 4500), (9, 1, 4500), (2, 2, 6500), (1, 4, 6500)]
 )
-def test_jobs_start_as_soon_as_their_inputs_and_a_slot_are_there(slots, width, seconds):
+def test_the_estimate_is_all_work_over_the_slots_or_the_longest_chain(slots, width, seconds):
     assert diamond(slots, width).whole == seconds
+
+
+def test_half_of_the_cost_in_some_seconds_leaves_as_many():
+    forecast = Forecast({A: 3000, B: 3000}, {A: set(), B: {A}}, {A: 1, B: 1}, 1)
+    assert forecast.remaining(0, {}, {A, B}) == forecast.whole == 6000
+    for seconds in (1500, 3000, 6000):
+        assert forecast.remaining(seconds, {}, {B}) == pytest.approx(seconds, rel=0.2)
 
 
 def test_the_rest_is_corrected_by_the_time_that_passed():
