@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000, help="records in all (default: %(default)s)")
     asked = parser.parse_args()
-    paper, suite = claims.load(ROOT / "configs" / "claims.yaml"), load_suite(ROOT / "configs" / "micro.yaml")
+    paper, suite = claims.load(ROOT / "configs" / "claims.yaml"), load_suite(ROOT / "configs/suites/studies/micro.yaml")
     measured = measurements(paper, asked.records)
     count = sum(len(m.records) for m in measured)
     labels = {m.method: m.method for m in measured}

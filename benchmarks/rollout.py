@@ -415,7 +415,7 @@ def simulated(gold: Mapping[str, Trajectory], envs: int) -> Iterator[Sequence[En
     """ScienceWorld, every JVM of it started."""
     from coevolve.envs.sciworld.domain import pool
 
-    suite = load_suite(ROOT / "configs" / "smoke.yaml")
+    suite = load_suite(ROOT / "configs/suites/smoke.yaml")
     with pool(Setup(suite.envs["sciworld"], "envs.sciworld", suite.protocol, quirks(suite)), envs) as simulators:
         for env in simulators:
             env.start(next(iter(gold.values())).task)

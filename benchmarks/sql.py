@@ -111,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=800)
     parser.add_argument(
-        "--suite", default=ROOT / "configs" / "smoke.yaml", help="a name or a path (default: %(default)s)"
+        "--suite", default=ROOT / "configs/suites/smoke.yaml", help="a name or a path (default: %(default)s)"
     )
     options = parser.parse_args()
     suite = load_suite(options.suite)

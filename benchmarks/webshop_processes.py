@@ -37,7 +37,7 @@ def setups(products: int, counts: Sequence[int], folder: Path) -> list[Setup]:
     """A shop of so many products, prepared in `folder`, with environments in each number of processes."""
     section = yaml.safe_load(SECTION.read_text())["envs"]["webshop"]
     section |= {"catalogue": {"generated": products}, "goals": "human", "observation_length": None, "step_limit": 1000}
-    quirks = yaml.safe_load((CONFIGS / "protocols.yaml").read_text())["protocols"]["fixed"]
+    quirks = yaml.safe_load((CONFIGS / "parts/protocols.yaml").read_text())["protocols"]["fixed"]
     configs = [WebShopConfig.model_validate({**section, "processes": count}) for count in counts]
     prepared_shop.prepare(configs[0], "envs.webshop", folder)
     return [Setup(config, "envs.webshop", "fixed", Quirks.model_validate(quirks), folder) for config in configs]

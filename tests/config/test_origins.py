@@ -13,7 +13,7 @@ from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-SUITES = [path for path in sorted(CONFIGS.glob("*.yaml")) if "\nsuite:" in path.read_text()]
+SUITES = [path for path in sorted(CONFIGS.rglob("*.yaml")) if "\nsuite:" in path.read_text()]
 COMMENTED = re.compile(r"^( *)([\w.-]+|'\d+'):.*  # (.+)$")
 
 
@@ -50,7 +50,7 @@ def test_every_key_names_a_line_that_has_it(here, path):
 
 def test_the_last_file_that_sets_a_key_is_its_origin(here):
     found = dict(keys(merged("smoke").commented()))
-    smoke, small = (Path(f"configs/{name}.yaml").read_text().splitlines() for name in ("smoke", "small"))
+    smoke, small = (Path(f"configs/{name}.yaml").read_text().splitlines() for name in ("suites/smoke", "parts/small"))
     assert found["suite",] == f"configs/suites/smoke.yaml:{smoke.index('suite: smoke') + 1}"
     assert found["sft", "batch_size"] == f"configs/suites/smoke.yaml:{smoke.index('sft: {batch_size: 4}') + 1}"
     assert found["sft", "epochs"].startswith("configs/parts/small.yaml:")

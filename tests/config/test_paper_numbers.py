@@ -9,6 +9,7 @@ import functools
 import pytest
 
 from coevolve.config.derived.methods import for_method
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.derived.training import per_iteration
 from coevolve.config.loading import load_suite
 from coevolve.report import claims as claims_file
@@ -117,6 +118,8 @@ def entry(section, key):
 
 def value(suite, key):
     """The value of a dotted key; sections may be models or dictionaries."""
+    if key.startswith("quirks."):
+        return getattr(quirks(suite), key.removeprefix("quirks."))
     return functools.reduce(entry, key.split("."), suite)
 
 

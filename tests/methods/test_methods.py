@@ -9,8 +9,8 @@ from coevolve.config.names import PairKind
 from coevolve.config.sections import PairWeights
 from coevolve.methods.pairing import KIND_AGENTS
 
-FILE = Path(__file__).parents[2] / "configs" / "methods.yaml"
-RECIPES = load_suite(FILE.with_name("smoke.yaml")).recipes
+FILE = Path(__file__).parents[2] / "configs/parts/methods.yaml"
+RECIPES = load_suite("smoke").recipes
 EXPERT, FAILURES = PairWeights(dpo=0.5, sft=0.5), PairWeights(dpo=1.0, sft=0.0)
 
 
@@ -52,7 +52,7 @@ def test_coevolve_is_section_4():
 @pytest.mark.parametrize("method", ["eto", "coevolve", "ipr", "rft", "positive_agent", "second_target"])
 def test_rows_differ_in_the_method_alone(suite, method):
     """Cut, swap, beta, learning rate, warm-up and schedule are those of the suite."""
-    whole = load_suite(FILE.with_name(f"{suite}.yaml"))
+    whole = load_suite(suite)
     row = for_method(whole, method)
     assert (row.pairing, row.rollout, row.sft) == (whole.pairing, whole.rollout, whole.sft)
     method_of_ipr = {"reference"} if method == "ipr" else set()
@@ -61,7 +61,7 @@ def test_rows_differ_in_the_method_alone(suite, method):
 
 
 def test_upstreams_settings_are_rows_of_their_own():
-    suite = load_suite(FILE.with_name("paper.yaml"))
+    suite = load_suite("paper")
     eto, ipr = for_method(suite, "eto_upstream"), for_method(suite, "ipr_upstream")
     assert list(RECIPES["eto"].agents) == ["target"]
     assert RECIPES["eto"].agents["target"].trains_on == {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
@@ -73,7 +73,7 @@ def test_upstreams_settings_are_rows_of_their_own():
 
 
 def test_the_compute_matched_control_explores_as_the_suite_does():
-    suite = load_suite(FILE.with_name("smoke.yaml"))
+    suite = load_suite("smoke")
     assert for_method(suite, "eto_matched").rollout == suite.rollout.model_copy(update={"k": 2})
 
 
@@ -95,7 +95,7 @@ def test_the_variants_differ_from_coevolve_in_the_failure_agent_alone():
     ],
 )
 def test_the_rows_that_tell_explanations_apart_differ_in_one_setting(row, than, section, changed):
-    suite = load_suite(FILE.with_name("paper.yaml"))
+    suite = load_suite("paper")
     one, other = for_method(suite, row), for_method(suite, than)
     assert getattr(one, section) == getattr(other, section).model_copy(update=changed)
     assert RECIPES[row].agents == RECIPES[than].agents

@@ -75,7 +75,7 @@ def test_every_order_that_is_stated_is_that_of_its_cells():
 
 def test_statements_name_their_place_and_methods_of_the_kit():
     table = claims.load(FILE)
-    recipes = load_suite(ROOT / "configs" / "smoke.yaml").recipes
+    recipes = load_suite(ROOT / "configs/suites/smoke.yaml").recipes
     known = set(recipes) | set(table.rows)
     for statement in table.statements.values():
         assert statement.place and statement.text

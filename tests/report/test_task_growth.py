@@ -160,7 +160,7 @@ def test_the_page_has_the_papers_numbers_with_their_tests_and_links_to_the_data(
 
 def test_the_page_and_an_export_have_the_pools_of_a_suite_that_has_pools(root):
     for name, has_pools in {"smoke_agent_data": True, "smoke": False}.items():
-        plan = Plan(load_suite(root / f"configs/{name}.yaml"))
+        plan = Plan(load_suite(name))
         grown = f"results/{name}/task_growth/growth.json"
         assert (grown in plan.inputs("page", {})["products"]) == has_pools
         assert (("task_growth", {}) in list(plan.jobs())) == has_pools

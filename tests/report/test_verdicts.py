@@ -433,7 +433,7 @@ def test_a_claim_about_three_numbers_is_false_at_three_times_the_p_value_of_one(
 
 
 def test_only_suites_with_small_models_are_miniatures(root):
-    suites = {name: load_suite(root / f"configs/{name}.yaml") for name in ("micro", "real", "paper", "in_context")}
+    suites = {name: load_suite(name) for name in ("micro", "real", "paper", "in_context")}
     assert [name for name, suite in suites.items() if verdicts.is_miniature(suite)] == ["micro", "real"]
 
 

@@ -29,7 +29,7 @@ def tour(conversation):
 
 
 def play(root, path, tasks, envs):
-    suite = load_suite(root / "configs" / "smoke.yaml")
+    suite = load_suite(root / "configs/suites/smoke.yaml")
     simulator = suite.envs["sciworld"].model_copy(update={"step_limit": 6})
     with pool(Setup(simulator, "envs.sciworld", suite.protocol, quirks(suite)), envs) as environments:
         return rollout(

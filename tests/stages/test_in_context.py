@@ -45,7 +45,7 @@ PLAYER = ScriptedPolicy(shops)
 @pytest.fixture
 def suite_file(root, tmp_path):
     """A suite with an endpoint's model and a WebShop of twelve tasks."""
-    parents = ["hyperparameters.yaml", "envs/webshop-small.yaml"]
+    parents = ["parts/hyperparameters.yaml", "envs/webshop-small.yaml"]
     sections = {
         "extends": [str(root / "configs" / parent) for parent in parents],
         "suite": "asked", "protocol": "fixed", "seeds": [0], "methods": ["in_context"],

@@ -9,20 +9,24 @@ import pytest
 LOADING = """
 import sys
 from pathlib import Path
-from coevolve.storage import provenance
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
+from coevolve.dag.stage import files_of
+from coevolve.storage import jsonl
+from coevolve.storage import code_digest
 
 name = "coevolve.methods.pairing"
-path = Path(provenance.PACKAGE, "methods/pairing.py")
+path = Path(code_digest.PACKAGE, "methods/pairing.py")
 text = path.read_text()
-provenance.code_digest(name)
-assert provenance.is_current(name)
-provenance.load(name)
+code_digest.code_digest(name)
+assert code_digest.is_current(name)
+code_digest.load(name)
 path.write_text(f"# a remark\\n{text}")
-assert provenance.is_current(name), "a comment is no code"
+assert code_digest.is_current(name), "a comment is no code"
 path.write_text(f"{text}\\nANOTHER = 1\\n")
-assert not provenance.is_current(name)
+assert not code_digest.is_current(name)
 path.unlink()
-assert not provenance.is_current(name)
+assert not code_digest.is_current(name)
 import coevolve.methods.pairing
 assert not hasattr(coevolve.methods.pairing, "ANOTHER")
 print("as loaded")
@@ -51,7 +55,7 @@ def test_data_that_decide_a_result_belong_to_its_code(package, root, file, count
     shutil.rmtree(package / "coevolve/shipped/data")
     shutil.copytree(root / "data/webshop", package / "coevolve/shipped/data/webshop")
     shutil.copytree(root / "data/sciworld", package / "coevolve/shipped/data/sciworld")
-    code = "from coevolve.storage import provenance as p; print(*(p.code_digest(f'coevolve.envs.{n}') for n in NAMES))"
+    code = "from coevolve.storage.code_digest import code_digest; print(*(code_digest(f'coevolve.envs.{n}') for n in NAMES))"
     ask = ("-c", code.replace("NAMES", "('webshop.reward', 'sciworld.tasks')"))
     before = python(package, *ask).stdout.split()
     with (package / "coevolve/shipped/data" / file).open("a") as data:
@@ -70,8 +74,9 @@ def test_a_job_whose_code_changes_while_it_starts_is_refused(package):
     stage, other = package / "coevolve/stages/figure3.py", package / "coevolve/report/figure3.py"
     edit = f"from pathlib import Path\nwith Path({str(other)!r}).open('a') as file:\n    file.write('ANOTHER = 1\\n')\n"
     stage.write_text(stage.read_text().replace("from pathlib import Path\n", edit, 1))
-    (package / "records.jsonl").write_text("")
-    job = ("-m", "coevolve", "stage", "figure3", "--suite", "smoke", "--out", "out", "records=records.jsonl")
+    for path in files_of(Plan(load_suite("smoke")).inputs("figure3", {})):
+        jsonl.write(package / path, [])
+    job = ("-m", "coevolve", "stage", "figure3", "--suite", "smoke", "--out", "out")
     done = python(package, *job)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "stage `figure3`: its code changed while the job started; run the same" in done.stderr
@@ -79,7 +84,7 @@ def test_a_job_whose_code_changes_while_it_starts_is_refused(package):
 
 
 def test_an_edit_of_the_pages_template_makes_only_pages_stale(package):
-    script = "from coevolve.storage.provenance import code_digest; from coevolve.dag.rules import STAGES; "
+    script = "from coevolve.storage.code_digest import code_digest; from coevolve.dag.rules import STAGES; "
     script += "print({name: code_digest(stage.module) for name, stage in STAGES.items()})"
     before = eval(python(package, "-c", script).stdout)
     template = package / "coevolve/report/page_template.py"
@@ -94,7 +99,7 @@ def git(package, *arguments):
 
 
 def state(package, **environment):
-    script = "from coevolve.storage import provenance; print(provenance.repository())"
+    script = "from coevolve.storage import origin; print(origin.repository())"
     done = python(package, "-c", script, GIT_CEILING_DIRECTORIES=str(package.parent), **environment)
     return eval(done.stdout)
 

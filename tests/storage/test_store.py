@@ -87,7 +87,7 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from coevolve.storage.files import ProcessLock
+from coevolve.storage.locks import ProcessLock
 lock = ProcessLock(Path(sys.argv[1]))
 assert lock.acquire(wait=True)
 print("held", flush=True)

@@ -116,7 +116,7 @@ def test_a_file_that_is_not_gguf_is_refused(tmp_path):
 
 
 SUITE = """
-extends: [{0}/hyperparameters.yaml, {0}/envs/webshop-small.yaml, {0}/models/smollm2-135m.yaml]
+extends: [{0}/parts/hyperparameters.yaml, {0}/envs/webshop-small.yaml, {0}/models/smollm2-135m.yaml]
 suite: real
 protocol: fixed
 seeds: [0]

@@ -28,9 +28,7 @@ OTHER_SUITES = {"agent_data": "smoke_agent_data"}
 
 
 def test_every_ablation_is_a_target_whose_files_have_makers(root, plan):
-    plans = {"": plan} | {
-        prefix: Plan(load_suite(root / f"configs/{suite}.yaml")) for prefix, suite in OTHER_SUITES.items()
-    }
+    plans = {"": plan} | {prefix: Plan(load_suite(suite)) for prefix, suite in OTHER_SUITES.items()}
     named = {prefix: {target.name: target for target in targets(each)} for prefix, each in plans.items()}
     for name in plan.suite.ablations:
         prefix = next((prefix for prefix in OTHER_SUITES if name.startswith(prefix)), "")

@@ -158,7 +158,7 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
 def test_a_checkpoint_is_linked_and_a_tiny_model_written(root):
     kept = {}
     for suite, model in (("real", "smollm2-135m"), ("smoke", "tiny")):
-        layout = Layout(load_suite(root / f"configs/{suite}.yaml"))
+        layout = Layout(load_suite(suite))
         kept[suite] = STAGES["untrained"].workload(layout, {"model": model}).keeps_weights
     assert kept == {"real": False, "smoke": True}
 
@@ -206,7 +206,9 @@ def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monk
 )
 def test_every_model_of_the_hub_is_planned_from_its_pinned_commit(root, tmp_path, name):
     suite = tmp_path / "own.yaml"
-    parts = [root / "configs" / part for part in ("hyperparameters.yaml", "envs/webshop.yaml", f"models/{name}.yaml")]
+    parts = [
+        root / "configs" / part for part in ("parts/hyperparameters.yaml", "envs/webshop.yaml", f"models/{name}.yaml")
+    ]
     suite.write_text(
         f"extends: [{', '.join(map(str, parts))}]\nsuite: own\nprotocol: fixed\nseeds: [0]\nmethods: [sft]\n"
     )

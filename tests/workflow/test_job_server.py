@@ -83,7 +83,7 @@ def test_a_job_has_the_clients_output_status_and_the_code_of_its_start(repo, ser
     assert alone.returncode == 2 and "which model?" in alone.stderr
     forked = sft(repo, variables)
     assert (forked.returncode, forked.stdout, forked.stderr) == (2, alone.stdout, alone.stderr)
-    module = repo / "coevolve/cli.py"
+    module = repo / "coevolve/cli/__init__.py"
     text = module.read_text()
     module.write_text(text.replace('f"coevolve: {error}"', 'f"{error} pid {os.getppid()}"'))
     try:
@@ -168,7 +168,7 @@ def test_a_job_outlives_a_killed_snakemake_and_the_server_ends_with_it(repo, ser
 
 def sleeping_job(repo, variables, tmp_path, **streams):
     """A client and its job, which sleeps after its imports."""
-    module, note = repo / "coevolve/cli.py", tmp_path / "pid"
+    module, note = repo / "coevolve/cli/__init__.py", tmp_path / "pid"
     text = module.read_text()
     module.write_text(SLEEP.format(str(note)))
     try:

@@ -235,7 +235,7 @@ def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):
 @pytest.mark.parametrize(("suite", "seeds"), [("paper", 25), ("base_models", 20)])
 def test_the_command_of_a_job_is_short_however_many_files_it_reads(root, suite, seeds):
     """Linux limits the command that Snakemake gives to bash to 128 KiB."""
-    large = Plan(load_suite(root / f"configs/{suite}.yaml", [f"seeds={list(range(seeds))}"]))
+    large = Plan(load_suite(suite, [f"seeds={list(range(seeds))}"]))
     assert len(files_by_name(large.inputs("costs", {}))["provenance"]) > 1000
     assert max(len(large.arguments(stage, {})) for stage in ("costs", "failures", "page", "verdicts")) < 200
 

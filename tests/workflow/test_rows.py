@@ -60,7 +60,7 @@ def jobs_of(plan, method):
 
 @pytest.mark.parametrize("name", SUITES)
 def test_the_stages_that_make_a_row_are_in_the_plan(name):
-    suite = load_suite(CONFIGS / f"{name}.yaml")
+    suite = load_suite(name)
     plan = Plan(with_model(suite))
     for method in suite.methods:
         recipe = suite.recipes[method]
@@ -77,7 +77,7 @@ def test_the_stages_that_make_a_row_are_in_the_plan(name):
 @pytest.mark.parametrize("name", SUITES)
 def test_a_trained_failure_agent_explores(name):
     """With one iteration co-evolving would be `frozen_failure_agent` under another name."""
-    suite = load_suite(CONFIGS / f"{name}.yaml")
+    suite = load_suite(name)
     plan = Plan(with_model(suite))
     agents = {method: suite.recipes[method].agents.get("failure") for method in suite.methods}
     trained = [method for method, agent in agents.items() if agent and agent.trains_on]

@@ -42,9 +42,7 @@ def python(kit, *arguments):
 
 
 def prepare(kit):
-    code = "from coevolve.config.suite import load_suite; from coevolve.dag.plan import Plan\n"
-    code += "print(*(f'{n}={p}' for n, p in Plan(load_suite('glance')).inputs('prepare', {'env': 'webshop'}).items()))"
-    python(kit, *PREPARE, "--out", "results/glance/prepared/webshop", *python(kit, "-c", code).split())
+    python(kit, *PREPARE, "--out", "results/glance/prepared/webshop")
 
 
 def test_an_edit_of_code_is_named_with_the_results_that_it_makes_stale(kit):

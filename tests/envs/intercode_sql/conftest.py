@@ -24,7 +24,7 @@ DEFAULTS = {
 @pytest.fixture(scope="session")
 def dump(root: Path, upstream: Path) -> Path:
     """The dump of the twenty databases: the downloaded one, or else the same bytes out of `tests/data`."""
-    source = Source(**yaml.safe_load((root / "configs" / "sources.yaml").read_text())["sources"]["spider"])
+    source = Source(**yaml.safe_load((root / "configs/parts/sources.yaml").read_text())["sources"]["spider"])
     path = root / "data" / "mirror" / "spider" / source.file
     packed = upstream / "intercode/ic_spider_dbs.sql"
     return path if path.exists() else verified(packed, source.sha256, "sources.spider")

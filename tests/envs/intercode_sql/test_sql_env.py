@@ -45,7 +45,7 @@ def config(root: Path, dump: Path) -> InterCodeSqlConfig:
 
 @pytest.fixture(scope="module")
 def protocols(root: Path) -> dict[str, Quirks]:
-    text = (root / "configs" / "protocols.yaml").read_text()
+    text = (root / "configs/parts/protocols.yaml").read_text()
     return {name: Quirks.model_validate(quirks) for name, quirks in yaml.safe_load(text)["protocols"].items()}
 
 
