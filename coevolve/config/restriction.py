@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from coevolve.config.derived.protocol import quirks
+from coevolve.config.sections import Recipe
 from coevolve.config.suite import Suite
 
 #: Values that replace the fields which no job reads, so that editing such a field reruns nothing.
@@ -26,12 +27,19 @@ def restrict(suite: Suite, keys: Iterable[str], entries: Mapping[str, str]) -> S
     narrowed: dict[str, Any] = {key: getattr(suite, key) for key in keys}
     for key, name in entries.items():
         if key in narrowed:
-            section = narrowed[key][name]
-            blank = {field: empty for field, empty in _BLANK.items() if field in type(section).model_fields}
-            narrowed[key] = {name: section.model_copy(update=blank)}
+            narrowed[key] = {name: _blanked(narrowed[key][name])}
     if "protocols" in narrowed:
         narrowed["protocols"] = {suite.protocol: quirks(suite)}
     return Suite.model_construct(_fields_set=set(narrowed), **narrowed)
+
+
+def _blanked(section: BaseModel) -> BaseModel:
+    """A section without the fields that no job reads, also those of a recipe's agents."""
+    fields = type(section).model_fields
+    blank = {field: empty for field, empty in _BLANK.items() if field in fields}
+    if isinstance(section, Recipe):
+        blank["agents"] = {name: _blanked(agent) for name, agent in section.agents.items()}
+    return section.model_copy(update=blank)
 
 
 def as_dict(suite: Suite) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class Suite(Strict):
                     self._require_recipe(f"recipes.{method}.{key}", other)
             if recipe.shares and (owner := self.recipes[recipe.shares].shares):
                 raise ValueError(f"recipes.{method}.shares: `{recipe.shares}` itself `shares` `{owner}`; name that row")
-            if recipe.shares and not recipe.shares_first and recipe.settings != self.recipes[recipe.shares].settings:
+            if recipe.shares and not recipe.shares_first and self._settings(method) != self._settings(recipe.shares):
                 raise ValueError(
                     f"recipes.{method}.settings: all iterations are those of `{recipe.shares}`; remove them"
                 )
@@ -155,6 +155,10 @@ class Suite(Strict):
                     equal = f"`{method}` explores greedily, and its {row.rollout.k} episodes of a task would be equal"
                     raise ValueError(f"rollout.k: {equal}; set `rollout.temperature`")
         return self
+
+    def _settings(self, method: str) -> list[object]:
+        recipe = self.recipes[method]
+        return [recipe.settings, {name: agent.settings for name, agent in recipe.agents.items()}]
 
     def _require_recipe(self, key: str, method: str) -> None:
         if method not in self.recipes:

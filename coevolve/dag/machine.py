@@ -16,8 +16,8 @@ from coevolve.errors import UserError, suggestion
 def load_machine(name: str | Path) -> Machine:
     """The machine of a name or path. The key `products` applies to every product.
 
-    Raises `UserError` naming file and key, also for an unknown stage, and for several processes of a stage that runs in
-    one.
+    Raises `UserError` naming file and key, also for an unknown stage, for several processes of a stage that runs in
+    one, and where vLLM would not use all GPUs of a job that plays, or more than it has.
     """
     machine, path = loading.read_machine(name), loading.machine_file(name)
     groups = {"default", "products"}
@@ -27,8 +27,13 @@ def load_machine(name: str | Path) -> Machine:
         stage: machine.stages.get("products", machine.stages["default"]) for stage in STAGES if STAGES[stage].product
     }
     machine = machine.model_copy(update={"stages": products | machine.stages})
+    shared = machine.vllm.tensor_parallel_size
     for stage, declared in STAGES.items():
-        if job_resources(machine, stage).processes > 1 and not declared.launchable:
+        resources = job_resources(machine, stage)
+        if declared.plays and resources.gpus not in (0, shared):
+            problem = f"it is {shared}, but a job of `{stage}` requests {resources.gpus} GPUs"
+            raise UserError(f"{path}: key `vllm.tensor_parallel_size`: {problem}; make them equal.")
+        if resources.processes > 1 and not declared.launchable:
             key = f"stages.{stage if stage in machine.stages else 'default'}.processes"
             raise UserError(f"{path}: key `{key}`: `{stage}` runs in one process; remove the key.")
     return machine

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 from tabulate import tabulate
@@ -133,13 +133,13 @@ def in_miniature(test: ClaimTest, claims: Claims, confidence: float) -> InMiniat
     counted = isinstance(claim, FailuresClaim) and claim.quantity == "number"
     unit: Literal["points", "failures"] = "failures" if counted else "points"
     outcome, needed, remark = _IN_MINIATURE[judge([test], confidence)[0].verdict], None, ""
-    shown, interval = _weakest(test, confidence)
+    shown = _weakest(test, confidence)
     if outcome == "undecided":
         needed = _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
-        remark = _what_decides(needed, shown["seeds"], unit)
-    numbers = f"{interval} {unit}; {_sizes(shown)}."
+        remark = _what_decides(needed, shown.seeds, unit)
+    numbers = f"{shown} {unit}; {shown.sizes}."
     text = " ".join(filter(None, [numbers, remark, test.caution]))
-    return InMiniature(outcome=outcome, text=text, **shown, unit=unit, seeds_needed=needed)
+    return InMiniature(outcome=outcome, text=text, **shown._asdict(), unit=unit, seeds_needed=needed)
 
 
 def _largest(counts: Sequence[int | None]) -> int | None:
@@ -156,10 +156,6 @@ def _what_decides(needed: int | None, seeds: int, unit: str) -> str:
     if needed <= seeds:
         return f"The interval is within about +-{HALF_WIDTH:g} {unit}: more seeds show a smaller difference only."
     return f"About {needed} seeds would give +-{HALF_WIDTH:g} {unit}, if trainings differ as these do."
-
-
-def _sizes(shown: Mapping[str, Any]) -> str:
-    return f"{shown['tasks']} tasks, {shown['seeds']} seed{'s' * (shown['seeds'] > 1)}"
 
 
 def resamples(least: int, claims: Claims) -> int:
@@ -308,16 +304,16 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
     level = 1.0 - confidence
     decided: Outcome = "reproduced" if inside < outside else "contradicted"
     outcome: Outcome = decided if p <= level and _decidable(test) else "underpowered"
-    shown, interval = _weakest(test, confidence)
+    shown = _weakest(test, confidence)
     needed, remark = None, ""
     if outcome == "underpowered":
         needed = _largest([s.seeds_needed(abs(_room(s.mean, test)), level / claims, POWER) for s in test.spreads])
         on_limit = any(math.isclose(_room(s.mean, test), 0.0, abs_tol=1e-9) for s in test.spreads)
-        remark = _caveat(shown["seeds"], needed, on_limit)
-    basis = f"{_sizes(shown)}, p {readable(p)} of {claims} claims"
-    numbers = f"{interval}, claimed {claimed_range(test)}; {basis}."
+        remark = _caveat(shown.seeds, needed, on_limit)
+    basis = f"{shown.sizes}, p {readable(p)} of {claims} claims"
+    numbers = f"{shown}, claimed {claimed_range(test)}; {basis}."
     text = " ".join(filter(None, [numbers, remark, test.caution]))
-    return Verdict(**_about(test), verdict=outcome, text=text, p=p, **shown, seeds_needed=needed)
+    return Verdict(**_about(test), verdict=outcome, text=text, p=p, **shown._asdict(), seeds_needed=needed)
 
 
 def _caveat(seeds: int, needed: int | None, on_limit: bool) -> str:
@@ -331,12 +327,28 @@ def _caveat(seeds: int, needed: int | None, on_limit: bool) -> str:
     return f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
 
 
-def _weakest(test: ClaimTest, confidence: float) -> tuple[dict[str, Any], str]:
-    """The number with the weakest evidence for the claim, as fields of its verdict, and with its interval as text."""
-    shown = min(test.spreads, key=lambda spread: _room(spread.mean, test))
-    low, high = shown.interval(confidence)
-    fields = {"mean": shown.mean, "low": low, "high": high, "tasks": shown.n_tasks, "seeds": shown.n_seeds}
-    return fields, with_interval(shown.mean, low, high)
+class _Shown(NamedTuple):
+    """The number that a verdict shows, with its interval; the names are the verdict's."""
+
+    mean: float
+    low: float
+    high: float
+    tasks: int
+    seeds: int
+
+    def __str__(self) -> str:
+        return with_interval(self.mean, self.low, self.high)
+
+    @property
+    def sizes(self) -> str:
+        """The numbers of tasks and seeds in words."""
+        return f"{self.tasks} tasks, {self.seeds} seed{'s' * (self.seeds > 1)}"
+
+
+def _weakest(test: ClaimTest, confidence: float) -> _Shown:
+    """The number with the weakest evidence for the claim."""
+    spread = min(test.spreads, key=lambda spread: _room(spread.mean, test))
+    return _Shown(spread.mean, *spread.interval(confidence), spread.n_tasks, spread.n_seeds)
 
 
 def _room(value: float, test: ClaimTest) -> float:

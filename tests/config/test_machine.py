@@ -59,6 +59,10 @@ DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
             {"stages": {"default": DEFAULT | {"gpus": 8, "processes": 8}}},
             "key `stages.default.processes`: `download` runs in one process; remove the key.",
         ),
+        (
+            {"vllm": {"tensor_parallel_size": 2}},
+            "`vllm.tensor_parallel_size`: it is 2, but a job of `shard` requests 1 GPUs; make them equal.",
+        ),
         ({"launch": None}, "set `launch`"),
         ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),
         ({"stages": {"default": 3}}, "each holds keys"),

@@ -2,7 +2,6 @@
 
 import json
 import re
-import textwrap
 from dataclasses import fields
 
 import pytest
@@ -12,7 +11,7 @@ from coevolve.dag.stage import Stage
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 
-TABLE = "coevolve/dag/rules/"
+TABLE = "coevolve/dag/rules/play.py"
 BRANCH = "tiny/webshop/base/untrained"
 
 
@@ -33,8 +32,7 @@ def added(page, kit):
     evaluated = f"results/glance/{BRANCH}/eval/records.jsonl"
     kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--", evaluated)
     declaration, module = page.blocks("python")
-    before = "    ABLATION,\n"
-    kit.edit(TABLE, before, f"{textwrap.indent(declaration.rstrip(), '    ')},\n{before}")
+    kit.edit(TABLE, "STAGES = (SHARD, ROLLOUT, EVALUATE)\n", declaration)
     kit.write("coevolve/stages/lengths.py", module)
     return kit
 
@@ -69,9 +67,9 @@ def test_it_runs_without_snakemake(added, ran):
     assert alone == (added.folder / f"results/glance/{BRANCH}/lengths/lengths.json").read_bytes()
 
 
-def test_a_missing_input_is_the_sentence_it_shows(page, added):
-    *command, _ = page.commands[-1].split()
-    done = added.ask(*command)
+def test_a_missing_wildcard_is_the_sentence_it_shows(page, added):
+    command = page.commands[-1].replace("--on branch=base/untrained ", "")
+    done = added.ask(*command.split())
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == page.blocks("text")[0].strip()
 

@@ -6,13 +6,14 @@ import sys
 
 import pytest
 
-LOADING = """
-import sys
-from pathlib import Path
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.dag.stage import files_of
 from coevolve.storage import jsonl
+
+LOADING = """
+import sys
+from pathlib import Path
 from coevolve.storage import code_digest
 
 name = "coevolve.methods.pairing"
@@ -55,7 +56,7 @@ def test_data_that_decide_a_result_belong_to_its_code(package, root, file, count
     shutil.rmtree(package / "coevolve/shipped/data")
     shutil.copytree(root / "data/webshop", package / "coevolve/shipped/data/webshop")
     shutil.copytree(root / "data/sciworld", package / "coevolve/shipped/data/sciworld")
-    code = "from coevolve.storage.code_digest import code_digest; print(*(code_digest(f'coevolve.envs.{n}') for n in NAMES))"
+    code = "from coevolve.storage import code_digest as c; print(*(c.code_digest(f'coevolve.envs.{n}') for n in NAMES))"
     ask = ("-c", code.replace("NAMES", "('webshop.reward', 'sciworld.tasks')"))
     before = python(package, *ask).stdout.split()
     with (package / "coevolve/shipped/data" / file).open("a") as data:

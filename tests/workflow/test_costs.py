@@ -209,9 +209,7 @@ def test_every_model_of_the_hub_is_planned_from_its_pinned_commit(root, tmp_path
     parts = [
         root / "configs" / part for part in ("parts/hyperparameters.yaml", "envs/webshop.yaml", f"models/{name}.yaml")
     ]
-    suite.write_text(
-        f"extends: [{', '.join(map(str, parts))}]\nsuite: own\nprotocol: fixed\nseeds: [0]\nmethods: [sft]\n"
-    )
+    suite.write_text(f"extends: [{', '.join(parts)}]\nsuite: own\nprotocol: fixed\nseeds: [0]\nmethods: [sft]\n")
     plan = Plan(load_suite(suite))
     assert list(plan.suite.models) == [name]
     assert [wildcards for stage, wildcards in plan.jobs() if stage == "snapshot"] == [{"model": name}]

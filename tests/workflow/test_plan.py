@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from coevolve.config.derived.methods import supports
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import FOLDERS, Suite
 from coevolve.dag.branch import Branch
@@ -141,7 +142,7 @@ def test_measured_gradients_add_their_jobs_and_rerun_analysis_and_costs_alone(ro
 def test_the_measured_trainings_of_any_row_are_its_own(root):
     base = load_suite(root / "configs/suites/smoke.yaml", ["gradients.pairs=4", "iterations.webshop=2"])
     suite = base.model_copy(update={"envs": {"webshop": base.envs["webshop"]}})
-    for method in filter(suite.supports, suite.recipes):
+    for method in (method for method in suite.recipes if supports(suite, method)):
         jobs = list(Plan(suite.model_copy(update={"methods": [method]})).jobs())
         by_stage = {
             stage: {tuple(names.values()) for other, names in jobs if other == stage}
