@@ -16,7 +16,7 @@ from coevolve.dag.rules.page import exported
 from coevolve.errors import UserError
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.provenance import Provenance
-from coevolve.report import html
+from coevolve.report import drawing, html, training_figure
 from coevolve.report.claims import Claims
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.job_history import JobHistory
@@ -61,15 +61,18 @@ def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -
 def write_page(folder: Path, claims: Claims) -> None:
     """Write the page of an export from the folder's own files; raises `UserError` if the settings are missing."""
     settings = provenance.read(folder / provenance.NAME)
-    paths = [path for path in folder.iterdir() if path.name not in _WRITTEN and not path.name.startswith(".")]
     jobs = _read_jobs(folder / JOBS)
-    page = PageFiles(paths, view="", flat=True, jobs=JOBS)
     try:
         run = RunSettings.model_validate(settings.config)
     except ValidationError:
         problem = "has no settings of a table, or those of another version of the kit"
         raise UserError(f"{folder / provenance.NAME}: {problem}; export the suite again.") from None
-    text = html.report(page, run, claims, jobs or {settings.result: settings}, list(trainings(jobs.values())))
+    curves = list(trainings(jobs.values()))
+    if curves and not (folder / training_figure.NAME).exists():
+        drawing.write(folder / training_figure.NAME, lambda: training_figure.draw(curves, run.labels))
+    paths = [path for path in folder.iterdir() if path.name not in _WRITTEN and not path.name.startswith(".")]
+    page = PageFiles(paths, view="", flat=True, jobs=JOBS)
+    text = html.report(page, run, claims, jobs or {settings.result: settings})
     files.write_bytes(folder / PAGE, text.encode())
 
 

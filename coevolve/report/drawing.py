@@ -1,70 +1,209 @@
-"""Images of figures: matplotlib with its default settings, loaded only where a figure is drawn."""
+"""Figures: matplotlib, loaded only where a figure is drawn, with one style; written as SVG for any page."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from html import escape
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coevolve.report.number_text import readable
 from coevolve.storage import files
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Colours of text and page in both schemes. Glyphs without a colour of their own are drawn in that of the text.
-SCHEMES = b"""  <style type="text/css">
-   svg { color-scheme: light dark; --page: #ffffff; color: #1b1b1b; fill: currentColor }
-   @media (prefers-color-scheme: dark) { svg { --page: #161718; color: #e6e6e6 } }
-  </style>
-"""
+Points = Sequence[tuple[float, float]]
+#: Colours of series on a light and on a dark page; more series than colours repeat them.
+SERIES = {
+    "#0b66c3": "#6cb0ff", "#c4560a": "#ff9d5c", "#1c7c3f": "#66c78a", "#a3267f": "#f08ad0",
+    "#6b4fbb": "#b5a1ff", "#8a6d00": "#dcc04e", "#00818a": "#5cd0d8", "#b3261e": "#ff8a80",
+}  # fmt: skip
+_VARIABLES = {colour: f"--c{number}" for number, colour in enumerate(SERIES)} | {"#ffffff": "--page"}
+#: Rules of an SVG's class, which hold in a file of its own and inside a page. Marks are named when pointed at.
+_RULES = f"""<style>
+.drawn {{ color-scheme: light dark; color: #1b1b1b; fill: currentColor; font-family: system-ui, sans-serif;
+  stroke-linejoin: round; {"; ".join(f"{name}: {colour}" for colour, name in _VARIABLES.items())} }}
+@media (prefers-color-scheme: dark) {{
+  .drawn {{ color: #e6e6e6; {"; ".join(f"{_VARIABLES[a]}: {b}" for a, b in {**SERIES, "#ffffff": "#161718"}.items())} }}
+}}
+</style>"""
+_TIP = "tip:"
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure; sizes in inches at 150 dots per inch."""
+@dataclass(frozen=True)
+class BarRow:
+    """A labelled row of a bar chart: bars one below the other, of parts (name, colour, value), and a text beside."""
+
+    label: str
+    bars: Sequence[Sequence[tuple[str, int, float]]]
+    text: str
+
+
+def series_colour(number: int) -> str:
+    """The colour of a series."""
+    return list(SERIES)[number % len(SERIES)]
+
+
+def panels(
+    title: str, count: int, *, columns: int = 3, share_y: bool = False, empty: str = "Nothing was measured."
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels in rows of at most `columns`; without panels it has the text `empty`.
+
+    A row of four panels is as wide as one of three.
+    """
+    rows, width = -(-count // columns) if count else 1, min(4.0, 12.0 / max(1, columns))
+    figure = _figure(title, width * min(count or 1, max(1, columns)), 0.75 * width * rows)
+    if not count:
+        figure.text(0.5, 0.5, empty, ha="center", wrap=True)
+        return figure, []
+    every = figure.subplots(rows, min(count, columns), squeeze=False, sharey=share_y).ravel()
+    for axes in every[count:]:
+        axes.remove()
+    return figure, list(every[:count])
+
+
+def _figure(title: str, width: float, height: float) -> Figure:
+    """An empty figure; sizes in inches at 150 dots per inch. An SVG file begins with the title."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    figure.set_label(title)
+    return figure
 
 
-def legend_below(figure: Figure, columns: int) -> None:
-    """One legend below all panels, with each labelled line once; none without labelled lines."""
-    lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
-    # A line that was given no label has one of matplotlib's, which begins with an underscore.
-    if handles := [line for label, line in lines.items() if not label.startswith("_")]:
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize="small")
+def label(axes: Axes, title: str, x: str = "", y: str = "") -> None:
+    """Give a panel its title, in lines that do not reach the next panel, and the names of its axes."""
+    width = axes.figure.get_figwidth() / axes.get_gridspec().ncols  # type: ignore[union-attr]
+    axes.set(title=textwrap.fill(title, int(10 * width), break_on_hyphens=False), xlabel=x, ylabel=y)
+
+
+def curves(
+    axes: Axes, name: str, colour: int, means: Points, seeds: Mapping[int, Points], style: str = "-", tip: str = ""
+) -> None:
+    """Draw the thick line of the means, with the name in the legend, and a thin line of each seed if there are several.
+
+    `tip`: by default the name, and the values of a line with markers.
+    """
+    for seed, points in sorted(seeds.items()) if len(seeds) > 1 else []:
+        line(axes, f"{name}, seed {seed}", colour, points, style.strip("o."), linewidth=0.8, alpha=0.7)
+    values = "; ".join(f"{readable(x)}: {readable(y)}" for x, y in means) if "o" in style else ""
+    line(axes, tip or f"{name}: {values}".removesuffix(": "), colour, means, style, label=name)
+
+
+def line(axes: Axes, tip: str, colour: int, points: Points, style: str, **options: object) -> None:
+    """Draw a line through (x, y), if there are any; `tip` is shown when it is pointed at."""
+    if points:
+        style = style if len(points) > 1 or "o" in style else "o"
+        (drawn,) = axes.plot(*zip(*points, strict=True), style, color=series_colour(colour), **options)  # type: ignore[arg-type]
+        explain(drawn, tip)
+
+
+def bars(title: str, charts: Mapping[str, Sequence[BarRow]], full: Mapping[str, float] = {}) -> Figure:
+    """A figure of charts of horizontal bars, by title, as high as all rows; a negative value has no bar.
+
+    `full`: the value of a chart's whole width (by default that of its longest bar).
+    """
+    heights = [1.5 + sum(map(_lines, rows)) for rows in charts.values()]
+    if not heights:
+        return panels(title, 0)[0]
+    figure = _figure(title, 12.0, sum(heights) / 6 + 0.4)
+    column = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (name, rows) in zip(column, charts.items(), strict=True):
+        top = full.get(name) or max([0.0, *(sum(part[2] for part in bar) for row in rows for bar in row.bars)]) or 1.0
+        ends = [*accumulate(map(_lines, rows), initial=0)]
+        axes.set(title=name, xlim=(0, top), yticks=[], ylim=(ends[-1] or 1, 0))
+        for row, start, end in zip(rows, ends, ends[1:], strict=False):
+            _draw_row(axes, row, start, end)
+    legend(figure)
+    return figure
+
+
+def _lines(row: BarRow) -> float:
+    """The height of a row in lines of text."""
+    return 0.5 + max(map(len, map(_wrapped, (row.label, row.text))))
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 58, break_on_hyphens=False)
+
+
+def _draw_row(axes: Axes, row: BarRow, start: float, end: float) -> None:
+    height = 0.7 * (end - start) / len(row.bars)
+    for number, bar in enumerate(row.bars):
+        y, left = start + 0.15 * (end - start) + number * height, 0.0
+        for name, colour, value in bar:
+            width = max(0.0, value)
+            (patch,) = axes.barh(y, width, 0.9 * height, left, align="edge", color=series_colour(colour), label=name)
+            explain(patch, f"{name}: {readable(value)}")
+            left += width
+    for x, side, text in ((-0.02, "right", row.label), (1.02, "left", row.text)):
+        middle, lines = (start + end) / 2, "\n".join(_wrapped(text))
+        axes.text(x, middle, lines, transform=axes.get_yaxis_transform(), ha=side, va="center", fontsize="small")
+
+
+def explain(mark: Artist, text: str) -> None:
+    """Show a text when the mark is pointed at, in an SVG file."""
+    mark.set_gid(_TIP + text)
+
+
+def legend(figure: Figure) -> None:
+    """One legend above all panels, for which the figure becomes higher, with each labelled mark once."""
+    # A mark that was given no label has one of matplotlib's, which begins with an underscore.
+    handles = {text: mark for axes in figure.axes for mark, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if handles:
+        columns = int(figure.get_figwidth() / (0.6 + 0.075 * max(map(len, handles)))) or 1
+        figure.set_figheight(figure.get_figheight() + 0.17 * -(-len(handles) // columns))
+        figure.legend(handles.values(), handles, loc="outside upper left", ncols=columns, fontsize="small")
 
 
 def write(path: Path, draw: Callable[[], Figure]) -> None:
-    """Write the drawn figure as PNG and as SVG; `path` without a suffix."""
-    files.write_bytes(path.with_suffix(".png"), png(draw))
-    files.write_bytes(path.with_suffix(".svg"), svg(draw))
+    """Write the drawn figure to an SVG file."""
+    files.write_bytes(path, svg(drawn(draw)))
 
 
-def png(draw: Callable[[], Figure]) -> bytes:
-    """The drawn figure as a PNG image; equal figures give equal bytes."""
+def drawn(draw: Callable[[], Figure]) -> Figure:
+    """The figure in the style of all figures, with its layout fixed."""
+    with _style():
+        figure = draw()
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def _style(**options: str) -> AbstractContextManager[None]:
+    """Matplotlib's defaults, whatever the user's are, and the style of all figures."""
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    buffer = io.BytesIO()
-    with mpl.rc_context(mpl.rcParamsDefault):
-        # By default, the file contains the version of matplotlib.
-        FigureCanvasAgg(draw()).print_png(buffer, metadata={"Software": None})
-    return buffer.getvalue()
+    lines = {"axes.spines.right": False, "axes.spines.top": False, "axes.axisbelow": True, "legend.frameon": False}
+    grid = {"axes.grid": True, "axes.grid.axis": "y", "grid.color": "black", "grid.alpha": 0.15}
+    texts = {"axes.titlesize": "medium", "axes.formatter.useoffset": False, "font.size": 9, "text.parse_math": False}
+    return mpl.rc_context({**mpl.rcParamsDefault, **lines, **grid, **texts, "svg.fonttype": "none", **options})
 
 
-def svg(draw: Callable[[], Figure]) -> bytes:
-    """The drawn figure as an SVG image that follows a dark colour scheme; equal figures give equal bytes.
+def svg(figure: Figure) -> bytes:
+    """The figure as an SVG image with texts as text, for light and dark pages; equal figures give equal bytes.
 
-    Black becomes `currentColor`, and white the colour of the page.
+    Black becomes `currentColor`, and white and the colours of series become variables. The only ids are digests of
+    what they name, so that images can stand together in one page.
     """
-    import matplotlib as mpl
-
-    buffer = io.BytesIO()
+    title, buffer = str(figure.get_label()), io.StringIO()
     # By default, the file contains the date and random ids.
-    with mpl.rc_context({**mpl.rcParamsDefault, "svg.hashsalt": "coevolve"}):
-        draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    content = re.sub(rb"#000000|(?<=: )black", b"currentColor", buffer.getvalue())
-    content = re.sub(rb"#ffffff", b"var(--page)", content)
-    return content.replace(b" <defs>\n", b" <defs>\n" + SCHEMES, 1)
+    with _style(**{"svg.hashsalt": title}):
+        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    inside = "(?=[^<>]*>)"  # a tag, and not in a text
+    content = re.sub(rf"<g id=([\"']){_TIP}(.*?)\1>", r"<g><title>\2</title>", buffer.getvalue())
+    content = re.sub(f"(#000000|(?<=: )black){inside}", "currentColor", content)
+    content = re.sub(f"({'|'.join(_VARIABLES)}){inside}", lambda colour: f"var({_VARIABLES[colour[0]]})", content)
+    content = re.sub(r'(?<=<g) id="[^"]*"|(?<= )font-family: [^;"]*; | transform="rotate\(-0 [^"]*\)"', "", content)
+    content = re.sub(rf"(\d\.\d\d)\d+{inside}", r"\1", content)
+    head = f'<svg class="drawn" role="img"\\1><title>{escape(title)}</title>{_RULES}'
+    return re.sub(r"<svg([^>]*)>\s*<defs>\s*<style.*?</style>\s*</defs>", head, content, flags=re.DOTALL).encode()

@@ -8,6 +8,7 @@ exploration of its SFT policy, which is that of iteration 1, succeeds on it.
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from coevolve.records.tables import Estimate
 from coevolve.report import drawing, stats
 from coevolve.report.exploration import Exploration, of, seeds
 from coevolve.report.labels import ReportLabels
-from coevolve.report.number_text import readable
+from coevolve.report.number_text import readable, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,16 +145,12 @@ def data(
 
 def draw(figure2: FailureFigure, labels: ReportLabels) -> Figure:
     """The figure: a column per environment, the number of failures above, the reward of shared ones below."""
-    figure = drawing.new_figure(3.6 * max(1, len(figure2.panels)), 5.2)
-    if not figure2.panels:
-        figure.text(0.5, 0.5, NOT_RUN, ha="center", wrap=True)
-        return figure
-    grid = figure.subplots(len(QUANTITIES), len(figure2.panels), squeeze=False)
-    for column, panel in enumerate(figure2.panels):
-        for row, (quantity, label) in enumerate(QUANTITIES.items()):
-            _draw_bars(grid[row][column], [b for b in panel.bars if b.quantity == quantity], figure2.labels)
-            grid[row][column].set_ylabel(label)
-        grid[0][column].set_title(f"{labels.env(panel.env)}: {readable(panel.instructions)} instructions")
+    columns = len(figure2.panels)
+    figure, grid = drawing.panels("Figure 2: failures", len(QUANTITIES) * columns, columns=columns, empty=NOT_RUN)
+    for number, axes in enumerate(grid):
+        panel, (quantity, heading) = figure2.panels[number % columns], [*QUANTITIES.items()][number // columns]
+        drawing.label(axes, f"{labels.env(panel.env)}: {readable(panel.instructions)} instructions", y=heading)
+        _draw_bars(axes, [bar for bar in panel.bars if bar.quantity == quantity], labels, figure2.labels)
     return figure
 
 
@@ -208,8 +205,15 @@ def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig) 
     )
 
 
-def _draw_bars(axes: Axes, bars: Sequence[Bar], labels: Mapping[str, str]) -> None:
-    names = [labels[b.method] if b.agent is None else f"{b.agent}\nagent" for b in bars]
-    axes.bar(names, [b.estimate.mean for b in bars], color=[f"C{index}" for index in range(len(bars))], alpha=0.8)
-    ends = [(b.estimate.low, b.estimate.high) for b in bars]
-    axes.vlines(range(len(bars)), [low for low, _ in ends], [high for _, high in ends], color="black")
+def _draw_bars(axes: Axes, bars: Sequence[Bar], labels: ReportLabels, names: Mapping[str, str]) -> None:
+    """A bar for each method and for the failure agent alone, with its interval, and the numbers below."""
+    texts = []
+    for position, bar in enumerate(bars):
+        estimate, colour = bar.estimate, drawing.series_colour(labels.colour(bar.method) + 2 * (bar.agent is not None))
+        name = names[bar.method] + (f", {bar.agent} agent" if bar.agent else "")
+        text = with_interval(estimate.mean, estimate.low, estimate.high, readable)
+        (patch,) = axes.bar(position, estimate.mean, color=colour, alpha=0.8)
+        drawing.explain(patch, f"{name}: {text}")
+        axes.vlines(position, estimate.low, estimate.high, color="black")
+        texts.append("\n".join([*textwrap.wrap(name, 16, break_on_hyphens=False), *text.split(" ", 1)]))
+    axes.set_xticks(range(len(bars)), texts, fontsize="small")

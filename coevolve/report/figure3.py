@@ -15,6 +15,7 @@ from coevolve.records.tables import Estimate
 from coevolve.report import drawing, stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting
+from coevolve.report.number_text import readable, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,14 +78,15 @@ def curve(points: Sequence[Point], method: str) -> list[Point]:
 
 def draw(data: Curves, labels: ReportLabels) -> Figure:
     """The figure: a panel per environment and split; the methods' points are slightly shifted horizontally."""
-    panels = stats.group_by(data.points, "env", "split")
-    figure = drawing.new_figure(4.0 * len(panels), 3.2)
-    row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axes, ((env, split), points) in zip(row, panels.items(), strict=True):
-        _draw_panel(axes, points, data.labels)
-        axes.set(title=labels.split(env, split), xlabel="iteration")
-    row[0].set_ylabel("average reward x 100")
-    drawing.legend_below(figure, columns=2 * len(panels))
+    by_split = stats.group_by(data.points, "env", "split")
+    figure, panels = drawing.panels("Figure 3: average reward per iteration", len(by_split), share_y=True)
+    for axes, ((env, split), points) in zip(panels, by_split.items(), strict=True):
+        drawing.label(axes, labels.split(env, split), "iteration", "average reward x 100")
+        axes.locator_params(axis="x", integer=True)
+        for position, method in enumerate(data.labels):
+            shift = 0.05 * (position - (len(data.labels) - 1) / 2)  # so that intervals do not overlap
+            _draw_curve(axes, curve(points, method), data.labels[method], labels.colour(method), shift)
+    drawing.legend(figure)
     return figure
 
 
@@ -112,14 +114,15 @@ def _check_unique(points: Sequence[Point]) -> None:
             raise UserError(f"{method} on {env} {split}, iteration {iteration}, was given {times} times; give it once.")
 
 
-def _draw_panel(axes: Axes, points: Sequence[Point], labels: Mapping[str, str]) -> None:
-    for colour, method in enumerate(labels):
-        if not (drawn := curve(points, method)):
-            continue
-        # Shifted horizontally, so that intervals do not overlap.
-        iterations = [point.iteration + 0.05 * (colour - (len(labels) - 1) / 2) for point in drawn]
-        means = [100 * point.estimate.mean for point in drawn]
-        axes.plot(iterations, means, "o-", color=f"C{colour}", label=labels[method])
-        lows, highs = ([100 * getattr(p.estimate, end) for p in drawn] for end in ("low", "high"))
-        axes.vlines(iterations, lows, highs, color=f"C{colour}", alpha=0.5)
-    axes.locator_params(axis="x", integer=True)
+def _draw_curve(axes: Axes, points: Sequence[Point], name: str, colour: int, shift: float) -> None:
+    """Means with intervals, and the means of each seed."""
+    estimates = [(point.iteration, point.estimate.times(100)) for point in points]
+    values = (f"{x}: {with_interval(each.mean, each.low, each.high, readable)}" for x, each in estimates)
+    seeds = {
+        seed: [(x + shift, each.seed_means[seed]) for x, each in estimates if seed in each.seed_means]
+        for seed in {seed for _, each in estimates for seed in each.seed_means}
+    }
+    means = [(x + shift, each.mean) for x, each in estimates]
+    drawing.curves(axes, name, colour, means, seeds, "o-", f"{name}: {'; '.join(values)}")
+    for (x, _), (_, each) in zip(means, estimates, strict=True):
+        axes.vlines(x, each.low, each.high, color=drawing.series_colour(colour), alpha=0.5)

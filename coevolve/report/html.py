@@ -1,4 +1,4 @@
-"""The report: what was run, tables, charts and verdicts of a suite as one HTML file that needs no other file."""
+"""The report: what was run, tables, figures and verdicts of a suite as one HTML file that needs no other file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
@@ -20,14 +19,13 @@ from coevolve.config.suite import Suite
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.provenance import Provenance
 from coevolve.records.tables import Cell
-from coevolve.report import loop, page_figures, regime, verdicts, view
+from coevolve.records.training import TrainReport
+from coevolve.report import loop, regime, training_figure, verdicts, view
 from coevolve.report.claims import Claims
-from coevolve.report.growth_page import TEXTS, pool_growth
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.loop import Box
-from coevolve.report.mechanism_page import mechanism_charts
 from coevolve.report.number_text import duration, readable
-from coevolve.report.page_figures import PageFigure, TrainingCurve
+from coevolve.report.page_sections import SECTIONS
 from coevolve.report.page_template import TEMPLATE
 from coevolve.report.verdicts import OUTCOMES
 from coevolve.report.why import splits, tables
@@ -61,16 +59,6 @@ _SECTIONS = {
     "train": ("training-curves",),
     "evaluate": ("learning-curves", "table1-0"),
 }
-Draw = Callable[[Path, ReportLabels], PageFigure]
-#: The figures before and after the training curves, in order, by the name of their data file.
-_BEFORE: tuple[tuple[str, Draw], ...] = (
-    ("figure3.json", page_figures.learning_curves),
-    ("analysis.json", page_figures.failure_rewards),
-    ("figure2.json", page_figures.failure_numbers),
-    ("pairs.json", page_figures.pairs_and_drops),
-    ("analysis.json", mechanism_charts),
-)
-_AFTER: tuple[tuple[str, Draw], ...] = (("growth.json", pool_growth), ("costs.json", page_figures.costs))
 
 
 class LabelledSection(BaseModel):
@@ -118,8 +106,11 @@ class PageFiles:
     jobs: str = ""
 
     def address(self, path: Path) -> str:
-        """The address of a product's file, in `paper/PRODUCT` as the page, or in a folder beside `paper`."""
-        if self.flat:
+        """The address of a product's file, in `paper/PRODUCT` as the page, or in a folder beside `paper`.
+
+        The page's own figure lies beside it.
+        """
+        if self.flat or path.name == training_figure.NAME:
             return path.name
         return f"{'..' if path.parent.parent.name == 'paper' else '../..'}/{path.parent.name}/{path.name}"
 
@@ -128,14 +119,21 @@ class PageFiles:
         return (self.jobs, self.jobs) if self.flat else (f"{result}/provenance.json", f"../../{result}/provenance.json")
 
 
-def report(
-    page: PageFiles,
-    run: RunSettings,
-    claims: Claims,
-    jobs: Mapping[str, Provenance],
-    trainings: Sequence[TrainingCurve],
-) -> str:
-    """The page: the run, tables, charts, all other Markdown, the provenance of `jobs`, and verdicts.
+@dataclass(frozen=True)
+class PageFigure:
+    """A section with figures: SVG images, the texts below them, links (name, address); `shown` names the texts."""
+
+    id: str
+    title: str
+    caption: str
+    images: Sequence[str]
+    texts: Sequence[Mapping[str, str]]
+    shown: Sequence[str]
+    data: Sequence[tuple[str, str]]
+
+
+def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str, Provenance]) -> str:
+    """The page: the run, tables, figures, all other Markdown, the provenance of `jobs`, and verdicts.
 
     A product without a file has no section. Equal files give equal text. `jobs` are given by the folder of their
     result. Raises `UserError` for a file that is damaged or of another version of the kit.
@@ -153,7 +151,7 @@ def report(
         if path.suffix == ".json"
         for number, table in enumerate(tables(path))
     }
-    figures = dict(_figures(files, trainings, run.labels, page))
+    figures = {figure.id: figure for figure in _figures(files, jobs.values(), run.labels, page)}
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -166,7 +164,7 @@ def report(
         tables=list(shown.values()),
         link=functools.partial(_link, claims, page.view),
         figures=list(figures.values()),
-        texts=list(_texts(files, run.labels, page, TEXTS if "growth.json" in files else ())),
+        texts=list(_texts(files, run.labels, page, [name for figure in figures.values() for name in figure.shown])),
         provenance=_provenance(jobs.values()),
         verdicts={outcome: group for outcome in OUTCOMES if (group := [v for v in judged if v.verdict == outcome])},
         miniature=[verdict for verdict in judged if verdict.miniature],
@@ -243,20 +241,25 @@ def _link(claims: Claims, view_page: str, cell: Cell) -> str:
 
 
 def _figures(
-    files: Mapping[str, Path], trainings: Sequence[TrainingCurve], labels: ReportLabels, page: PageFiles
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Sections of the charts of all data files and of the trainings, by id; one without a chart is left out."""
-    drawn = [draw(files[name], labels) for name, draw in _BEFORE if name in files]
-    drawn.append(page_figures.training_curves(trainings, labels))
-    drawn += [draw(files[name], labels) for name, draw in _AFTER if name in files]
-    results = {training.result for training in trainings}
-    for figure in drawn:
-        if figure.charts or figure.folded:
-            links = [(name, page.address(files[name])) for name in figure.data if name in files]
-            links += [page.result(name) for name in figure.data if name in results]
-            name = re.sub(r"\W+", "-", figure.title.lower())
-            texts = [_text(files[name], labels, page) for name in figure.texts if name in files]
-            yield name, vars(figure) | {"id": name, "texts": texts, "data": list(dict.fromkeys(links))}
+    files: Mapping[str, Path], jobs: Iterable[Provenance], labels: ReportLabels, page: PageFiles
+) -> Iterator[PageFigure]:
+    """The sections that show figures; one in which nothing was measured is left out."""
+    trained = [page.result(job.result) for job in jobs if isinstance(job.notes, TrainReport) and job.notes.history]
+    for section in SECTIONS:
+        is_drawn = section.data in files and (trained or section.data != training_figure.NAME)
+        if is_drawn and (caption := section.caption(files[section.data])):
+            images = [files[name] for name in section.images if name in files]
+            names = dict.fromkeys([section.data, *section.images])
+            links = [(name, page.address(files[name])) for name in names if name in files]
+            yield PageFigure(
+                id=re.sub(r"\W+", "-", section.title.lower()),
+                title=section.title,
+                caption=caption,
+                images=[text[text.index("<svg") :] for text in (path.read_text(encoding="utf-8") for path in images)],
+                texts=[_text(files[name], labels, page) for name in section.texts if name in files],
+                shown=section.texts,
+                data=links + (list(dict.fromkeys(trained)) if section.data == training_figure.NAME else []),
+            )
 
 
 def _texts(

@@ -43,6 +43,10 @@ class ReportLabels:
         """The number of a method's colour."""
         return list(self.methods).index(method) if method in self.methods else len(self.methods)
 
+    def order(self, method: str, agent: str, iteration: int = 0) -> tuple[int, str, int]:
+        """Sort key: shared results, then methods in the suite's order; target before failure agent; iteration."""
+        return [*SHARED, *self.methods, method].index(method), {"target": ""}.get(agent, agent), iteration
+
     def method(self, name: str) -> str:
         """The label of a method, or of results that methods share."""
         return self.methods.get(name, SHARED.get(name, name))

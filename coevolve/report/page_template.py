@@ -28,13 +28,6 @@ TEMPLATE = """\
 {% endcall %}
 </details>
 {%- endmacro -%}
-{%- macro drawn(charts) -%}
-<div class="charts">
-{% for chart in charts %}
-<figure>{% if chart.title %}<figcaption>{{ chart.title }}</figcaption>{% endif %}{{ chart.content | safe }}</figure>
-{% endfor %}
-</div>
-{%- endmacro -%}
 <!doctype html>
 <html lang="en">
 <head>
@@ -45,13 +38,9 @@ TEMPLATE = """\
 <style>
 :root {
   color-scheme: light dark; --quiet: #5c5c5c; --line: #d5d5d5; --link: #0b57a4; --paper: #fff; --text: #1b1b1b;
-  --c0: #0b66c3; --c1: #c4560a; --c2: #1c7c3f; --c3: #a3267f; --c4: #6b4fbb; --c5: #8a6d00; --c6: #00818a; --c7: #b3261e;
 }
 @media (prefers-color-scheme: dark) {
-  :root {
-    --quiet: #a5a5a5; --line: #3a3b3d; --link: #8ab8f0; --paper: #161718; --text: #e6e6e6;
-    --c0: #6cb0ff; --c1: #ff9d5c; --c2: #66c78a; --c3: #f08ad0; --c4: #b5a1ff; --c5: #dcc04e; --c6: #5cd0d8; --c7: #ff8a80;
-  }
+  :root { --quiet: #a5a5a5; --line: #3a3b3d; --link: #8ab8f0; --paper: #161718; --text: #e6e6e6; }
 }
 body { margin: 0 auto; max-width: 80rem; padding: 1rem; font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--paper); overflow-wrap: break-word; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; }
@@ -68,29 +57,9 @@ dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0.1r
 dt { color: var(--quiet); } dd { margin: 0; }
 summary { cursor: pointer; padding: 0.2rem 0; font-weight: 600; }
 pre { white-space: pre-wrap; }
-.charts { display: flex; flex-wrap: wrap; gap: 1rem 1.6rem; }
-figure { margin: 0; max-width: 100%; } figcaption { font-size: 0.85rem; max-width: 20rem; }
-figure:has(.bars), figure:has(.legend) { flex: 1 1 100%; } figure:has(.bars) figcaption { font-weight: 600; max-width: none; }
+.drawn { display: block; max-width: max(100%, 52rem); height: auto; margin-bottom: 1rem; }
 .loop { display: block; min-width: 44rem; width: 100%; max-width: 64rem; }
 .loop a:hover rect, .loop a:focus-visible rect { stroke-width: 2.5; } .loop a { cursor: pointer; }
-.chart { display: block; width: 20rem; max-width: 100%; }
-.chart text { font-size: 11px; fill: var(--text); }
-.chart path, .key path { fill: none; stroke-linejoin: round; }
-.grid { stroke: var(--line); } .break { stroke: var(--quiet); stroke-dasharray: 2 3; }
-.mean { stroke-width: 2.2; } .seed { stroke-width: 0.8; opacity: 0.7; } .dashed { stroke-dasharray: 5 3; }
-.interval { stroke-width: 1.2; opacity: 0.6; } .thick { stroke-width: 8; }
-.legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; margin: 0; padding: 0; list-style: none; font-size: 0.85rem; }
-.key { width: 20px; height: 8px; margin-right: 0.4rem; }
-.bars { margin: 0.3rem 0; padding: 0; list-style: none; }
-.bars li { margin-bottom: 0.5rem; font-size: 0.9rem; } .bars span { display: block; }
-.bars svg { display: block; width: 100%; background: color-mix(in srgb, var(--line) 40%, transparent); }
-@media (min-width: 60rem) {
-  .bars li { display: grid; grid-template-columns: 27rem 1fr 20rem; gap: 0 1rem; align-items: center; margin-bottom: 0.2rem; }
-}
-.rows1 { height: 10px; } .rows2 { height: 18px; }
-{% for number in range(8) %}
-path.c{{ number }} { stroke: var(--c{{ number }}); } rect.c{{ number }}, circle.c{{ number }} { fill: var(--c{{ number }}); }
-{% endfor %}
 </style>
 </head>
 <body>
@@ -142,19 +111,16 @@ Every measured number links to its episodes in the <a href="{{ view }}">view</a>
 {% for figure in figures %}
 <section aria-labelledby="{{ figure.id }}">
 <h2 id="{{ figure.id }}">{{ figure.title }}</h2>
-<p class="quiet">{{ figure.caption }}{% if figure.data | length <= 3 %} Data: {% for name, address in figure.data %}<a href="{{ address }}">{{ name }}</a>{{ ", " if not loop.last }}{% endfor %}.{% endif %}</p>
-{% if figure.charts %}
-{{ drawn(figure.charts) }}
-{% endif %}
-{% for name, charts in figure.folded.items() %}
-<details{{ " open" if loop.first }}><summary>{{ name }}</summary>
-{{ drawn(charts) }}
-</details>
+<p class="quiet">{{ figure.caption }}{% if figure.data | length <= 5 %} Data: {% for name, address in figure.data %}<a href="{{ address }}">{{ name }}</a>{{ ", " if not loop.last }}{% endfor %}.{% endif %}</p>
+{% for image in figure.images %}
+{% call wide(figure.title) %}
+{{ image | safe }}
+{% endcall %}
 {% endfor %}
 {% for text in figure.texts %}
 {{ folded_text(text) }}
 {% endfor %}
-{% if figure.data | length > 3 %}
+{% if figure.data | length > 5 %}
 <details><summary>Data: {{ figure.data | length }} files</summary>
 <ul>{% for name, address in figure.data %}<li><a href="{{ address }}">{{ name }}</a></li>{% endfor %}</ul>
 </details>

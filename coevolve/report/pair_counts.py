@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
@@ -14,8 +14,14 @@ from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Agent
 from coevolve.records.evaluation import SummaryKey
 from coevolve.records.pairs import KindCount, PairingSummary
+from coevolve.report import drawing
+from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels, kind_label, with_labels, words
+from coevolve.report.stats import group_by
 from coevolve.storage import jsonl, product_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class PairCount(KindCount):
@@ -84,6 +90,31 @@ def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLa
     ]
     table = tabulate(rows, head, tablefmt="github")
     return "\n".join(["## Pairs", "", table, "", *(f"* {sentence}" for sentence in sentences + empty), ""])
+
+
+def draw(rows: Sequence[PairCount], labels: ReportLabels) -> Figure:
+    """The figure: pairs and dropped candidates by method, agent, iteration and pair kind, summed over seeds."""
+    names = "env", "method", "agent", "iteration", "kind"
+    reasons = [reason for reason in DropReason if any(reason in row.drops for row in rows)]
+    groups = sorted(group_by(rows, *names).items(), key=lambda each: (labels.order(*each[0][1:4]), each[0][4]))
+    charts = {
+        labels.env(env): [_bar(group, reasons, labels) for key, group in groups if key[0] == env]
+        for env in dict.fromkeys(row.env for row in rows)
+    }
+    return drawing.bars("Pairs and drops", charts)
+
+
+def _bar(group: Sequence[PairCount], reasons: Sequence[DropReason], labels: ReportLabels) -> BarRow:
+    """The counts of one method, agent, iteration and pair kind, summed over seeds."""
+    first, pairs = group[0], sum(row.pairs for row in group)
+    dropped = {reason: sum(row.drops.get(reason, 0) for row in group) for reason in reasons}
+    lost = [(words(reason), 1 + number, dropped[reason]) for number, reason in enumerate(reasons) if dropped[reason]]
+    return BarRow(
+        f"{labels.method(first.method)}, {first.agent} agent, iteration {first.iteration}: {kind_label(first.kind)}",
+        [[("pairs", 0, pairs), *lost]],
+        f"{pairs:,} pairs of {sum(row.candidates for row in group):,} candidates; dropped: "
+        + (", ".join(f"{name} {count:,}" for name, _, count in lost) or "none"),
+    )
 
 
 def rows(summaries: Summaries) -> list[dict[str, Any]]:

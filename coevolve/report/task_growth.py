@@ -15,11 +15,16 @@ from coevolve.methods.task_evolution.signals import visits
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.report import drawing, stats
+from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import product_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: Why a task was made, in the order of the colours.
+CAUSES = ("unguided", "forgetting", "boundary", "rare")
+_SOLVED = "share of new tasks solved later"
 
 
 class RoundGrowth(Record):
@@ -92,19 +97,46 @@ def markdown(rounds: Sequence[RoundGrowth], labels: ReportLabels, confidence: fl
 
 
 def draw(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figure:
-    """The figure: a panel per environment, training reward by round; methods as lines, means over the seeds."""
-    by_env = stats.group_by(rounds, "env")
-    figure = drawing.new_figure(5.0 * max(1, len(by_env)), 3.7)
-    panels = figure.subplots(1, max(1, len(by_env)), squeeze=False, sharey=True)[0]
-    for axes, ((env,), of_env) in zip(panels, by_env.items(), strict=False):
+    """The figure: training reward by round, and gain on a task if one was visited again, by environment.
+
+    Methods are lines, thick the mean over seeds, thin each seed.
+    """
+    charts = [
+        (f"{labels.env(env)}: {title}", quantity, curve, of_env)
+        for (env,), of_env in stats.group_by(rounds, "env").items()
+        for title, quantity, curve in _CURVES
+        if curve(of_env)
+    ]
+    figure, panels = drawing.panels("Growth of the pools", len(charts))
+    for axes, (title, quantity, curve, of_env) in zip(panels, charts, strict=True):
+        drawing.label(axes, title, "round", quantity)
         for (method,), of_method in stats.group_by(of_env, "method").items():
-            if curve := reward_curve(of_method):
-                marker = "." if curve[0][0] == 1.0 else ""
-                axes.plot(*zip(*curve, strict=True), marker=marker, label=labels.method(method))
-        axes.set(title=labels.env(env), xlabel="round")
-    panels[0].set_ylabel("training reward")
-    drawing.legend_below(figure, columns=2)
+            seeds = {seed: curve(of_seed) for (seed,), of_seed in stats.group_by(of_method, "seed").items()}
+            drawing.curves(axes, labels.method(method), labels.colour(method), curve(of_method), seeds)
+    drawing.legend(figure)
     return figure
+
+
+def draw_new_tasks(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figure:
+    """The figure: the new tasks of each round by signal, and the share of them that is solved later, seeds summed."""
+    charts: dict[str, list[BarRow]] = {}
+    for (env, method, number), of_round in stats.group_by(rounds, "env", "method", "round").items():
+        if any(each.new for each in of_round):
+            for title, (parts, text) in _new_tasks(of_round).items():
+                row = BarRow(f"{labels.method(method)}, round {number}", [parts], text)
+                charts.setdefault(f"{labels.env(env)}: {title}", []).append(row)
+    return drawing.bars("New tasks", charts, {title: 1.0 for title in charts if title.endswith(_SOLVED)})
+
+
+def _new_tasks(of_round: Sequence[RoundGrowth]) -> dict[str, tuple[list[tuple[str, int, float]], str]]:
+    """Title, parts and text of both bars of a round, seeds summed."""
+    counts = {cause: sum(each.new.get(cause, 0) for each in of_round) for cause in CAUSES}
+    parts = [(cause, colour, float(count)) for colour, (cause, count) in enumerate(counts.items()) if count]
+    visited, solved = sum(each.visited for each in of_round), sum(each.solved for each in of_round)
+    return {
+        "new tasks by signal": (parts, ", ".join(f"{cause} {count:g}" for cause, _, count in parts)),
+        _SOLVED: ([("solved later", len(CAUSES), solved / max(1, visited))], f"{solved} of {visited} visited"),
+    }
 
 
 def reward_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
@@ -127,6 +159,10 @@ def gain_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
 def read(path: Path) -> list[RoundGrowth]:
     """The rounds in `growth.json`."""
     return product_file.read(path, list[RoundGrowth])
+
+
+#: Title of a panel, its quantity, and its points.
+_CURVES = (("training reward", "reward", reward_curve), ("gain on a task since its first visit", "gain", gain_curve))
 
 
 def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from coevolve.config.loading import read_machine
 from coevolve.config.machine import Machine
 from coevolve.dag.branch import Branch
 from coevolve.records.provenance import Provenance, Workload
-from coevolve.report import costs
+from coevolve.report import costs, costs_figure, drawing
 from coevolve.report.costs import Cost
 from coevolve.report.job_history import JobHistory
 from coevolve.run.job import Job
@@ -20,7 +20,7 @@ from coevolve.storage import files
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `costs.md` and `costs.json`: a table by stage and one by method.
+    """Write `costs.md` and `costs.json`: a table by stage and one by method; and their figure.
 
     A job whose environment had no `expected` when it ran has no estimate, and is left out.
     """
@@ -36,6 +36,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         text += f"\n\nNot in the tables: {left_out} of {len(history.jobs)} jobs, which ran without `expected`."
     files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
     files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in tables.items()})
+    drawing.write(out / "costs.svg", lambda: costs_figure.draw(tables, labels(job.suite)))
     return {"jobs": len(jobs)}
 
 

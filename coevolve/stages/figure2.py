@@ -23,5 +23,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     notes = " ".join([setting, *dict.fromkeys(each.note for each in explored if each.note)])
     labels, data = ReportLabels.of(suite), figure2.data(explored, labels_of(suite), notes, suite.report)
     files.write_json(out / "figure2.json", data.model_dump(mode="json"))
-    drawing.write(out / "figure2", lambda: figure2.draw(data, labels))
+    drawing.write(out / "figure2.svg", lambda: figure2.draw(data, labels))
     return {"explorations": len(explored)}

@@ -24,7 +24,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     labels = ReportLabels.of(suite)
     curves = figure3.curves(drawn, labels.methods, suite.report)
     files.write_json(out / "figure3.json", curves.model_dump(mode="json"))
-    drawing.write(out / "figure3", lambda: figure3.draw(curves, labels))
+    drawing.write(out / "figure3.svg", lambda: figure3.draw(curves, labels))
     return {"points": len(drawn)}
 
 

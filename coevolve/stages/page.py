@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import claims, html
+from coevolve.report import claims, drawing, html, training_figure
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.job_history import JobHistory
 from coevolve.run.job import Job
@@ -14,9 +14,11 @@ from coevolve.storage import files
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `report.html` from the files of all other products."""
+    """Write `report.html` from the files of all other products, and the figure of the training curves."""
     jobs = JobHistory.read(job.inputs["provenance"]).jobs
-    paper, pages = claims.load(job.file("claims")), PageFiles(job.inputs["products"])
-    page = html.report(pages, RunSettings.of(job.suite), paper, jobs, list(trainings(jobs.values())))
+    settings, curves = RunSettings.of(job.suite), list(trainings(jobs.values()))
+    drawing.write(out / training_figure.NAME, lambda: training_figure.draw(curves, settings.labels))
+    pages = PageFiles([*job.inputs["products"], out / training_figure.NAME])
+    page = html.report(pages, settings, claims.load(job.file("claims")), jobs)
     files.write_bytes(out / "report.html", page.encode())
     return {"products": len(job.inputs["products"])}

@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevolve.report import pair_counts
+from coevolve.report import drawing, pair_counts
+from coevolve.report.labels import ReportLabels
 from coevolve.run.job import Job
 from coevolve.storage import files
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `pairs.json`: candidates, pairs and drops by method, environment, seed, iteration, agent and pair kind."""
+    """Write `pairs.json`: candidates, pairs and drops by method, environment, seed, iteration, agent and pair kind.
+
+    `pairs.svg` shows their sums over seeds.
+    """
     rows = pair_counts.rows(pair_counts.read(job.files("summaries")))
     files.write_json(out / "pairs.json", rows)
+    counts, labels = pair_counts.read_rows(out / "pairs.json"), ReportLabels.of(job.suite)
+    drawing.write(out / "pairs.svg", lambda: pair_counts.draw(counts, labels))
     return {"rows": len(rows)}

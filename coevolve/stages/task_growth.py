@@ -16,7 +16,7 @@ from coevolve.storage import files, jsonl
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `growth.md`, a table of means over seeds, the figure of reward by step, and `growth.json`, all rounds.
+    """Write `growth.md`, a table of means over seeds, figures of rewards and new tasks, and `growth.json`, all rounds.
 
     `comparison.md` has the second paper's own numbers with this suite's.
     """
@@ -35,7 +35,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         )
     labels = ReportLabels.of(suite)
     files.write_bytes(out / "growth.md", task_growth.markdown(rounds, labels, suite.report.confidence).encode())
-    drawing.write(out / "growth", lambda: task_growth.draw(rounds, labels))
+    drawing.write(out / "growth.svg", lambda: task_growth.draw(rounds, labels))
+    drawing.write(out / "new_tasks.svg", lambda: task_growth.draw_new_tasks(rounds, labels))
     paper, measured = claims.load(job.file("claims")), list(measurement.read(suite, job.files("records")))
     comparison = "\n".join(second_paper.texts(paper.success_tables, measured, suite.report))
     files.write_bytes(out / "comparison.md", comparison.encode())

@@ -1,28 +1,28 @@
-"""Charts of the report page: numbers for people, seeds as thin lines, rewards of online trainings."""
+"""Figures of the report page: numbers for people, seeds as thin lines, rewards of online trainings."""
 
 import re
+from functools import partial
 from xml.etree import ElementTree
 
 import pytest
 
 from coevolve.config.loading import load_suite
 from coevolve.records.training import TrajectoryLogps
-from coevolve.report import claims, figure3, html, page_figures
-from coevolve.report.charts import BarRow, Segment, bar_rows
+from coevolve.report import claims, drawing, figure3, html, training_figure
+from coevolve.report.drawing import BarRow
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import duration, readable, size
-from coevolve.report.page_figures import TrainingCurve
+from coevolve.report.training_figure import TrainingCurve
 from coevolve.storage import files
 
 LABELS = ReportLabels({"sft": "SFT", "eto": "ETO <1>", "grpo": "GRPO"}, {"webshop": "WebShop"})
 
 
-def curves(svg):
-    """(classes, name, x, y) of every line; the SVG is well-formed."""
-    paths = [path.attrib for path in ElementTree.fromstring(svg).iter("path") if "data-y" in path.attrib]
-    numbers = [[list(map(float, path[key].split())) for key in ("data-x", "data-y")] for path in paths]
-    return [(path["class"].split(), path["data-name"], *xy) for path, xy in zip(paths, numbers, strict=True)]
+def points(figure):
+    """(x, y) of every labelled or named line, by the text that is shown when it is pointed at."""
+    tips = {line: (line.get_gid() or "").removeprefix("tip:") for axes in figure.axes for line in axes.lines}
+    return {tip: [list(map(float, line.get_xdata())), list(map(float, line.get_ydata()))] for line, tip in tips.items()}
 
 
 @pytest.mark.parametrize(
@@ -43,21 +43,19 @@ def test_durations_have_the_unit_that_fits(hours, text):
     assert duration(hours) == text
 
 
-def test_seeds_are_thin_lines_and_their_mean_is_thick(measure, report, tmp_path):
+def test_seeds_are_thin_lines_and_their_mean_is_thick(measure, report):
     measured = [
         measure("sft", "webshop", "test", {"a": [0.2, 0.4]}),
         measure("eto", "webshop", "test", {"a": [0.6, 1.0]}, iteration=1),
     ]
-    data = figure3.curves(measured, {"sft": "SFT", "eto": "ETO <1>"}, report)
-    files.write_json(tmp_path / "figure3.json", data.model_dump(mode="json"))
-    figure = page_figures.learning_curves(tmp_path / "figure3.json", LABELS)
-    assert figure.data[0] == "figure3.json"
-    (_, chart) = figure.charts
-    drawn = {name: (classes, xs, ys) for classes, name, xs, ys in curves(chart.content)}
-    assert drawn["ETO <1>"] == (["c1", "mean"], [0, 1], [30, 80])
-    assert drawn["ETO <1>, seed 0"] == (["c1", "seed"], [0, 1], [20, 60])
-    assert drawn["ETO <1>, seed 1"] == (["c1", "seed"], [0, 1], [40, 100])
-    assert "GRPO" not in drawn and len(drawn) == 6
+    figure = figure3.draw(figure3.curves(measured, {"sft": "SFT", "eto": "ETO <1>"}, report), LABELS)
+    (axes,) = figure.axes
+    drawn = {line.get_gid(): (line.get_linewidth(), pytest.approx(line.get_ydata())) for line in axes.lines}
+    assert drawn["tip:ETO <1>, seed 0"] == (0.8, [20, 60]) and drawn["tip:ETO <1>, seed 1"] == (0.8, [40, 100])
+    (mean,) = (name for name in drawn if name.startswith("tip:ETO <1>: 0: 30 ["))
+    assert drawn[mean] == (1.5, [30, 80]) and "; 1: 80 [" in mean
+    assert {line.get_color() for line in axes.lines} == {drawing.series_colour(number) for number in (0, 1)}
+    assert len(drawn) == 6
 
 
 def test_an_online_training_has_its_reward_by_step_and_iterations_follow_one_another():
@@ -70,14 +68,16 @@ def test_an_online_training_has_its_reward_by_step_and_iterations_follow_one_ano
         TrainingCurve("tiny", "webshop", "grpo", seed, iteration, "target", f"r{seed}{iteration}", history)
         for (seed, iteration), history in histories.items()
     ]
-    figure = page_figures.training_curves(trained, LABELS)
-    charts = {chart.title: chart.content for chart in figure.folded["WebShop"]}
-    assert list(charts) == ["GRPO, target agent: loss", "GRPO, target agent: reward"]
-    drawn = {name: (xs, ys) for _, name, xs, ys in curves(charts["GRPO, target agent: reward"])}
-    assert drawn["GRPO, target agent, reward"] == ([1, 2, 3, 4], [1.6, 1.7, 2.6, 2.7])
-    assert drawn["GRPO, target agent, reward, seed 1"] == ([1, 2, 3, 4], [2.1, 2.2, 3.1, 3.2])
-    assert len(re.findall('class="break"', charts["GRPO, target agent: loss"])) == 1
-    assert figure.data[0] == "r01"
+    figure = training_figure.draw(trained, LABELS)
+    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes]
+    assert titles == ["WebShop: GRPO, target agent: loss", "WebShop: GRPO, target agent: reward"]
+    drawn = points(figure)
+    expected = {"": [1.6, 1.7, 2.6, 2.7], ", seed 1": [2.1, 2.2, 3.1, 3.2]}
+    for seed, values in expected.items():
+        steps, rewards = drawn[f"GRPO, target agent, reward{seed}"]
+        assert (steps, rewards) == ([1, 2, 3, 4], pytest.approx(values))
+    breaks = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert [list(line.get_xdata()) for line in breaks] == [[2, 2]]
 
 
 def test_the_mean_of_gold_log_probs_is_over_trainings_of_different_lengths():
@@ -88,11 +88,10 @@ def test_the_mean_of_gold_log_probs_is_over_trainings_of_different_lengths():
         )
         for seed, steps, after in ((0, 4, -8.0), (1, 6, -2.0))
     ]  # fmt: skip
-    *_, chart = page_figures.training_curves(trained, LABELS).folded["WebShop"]
-    drawn = {name: (xs, ys) for _, name, xs, ys in curves(chart.content)}
+    drawn = points(training_figure.draw(trained, LABELS))
     name = "ETO <1>, target agent, gold log-prob, iteration 1"
-    assert drawn[name] == ([0, 6], [-10, -5])
-    assert drawn[f"{name}, seed 0"] == ([0, 6], [-10, -8])
+    assert drawn[f"{name}: 0: -10; 6: -5"] == [[0, 6], [-10, -5]]
+    assert drawn[f"{name}, seed 0"] == [[0, 6], [-10, -8]]
 
 
 def test_values_of_pairs_are_means_over_all_pairs_of_a_step():
@@ -100,13 +99,13 @@ def test_values_of_pairs_are_means_over_all_pairs_of_a_step():
         "expert_target/pairs": 3.0, "expert_target/rewards/margins": 1.0,
         "failure_failure/pairs": 1.0, "failure_failure/rewards/margins": 5.0,
     }  # fmt: skip
-    assert page_figures.step_metric(step, "rewards/margins") == 2.0
-    assert page_figures.step_metric({"loss": 1.0}, "rewards/margins") is None
+    assert training_figure.step_metric(step, "rewards/margins") == 2.0
+    assert training_figure.step_metric({"loss": 1.0}, "rewards/margins") is None
 
 
 def test_a_long_training_is_drawn_as_means():
-    points = page_figures.thinned([(float(x), float(x % 2)) for x in range(1, 1001)])
-    assert len(points) <= page_figures.POINTS and points[0] == (5.0, pytest.approx(5 / 9))
+    points = training_figure.thinned([(float(x), float(x % 2)) for x in range(1, 1001)])
+    assert len(points) <= training_figure.POINTS and points[0] == (5.0, pytest.approx(5 / 9))
 
 
 @pytest.mark.parametrize(
@@ -116,17 +115,42 @@ def test_sizes_have_the_unit_that_fits(gigabytes, text):
     assert size(gigabytes) == text
 
 
-@pytest.mark.parametrize(("values", "widths"), [((-50.0, -35.0), (0.0, 0.0)), ((-50.0, 25.0), (0.0, 100.0))])
+@pytest.mark.parametrize(("values", "widths"), [((-50.0, -35.0), (0.0, 0.0)), ((-50.0, 25.0), (0.0, 25.0))])
 def test_a_negative_value_has_no_bar(values, widths):
     """The mean reward of failures can be negative: of InterCodeSQL under protocol `paper`."""
-    drawn = bar_rows([BarRow("failures", [[Segment("ETO", 0, value)]], f"{value}") for value in values])
-    assert tuple(map(float, re.findall(r'width="([-\d.]+)"', drawn))) == widths
+    rows = [BarRow("failures", [[("ETO", 0, value)]], f"{value}") for value in values]
+    (axes,) = drawing.bars("Bars", {"All": rows}).axes
+    assert tuple(bar.get_width() for bar in axes.patches) == widths
+    assert axes.get_xlim() == (0, max(widths) or 1)
 
 
-def test_a_section_without_a_chart_is_left_out(root, tmp_path):
+def test_marks_have_their_numbers_as_text_and_hostile_labels_stay_text():
+    rows = [BarRow('<b>"x" & #000000</b>', [[('<i>"a"</i>: black', 0, 0.12345), ("b", 1, 2)]], "1 $of$ 2")]
+    image = drawing.svg(drawing.drawn(lambda: drawing.bars("A <title>", {"All": rows}))).decode()
+    tree = ElementTree.fromstring(image)
+    name = "{http://www.w3.org/2000/svg}"
+    assert tree.find(f"{name}title").text == "A <title>"
+    tips = [title.text for title in tree.iter(f"{name}title")]
+    assert tips[1:] == ['<i>"a"</i>: black: 0.123', "b: 2"]
+    texts = [text.text for text in tree.iter(f"{name}text")]
+    assert '<b>"x" & #000000</b>' in texts and "1 $of$ 2" in texts and '<i>"a"</i>: black' in texts
+    colours = set(re.findall(r"(?:fill|stroke): ([^;\"]*)", image.partition("</style>")[2]))
+    assert colours == {"none", "currentColor", "var(--page)", "var(--c0)", "var(--c1)"}
+    assert set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', image)) and "DejaVu" not in image
+
+
+def test_images_of_one_page_have_no_id_in_common():
+    rows = [BarRow("a", [[("b", 0, 1.0)]], "c")]
+    images = [drawing.svg(drawing.drawn(partial(drawing.bars, title, {"All": rows}))).decode() for title in "AB"]
+    first, second = (set(re.findall(r' id="([^"]*)"', image)) for image in images)
+    assert first and second and first.isdisjoint(second)
+
+
+def test_a_section_without_a_measurement_is_left_out(root, tmp_path):
     files.write_json(tmp_path / "pairs.json", [])
-    files.write_json(tmp_path / "costs.json", {})
+    files.write_json(tmp_path / "costs.json", {"stage": []})
+    drawing.write(tmp_path / "training_curves", lambda: training_figure.draw([], LABELS))
     suite, paper = load_suite(root / "configs/suites/smoke.yaml"), claims.load(root / "configs/claims.yaml")
-    text = html.report(PageFiles(list(tmp_path.iterdir())), RunSettings.of(suite), paper, {}, [])
-    assert re.findall("<h2[^>]*>([^<]*)<", text) == ["Costs"], "its legend alone"
+    text = html.report(PageFiles(list(tmp_path.iterdir())), RunSettings.of(suite), paper, {})
+    assert re.findall("<h2[^>]*>([^<]*)<", text) == ["Costs"]
     assert "<dd>ScienceWorld, InterCodeSQL, WebShop</dd>" in text and "<dt>Iterations</dt><dd>2</dd>" in text

@@ -1,7 +1,5 @@
-import io
 import re
 
-import matplotlib.image
 import numpy as np
 import pytest
 from report.explored import explored
@@ -19,12 +17,8 @@ LATER = {"a": 0.3, "b": 1.0, "c": 0.1, "d": 0.0}
 OURS = {"a": 0.8, "b": 0.4, "c": 1.0, "d": 0.5}
 
 
-def png(figure):
-    return drawing.png(lambda: draw(figure, LABELS))
-
-
 def svg(figure):
-    return drawing.svg(lambda: draw(figure, LABELS))
+    return drawing.svg(drawing.drawn(lambda: draw(figure, LABELS)))
 
 
 def explorations(seeds=(0,), env="sciworld"):
@@ -100,14 +94,12 @@ def test_a_difference_counts_its_own_values(labels, report):
 def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report):
     figure = data(explorations(), labels, "", report)
     again = FailureFigure.from_json(figure.to_json())
-    assert again == figure and png(again) == png(figure) and svg(again) == svg(figure)
-    assert b"Software" not in png(figure) and b"<dc:date>" not in svg(figure) and svg(figure).count(b"<svg") == 1
+    assert again == figure and svg(again) == svg(figure)
+    assert b"<dc:date>" not in svg(figure) and svg(figure).count(b"<svg") == 1
     assert b"currentColor" in svg(figure) and b"prefers-color-scheme: dark" in svg(figure)
     assert re.findall(rb"(?:fill|stroke): (?:#000000|#ffffff|black|white)", svg(figure)) == []
-    pixels = matplotlib.image.imread(io.BytesIO(png(figure)))
-    assert 0.01 < (pixels[..., :3] < 1).any(axis=-1).mean() < 0.6
     other = [*explorations()[:3], explored("coevolve", ETO, agent="failure")]
-    assert png(data(other, labels, "", report)) != png(figure)
+    assert svg(data(other, labels, "", report)) != svg(figure)
 
 
 def test_bars_are_as_high_as_the_data(labels, report):
@@ -136,4 +128,4 @@ def test_nothing_to_compare_is_said(labels, report):
         figure.panels == ()
         and figure.caption == "Not run: no environment was explored by both eto and coevolve. Suite micro."
     )
-    assert png(figure).startswith(b"\x89PNG") and b"<svg" in svg(figure)
+    assert b"<svg" in svg(figure)

@@ -17,10 +17,10 @@ from coevolve.dag.plan import Plan
 from coevolve.policies import loading
 from coevolve.records.episodes import Message, Trajectory
 from coevolve.records.pairs import PreferencePair
-from coevolve.report import analysis, mechanism, mechanism_figure, mechanism_page
+from coevolve.report import analysis, drawing, mechanism, mechanism_figure
 from coevolve.report.exploration import AgentRecord
-from coevolve.report.labels import ReportLabels
-from coevolve.storage import files, jsonl, provenance
+from coevolve.report.labels import ReportLabels, kind_label
+from coevolve.storage import jsonl, provenance
 from coevolve.train import reference_logps
 
 PRODUCT = "results/glance/paper/failures"
@@ -162,7 +162,7 @@ def test_a_suite_that_measures_no_gradients_has_no_tables_of_them(measured):
     assert "whose norms are not recorded" in tables["Weight of pair kinds"][0]
 
 
-def test_tables_and_charts_show_them(made, measured, tmp_path):
+def test_tables_show_them(made):
     text = (made / PRODUCT / "analysis.md").read_text()
     for title in (
         "Hard negatives", "Rewards of chosen and rejected sides", "Off-policy distance", "Weight of pair kinds",
@@ -170,23 +170,20 @@ def test_tables_and_charts_show_them(made, measured, tmp_path):
     ):  # fmt: skip
         assert f"## {title}\n" in text
     assert "it is a weight and no share of the gradient" in text.replace("\n", " ").lower()
-    labels = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
-    figure = mechanism_page.mechanism_charts(made / PRODUCT / "analysis.json", labels)
-    charts = {chart.title: chart.content for chart in figure.folded["WebShop"]}
-    (eto,) = (row for row in measured.off_policy if row.method == "eto")
-    assert f'data-y="{fmean([eto.rejected]):.6g}"' in charts["ETO, target agent: rejected sides, nats"]
-    assert (
-        "Co-evolving, target agent: share of weight" in charts
-        and 'data-name="ETO, target agent"' in charts["Hard negatives"]
-    )
-    shares = [row for row in measured.gradients if (row.method, row.policy) == ("coevolve", "start")]
-    drawn = charts["Co-evolving, target agent: share of gradient"]
-    assert shares and all(f'data-y="{row.share:.6g}"' in drawn for row in shares)
-    assert "Share of gradient" in figure.caption
-    files.write_json(tmp_path / "analysis.json", {"shares": []})
-    old = mechanism_page.mechanism_charts(tmp_path / "analysis.json", labels)
-    assert not old.charts and not old.folded, "files of before lack these values"
     assert json.loads((made / PRODUCT / "analysis.json").read_text())["compute"]
+
+
+def test_panels_of_pair_kinds_have_the_values_of_a_method_and_agent(made, measured):
+    labels = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
+    data = analysis.Analysis.read(made / PRODUCT / "analysis.json")
+    panels = {axes.get_title().replace("\n", " "): axes for axes in mechanism_figure.draw(data, labels).axes}
+    drawn = {title: {line.get_label(): list(line.get_ydata()) for line in axes.lines} for title, axes in panels.items()}
+    (eto,) = (row for row in measured.off_policy if row.method == "eto")
+    assert drawn["WebShop: ETO, target agent: rejected sides, nats"] == {"expert over target": [eto.rejected]}
+    for quantity, rows in {"weight": measured.kind_weights, "gradient": measured.gradients}.items():
+        ours = [row for row in rows if (row.method, row.agent) == ("coevolve", "target")]
+        shares = {kind_label(row.kind): [row.share] for row in ours if getattr(row, "policy", "start") == "start"}
+        assert shares and drawn[f"WebShop: Co-evolving, target agent: share of {quantity}"] == shares
 
 
 @pytest.mark.parametrize("sample", ["gold", "explored"])
@@ -205,16 +202,23 @@ def test_log_probs_before_and_after_are_those_that_the_trainings_noted(made, pla
 def test_the_figure_draws_them(made, measured):
     labels = ReportLabels({"untrained": "Untrained", "eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
     data = analysis.Analysis.read(made / PRODUCT / "analysis.json")
-    figure = mechanism_figure.draw(data, labels)
-    hard, gradients, experts, episodes = figure.axes
-    figure.draw_without_rendering()
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ETO", "Co-evolving", "failure agent"]
+    figure = drawing.drawn(lambda: mechanism_figure.draw(data, labels))
+    hard, gradients, experts, episodes = figure.axes[:4]
+    kinds = [kind_label(kind) for kind in ("expert_target", "expert_failure")]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "ETO",
+        "Co-evolving",
+        "failure agent",
+        *kinds,
+    ]
     assert not any(figure.legends[0].get_window_extent().overlaps(axes.get_tightbbox()) for axes in figure.axes)
     assert [axes.get_title() for axes in (hard, experts)] == ["WebShop: hard negatives", "WebShop: log-prob of experts"]
     drawn = {(line.get_color(), line.get_linestyle()): list(line.get_ydata()) for line in hard.lines}
     for method, agent, style in (("eto", "target", "-"), ("coevolve", "target", "-"), ("coevolve", "failure", "--")):
         rows = [row for row in measured.hard_negatives if (row.method, row.agent) == (method, agent)]
-        assert drawn[f"C{labels.colour(method)}", style] == [row.of_episodes for row in rows], "one seed"
+        assert drawn[drawing.series_colour(labels.colour(method)), style] == [row.of_episodes for row in rows], (
+            "one seed"
+        )
     shares = [r for r in measured.gradients if (r.method, r.agent, r.policy) == ("coevolve", "target", "start")]
     widths = [bar.get_width() for bar in gradients.patches if bar.get_y() > 0.5]  # the second bar
     # A bar's width is a difference of its ends, rounded.
@@ -225,16 +229,14 @@ def test_the_figure_draws_them(made, measured):
 
 
 def test_the_figure_leaves_out_what_was_not_measured(made):
-    labels, data = ReportLabels({"eto": "ETO"}, {"webshop": "WebShop"}), analysis.Analysis()
-    assert [each.get_text() for axes in mechanism_figure.draw(data, labels).axes for each in axes.texts] == [
-        "WebShop: nothing was measured"
-    ]
+    labels, nothing = ReportLabels({"eto": "ETO"}, {"webshop": "WebShop"}), analysis.Analysis()
+    assert [each.get_text() for each in mechanism_figure.draw(nothing, labels).texts] == ["Nothing was measured."]
     full = analysis.Analysis.read(made / PRODUCT / "analysis.json")
-    older = full.model_copy(update={"explored": (), "gradients": ()})
+    older = full.model_copy(update=dict.fromkeys(("explored", "gradients", "off_policy", "kind_weights"), ()))
     two = ReportLabels({"eto": "ETO"}, {"webshop": "WebShop", "sciworld": "ScienceWorld"})
-    titles = ["WebShop: hard negatives", "WebShop: log-prob of experts"]
-    assert [axes.get_title() for axes in mechanism_figure.draw(older, labels).axes] == titles
-    assert [axes.texts[0].get_text() for axes in mechanism_figure.draw(older, two).axes[2:]] == ["not measured"] * 2
+    for envs in (labels, two):
+        titles = [axes.get_title() for axes in mechanism_figure.draw(older, envs).axes]
+        assert titles == ["WebShop: hard negatives", "WebShop: log-prob of experts"]
 
 
 def _order(row):

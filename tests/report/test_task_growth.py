@@ -9,8 +9,7 @@ from coevolve.dag.plan import Plan
 from coevolve.dag.rules.page import exported
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.records.episodes import StopReason, Task, Trajectory
-from coevolve.report import claims, html, second_paper, task_growth
-from coevolve.report.growth_page import pool_growth
+from coevolve.report import claims, drawing, html, second_paper, task_growth
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import files
@@ -68,8 +67,7 @@ def test_a_round_in_which_every_environment_failed_has_no_reward():
     labels = ReportLabels({"m": "A method"}, {"world": "World"})
     line = task_growth.markdown(rounds, labels, 0.95).splitlines()[-1]
     assert [cell.strip() for cell in line.strip("|").split("|")][3:5] == ["-", "-"] and "0 of 0 visited" in line
-    (axes,) = task_growth.draw(rounds, labels).axes
-    assert not axes.lines
+    assert not task_growth.draw(rounds, labels).axes
 
 
 def test_the_gain_on_a_task_is_against_its_first_visit():
@@ -102,8 +100,9 @@ def test_the_curve_is_the_mean_over_seeds_step_by_step():
     other = [each.model_copy(update={"seed": 1, "rewards": (1.0,) * len(each.rewards)}) for each in rounds]
     means = [0.75, 0.5, 0.75, 0.75, 1.0]
     assert task_growth.reward_curve([*rounds, *other]) == list(zip(across, means, strict=True))
-    (axes,) = task_growth.draw([*rounds, *other], ReportLabels({"m": "A method"}, {"world": "World"})).axes
-    assert (list(axes.lines[0].get_xdata()), list(axes.lines[0].get_ydata())) == (across, means)
+    axes, _ = task_growth.draw([*rounds, *other], ReportLabels({"m": "A method"}, {"world": "World"})).axes
+    (mean,) = (line for line in axes.lines if line.get_label() == "A method")
+    assert (list(mean.get_xdata()), list(mean.get_ydata())) == (across, means)
 
 
 @pytest.fixture
@@ -116,38 +115,46 @@ def section(root, tmp_path):
     folder = tmp_path / "task_growth"
     folder.mkdir()
     files.write_json(folder / "growth.json", [each.model_dump(mode="json") for each in rounds])
+    labels = ReportLabels.of(suite)
+    drawing.write(folder / "growth", lambda: task_growth.draw(rounds, labels))
+    drawing.write(folder / "new_tasks", lambda: task_growth.draw_new_tasks(rounds, labels))
     (folder / "growth.md").write_text(task_growth.markdown(rounds, ReportLabels.of(suite), 0.95))
     (folder / "comparison.md").write_text("\n".join(second_paper.texts(paper.success_tables, [], suite.report)))
     paths = sorted(folder.iterdir())
-    page = html.report(PageFiles(paths), RunSettings.of(suite), paper, {}, [])
+    page = html.report(PageFiles(paths), RunSettings.of(suite), paper, {})
     return re.search(r"<section aria-labelledby=\"the-second-paper.*?</section>", page, re.DOTALL)[0]
 
 
 def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
-    curves = re.findall(r'data-name="([^"]*)" data-x="[^"]*" data-y="([^"]*)"', section)
-    means = [numbers for name, numbers in curves if name == "&lt;b&gt;Ours&lt;/b&gt;"]
-    assert means == ["0.5 0 0.5 0.5 1", "0.5 0.5"] and len(curves) == 6  # rewards and gains: the mean and two seeds
-    assert "unguided 4</span>" in section and "boundary 2, rare 4</span>" in section
-    assert "4 of 4 visited</span>" in section
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", section)
+    assert {"unguided 4", "boundary 2, rare 4", "4 of 4 visited", "BFCL: training reward"} <= set(texts)
+    tips = re.findall(r"<title>([^<]*)</title>", section)
+    # Rewards and gains: the mean, with its name alone, and two seeds.
+    assert [tips.count(f"&lt;b&gt;Ours&lt;/b&gt;{seed}") for seed in ("", ", seed 0", ", seed 1")] == [2, 2, 2]
+    assert {"unguided: 4", "boundary: 2", "rare: 4", "solved later: 1"} <= set(tips)
     assert "<b>" not in section
 
 
-def test_a_share_is_drawn_in_the_scale_of_1(root, tmp_path):
-    rounds = task_growth.growth("agent_data", "bfcl", 0, ROUNDS[:1], POOL, 0.5)  # one of two tasks is solved
-    files.write_json(tmp_path / "growth.json", [each.model_dump(mode="json") for each in rounds])
-    labels = ReportLabels.of(load_suite(root / "configs/suites/smoke_agent_data.yaml"))
-    *_, shares = pool_growth(tmp_path / "growth.json", labels).charts
-    assert 'width="50.000"' in shares.content and "1 of 2 visited" in shares.content
+def test_the_figure_has_the_rewards_and_gains_of_methods_and_seeds():
+    rounds = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
+    rewards, gains = task_growth.draw(rounds, ReportLabels({"m": "A method"}, {"world": "World"})).axes
+    assert [list(line.get_ydata()) for line in rewards.lines] == [[0.5, 0.0, 0.5, 0.5, 1.0]], "one seed: the mean alone"
+    assert [list(line.get_ydata()) for line in gains.lines] == [[0.5, 0.5]]
 
 
-def test_a_training_that_came_back_to_no_task_has_no_curve_of_gains(root, tmp_path):
+def test_a_share_is_drawn_in_the_scale_of_1():
+    rounds = task_growth.growth("m", "world", 0, ROUNDS[:1], POOL, 0.5)  # one of two tasks is solved
+    _, shares = task_growth.draw_new_tasks(rounds, ReportLabels({"m": "A method"}, {"world": "World"})).axes
+    assert [bar.get_width() for bar in shares.patches] == [0.5] and shares.get_xlim() == (0, 1)
+    assert "1 of 2 visited" in [text.get_text() for text in shares.texts]
+
+
+def test_a_training_that_came_back_to_no_task_has_no_curve_of_gains():
     """Of two seeds, one visits each task once; then of one."""
-    once = task_growth.growth("agent_data", "bfcl", 1, ROUNDS[:1], POOL, 0.5)
-    labels = ReportLabels.of(load_suite(root / "configs/suites/smoke_agent_data.yaml"))
-    for rounds, curves in (([*task_growth.growth("agent_data", "bfcl", 0, ROUNDS, POOL, 0.5), *once], 2), (once, 0)):
-        files.write_json(tmp_path / "growth.json", [each.model_dump(mode="json") for each in rounds])
-        gains = [chart for chart in pool_growth(tmp_path / "growth.json", labels).charts if "gain" in chart.title]
-        assert [chart.content.count("data-y=") for chart in gains] == [curves] * bool(curves)
+    once, labels = task_growth.growth("m", "world", 1, ROUNDS[:1], POOL, 0.5), ReportLabels({}, {})
+    both = task_growth.draw([*task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5), *once], labels)
+    assert [len(axes.lines) for axes in both.axes] == [3, 2]
+    assert [axes.get_title() for axes in task_growth.draw(once, labels).axes] == ["world: training reward"]
 
 
 def test_the_page_has_the_papers_numbers_with_their_tests_and_links_to_the_data(root, section):

@@ -25,7 +25,7 @@ def _page_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 PAGE = products.product(
     name="page",
     help="Put all products on one HTML page.",
-    files=("report.html",),
+    files=("report.html", "training_curves.svg"),
     folder="paper/page",
     inputs=_page_inputs,
     history=products.measured,

@@ -112,14 +112,14 @@ TABLE1 = product(
 FIGURE2 = product(
     name="figure2",
     help="Draw Figure 2: failures, and the rewards of shared failures.",
-    files=("figure2.json", "figure2.png", "figure2.svg"),
+    files=("figure2.json", "figure2.svg"),
     folder="paper/figure2",
     inputs=_explorations,
 )
 FIGURE3 = product(
     name="figure3",
     help="Draw Figure 3: average reward per iteration.",
-    files=("figure3.json", "figure3.png", "figure3.svg"),
+    files=("figure3.json", "figure3.svg"),
     folder="paper/figure3",
     inputs=_records,
 )
@@ -147,7 +147,7 @@ def _failures_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 FAILURES = product(
     name="failures",
     help="Analyse explorations, failures, log-probs before and after training, and compute.",
-    files=("analysis.json", "analysis.md", "mechanism.png", "mechanism.svg"),
+    files=("analysis.json", "analysis.md", "failure_rewards.svg", "mechanism.svg"),
     folder="paper/failures",
     inputs=_failures_inputs,
     environment=("observations",),
@@ -173,7 +173,7 @@ REGIME = product(
 PAIR_COUNTS = product(
     name="pair_counts",
     help="Count the pairs and drops of every pairing.",
-    files=("pairs.json",),
+    files=("pairs.json", "pairs.svg"),
     folder="paper/pair_counts",
     inputs=_summaries,
 )
@@ -188,7 +188,7 @@ COSTS = product(
     name="costs",
     help="Compare estimated and measured hours of all jobs.",
     reads=("models", "recipes"),
-    files=("costs.md", "costs.json"),
+    files=("costs.md", "costs.json", "costs.svg"),
     folder="paper/costs",
     inputs=_machine,
     history=_costed,

@@ -179,7 +179,7 @@ TASK_GROWTH = Stage(
     name="task_growth",
     help="Show how pools of synthetic tasks grow, and compare with the second paper's numbers.",
     reads=(*TABLE, "task_evolution"),
-    files=("growth.md", "growth.png", "growth.svg", "growth.json", "comparison.md"),
+    files=("growth.md", "growth.svg", "new_tasks.svg", "growth.json", "comparison.md"),
     folder="task_growth",
     inputs=_growth_inputs,
 )

@@ -1,4 +1,4 @@
-"""The histories of trainings, for the charts of the report page."""
+"""The histories of trainings, for the report's figure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from coevolve.dag.branch import Branch
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
-from coevolve.report.page_figures import TrainingCurve
+from coevolve.report.training_figure import TrainingCurve
 
 
 def trainings(jobs: Iterable[Provenance]) -> Iterator[TrainingCurve]:

@@ -191,6 +191,7 @@ def test_an_ablation_is_exported_alone(made, browser, tmp_path, capsys):
         "table.json",
         "table.md",
         "table.tex",
+        "training_curves.svg",
     ]
     assert sorted(path.name for path in folder.iterdir()) == files
     assert (folder / "table.md").read_bytes() == (made / "results/glance/ablations/base_models/table.md").read_bytes()

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ from report.view.chromium import FAINT, UNFOLD
 
 from coevolve.config.loading import load_suite
 from coevolve.records.provenance import Provenance
-from coevolve.report import claims, html, loop, view
+from coevolve.report import claims, drawing, figure3, html, loop, training_figure, view
+from coevolve.report.drawing import BarRow
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
+from coevolve.report.number_text import readable, with_interval
+from coevolve.report.training_figure import TrainingCurve
 from coevolve.stages.parts.training_curves import trainings
 from coevolve.storage import provenance
 
@@ -27,14 +31,22 @@ VERDICT = {
     "kind": "ordering",
 }
 NOT_RUN = VERDICT | {"claim": "gpt4_webshop", "verdict": "not run", "text": "`gpt4` was not evaluated."}
+#: By section: the names of its marks, which are shown when they are pointed at, and the texts of its figures.
 DRAWN = """[...document.querySelectorAll('section')].map((section) => ({
   title: section.querySelector('h2').innerText,
-  curves: [...section.querySelectorAll('path[data-y]')].map((path) => [
-    path.closest('figure').querySelector('svg').getAttribute('aria-label'), path.dataset.name, path.getAttribute('d'),
-    path.dataset.x.split(' ').map(Number), path.dataset.y.split(' ').map(Number)]),
-  bars: [...section.querySelectorAll('rect')].map((bar) => [Number(bar.dataset.value),
-    Number(bar.getAttribute('width')), Number(bar.getAttribute('height'))]),
+  tips: [...section.querySelectorAll('svg.drawn g > title')].map((each) => each.textContent),
+  texts: [...section.querySelectorAll('svg.drawn text')].map((each) => each.textContent),
 }))"""
+#: Pairs of texts of one figure that cover one another by more than a pixel, and texts outside of their figure.
+COVERED = """[...document.querySelectorAll('svg.drawn')].flatMap((svg) => {
+  const boxes = [...svg.querySelectorAll('text')].map((each) => [each.textContent, each.getBoundingClientRect()]);
+  const whole = svg.getBoundingClientRect();
+  const out = ([, a]) => a.left < whole.left - 1 || a.right > whole.right + 1 || a.bottom > whole.bottom + 1;
+  const on = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+  return boxes.filter(out).map(([text]) => text).concat(
+    boxes.flatMap(([text, a], i) => boxes.slice(i + 1).filter(([, b]) => on(a, b)).map(([other]) => [text, other])));
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +74,13 @@ def make(made, folder, jobs):
 
     def page(without=()):
         stage = Provenance.from_json((made / HOME / "paper/page/provenance.json").read_bytes())
-        products = [folder / Path(name).relative_to(f"{HOME}/paper") for name in stage.inputs if "/paper/" in name]
+        names = [*stage.inputs, *(f"{HOME}/paper/page/{name}" for name in stage.outputs if name != "report.html")]
+        products = [folder / Path(name).relative_to(f"{HOME}/paper") for name in names if "/paper/" in name]
         with contextlib.chdir(made):
             paper = claims.load("configs/claims.yaml")
             used = [path for path in products if path.name not in without]
             run = RunSettings.of(load_suite("configs/glance.yaml"))
-            return html.report(PageFiles(used), run, paper, jobs, list(trainings(jobs.values())))
+            return html.report(PageFiles(used), run, paper, jobs)
 
     return page
 
@@ -83,8 +96,8 @@ def test_it_needs_nothing_beside_it(browser, page):
     assert browser.complaints() == []
     assert [address for address in browser.requests() if not address.startswith("data:")] == [page.resolve().as_uri()]
     assert browser.run("document.scripts.length") == 0
-    assert browser.run("document.images.length") == 0, "charts are inline SVG"
-    assert browser.run("document.querySelectorAll('svg.chart').length") >= 8
+    assert browser.run("document.images.length") == 0, "figures are inline SVG"
+    assert browser.run("document.querySelectorAll('svg.drawn').length") == 7
 
 
 def test_it_holds_tables_figures_verdicts_drops_and_provenance(browser, page, folder):
@@ -99,7 +112,7 @@ def test_it_holds_tables_figures_verdicts_drops_and_provenance(browser, page, fo
             if cell["paper"] is not None:
                 assert f"paper {cell['paper']:.1f}" in text
     assert "Co-evolving > ETO on <b>WebShop</b>" in text and "12 seeds & more" in text
-    cells = browser.run("[...document.querySelectorAll('td, .bars span')].map((cell) => cell.innerText)")
+    cells = browser.run("[...document.querySelectorAll('td, svg text')].map((cell) => cell.textContent)")
     assert "failure over failure" in cells and "WebShop" in cells and "Co-evolving" in cells
     assert set(cells).isdisjoint({"failure_failure", "expert_target", "webshop", "coevolve"})
     provenance = json.loads((folder / "table1/provenance.json").read_text())
@@ -280,62 +293,100 @@ def read(written, name):
     return json.loads((written.parents[1] / name).read_text())
 
 
+def test_the_page_has_the_images_that_the_stages_wrote(written):
+    page, images = written.read_text(), sorted(written.parents[1].glob("*/*.svg"))
+    assert {image.stem for image in images} == {
+        "figure3", "failure_rewards", "figure2", "pairs", "mechanism", "training_curves", "costs",
+    }  # fmt: skip
+    for image in images:
+        text = image.read_text()
+        assert text[text.index("<svg") :] in page
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    used = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', page)
+    assert {first or second for first, second in used} <= set(ids)
+
+
 def test_learning_curves_are_those_of_the_file(figures, written):
     data = read(written, "figure3/figure3.json")
-    assert len(figures["Learning curves"]["curves"]) == len(data["labels"]) >= 3
-    points = {(p["method"], p["iteration"]): 100 * p["estimate"]["mean"] for p in data["points"]}
-    for chart, name, _, xs, ys in figures["Learning curves"]["curves"]:
-        (method,) = (key for key, label in data["labels"].items() if label == name)
-        assert chart == "WebShop"
-        expected = [points.get((method, x), points.get(("sft", x))) for x in xs]
-        assert xs == ([0] if method == "sft" else [0, 1]) and ys == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_curve_is_drawn_where_its_numbers_are(figures):
-    for _, _, line, xs, ys in figures["Training curves"]["curves"]:
-        places = [tuple(map(float, point.split())) for point in line[1:].split("L")]
-        assert len(places) == len(xs)
-        for numbers, drawn, sign in ((xs, [x for x, _ in places], 1), (ys, [y for _, y in places], -1)):
-            low, high = numbers.index(min(numbers)), numbers.index(max(numbers))
-            spread = (numbers[high] - numbers[low]) or 1
-            scale = (drawn[high] - drawn[low]) / spread
-            assert sign * scale > 0 or len(set(numbers)) == 1
-            assert drawn == pytest.approx([drawn[low] + scale * (n - numbers[low]) for n in numbers], abs=0.2)
+    assert len(data["labels"]) >= 3 and "WebShop" in figures["Learning curves"]["texts"]
+    ends = {
+        (p["method"], p["iteration"]): with_interval(
+            *(100 * p["estimate"][name] for name in ("mean", "low", "high")), readable
+        )
+        for p in data["points"]
+    }
+    for method, label in data["labels"].items():
+        values = [ends.get((method, x), ends.get(("sft", x))) for x in ([0] if method == "sft" else [0, 1])]
+        tip = "; ".join(f"{x}: {value}" for x, value in enumerate(values))
+        assert f"{label}: {tip}" in figures["Learning curves"]["tips"]
 
 
 def test_histograms_pairs_and_costs_are_those_of_the_files(figures, written):
+    numbers = {
+        title: sorted(tip.rpartition(": ")[2] for tip in figures[title]["tips"])
+        for title in ("Rewards of failures", "Pairs and drops", "Costs")
+    }
     rewards = read(written, "failures/analysis.json")["failure_rewards"]
-    drawn = [value for value, *_ in figures["Rewards of failures"]["bars"]]
-    assert drawn == [count for row in rewards for count in row["counts"]] and sum(drawn) > 0
+    counts = [count for row in rewards for count in row["counts"]]
+    assert numbers["Rewards of failures"] == sorted(map(readable, counts)) and sum(counts) > 0
     rows = read(written, "pair_counts/pairs.json")
     values = [value for row in rows for value in (row["pairs"], *filter(None, row["drops"].values()))]
-    assert sorted(value for value, *_ in figures["Pairs and drops"]["bars"]) == sorted(values)
+    assert numbers["Pairs and drops"] == sorted(map(readable, values)), "one seed"
     hours = [
         line[f"done_{kind}_hours"]
         for lines in read(written, "costs/costs.json").values()
         for line in lines
         for kind in ("predicted", "measured")
     ]
-    assert [value for value, *_ in figures["Costs"]["bars"]] == pytest.approx(hours, rel=1e-5)
-    bars = [
-        bar["estimate"]["mean"] for panel in read(written, "figure2/figure2.json")["panels"] for bar in panel["bars"]
-    ]
-    assert sorted(value for value, *_ in figures["Figure 2: failures"]["bars"]) == pytest.approx(sorted(bars), rel=1e-5)
-    for title in ("Rewards of failures", "Pairs and drops", "Costs", "Figure 2: failures"):
-        side = 2 if title == "Rewards of failures" else 1
-        charts = figures[title]["bars"]
-        assert all((bar[0] > 0) == (bar[side] > 0) for bar in charts), title
+    assert numbers["Costs"] == sorted(map(readable, hours))
+    bars = [bar for panel in read(written, "figure2/figure2.json")["panels"] for bar in panel["bars"]]
+    shown = [with_interval(*(bar["estimate"][name] for name in ("mean", "low", "high")), readable) for bar in bars]
+    tips = figures["Figure 2: failures"]["tips"]
+    assert sorted(tip.partition(": ")[2] for tip in tips) == sorted(shown)
 
 
-def test_training_curves_are_those_of_the_trainings(figures, written):
+def test_training_curves_are_those_of_the_trainings(jobs, figures, written):
+    labels = RunSettings.of(load_suite(written.parents[4] / "configs/glance.yaml")).labels
+    figure = drawing.drawn(lambda: training_figure.draw(list(trainings(jobs.values())), labels))
+    assert drawing.svg(figure) == (written.parent / "training_curves.svg").read_bytes()
+    lines = {line.get_label(): list(line.get_ydata()) for axes in figure.axes for line in axes.lines}
     notes = read(written, "../tiny/webshop/eto/seed0/iter1/policy/target/provenance.json")["notes"]
-    drawn = {name: ys for _, name, _, _, ys in figures["Training curves"]["curves"]}
     metrics = {"loss": "loss"} | {
         name: f"expert_target/{name}" for name in ("rewards/margins", "logps/chosen", "logps/rejected")
     }
     for metric, key in metrics.items():
-        assert drawn[f"ETO, target agent, {metric}"] == pytest.approx([s[key] for s in notes["history"]], rel=1e-4)
+        assert lines[f"ETO, target agent, {metric}"] == pytest.approx([s[key] for s in notes["history"]])
     before_and_after = [notes["gold"]["before"], notes["gold"]["after"]]
-    assert drawn["ETO, target agent, gold log-prob, iteration 1"] == pytest.approx(before_and_after, rel=1e-4)
+    assert lines["ETO, target agent, gold log-prob, iteration 1"] == pytest.approx(before_and_after)
+    assert "ETO, target agent, loss" in figures["Training curves"]["tips"]
     (row,) = (row for row in read(written, "failures/analysis.json")["gold"] if row["method"] == "eto")
     assert [row["before"], row["after"]] == before_and_after and row["after"] < row["token_after"] < 0
+
+
+@pytest.mark.parametrize("length", [1, 60])
+def test_no_text_of_a_figure_covers_another(browser, page, tmp_path, length):
+    """Of the suite's figures, and of many methods with labels of any length."""
+    browser.open(page)
+    assert browser.run(COVERED) == []
+    labels = {f"m{number}": f"{number} " + "Wide label " * (length // 10 + 1) for number in range(10)}
+    names = labels.values()
+    rows = [BarRow(f"{name}, expert over target", [[(f"part {n}", n, 1.0)]], name) for n, name in enumerate(names)]
+    history = [{"loss": 1000.0, "rewards/margins": 1e-4}, {"loss": -1000.0, "rewards/margins": 2e-4}]
+    trained = [TrainingCurve("tiny", "e", name, 0, 1, "target", name, history) for name in labels]
+    points = {"suite": "micro", "model": "tiny", "protocol": "fixed", "caption": "", "labels": labels}
+    points["points"] = [
+        {"method": name, "env": "e", "split": split, "iteration": 1, "sources": [],
+         "estimate": {"mean": 0.1 * n, "low": 0.0, "high": 1.0, "n": 2, "n_tasks": 2, "n_seeds": 1}}
+        for n, name in enumerate(labels) for split in ("seen", "unseen")
+    ]  # fmt: skip
+    draws = (
+        partial(drawing.bars, "Bars", {"All": rows}),
+        partial(training_figure.draw, trained, ReportLabels(labels, {"e": "World"})),
+        partial(figure3.draw, figure3.Curves.model_validate(points), ReportLabels(labels, {"e": "World"})),
+    )
+    content = "".join(drawing.svg(drawing.drawn(draw)).decode().partition("?>")[2] for draw in draws)
+    (tmp_path / "many.html").write_text(f"<!doctype html><meta charset=utf-8>{content}", encoding="utf-8")
+    browser.open(tmp_path / "many.html")
+    assert browser.run("document.querySelectorAll('svg.drawn').length") == 3
+    assert browser.run(COVERED) == []
