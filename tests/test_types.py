@@ -1,4 +1,5 @@
 import pytest
+from builders import episode, turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -113,13 +114,4 @@ def test_estimates_and_records_of_evaluation_survive_json():
 
 
 def _episode(reward: float = 0.5) -> Trajectory:
-    turn = Turn(text="Action: look", action="look", observation="a room")
-    return Trajectory(
-        task=Task(env="sciworld", task_id="t", split="train"),
-        agent="target",
-        protocol="fixed",
-        prompt=(Message(role="user", content="do it"),),
-        turns=(turn, turn),
-        reward=reward,
-        stop=StopReason.DONE,
-    )
+    return episode("t", reward, [turn("look", "a room")] * 2)

@@ -1,13 +1,13 @@
 """Text to actions and back."""
 
 import pytest
+from builders import episode, turn
 from hypothesis import given
 from hypothesis import strategies as st
 from templates.models import NAMES, tokenizer
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import demonstration, parse_action, prompt_messages, without_example, write_action
-from coevolve.records.episodes import StopReason, Task, Trajectory, Turn
 
 LINES = st.text(st.characters(exclude_characters="\n"), min_size=1).map(str.strip).filter(bool)
 
@@ -42,15 +42,9 @@ def test_a_prompt_holds_what_was_asked_for():
 
 
 def shown():
-    said = [("open door", "It opens."), ("take key", "You have it.")]
-    return Trajectory(
-        task=Task(env="rooms", task_id="one", split="train"),
-        agent="expert",
-        protocol="fixed",
-        prompt=prompt_messages("an easy task", instruction="how to play"),
-        turns=tuple(Turn(text=write_action(action), action=action, observation=seen) for action, seen in said),
-        reward=1.0,
-        stop=StopReason.DONE,
+    turns = [turn("open door", "It opens."), turn("take key", "You have it.")]
+    return episode("one", 1.0, turns).model_copy(
+        update={"prompt": prompt_messages("an easy task", instruction="how to play")}
     )
 
 

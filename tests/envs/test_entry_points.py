@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-SECTION = "from coevolve.config.environments import EnvSection\n\n\nclass {name}(EnvSection):\n    size: int\n"
+SECTION = "from coevolve.config.environments import EnvSection\n\n\nclass Guess(EnvSection):\n    size: int\n"
 #: Prints the digest of the code of `game.domain`, and whether anything of `game` was imported for it.
 DIGEST = """
 import sys
@@ -78,42 +78,31 @@ def test_the_digest_covers_what_the_package_imports_of_itself_without_importing_
 
 
 @pytest.mark.parametrize(
-    ("points", "files", "sentence"),
+    ("points", "config", "fault"),
     [
-        ({"first": {"guess": "game"}}, {"config.py": SECTION.format(name="Guess")}, "game.config"),
+        ({"first": {"guess": "game"}}, SECTION, None),
+        ({"first": {"guess": "game"}}, None, "cannot import `game.config` (No module named 'game.config')"),
         (
             {"first": {"guess": "game"}},
-            {},
-            "environment `guess`: cannot import `game.config` (No module named 'game.config'); correct the package or"
-            " remove it (`pip uninstall first`).",
-        ),
-        (
-            {"first": {"guess": "game"}},
-            {"config.py": "SECTION = None\n"},
-            "environment `guess`: 0 subclasses of `EnvSection` in the module `game.config`, it must have one; correct"
-            " the package or remove it (`pip uninstall first`).",
+            "SECTION = None\n",
+            "0 subclasses of `EnvSection` in the module `game.config`, it must have one",
         ),
         (
             {"first": {"guess": "game"}, "second": {"guess": "other_game"}},
-            {"config.py": SECTION.format(name="Guess")},
-            "environment `guess`: several packages have it (game, other_game); correct the package or remove it"
-            " (`pip uninstall first, second`).",
+            SECTION,
+            "several packages have it (game, other_game)",
         ),
-        (
-            {"first": {"webshop": "game"}},
-            {"config.py": SECTION.format(name="Shop")},
-            "environment `webshop`: several packages have it (coevolve.envs.webshop, game); correct the package or"
-            " remove it (`pip uninstall first`).",
-        ),
+        ({"first": {"webshop": "game"}}, SECTION, "several packages have it (coevolve.envs.webshop, game)"),
     ],
     ids=["usable", "without a section's module", "without a section", "two packages", "a kind of the kit"],
 )
-def test_a_package_that_cannot_be_used_is_named_and_hinders_no_other(root, tmp_path, points, files, sentence):
+def test_a_package_that_cannot_be_used_is_named_and_hinders_no_other(root, tmp_path, points, config, fault):
     for distribution, kinds in points.items():
         install(tmp_path, distribution, kinds)
-    write(tmp_path / "game", {"__init__.py": "", **files})
+    write(tmp_path / "game", {"__init__.py": ""} | ({"config.py": config} if config else {}))
     (kind,) = {kind for kinds in points.values() for kind in kinds}
     known, sciworld, used = python(root, tmp_path, USE.format(kind=kind))
     assert known.split() == sorted({"bfcl", "intercode_sql", "sciworld", "webshop", kind})
     assert sciworld == "coevolve.envs.sciworld.config"
-    assert used == sentence
+    fix = f"correct the package or remove it (`pip uninstall {', '.join(points)}`)."
+    assert used == (f"environment `{kind}`: {fault}; {fix}" if fault else "game.config")

@@ -2,15 +2,12 @@
 
 import functools
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
+from envs.setups import QUIRKS, section
 
 from coevolve.config.kinds import section_class
-from coevolve.config.sections import Quirks
-from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.synthesis import TaskDraft, execute_solution, synthesis
@@ -19,31 +16,18 @@ from coevolve.methods.task_evolution.pool import judge, observations
 from coevolve.methods.task_evolution.records import FragmentDropReason, Validation
 from coevolve.records.episodes import Turn
 
-ROOT = Path(__file__).parents[2]
-PROTOCOLS = {
-    name: Quirks.model_validate(switches)
-    for name, switches in yaml.safe_load((ROOT / "configs/parts/protocols.yaml").read_text())["protocols"].items()
-}
-QUIRKS = PROTOCOLS["fixed"]
 #: The share of the drafts that can be executed; WebShop's pages are cut, so an instruction can hide what was clicked.
 EXECUTABLE = {"bfcl": 0.9, "webshop": 0.4}
-SUITES = {"bfcl": "configs/envs/bfcl.yaml", "webshop": "configs/envs/webshop-small.yaml"}
+FILES = {"bfcl": "bfcl", "webshop": "webshop-small"}
 
 
-def section(kind, **changes):
-    raw = read_yaml(ROOT / SUITES[kind]).plain()["envs"][kind]
-    for key, value in changes.items():
-        raw[key] = raw[key] | value if isinstance(value, dict) else value
-    return section_class(kind).model_validate(raw)
-
-
-@pytest.fixture(scope="module", params=SUITES)
+@pytest.fixture(scope="module", params=FILES)
 def setup(request, tmp_path_factory):
     if request.param == "bfcl":
         pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
-        return Setup(section("bfcl"), "envs.bfcl", "fixed", QUIRKS)
+        return Setup(section("bfcl"), "envs.bfcl", "fixed", QUIRKS["fixed"])
     folder = tmp_path_factory.mktemp("shop")
-    made = Setup(section("webshop"), "envs.webshop", "fixed", QUIRKS, folder)
+    made = Setup(section("webshop", FILES["webshop"]), "envs.webshop", "fixed", QUIRKS["fixed"], folder)
     domain(made.config).prepare(made, folder)
     return made
 
@@ -75,11 +59,6 @@ def made(setup):
     return results
 
 
-def test_scripted_exploration_gives_tasks_without_a_model(made):
-    assert len(made) >= 30
-    assert len({draft.solution for _, _, draft, _ in made}) > len(made) / 2
-
-
 def runs(setup, env, task, count=2):
     return [
         execute_solution(env, task, synthesis(setup.config).solution_texts(setup, task), setup) for _ in range(count)
@@ -102,7 +81,9 @@ def test_reference_solutions_earn_one_from_a_fresh_reset_twice(setup, made):
     assert {name: run.turns for name, run in again.items()} == {name: run.turns for name, run in once.items()}
 
 
-def test_the_task_shows_its_instruction_and_keeps_the_split_of_its_start(setup, made):
+def test_exploration_gives_tasks_that_show_their_instruction_and_keep_the_split_of_their_start(setup, made):
+    assert len(made) >= 30
+    assert len({draft.solution for _, _, draft, _ in made}) > len(made) / 2
     with domain(setup.config).pool(setup, 1) as (env,):
         for start, _, draft, task in made:
             assert draft.instruction in env.start(task)
@@ -136,10 +117,10 @@ def test_another_solution_does_not_earn_one(setup, made):
     assert max(nothing) < 1.0
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", QUIRKS)
 def test_an_open_task_earns_nothing_and_shows_no_score(setup, made, protocol):
     """Whatever is done, to the end of the episode: under pages that pay, and where an official score counts."""
-    tasks, quirks = synthesis(setup.config), PROTOCOLS[protocol]
+    tasks, quirks = synthesis(setup.config), QUIRKS[protocol]
     config = section("bfcl", rules={"reward": "binary"}) if setup.config.kind == "bfcl" else setup.config
     with domain(config).pool(Setup(config, setup.key, protocol, quirks, setup.prepared), 1) as (env,):
         for start, _, _, task in made[:20]:
@@ -189,7 +170,7 @@ def test_patterns_leave_out_values_and_normalised_actions_leave_out_notation(set
 def test_the_message_format_of_tool_calls_is_kept():
     pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
     config = section("bfcl", rules={"calls": "json", "malformed": "ends_turn"})
-    setup, tasks = Setup(config, "envs.bfcl", "fixed", QUIRKS), synthesis(config)
+    setup, tasks = Setup(config, "envs.bfcl", "fixed", QUIRKS["fixed"]), synthesis(config)
     start = domain(config).select(setup).explore[0]
     rng = np.random.default_rng(1)
     with domain(config).pool(setup, 1) as (env,):
@@ -204,21 +185,18 @@ def test_with_a_user_turn_for_each_call_half_a_solution_earns_half():
     """Without rewards between 0 and 1 no two failures could be ranked."""
     pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
     config = section("bfcl", synthetic_turns="per_call")
-    setup, tasks = Setup(config, "envs.bfcl", "fixed", QUIRKS), synthesis(config)
+    setup, tasks = Setup(config, "envs.bfcl", "fixed", QUIRKS["fixed"]), synthesis(config)
     start = next(each for each in domain(config).select(setup).explore if each.kind == "TradingBot")
-    draft = tasks.describe(
-        setup, start, ("get_watchlist()", "get_available_stocks(sector='Technology')", "get_watchlist()")
-    )
+    watch, stocks = "get_watchlist()", "get_available_stocks(sector='Technology')"
+    draft = tasks.describe(setup, start, (watch, stocks, watch))
     task = tasks.goal_task(setup, start, "new", draft)
     texts = tasks.solution_texts(setup, task)
     with domain(config).pool(setup, 1) as (env,):
         shown = env.start(task)
         assert "Please get watchlist." in shown and "stocks" not in shown.partition("User:")[2]
         run = execute_solution(env, task, texts, setup)
-        assert (run.reward, run.turns[1].observation) == (
-            1.0,
-            "User: Please get available stocks with sector 'Technology'.",
-        )
+        assert run.reward == 1.0
+        assert run.turns[1].observation == "User: Please get available stocks with sector 'Technology'."
         expected = Validation(rewards=(1.0, 1.0), observations=(observations(run),) * 2)
         assert judged(setup, [run, run], 2) == expected
         assert [turn.score for turn in run.turns] == [0.0, 0.5, 0.5, 1.0]

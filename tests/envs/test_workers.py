@@ -12,8 +12,9 @@ from functools import partial
 
 import psutil
 import pytest
-from rollout import keydoor
+from rollout import keydoor, playing
 from rollout.keydoor import gold, task, tasks
+from rollout.playing import content
 
 from coevolve import seeds
 from coevolve.chat.prompts import write_action
@@ -25,9 +26,8 @@ from coevolve.envs.webshop import domain as webshop
 from coevolve.envs.workers import environments, pool
 from coevolve.errors import UserError
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.records.episodes import Sampling, StopReason, Trajectory
-from coevolve.rollout import THREADS, rollout
-from coevolve.storage import jsonl
+from coevolve.records.episodes import StopReason
+from coevolve.rollout import THREADS
 
 NUMBERS = re.compile(r"door(\d+)#")
 
@@ -38,27 +38,8 @@ def expert(conversation):
     return script[len(conversation.turns)] if len(conversation.turns) < len(script) else None
 
 
-def play(path, envs, wanted, policy=expert, retries=0, samples=1):
-    journal = jsonl.Journal(path, Trajectory)
-    try:
-        return rollout(
-            wanted,
-            ScriptedPolicy(policy),
-            envs,
-            samples=samples,
-            sampling=Sampling(temperature=0.0),
-            seed=1,
-            agent="target",
-            protocol="fixed",
-            retries=retries,
-            journal=journal,
-        )
-    finally:
-        journal.close()
-
-
-def content(trajectories):
-    return [trajectory.model_dump_json(exclude=set(Trajectory.measured)) for trajectory in trajectories]
+def play(path, envs, wanted, policy=expert, **settings):
+    return playing.play(path, envs, wanted, ScriptedPolicy(policy), **settings)
 
 
 @pytest.fixture
@@ -86,15 +67,15 @@ def test_key_door_episodes_are_the_same_in_processes(tmp_path, processes):
 
 
 @pytest.fixture(scope="module")
-def shop(root, tmp_path_factory):
-    """Makes the small shop's setup with so many processes."""
-    suite, out = load_suite(root / "configs/suites/smoke.yaml"), tmp_path_factory.mktemp("shop")
+def setup_of(root, tmp_path_factory):
+    """Makes the setup of an environment of the smoke suite with other values; the small shop is prepared."""
+    suite, shop = load_suite(root / "configs/suites/smoke.yaml"), tmp_path_factory.mktemp("shop")
 
-    def setup(processes):
-        section = suite.envs["webshop"].model_copy(update={"processes": processes})
-        return Setup(section, "envs.webshop", suite.protocol, quirks(suite), out)
+    def setup(kind, **changes):
+        section = suite.envs[kind].model_copy(update=changes)
+        return Setup(section, f"envs.{kind}", suite.protocol, quirks(suite), shop)
 
-    webshop.prepare(setup(0), out)
+    webshop.prepare(setup("webshop"), shop)
     return setup
 
 
@@ -109,18 +90,18 @@ def shopper(conversation):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_webshop_episodes_are_the_same_in_processes(shop, tmp_path, processes):
-    wanted = webshop.select(shop(0)).training
-    with environments(shop(0), 8) as envs:
+def test_webshop_episodes_are_the_same_in_processes(setup_of, tmp_path, processes):
+    wanted = webshop.select(setup_of("webshop")).training
+    with environments(setup_of("webshop", processes=0), 8) as envs:
         here = play(tmp_path / "here.jsonl", envs, wanted, shopper)
-    with environments(shop(processes), 8) as envs:
+    with environments(setup_of("webshop", processes=processes), 8) as envs:
         assert len({env._process for env in envs}) == processes
         there = play(tmp_path / "there.jsonl", envs, wanted, shopper)
     assert content(there) == content(here)
     assert {t.stop for t in here} == {StopReason.DONE, StopReason.STEP_LIMIT} and len({t.reward for t in here}) > 3
 
 
-def test_scienceworld_episodes_are_the_same_in_processes(root, tmp_path):
+def test_scienceworld_episodes_are_the_same_in_processes(setup_of, tmp_path):
     pytest.importorskip("scienceworld")
     from coevolve.envs.sciworld.tasks import listed
 
@@ -128,10 +109,9 @@ def test_scienceworld_episodes_are_the_same_in_processes(root, tmp_path):
         actions = itertools.cycle(["look around", "teleport to kitchen", "open cupboard", "dig", "look at table"])
         return write_action(next(itertools.islice(actions, len(conversation.turns), None)))
 
-    suite, wanted, found = load_suite(root / "configs/suites/smoke.yaml"), listed("official", "train")[::1500], []
+    wanted, found = listed("official", "train")[::1500], []
     for processes in (0, 2):
-        section = suite.envs["sciworld"].model_copy(update={"step_limit": 5, "processes": processes})
-        with environments(Setup(section, "envs.sciworld", suite.protocol, quirks(suite)), 3) as envs:
+        with environments(setup_of("sciworld", step_limit=5, processes=processes), 3) as envs:
             found.append(content(play(tmp_path / f"{processes}.jsonl", envs, wanted, tour)))
     assert found[0] == found[1]
 
@@ -147,6 +127,7 @@ def test_errors_travel(trapdoors):
     with pytest.raises(RuntimeError, match=r"(?s)keydoor\.py.*1 // 0.*ZeroDivisionError"):
         env.step("divide")
     assert place(env)[0] != place(other)[0] != os.getpid()
+    assert {place(one)[1] for one in trapdoors} == {"False"}  # no process imports torch
 
 
 def test_what_cannot_be_opened_says_why_here(tmp_path):
@@ -154,10 +135,6 @@ def test_what_cannot_be_opened_says_why_here(tmp_path):
     with pytest.raises(UserError, match="walled up"), pool(keydoor.walled_up, 2, 1):
         pass
     assert set(psutil.Process().children()) <= set(before)
-
-
-def test_no_process_has_torch(trapdoors):
-    assert {place(env)[1] for env in trapdoors} == {"False"}
 
 
 def test_a_killed_process_is_an_error_of_its_own_episodes_and_replaced(trapdoors):
@@ -187,8 +164,7 @@ def test_episodes_outlive_processes_that_are_killed(tmp_path):
         survived = play(tmp_path / "killed.jsonl", envs, tasks(12), risky, retries=20)
     whole = play(tmp_path / "whole.jsonl", [keydoor.KeyDoor() for _ in range(4)], tasks(12))
     assert fallen == {0, 3, 6, 9}
-    unlike = {"attempts", *Trajectory.measured}
-    assert [t.model_dump_json(exclude=unlike) for t in survived] == [t.model_dump_json(exclude=unlike) for t in whole]
+    assert content(survived, but=["attempts"]) == content(whole, but=["attempts"])
     assert max(t.attempts for t in survived) > 1
 
 
@@ -219,7 +195,7 @@ from coevolve.envs.workers import pool
 
 ending, doing = sys.argv[1:]
 def play():
-    with pool(partial(keydoor.trapdoors, slow=600.0 * (doing == "open")), 4, 2) as envs:
+    with pool(partial(keydoor.trapdoors, slow=3600.0 * (doing == "open")), 4, 2) as envs:
         for env in envs:
             env.start(keydoor.task(0))
         if doing == "sleep":
@@ -229,11 +205,11 @@ def play():
         if doing == "-":
             print("started", flush=True)
         if ending != "exit":
-            time.sleep(600)
+            time.sleep(3600)
 
 if doing == "open":
     threading.Thread(target=play, daemon=True).start()
-    time.sleep(600)
+    time.sleep(3600)
 play()
 """
 
@@ -254,9 +230,7 @@ def test_no_process_outlives_the_one_that_started_it(root, ending, doing):
             assert parent.stdout.readline() == {"-": b"started\n", "sleep": b"asleep\n", "open": b"opening\n"}[doing]
             assert all(worker.is_running() for worker in workers)
             parent.send_signal(getattr(signal, ending))
-        parent.wait(30)
-    _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
+    psutil.wait_procs(workers)  # at last the test's time limit
 
 
 def test_two_thousand_episodes_at_once(tmp_path):
@@ -285,7 +259,6 @@ def test_processes_rerun_nothing(root):
     assert [plan.restricted("rollout", {"env": "webshop"}).envs["webshop"].processes for plan in plans] == [0, 3]
 
 
-@pytest.mark.timeout(60)
 def test_a_process_that_is_killed_in_the_middle_of_an_answer():
     with pool(keydoor.half_said, 1, 1) as (env,), pytest.raises(EnvError, match="has ended"):
         env.start(task(0))
@@ -318,10 +291,9 @@ def test_a_replaced_process_with_other_code_ends_the_job(root, tmp_path, edit, s
     shutil.copytree(root / "coevolve", tmp_path / "coevolve", ignore=shutil.ignore_patterns("__pycache__"))
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root / 'tests'}"}
     script = REPLACED.replace("EDIT", repr(f"\n{edit}\n"))
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stderr
-    changed = (
-        "UserError: the code of coevolve.envs.webshop.domain changed while the job ran; run the same command again."
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
-    assert (changed in done.stderr) == bool(status)
+    assert done.returncode == status, done.stderr
+    changed = "the code of coevolve.envs.webshop.domain changed while the job ran; run the same command again."
+    assert (f"UserError: {changed}" in done.stderr) == bool(status)

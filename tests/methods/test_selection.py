@@ -1,6 +1,7 @@
 """Selected and dropped trajectories of rejection sampling; none is lost."""
 
 import pytest
+from builders import episode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -8,30 +9,17 @@ from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
 from coevolve.methods.rejection_sampling import select, summary
 from coevolve.records.drops import DropReason
-from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import StopReason
 
 SUCCESSES = SelectionConfig(min_reward=1.0, per_task=None, with_experts=True, experts="sft")
 
 
-def episode(agent, name, reward, actions="ab", *, sample=0, stop=StopReason.DONE):
-    return Trajectory(
-        task=Task(env="sciworld", task_id=name, split="train"),
-        agent=agent,
-        sample=sample,
-        protocol="fixed",
-        prompt=(Message(role="user", content="boil water"),),
-        turns=tuple(Turn(text=f"Action: {a}", action=a, observation="") for a in actions),
-        reward=reward,
-        stop=stop,
-    )
-
-
 def expert(name="t", actions="ab", reward=1.0):
-    return episode("expert", name, reward, actions)
+    return episode(name, reward, actions, agent="expert")
 
 
 def rollout(name="t", actions="cd", reward=1.0, **more):
-    return episode("target", name, reward, actions, **more)
+    return episode(name, reward, actions, **more)
 
 
 def rules(**changes):

@@ -3,7 +3,9 @@
 import functools
 
 import pytest
+from builders import turn
 from rollout.keydoor import ROOMS, KeyDoor, gold, recorded, task
+from rollout.playing import content, play
 from rollout.runs import SAMPLES, TASKS, run
 from templates.models import tokenizer
 
@@ -16,45 +18,25 @@ from coevolve.errors import UserError
 from coevolve.methods.step_pairs import pair_steps
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.drops import DropReason
-from coevolve.records.episodes import Sampling, StopReason, Trajectory, Turn
-from coevolve.rollout import rollout
+from coevolve.records.episodes import StopReason
 from coevolve.storage import jsonl
 
-GREEDY = Sampling(temperature=0.0)
 SETTINGS = StepsConfig(samples=4, temperature=1.0, margin=0.01, every=1)
 RULES = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)
 WEIGHTS = PairWeights(dpo=1.0, sft=0.5)
 
 
-def play(folder, policy, tasks, prefixes=None, *, samples=1, envs=3, agent="target", retries=0):
-    journal = jsonl.Journal(folder / f"{policy.name}.jsonl", Trajectory)
-    try:
-        return rollout(
-            tasks,
-            policy,
-            [KeyDoor() for _ in range(envs)],
-            samples=samples,
-            sampling=GREEDY,
-            seed=1,
-            agent=agent,
-            protocol="fixed",
-            retries=retries,
-            journal=journal,
-            prefixes=prefixes,
-        )
-    finally:
-        journal.close()
+def resume(folder, policy, tasks, prefixes=None, *, envs=3, **settings):
+    """Episodes that go on from `prefixes`, journal named after the policy."""
+    path = folder / f"{policy.name}.jsonl"
+    return play(path, [KeyDoor() for _ in range(envs)], tasks, policy, prefixes=prefixes, **settings)
 
 
 def expert(folder, number=2, texts=None):
     """What the recorded texts, else the gold ones, bring in task `number`, as an expert's trajectory."""
     policy = recorded({f"door{number}": texts or gold(number)}, name=f"expert{number}")
-    (episode,) = play(folder, policy, [task(number)], agent="expert")
+    (episode,) = resume(folder, policy, [task(number)], agent="expert")
     return episode.model_copy(update={"policy": None, "sampling": None})
-
-
-def content(trajectories):
-    return [trajectory.model_dump_json(exclude=set(Trajectory.measured)) for trajectory in trajectories]
 
 
 def test_an_episode_goes_on_from_the_turns_it_is_given(tmp_path):
@@ -65,16 +47,16 @@ def test_an_episode_goes_on_from_the_turns_it_is_given(tmp_path):
         return gold(2)[len(conversation.turns)]
 
     starts = [0, 1, 3, 5]
-    played = play(tmp_path, ScriptedPolicy(script), [task(2)] * 4, [whole.turns[:t] for t in starts])
+    played = resume(tmp_path, ScriptedPolicy(script), [task(2)] * 4, [whole.turns[:t] for t in starts])
     assert [t.turns for t in played] == [whole.turns] * 4
     assert [(t.sample, t.reward, t.stop) for t in played] == [(n, 1.0, StopReason.DONE) for n in range(4)]
     assert sorted(turns_seen) == sorted(turn for t in starts for turn in range(t, 5))
 
 
 def test_given_turns_count_towards_the_step_limit_and_keep_their_token_ids(tmp_path):
-    waits = [Turn(text="Action: wait", action="wait", observation="old", token_ids=(n, 2)) for n in range(ROOMS + 3)]
+    waits = [turn("wait", "old", token_ids=(n, 2)) for n in range(ROOMS + 3)]
     never = ScriptedPolicy(lambda conversation: pytest.fail("no turn is left"))
-    (played,) = play(tmp_path, never, [task(0)], [waits])
+    (played,) = resume(tmp_path, never, [task(0)], [waits])
     assert (played.stop, played.reward) == (StopReason.STEP_LIMIT, 0.0)
     assert [turn.token_ids for turn in played.turns] == [turn.token_ids for turn in waits]
     assert {turn.observation for turn in played.turns} == {"That does not work here."}
@@ -84,11 +66,11 @@ def test_an_environment_that_breaks_on_the_given_turns_is_started_again(tmp_path
     broken = task(1).model_copy(update={"data": {"key": 1, "broken": 1}})
     prefix = expert(tmp_path, 1).turns[:4]
     rest = recorded({"door1": gold(1)})
-    (failed,) = play(tmp_path, rest, [broken], [prefix], envs=1)
+    (failed,) = resume(tmp_path, rest, [broken], [prefix], envs=1)
     assert (failed.stop, len(failed.turns)) == (StopReason.ENV_ERROR, 2)
-    assert play(tmp_path, rest, [broken], [prefix], envs=1) == [failed]
+    assert resume(tmp_path, rest, [broken], [prefix], envs=1) == [failed]
     (tmp_path / "recorded.jsonl").unlink()
-    (again,) = play(tmp_path, rest, [broken], [prefix], envs=1, retries=1)
+    (again,) = resume(tmp_path, rest, [broken], [prefix], envs=1, retries=1)
     assert (again.reward, again.attempts) == (1.0, 2)
 
 
@@ -109,27 +91,25 @@ def test_a_real_policy_goes_on_from_prefixes_alone_and_side_by_side_alike(uninte
     assert content(run(tmp_path / "one.jsonl", envs=1, prefixes=prefixes)) == content(uninterrupted)
 
 
-def test_a_killed_run_of_prefixes_is_taken_up_again(uninterrupted, prefixes, tmp_path):
+def test_a_killed_run_of_prefixes_is_taken_up_again_and_one_of_other_prefixes_refused(
+    uninterrupted, prefixes, tmp_path
+):
     path = tmp_path / "episodes.jsonl"
     jsonl.write(path, uninterrupted[:7])
     with path.open("ab") as file:
         file.write(uninterrupted[7].to_json().encode()[:100])
     resumed = run(path, prefixes=prefixes)
     assert content(resumed) == content(uninterrupted) and resumed[:7] == uninterrupted[:7]
-
-
-def test_a_journal_of_other_prefixes_is_refused(uninterrupted, prefixes, tmp_path):
-    jsonl.write(tmp_path / "episodes.jsonl", uninterrupted)
     with pytest.raises(UserError, match=r"episode .* is of another"):
-        run(tmp_path / "episodes.jsonl", prefixes=[*prefixes[:-1], [Turn(text="wait", action="wait", observation="")]])
+        run(path, prefixes=[*prefixes[:-1], [turn("wait")]])
 
 
 def paired(folder, agent, scorer, experts, *, tasks=None, settings=SETTINGS, rules=RULES):
     """`pair_steps` with scripted players."""
-    explore = functools.partial(play, folder, ScriptedPolicy(agent, "agent"))
-    resume = functools.partial(play, folder, ScriptedPolicy(scorer, "scorer"), samples=settings.samples)
+    explore = functools.partial(resume, folder, ScriptedPolicy(agent, "agent"))
+    score = functools.partial(resume, folder, ScriptedPolicy(scorer, "scorer"), samples=settings.samples)
     tasks = tasks or [episode.task for episode in experts]
-    return pair_steps(settings, rules, WEIGHTS, tasks, experts, explore, resume)
+    return pair_steps(settings, rules, WEIGHTS, tasks, experts, explore, score)
 
 
 def idle(conversation):
@@ -163,9 +143,8 @@ def test_a_step_is_paired_where_it_is_worth_less_than_the_experts(tmp_path):
     ]
     assert reasons(result) == [DropReason.IDENTICAL, DropReason.MARGIN]
     assert [pair.prompt[-1].content for pair in result.pairs] == [demonstration.turns[t].observation for t in (1, 3)]
-    assert vars(result.count) | {"drops": dict(result.count.drops)} == {
-        "candidates": 4, "pairs": 2, "swapped": 0, "cut": 0, "other_prompt": 0, "drops": {"identical": 1, "margin": 1},
-    }  # fmt: skip
+    assert (result.count.candidates, result.count.pairs, result.count.swapped, result.count.cut) == (4, 2, 0, 0)
+    assert result.count.drops == {"identical": 1, "margin": 1}
 
 
 def test_a_pair_of_steps_is_what_both_did_after_the_same_beginning(tmp_path):
@@ -253,7 +232,6 @@ def test_every_reason_why_a_place_gives_no_pair_is_counted(tmp_path):
 
 def test_outcomes_alike_are_not_scored(tmp_path):
     """The agent turns back once and still opens the door."""
-    texts = gold(1)
 
     def agent(conversation):
         actions = [turn.action for turn in conversation.turns]
@@ -263,7 +241,7 @@ def test_outcomes_alike_are_not_scored(tmp_path):
         return write_action("open door" if walked == ROOMS - 1 else "go right")
 
     result = paired(tmp_path, agent, idle, [expert(tmp_path, 1)], settings=SETTINGS.model_copy(update={"every": 2}))
-    assert len(texts) == 5 and len(result.explored) == 2 and not result.step_values
+    assert len(result.explored) == 2 and not result.step_values
     assert reasons(result) == [DropReason.TIE] * 2
     assert not (tmp_path / "scorer.jsonl").read_text()
 

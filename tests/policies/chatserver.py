@@ -99,17 +99,9 @@ class Chat(BaseHTTPRequestHandler):
             "message": {"role": "assistant", "content": completion.text},
             "finish_reason": "length" if completion.truncated else "stop",
         }
-        return self.send(
-            200,
-            {
-                "id": "chat",
-                "object": "chat.completion",
-                "created": 0,
-                "model": MODEL,
-                "choices": [choice],
-                "usage": {**usage, "total_tokens": sum(usage.values())},
-            },
-        )
+        usage["total_tokens"] = sum(usage.values())
+        answer = {"id": "chat", "object": "chat.completion", "created": 0, "model": MODEL}
+        return self.send(200, {**answer, "choices": [choice], "usage": usage})
 
 
 def refusing(status, message="no", code=None, **headers):

@@ -5,38 +5,26 @@ import importlib
 from dataclasses import replace
 
 import pytest
-import torch
-from templates.models import llama, tokenizer
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from policies.talk import GREEDY, SAMPLED, after, generated, opening, play
+from templates.models import llama, qwen3, tokenizer
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.chat.prompts import prompt_messages
 from coevolve.errors import UserError
-from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, Turn
 from coevolve.storage import policy_dir
 
 CONTEXT = 384
-GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
-SAMPLED = Sampling(temperature=1.0, top_p=0.95, max_new_tokens=12)
 WILD = Sampling(temperature=2.0, max_new_tokens=24)
-SEEN = ("The door is now open.", "You see a key, a stove and a cup of water. " * 4, "Nothing.")
-
-
-def qwen3() -> Qwen3ForCausalLM:
-    """A random Qwen3 with grouped heads and tied embeddings."""
-    torch.manual_seed(0)
-    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 32}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
-    return Qwen3ForCausalLM(
-        Qwen3Config(vocab_size=400, max_position_embeddings=512, initializer_range=0.2, **shape, **heads)
-    ).eval()
 
 
 #: By chat template. Heads of 32 dimensions: vLLM on a CPU takes none of 16.
-MODELS = {"tiny": llama(num_attention_heads=2), "llama2": llama(seed=1, num_attention_heads=2), "qwen3": qwen3()}
+MODELS = {
+    "tiny": llama(num_attention_heads=2),
+    "llama2": llama(seed=1, num_attention_heads=2),
+    "qwen3": qwen3(head_dim=32),
+}
 
 
 class EngineUnderTest:
@@ -57,15 +45,7 @@ class EngineUnderTest:
 
     def generated(self, ids):
         """What transformers generates greedily after `ids`."""
-        whole = MODELS[self.name].generate(
-            torch.tensor([ids]),
-            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-            do_sample=False,
-            max_new_tokens=GREEDY.max_new_tokens,
-            eos_token_id=self.renderer.end_of_turn,
-            pad_token_id=0,
-        )
-        return tuple(whole[0, len(ids) :].tolist())
+        return generated(MODELS[self.name], self.renderer.end_of_turn, ids)
 
     def _load(self, **window):
         if self._engine == "transformers":
@@ -95,51 +75,26 @@ def engine(request, tmp_path_factory):
     gc.collect()
 
 
-def opening(number):
-    text = f"Your task is to find key {number}. " + "You see a red door. " * (number % 5)
-    return Conversation(f"task{number}#0", 100 + number, prompt_messages(text), ())
-
-
-def after(conversation, completion, observation):
-    turn = Turn(text=completion.text, action=None, observation=observation, token_ids=completion.token_ids)
-    return replace(conversation, turns=(*conversation.turns, turn))
-
-
-def play(policy, conversations, sampling, turns=3):
-    """The completions of each conversation over several turns of a batch, by its key."""
-    histories = {conversation.key: [] for conversation in conversations}
-    for turn in range(turns):
-        completions = policy.complete(conversations, sampling)
-        for conversation, completion in zip(conversations, completions, strict=True):
-            histories[conversation.key].append(completion)
-        conversations = [
-            after(c, completion, SEEN[turn]) for c, completion in zip(conversations, completions, strict=True)
-        ]
-    return histories
-
-
 def test_it_carries_the_name_and_hash_of_its_directory(engine):
     assert engine.policy().ref == policy_dir.describe(engine._path)
 
 
 def test_greedy_tokens_are_those_of_generate_on_the_whole_history(engine):
     policy, conversations, lengths = engine.policy(), [opening(number) for number in range(8)], []
-    for turn in range(3):
+    for _ in range(3):
         completions = policy.complete(conversations, GREEDY)
         for conversation, completion in zip(conversations, completions, strict=True):
             ids = engine.renderer.conversation_ids(conversation.prompt, conversation.turns)
             assert completion.token_ids == engine.generated(ids)
             assert completion.text == engine.renderer.decode(completion.token_ids)
             lengths.append(len(completion.token_ids))
-        conversations = [
-            after(c, completion, SEEN[turn]) for c, completion in zip(conversations, completions, strict=True)
-        ]
+        conversations = [after(c, completion) for c, completion in zip(conversations, completions, strict=True)]
     assert max(lengths) == GREEDY.max_new_tokens
 
 
 def test_a_turn_ends_with_its_token_or_is_cut_off(engine):
     conversations, end = [opening(number) for number in range(60)], engine.renderer.end_of_turn
-    completions = [c for group in play(engine.policy(), conversations, WILD, turns=2).values() for c in group]
+    completions = [c for group in play(engine.policy(), conversations, WILD, turns=2) for c in group]
     for completion in completions:
         assert completion.truncated == (completion.token_ids[-1] != end)
         assert end not in completion.token_ids[:-1]
@@ -170,8 +125,8 @@ def test_every_turn_draws_anew(engine):
 def test_neither_order_nor_batch_nor_earlier_calls_matter(engine):
     conversations = [opening(number) for number in range(8)]
     forwards = play(engine.policy(), conversations, SAMPLED)
-    assert play(engine.policy(), conversations[::-1], SAMPLED) == forwards
-    assert play(engine.policy(), [opening(3)], SAMPLED)["task3#0"] == forwards["task3#0"]
+    assert play(engine.policy(), conversations[::-1], SAMPLED)[::-1] == forwards
+    assert play(engine.policy(), [opening(3)], SAMPLED) == [forwards[3]]
 
 
 def test_after_forget_completions_are_the_same(engine):
@@ -196,20 +151,17 @@ def test_a_conversation_fits_up_to_the_last_token(engine, spare, fits):
 def test_a_long_prompt_may_lose_its_beginning(engine):
     context = len(engine.renderer.prompt_ids(opening(4).prompt)) + GREEDY.max_new_tokens
     policy, conversation, lost = engine.policy(context=context, long_prompt="cut_left"), opening(4), []
-    for turn in range(3):
+    for _ in range(3):
         ids = engine.renderer.conversation_ids(conversation.prompt, conversation.turns)
         kept = ids[-(context - GREEDY.max_new_tokens) :]
         completion = policy.complete([conversation], GREEDY)[0]
         assert completion.token_ids == engine.generated(kept)
-        conversation = after(conversation, completion, SEEN[turn])
+        conversation = after(conversation, completion)
         lost.append(len(ids) - len(kept))
     assert lost[0] == 0 < lost[1] < lost[2]
 
 
-def test_no_conversations_give_no_completions(engine):
+def test_no_conversations_give_no_completions_and_more_new_tokens_than_context_are_refused(engine):
     assert engine.policy().complete([], GREEDY) == []
-
-
-def test_more_new_tokens_than_context_are_refused(engine):
     with pytest.raises(UserError, match="max_new_tokens"):
         engine.policy(context=12).complete([opening(0)], GREEDY)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from templates.models import llama, qwen3
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from coevolve.errors import UserError
 from coevolve.policies.exact_shapes import ROWS, cancelling, exact_rows, exact_spans, shortest
@@ -24,14 +24,6 @@ def no_gradients():
     with torch.inference_mode():
         yield
     torch.set_num_threads(1)
-
-
-def grouped(heads, kv_heads):
-    """A Qwen3 with this many query heads and key heads."""
-    sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 16, "hidden_size": 64}
-    torch.manual_seed(0)
-    shape = {"vocab_size": 400, "intermediate_size": 128, "num_hidden_layers": 2, "max_position_embeddings": 512}
-    return Qwen3ForCausalLM(Qwen3Config(initializer_range=0.2, **shape, **sizes)).eval()
 
 
 def ids_of(length, seed):
@@ -135,20 +127,17 @@ def test_a_common_beginning_is_computed_once_and_changes_no_bit(name):
     assert torch.equal(decoder.prefill(onward[3:]), longer[3:])
     copied = Prefill(3, 1, 110, left + tail), Prefill(1, 2, 45, right + tail), Prefill(2, 0, 70, trunk + tail)
     assert torch.equal(decoder.prefill(copied), longer[[0, 2, 5]])
-
-
-def test_equal_tokens_behind_different_beginnings_are_not_shared():
-    ids, tail = ids_of(10, seed=0), ids_of(5, seed=1)
-    other = (*ids[:4], (ids[4] + 1) % 400, *ids[5:])
-    runs = list(shared_runs([own(0, ids + tail, 10), own(1, other + tail, 10)]))
-    assert [(run.slots, run.ids) for run in runs] == [((0,), tail), ((1,), tail)]
+    # Equal tokens behind different beginnings are not shared.
+    changed = (*trunk[:4], (trunk[4] + 1) % 400, *trunk[5:])
+    apart = shared_runs([own(0, trunk + tail, 70), own(1, changed + tail, 70)])
+    assert [(run.slots, run.ids) for run in apart] == [((0,), tail), ((1,), tail)]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("heads", [(4, 4), (4, 2), (8, 2), (6, 2), (8, 1)])
 def test_bits_do_not_depend_on_how_far_attention_spans(heads, threads, monkeypatch):
     """The number of query heads per key head decides the shape of the products, and so which spans are exact."""
-    model = grouped(*heads)
+    model = qwen3(num_attention_heads=heads[0], num_key_value_heads=heads[1])
     ids = ids_of(500, seed=0)
     torch.set_num_threads(threads)
     narrow, wide = (CachedDecoder(model, slots=3, context=512) for _ in range(2))
@@ -166,7 +155,7 @@ def test_bits_do_not_depend_on_how_far_attention_spans(heads, threads, monkeypat
 def test_bits_do_not_depend_on_the_number_of_tokens_of_a_pass(threads, dtype, columns):
     """Each token alone, and among others in passes of every size; the sizes in between are no pass of an engine."""
     torch.set_num_threads(threads)
-    model = grouped(6, 2).to(dtype)
+    model = qwen3(num_attention_heads=6).to(dtype)
     if columns:
         transpose_weights(model)
     decoder = CachedDecoder(model, slots=3, context=512)

@@ -1,47 +1,33 @@
-"""Slots of the KV cache: how many fit into memory, and the same completions with few of them."""
+"""Slots of the KV cache: how many fit into memory."""
 
 import logging
 
 import pytest
 import torch
-from policies.test_hf import GREEDY, SAMPLED, generated, opening, play, policy
+from policies.talk import GREEDY, opening, play
 from templates.models import llama, qwen3, tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from coevolve.chat.chat_template import Renderer
 from coevolve.policies import memory
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.kv_cache import CachedDecoder, cache_bytes
 from coevolve.policies.memory import GPU_SHARE, free_bytes, slots_within
+from coevolve.records.episodes import PolicyRef
 
 MODELS = {"tiny": llama(), "qwen3": qwen3(), "half": llama().to(torch.bfloat16)}
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
-def test_nine_conversations_complete_alike_with_two_slots_and_with_many(sampling):
-    conversations = [opening(number) for number in range(9)]
-    few, many = policy(slots=2), policy(slots=18)
-    assert play(few, conversations, sampling) == play(many, conversations, sampling)
-    assert len(few._table._used) == 2 and len(many._table._used) == 9
-
-
-def test_with_a_single_slot_tokens_are_those_of_generate():
-    renderer, single = Renderer(tokenizer("tiny")), policy(slots=1)
-    conversations = [opening(number) for number in range(3)]
-    sampled = [completion.token_ids for completion in single.complete(conversations, GREEDY)]
-    assert sampled == [generated("tiny", renderer.prompt_ids(conversation.prompt)) for conversation in conversations]
-
-
-def allocated(decoder):
-    """Bytes of the keys and values in the cache."""
-    return sum(tensor.nbytes for tensor in decoder._cache.states)
+def policy(slots):
+    ref = PolicyRef(name="random", sha256="0" * 64)
+    return TransformersPolicy(MODELS["tiny"], tokenizer("tiny"), ref, slots=slots, context=384, long_prompt="end")
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("slots", "context"), [(1, 64), (5, 100), (16, 512)])
 def test_the_estimated_bytes_are_those_allocated(name, slots, context):
     decoder = CachedDecoder(MODELS[name], slots=slots, context=context)
-    estimated = cache_bytes(MODELS[name], slots=slots, context=context)
-    assert allocated(decoder) == estimated
+    allocated = sum(tensor.nbytes for tensor in decoder._cache.states)
+    assert allocated == cache_bytes(MODELS[name], slots=slots, context=context)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 63])

@@ -7,15 +7,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import replace
 
 import pytest
-from policies.played import play
+from policies.played import ENDPOINT, Local, play
 from stages import corridor
 
 from coevolve.config.loading import load_suite
-from coevolve.config.sections import EndpointConfig, SftConfig
-from coevolve.policies.hf import TransformersPolicy
+from coevolve.config.sections import SftConfig
 from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.stages import sft
 from coevolve.storage import jsonl
@@ -23,24 +21,6 @@ from coevolve.storage import jsonl
 pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uvicorn")
 pytest.importorskip("uvicorn", reason="`transformers serve` needs fastapi and uvicorn")
 pytestmark = pytest.mark.slow
-
-SETTINGS = EndpointConfig(
-    model="served",
-    price_in=0.0,
-    price_out=0.0,
-    concurrency=2,
-    timeout_seconds=60.0,
-    retries=2,
-    seeds=True,
-    length="max_tokens",
-)
-
-
-class Local(TransformersPolicy):
-    """A policy whose turns are tokenised again from text, as an endpoint's are."""
-
-    def complete(self, conversations, sampling):
-        return [replace(completion, token_ids=()) for completion in super().complete(conversations, sampling)]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +69,9 @@ def test_episodes_are_those_played_here(policy, tmp_path, monkeypatch):
         monkeypatch.setenv("OPENAI_API_KEY", "any-word")
         usage = jsonl.Journal(tmp_path / "usage.jsonl", Usage)
         served_policy = OpenAIPolicy(
-            SETTINGS.model_copy(update={"model": str(policy)}), context=corridor.CONTEXT, journal=usage
+            ENDPOINT.model_copy(update={"model": str(policy), "timeout_seconds": 60.0}),
+            context=corridor.CONTEXT,
+            journal=usage,
         )
         remote = play(served_policy, tmp_path / "remote.jsonl", max_new_tokens=30)
         usage.close()

@@ -72,17 +72,13 @@ def read(root, *overrides):
     return as_dict(load_suite(root / "configs/suites/smoke.yaml", overrides))["sampler"]
 
 
-def test_only_the_engine_counts_in_digests(root):
+def test_only_the_engine_counts_in_digests_and_in_those_of_what_plays(root):
     assert read(root) == {"engine": "transformers"}
     assert read(root, *(f"sampler.{key}={value}" for key, value in {**ROOM, "max_num_seqs": 7}.items())) == read(root)
     assert read(root, "sampler.engine=vllm") != read(root)
-
-
-def test_what_plays_reads_the_sampler_and_what_trains_does_not(root):
-    assert {name for name, stage in STAGES.items() if "sampler" in stage.reads} == {
-        "shard", "rollout", "steps", "explore_tasks", "evaluate",
-    }  # fmt: skip
     assert load_suite(root / "configs/suites/paper.yaml").sampler.engine == "vllm"
+    plays = {"shard", "rollout", "steps", "explore_tasks", "evaluate"}
+    assert {name for name, stage in STAGES.items() if "sampler" in stage.reads} == plays
 
 
 def test_turns_and_episodes_share_what_was_read(here, saved, monkeypatch):

@@ -1,25 +1,16 @@
 """Explorations to analyse, made from rewards and actions."""
 
-from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+import builders
+from builders import turn
+
 from coevolve.report.exploration import Exploration
 
 
-def episode(task, reward, actions=("look",), *, env="sciworld", agent="target", observations=(), sample=0):
+def episode(task, reward, actions=("look",), *, observations=(), **fields):
+    """An episode in which all is seen but for the first `observations`."""
     answers = [*observations, *["You see it."] * len(actions)]
-    turns = tuple(
-        Turn(text=f"Action: {action}", action=action, observation=answer)
-        for action, answer in zip(actions, answers, strict=False)
-    )
-    return Trajectory(
-        task=Task(env=env, task_id=task, split="train"),
-        agent=agent,
-        sample=sample,
-        protocol="fixed",
-        prompt=(Message(role="user", content=f"Do {task}"),),
-        turns=turns,
-        reward=reward,
-        stop=StopReason.DONE,
-    )
+    turns = [turn(action, answer) for action, answer in zip(actions, answers, strict=False)]
+    return builders.episode(task, reward, turns, prompt=f"Do {task}", **fields)
 
 
 def explored(method, rewards_by_task, *, agent="target", iteration=1, seed=0, env="sciworld", **names):

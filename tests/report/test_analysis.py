@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+from builders import turn
 from hypothesis import given
 from hypothesis import strategies as some
 from report.explored import episode, explored
@@ -16,7 +17,7 @@ from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import files_of
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
-from coevolve.records.episodes import StopReason, Trajectory, Turn
+from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
 from coevolve.records.provenance import Provenance
@@ -66,10 +67,6 @@ def test_what_cannot_be_measured_is_none():
     assert found.failures == 0 and found.distinct is None
     found = analysis.diversity(of(episode("a", 0.0, ("look",))), {})
     assert (found.repeated, found.distance, found.first_entropy) == (None, None, 0.0)
-
-
-def turn(action, observation):
-    return Turn(text="", action=action, observation=observation)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import math
 from statistics import fmean
 
+import builders
 import pytest
 import torch
 from report.explored import explored
@@ -15,7 +16,7 @@ from coevolve.config.names import PairKind
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
 from coevolve.policies import loading
-from coevolve.records.episodes import Message, Trajectory
+from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
 from coevolve.report import analysis, drawing, mechanism, mechanism_figure
 from coevolve.report.exploration import AgentRecord
@@ -81,11 +82,7 @@ def test_hard_negatives_among_the_sides_of_pairs():
 
 
 def pair(kind, chosen, rejected):
-    turn = (Message(role="assistant", content="Action: look"),)
-    return PreferencePair(
-        task_id="a", kind=kind, prompt=(), chosen=turn, rejected=turn, chosen_token_ids=((),), rejected_token_ids=((),),
-        chosen_id="c", rejected_id="r", chosen_reward=chosen, rejected_reward=rejected, lambda_dpo=1.0, lambda_sft=0.0,
-    )  # fmt: skip
+    return builders.pair(builders.episode("a", chosen), builders.episode("a", rejected), kind)
 
 
 def test_the_distance_of_a_suite_is_that_of_its_pairs_and_scores(made, plan, measured):

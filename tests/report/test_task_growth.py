@@ -2,13 +2,14 @@
 
 import re
 
+import builders
 import pytest
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules.page import exported
 from coevolve.methods.task_evolution.records import PoolTask
-from coevolve.records.episodes import StopReason, Task, Trajectory
+from coevolve.records.episodes import StopReason
 from coevolve.report import claims, drawing, html, second_paper, task_growth
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
@@ -16,18 +17,13 @@ from coevolve.storage import files
 
 
 def episode(name, step, reward):
-    task = Task(env="world", task_id=name, split="train")
-    return Trajectory(
-        task=task, agent="target", protocol="fixed", prompt=(), turns=(), seed=step, reward=reward,
-        stop=StopReason.DONE,
-    )  # fmt: skip
+    return builders.episode(name, reward, (), env="world", seed=step)
 
 
 def entry(name, number, signal=None):
-    task = Task(env="world", task_id=name, split="train")
     return PoolTask(
-        task=task, instruction=name, solution=("a",), round=number, fragment=name, signal=signal, explorer="e",
-        written_by="rules",
+        task=builders.task(name, env="world"), instruction=name, solution=("a",), round=number, fragment=name,
+        signal=signal, explorer="e", written_by="rules",
     )  # fmt: skip
 
 

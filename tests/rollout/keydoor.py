@@ -117,7 +117,7 @@ class TrapDoor(KeyDoor):
             os.kill(os.getpid(), signal.SIGKILL)
         if action == "sleep":
             os.write(sys.stdout.fileno(), b"asleep\n")
-            time.sleep(600)
+            time.sleep(3600)
         return super().step(action)
 
 

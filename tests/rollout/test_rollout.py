@@ -4,7 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from rollout import playing
 from rollout.keydoor import KeyDoor, gold, recorded, task, tasks
+from rollout.playing import content
 from rollout.runs import SAMPLES, TASKS, run
 
 from coevolve.chat.prompts import prompt_messages, write_action
@@ -14,38 +16,18 @@ from coevolve.errors import UserError
 from coevolve.policies.base import Completion
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import PolicyRef, Sampling, StopReason, Task, Trajectory
-from coevolve.rollout import rollout
 from coevolve.storage import jsonl
 
 GREEDY = Sampling(temperature=0.0)
 
 
-def play(policy, tasks_to_play, tmp_path, *, envs=3, samples=1, retries=0, environments=None):
+def play(policy, tasks_to_play, tmp_path, *, envs=3, environments=None, **settings):
     environments = environments or [KeyDoor() for _ in range(envs)]
-    journal = jsonl.Journal(tmp_path / "episodes.jsonl", Trajectory)
-    try:
-        return rollout(
-            tasks_to_play,
-            policy,
-            environments,
-            samples=samples,
-            sampling=GREEDY,
-            seed=1,
-            agent="target",
-            protocol="fixed",
-            retries=retries,
-            journal=journal,
-        )
-    finally:
-        journal.close()
+    return playing.play(tmp_path / "episodes.jsonl", environments, tasks_to_play, policy, **settings)
 
 
 def expert(count):
     return recorded({f"door{number}": gold(number) for number in range(count)})
-
-
-def content(trajectories):
-    return [trajectory.model_dump_json(exclude=set(Trajectory.measured)) for trajectory in trajectories]
 
 
 @pytest.mark.parametrize("envs", [1, 3, 20])

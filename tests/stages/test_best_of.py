@@ -5,28 +5,16 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+from builders import episode
 from stages import corridor
 
 from coevolve.config.baselines import EvaluationConfig
 from coevolve.config.loading import load_suite
-from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.stages import evaluate
 from coevolve.stages.evaluate import records
 from coevolve.storage import jsonl
-
-
-def episode(task_id, reward, stop=StopReason.DONE, sample=0):
-    return Trajectory(
-        task=Task(env="sciworld", task_id=task_id, split="seen"),
-        agent="target",
-        sample=sample,
-        protocol="fixed",
-        prompt=(Message(role="user", content="do it"),),
-        turns=(Turn(text="Action: look", action="look", observation=""),),
-        reward=reward,
-        stop=stop,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +25,11 @@ def quirks(root):
 BROKEN = StopReason.ENV_ERROR
 SAMPLES = [
     *[episode("a", r, sample=n) for n, r in enumerate((0.2, 0.9, 0.9))],
-    *[episode("b", r, stop, n) for n, (r, stop) in enumerate(((0.0, BROKEN), (1.0, StopReason.DONE), (0.0, BROKEN)))],
-    *[episode("c", 0.0, BROKEN, n) for n in range(3)],
+    *[
+        episode("b", r, stop=stop, sample=n)
+        for n, (r, stop) in enumerate(((0.0, BROKEN), (1.0, StopReason.DONE), (0.0, BROKEN)))
+    ],
+    *[episode("c", 0.0, stop=BROKEN, sample=n) for n in range(3)],
 ]
 
 
@@ -56,10 +47,10 @@ def test_a_task_that_is_listed_twice_has_two_records(quirks):
 
 
 def test_a_record_of_one_sample_has_the_bytes_it_always_had(quirks):
-    (record,) = records([episode("a", 0.5)], quirks["fixed"], seed=3)
+    (record,) = records([episode("a", 0.5, split="seen")], quirks["fixed"], seed=3)
     assert record.to_json() == (
         '{"task_id":"a","split":"seen","seed":3,"environment":"","reward":0.5,"success":false,"stop":"done","turns":1,'
-        f'"trajectory_id":"{episode("a", 0.5).digest()}"}}'
+        f'"trajectory_id":"{episode("a", 0.5, split="seen").digest()}"}}'
     )
     several = record.model_copy(update={"samples": 2})
     assert json.loads(several.to_json())["samples"] == 2

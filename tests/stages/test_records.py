@@ -1,32 +1,19 @@
 """What counts towards a mean, under either protocol (quirks 6 and 12)."""
 
 import pytest
+from builders import episode
 
 from coevolve.config.loading import load_suite
 from coevolve.errors import UserError
-from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import Message, StopReason
 from coevolve.stages.data import instruction
 from coevolve.stages.evaluate import records
 
-
-def episode(reward, stop, task_id="t"):
-    turn = Turn(text="Action: look", action="look", observation="")
-    return Trajectory(
-        task=Task(env="sciworld", task_id=task_id, split="seen"),
-        agent="target",
-        protocol="fixed",
-        prompt=(Message(role="user", content="do it"),),
-        turns=(turn,),
-        reward=reward,
-        stop=stop,
-    )
-
-
 EPISODES = [
-    episode(1.0, StopReason.DONE),
-    episode(0.5, StopReason.DONE),
-    episode(0.5, StopReason.STEP_LIMIT),
-    episode(0.0, StopReason.ENV_ERROR),
+    episode("t", 1.0),
+    episode("t", 0.5),
+    episode("t", 0.5, stop=StopReason.STEP_LIMIT),
+    episode("t", 0.0, stop=StopReason.ENV_ERROR),
 ]
 
 
@@ -53,7 +40,7 @@ def test_records_point_to_their_episodes(quirks):
 
 
 def test_agents_are_asked_in_the_words_their_experts_were_asked_in():
-    plain = episode(1.0, StopReason.DONE)
+    plain = episode("t", 1.0)
     opened = plain.model_copy(
         update={
             "prompt": (

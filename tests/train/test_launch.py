@@ -13,6 +13,7 @@ import torch
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
+from builders import episode, turn
 from safetensors.torch import load_file
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
@@ -21,7 +22,7 @@ from coevolve.config.names import PairKind
 from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.policies import loading
-from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import Message
 from coevolve.records.pairs import PreferencePair
 from coevolve.run import launch
 from coevolve.run.launch import Launch
@@ -51,12 +52,9 @@ def conversation(number, count):
 
 
 def trajectory(number):
-    turns = tuple(Turn(text=words(number + k, 4), action="look", observation=words(number, 3)) for k in range(2))
-    task = Task(env="sciworld", task_id=f"sciworld/lifespan/{number}", split="train")
-    prompt = (Message(role="user", content=words(number, 6)),)
-    return Trajectory(
-        task=task, agent="expert", protocol="fixed", prompt=prompt, turns=turns, reward=1.0, stop=StopReason.DONE
-    )
+    turns = (turn("look", words(number, 3), text=words(number + k, 4)) for k in range(2))
+    name = f"sciworld/lifespan/{number}"
+    return episode(name, 1.0, turns, agent="expert", prompt=words(number, 6))
 
 
 def pair(number):

@@ -4,39 +4,39 @@ import copy
 import gc
 import hashlib
 import importlib
+import itertools
 import json
 import random
 import sys
 import types
 from concurrent.futures import ThreadPoolExecutor
 from decimal import getcontext
-from pathlib import Path
 
+import builders
 import mpmath
+import numpy as np
 import pytest
-import yaml
+from envs.setups import QUIRKS, section
 
 from coevolve.chat.prompts import write_action
-from coevolve.config.sections import Quirks
-from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import OVER, EnvError, Setup
-from coevolve.envs.bfcl import calls, domain, env, observations, replay, scenarios, tasks, upstream
+from coevolve.envs.bfcl import calls, domain, env, observations, replay, scenarios, synthesis, tasks, upstream
 from coevolve.envs.bfcl.config import BfclConfig
 from coevolve.envs.bfcl.episode import Episode
 from coevolve.envs.bfcl.simulators import Simulators
 from coevolve.envs.bfcl.suspects import suspects
 from coevolve.envs.replay import replay_all
 from coevolve.errors import UserError
-from coevolve.records.episodes import Task, Turn
+from coevolve.records.episodes import Task
 
-ROOT = Path(__file__).parents[3]
-FIXED = BfclConfig.model_validate(read_yaml(ROOT / "configs/envs/bfcl.yaml")["envs"]["bfcl"])
-AGENTEVOLVER = BfclConfig.model_validate(read_yaml(ROOT / "configs/envs/bfcl_agentevolver.yaml")["envs"]["bfcl"])
-QUIRKS = Quirks.model_validate(
-    yaml.safe_load((ROOT / "configs/parts/protocols.yaml").read_text())["protocols"]["fixed"]
-)
+FIXED, AGENTEVOLVER = section("bfcl"), section("bfcl", "bfcl_agentevolver")
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
 BASE = scenarios.scenarios("base")
+
+
+def having(*classes: str) -> int:
+    """The first scenario with exactly these simulators."""
+    return next(i for i, scenario in enumerate(BASE) if set(scenario.classes) == {*classes})
 
 
 def changed(config: BfclConfig, **keys) -> BfclConfig:
@@ -52,7 +52,7 @@ def changed(config: BfclConfig, **keys) -> BfclConfig:
 
 
 def setup_of(config: BfclConfig) -> Setup:
-    return Setup(config, "envs.bfcl", "fixed", QUIRKS)
+    return Setup(config, "envs.bfcl", "fixed", QUIRKS["fixed"])
 
 
 def play(scenario, turns, skip_empty=False) -> Episode:
@@ -103,82 +103,51 @@ def test_experts_are_the_golds_of_all_training_tasks_and_replay_in_any_order(con
 # --- hostile calls -------------------------------------------------------------------------------------------
 
 HOSTILE = [
-    "__import__('os').system('true')",
-    "().__class__",
-    "().__class__.__bases__[0].__subclasses__()",
-    "self.ls()",
-    "GorillaFileSystem.ls()",
-    "_load_scenario({})",
-    "__init__()",
-    "__class__()",
-    "_navigate_to_directory(path='.')",
-    "eval('1')",
-    "exec(code='1')",
-    "open('/etc/passwd')",
-    "ls(a=ls())",
-    "ls(a=[ls() for _ in range(3)])",
-    "ls(a=lambda: 1)",
-    "ls(a=1 + 1)",
-    "ls(a=f'{1}')",
-    "ls(**{'a': True})",
-    "ls(*[True])",
-    "ls(a=True)(1)",
-    "(ls)(a=True) or 1",
-    "ls(a=True); ls()",
-    "ls\x00()",
-    "l\N{LATIN SMALL LETTER LONG S}()",  # the parser normalises it to `ls`
-    "\N{FULLWIDTH LATIN SMALL LETTER L}s()",
-    "ls(" + ",".join(f"k{i}=1" for i in range(2_000)) + ")",
-    "ls(" + ",".join(f"k{i}=1" for i in range(33)) + ")",
-    "echo(content='" + "x" * 1_000_000 + "')",
-    "echo(content=" + "[" * 5_000 + "]" * 5_000 + ")",
-    "echo(content=" + "-" * 10_000 + "1)",
-    "echo(content=" + "1+" * 8_000 + "1)",
-    "echo(content=" + "9" * 5_000 + ")",
-    "cd(folder=b'x')",
-    "cd(folder=...)",
-    "cd(folder={1, 2})",
-    "cd(folder=1j)",
-    "cd(folder=[1])",
-    "cd(folder={})",
-    "cd(other='x')",
-    "cd()",
-    "cd('a', 'b', 'c')",
-    "find(path=3)",
-    "tail(file_name='x', lines='many')",
-    "power(base=10, exponent=1000000000)",
-    "power(10, 1e300)",
-    "power(2, 10**9)",
-    "logarithm(value=2, base=10, precision=1000000000)",
-    "logarithm(value=2, base=10, precision='1_000_000')",
-    "logarithm(2, 10, b'1000000')",
-    "square_root(2, 1000000000)",
-    "square_root(2, ' 1000000 ')",
+    # No plain call.
+    *("__import__('os').system('true')", "().__class__.__bases__[0].__subclasses__()", "self.ls()"),
+    *(
+        "GorillaFileSystem.ls()",
+        "ls(a=True)(1)",
+        "(ls)(a=True) or 1",
+        "ls(a=True); ls()",
+        "",
+        "ls",
+        "1",
+        "ls(",
+        "ls\x00()",
+    ),
+    # No tool of the episode; the parser normalises the letters of the last two to `ls`.
+    *("_load_scenario({})", "__init__()", "_navigate_to_directory(path='.')", "eval('1')", "open('/etc/passwd')"),
+    *("l\N{LATIN SMALL LETTER LONG S}()", "\N{FULLWIDTH LATIN SMALL LETTER L}s()"),
+    # Arguments that are no literals, too many, too long or too deep.
+    *("ls(a=ls())", "ls(a=[ls() for _ in range(3)])", "ls(a=1 + 1)", "ls(**{'a': True})", "ls(*[True])"),
+    *("ls(" + ",".join(f"k{i}=1" for i in range(count)) + ")" for count in (33, 2_000)),
+    *("echo(content='" + "x" * 1_000_000 + "')", "echo(content=" + "[" * 5_000 + "]" * 5_000 + ")"),
+    *(f"echo(content={content}1)" for content in ("-" * 10_000, "1+" * 8_000, "9" * 5_000)),
+    # Arguments of another type or name.
+    *(f"cd({arguments})" for arguments in ("folder=b'x'", "folder={1, 2}", "folder=[1]", "folder={}", "other='x'", "")),
+    *("cd('a', 'b', 'c')", "find(path=3)", "tail(file_name='x', lines='many')", "mean(numbers=['a'])"),
+    # Numbers that take all time or memory.
+    *("power(base=10, exponent=1000000000)", "power(10, 1e300)", "power(base=1e400, exponent=float('nan'))"),
+    *(f"logarithm(value=2, base=10, precision={digits})" for digits in ("1000000000", "'1_000_000'")),
+    *("logarithm(2, 10, b'1000000')", "square_root(2, 1000000000)", "square_root(2, ' 1000000 ')"),
     "round_number(number=1, decimal_places=-1000000000)",
-    "round_number(1, -1000000000)",
-    "power(base=1e400, exponent=float('nan'))",
-    "mean(numbers=['a'])",
-    "mean(numbers=5)",
-    "",
-    "   ",
-    "ls",
-    "1",
-    "ls(",
 ]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("config", [FIXED, AGENTEVOLVER], ids=["fixed", "agentevolver"])
 def test_hostile_calls_end_as_observations_and_change_no_state(config):
-    index = next(i for i, s in enumerate(BASE) if set(s.classes) == {"GorillaFileSystem", "MathAPI"})
-    one = env.Bfcl(config)
-    one.start(tasks.task_of("base", index, "test"))
+    one, precision = env.Bfcl(config), (mpmath.mp.dps, getcontext().prec)
+    one.start(tasks.task_of("base", having("GorillaFileSystem", "MathAPI"), "test"))
     before = state(one._episode._policy)
     for text in HOSTILE:
         result = one.step(text.replace("\n", " "))
         assert result.observation.startswith(("Error", '{"error"', "{'error'")), (text[:80], result.observation[:200])
         assert len(result.observation) < 1_000 and not result.done
     assert state(one._episode._policy) == before
+    for call in ("logarithm(value=5.0, base=2.0, precision=77)", "square_root(number=5.0, precision=77)"):
+        one._episode._policy.execute(call)
+    assert (mpmath.mp.dps, getcontext().prec) == precision
 
 
 def state(simulators: Simulators) -> dict:
@@ -188,11 +157,9 @@ def state(simulators: Simulators) -> dict:
     }
 
 
-@pytest.mark.timeout(60)
 def test_folders_that_contain_themselves_and_lone_surrogates_are_survived():
-    index = next(i for i, s in enumerate(BASE) if s.classes == ("GorillaFileSystem",))
     one = env.Bfcl(FIXED)
-    one.start(tasks.task_of("base", index, "test"))
+    one.start(tasks.task_of("base", having("GorillaFileSystem"), "test"))
     script = ["mkdir(dir_name='d')", "cp(source='d',destination='d')", "cp(source='d',destination='e')"]
     script += ["mv(source='d',destination='e')", "find(path='.',name='d')", "du(human_readable=True)", "ls(a=True)"]
     script += ["cp(source='e',destination='e')", "find(path='.',name='d')", "echo(content='\\ud800')", "end_turn()"]
@@ -201,11 +168,9 @@ def test_folders_that_contain_themselves_and_lone_surrogates_are_survived():
     assert one.step(None).score == 0.0
 
 
-@pytest.mark.timeout(60)
 def test_folders_that_double_with_each_message_are_refused_before_a_walk_of_them_fills_the_memory():
-    index = next(i for i, s in enumerate(BASE) if s.classes == ("GorillaFileSystem",))
     one = env.Bfcl(changed(AGENTEVOLVER, step_limit=4))
-    one.start(tasks.task_of("base", index, "test"))
+    one.start(tasks.task_of("base", having("GorillaFileSystem"), "test"))
 
     def send(*listed: str) -> list[str]:
         blocks = [calls.write_tool_call(calls.parse_call(call), ()) for call in listed]
@@ -225,7 +190,7 @@ def test_folders_that_double_with_each_message_are_refused_before_a_walk_of_them
 
 
 def test_a_folder_in_a_copied_folder_grows_in_both_and_is_bounded_from_a_removed_folder_too():
-    simulators = Simulators(next(s for s in BASE if s.classes == ("GorillaFileSystem",)))
+    simulators = Simulators(BASE[having("GorillaFileSystem")])
     files = simulators.instances["GorillaFileSystem"]
     for call in ("mkdir('d')", "cd('d')", "mkdir('e')", "cd('..')", "cp('d', 'f')", "rm('d')", "cd('f')", "cd('e')"):
         simulators.execute(call)
@@ -235,7 +200,7 @@ def test_a_folder_in_a_copied_folder_grows_in_both_and_is_bounded_from_a_removed
     outputs = [simulators.execute(f"{tool}('e{i or ''}', 'e{i + 1}')") for i in range(15) for tool in ("cp", "mv")]
     assert sum(output.startswith("Error") for output in outputs) >= 2
     assert len(simulators.execute("find()")) < 300_000
-    simulators = Simulators(next(s for s in BASE if s.classes == ("GorillaFileSystem",)))
+    simulators = Simulators(BASE[having("GorillaFileSystem")])
     outputs = [simulators.execute(f"touch(({'x' * 15_000 + str(i)!r},))") for i in range(8)]
     assert outputs[:6] == ["None"] * 6 and outputs[6] == outputs[7] and outputs[7].startswith("Error")
 
@@ -274,24 +239,16 @@ def module_state() -> str:
     """The data in the globals of the simulators' modules, and the precision settings that they write."""
     names = importlib.import_module("bfcl_eval.constants.executable_backend_config").CLASS_FILE_PATH_MAPPING
     prefix = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code."
-    modules = [
-        importlib.import_module(names[api])
-        for api in (*tasks.KINDS, "MathAPI", "MessageAPI", "TicketAPI", "TwitterAPI")
-    ]
-    modules.append(importlib.import_module(prefix + "long_context"))
-    data = [
-        {key: value for key, value in vars(module).items() if isinstance(value, dict | list) and key.isupper()}
-        for module in modules
-    ]
+    used = [names[api] for api in (*tasks.KINDS, "MathAPI", "MessageAPI", "TicketAPI", "TwitterAPI")]
+    modules = [vars(importlib.import_module(name)) for name in (*used, prefix + "long_context")]
+    data = [{k: v for k, v in module.items() if isinstance(v, dict | list) and k.isupper()} for module in modules]
     return repr([data, mpmath.mp.dps, getcontext().prec])
 
 
 def test_2000_episodes_leak_neither_state_nor_memory():
-    one = env.Bfcl(FIXED)
-    listed = [
-        tasks.task_of(category, i, "test") for category in scenarios.CATEGORIES for i in range(scenarios.SCENARIOS)
-    ]
-    rng = random.Random(0)
+    one, rng = env.Bfcl(FIXED), random.Random(0)
+    numbered = itertools.product(scenarios.CATEGORIES, range(scenarios.SCENARIOS))
+    listed = [tasks.task_of(category, i, "test") for category, i in numbered]
 
     def episode(task: Task) -> str:
         seen = [one.start(task)]
@@ -349,15 +306,6 @@ def test_threads_do_not_disturb_each_other():
         assert set(threads.map(played, [*range(0, 200, 2)] * 2)) == {1.0}
 
 
-def test_a_call_leaves_the_precision_of_the_process():
-    before = mpmath.mp.dps, getcontext().prec
-    index = next(i for i, s in enumerate(BASE) if "MathAPI" in s.classes)
-    simulators = Simulators(BASE[index])
-    simulators.execute("logarithm(value=5.0, base=2.0, precision=77)")
-    simulators.execute("square_root(number=5.0, precision=77)")
-    assert (mpmath.mp.dps, getcontext().prec) == before
-
-
 # --- rewards -------------------------------------------------------------------------------------------------
 
 
@@ -383,12 +331,10 @@ def test_golds_without_a_share_of_their_calls_earn_a_share_and_one_only_if_the_o
 def test_extra_reads_are_allowed_and_a_missing_end_is_not_a_success():
     scenario = BASE[3]
     assert play(scenario, [["ls(a=True)", *turn, "pwd()"] for turn in golds(scenario)]).success
-    episode = Episode(scenario, skip_empty=False)
-    for turn in golds(scenario):
-        for call in turn:
-            episode.call(call)
-        if turn is not golds(scenario)[-1] and episode.current is not scenario.turns[-1]:
-            episode.end_turn()
+    *before_last, last = golds(scenario)
+    episode = play(scenario, before_last)
+    for call in last:
+        episode.call(call)
     assert episode.prefix_reward == 0.5 and not episode.success
 
 
@@ -408,9 +354,9 @@ def test_an_episode_tells_the_user_turns_and_is_over_after_the_last():
     assert (result.observation, result.reward, result.done) == (env.LAST, 1.0, True)
     assert one.step("ls()").observation == OVER and one.step("ls()").reward == 1.0
     with pytest.raises(UserError, match="must hold `category` and `index`"):
-        one.start(Task(env="bfcl", task_id="x", split="test"))
+        one.start(builders.task("x", env="bfcl"))
     with pytest.raises(UserError, match="no scenario `base/200`"):
-        one.start(Task(env="bfcl", task_id="x", split="test", data={"category": "base", "index": 200}))
+        one.start(builders.task("x", env="bfcl", data={"category": "base", "index": 200}))
 
 
 @pytest.mark.parametrize(
@@ -419,14 +365,14 @@ def test_an_episode_tells_the_user_turns_and_is_over_after_the_last():
     ids=["no gold", "no JSON", "no list", "a turn too many"],
 )
 def test_a_synthetic_task_with_unusable_data_is_one_sentence(data: dict[str, str]):
-    task = Task(env="bfcl", task_id="x", split="train", data={"category": "base", "index": 0, "request": "Go."} | data)
+    task = builders.task("x", env="bfcl", data={"category": "base", "index": 0, "request": "Go."} | data)
     with pytest.raises(UserError, match="task `x`: `data` must hold `gold`"):
         tasks.scenario_of(task)
 
 
 def test_refused_calls_are_recognised():
     def refused(text: str) -> bool:
-        return observations.is_refused("", Turn(text="", action="", observation=text))
+        return observations.is_refused("", builders.turn("", text))
 
     assert refused("Error during execution: no tool `x`") and refused('{"error": "cd: no such directory"}')
     assert not refused('{"current_directory": "/"}') and not refused("User: Error?")
@@ -496,17 +442,9 @@ def test_suspect_tasks_have_a_reason_and_can_be_left_out():
     assert suspects()["bfcl/miss_func/49"] == "turn 1: the gold calls `tail` before it is offered"
     clean = domain.select(setup_of(changed(FIXED, tasks__suspects="remove")))
     every = domain.select(setup_of(FIXED))
-    assert {t.task_id for t in every.evaluate} - {t.task_id for t in clean.evaluate} == suspects().keys() & {
-        t.task_id for t in every.evaluate
-    }
+    evaluated, left = ({t.task_id for t in selection.evaluate} for selection in (every, clean))
+    assert evaluated - left == suspects().keys() & evaluated
     assert clean.sft == every.sft
-
-
-def test_the_state_of_a_scenario_is_never_written():
-    before = copy.deepcopy([scenario.state for scenario in BASE])
-    for scenario in BASE:
-        play(scenario, golds(scenario))
-    assert [scenario.state for scenario in BASE] == before
 
 
 # --- generated tasks -----------------------------------------------------------------------------------------
@@ -525,6 +463,7 @@ def test_generated_tasks_are_solvable_different_and_split_by_scenario():
         assert {expert.reward for expert in experts.trajectories} == {1.0} and experts.drops == ()
     solutions = [{task.data["gold"] for task in of_part} for of_part in (split.sft, split.evaluate)]
     assert solutions[0].isdisjoint(solutions[1])
+    assert {len(json.loads(gold)) for gold in solutions[0]} == {1, 2}
     assert "generated tasks" in config.note and FIXED.note == ""
     again = domain.select(setup_of(config))
     other = domain.select(setup_of(changed(config, tasks__generated=generated | {"seed": 8})))
@@ -532,6 +471,18 @@ def test_generated_tasks_are_solvable_different_and_split_by_scenario():
     with domain.pool(setup, 1) as (one,):
         start = one.start(split.sft[0])
     assert "(" not in start.splitlines()[1] and "get_watchlist" in start.splitlines()[1]
+
+
+def test_proposed_calls_have_all_required_arguments_and_some_optional_ones():
+    setup, rng, optional = setup_of(FIXED), np.random.default_rng(0), []
+    start = domain.select(setup).sft[0]
+    documents = tasks.scenario_of(start).documents
+    for _ in range(400):
+        call = calls.parse_call(synthesis.propose(setup, start, [], (), rng))
+        parameters = documents[call.name]["parameters"]
+        assert {*parameters["required"]} <= call.kwargs.keys() <= parameters["properties"].keys()
+        optional += [key in call.kwargs for key in parameters["properties"].keys() - {*parameters["required"]}]
+    assert len(optional) > 50 and sum(optional) / len(optional) == pytest.approx(synthesis.OPTIONAL, abs=0.1)
 
 
 def test_more_generated_tasks_than_there_are_is_an_error(monkeypatch):

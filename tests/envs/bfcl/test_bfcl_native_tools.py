@@ -4,26 +4,18 @@ import copy
 from pathlib import Path
 
 import pytest
-import yaml
+from builders import turn
+from envs.setups import QUIRKS, section
 from templates.models import tokenizer
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.sections import Quirks
-from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import calls, env, scenarios, synthesis, tasks, tools
-from coevolve.envs.bfcl.config import BfclConfig
-from coevolve.records.episodes import Message, Turn
+from coevolve.records.episodes import Message
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
 trl = pytest.importorskip("trl", reason="it ships the chat templates of models with tools")
-ROOT = Path(__file__).parents[3]
-RAW = read_yaml(ROOT / "configs/envs/bfcl.yaml").plain()["envs"]["bfcl"]
-QUIRKS = Quirks.model_validate(
-    yaml.safe_load((ROOT / "configs/parts/protocols.yaml").read_text())["protocols"]["fixed"]
-)
-RULES = RAW["rules"] | {"calls": "json"}
-NATIVE = BfclConfig.model_validate(RAW | {"tools": "hermes", "rules": RULES, "workers": 1})
+NATIVE = section("bfcl", tools="hermes", rules={"calls": "json"}, workers=1)
 #: Chat templates with tools: the system message differs, the blocks do not.
 TEMPLATES = ("qwen2_5", "qwen3_instruct_2507")
 
@@ -50,10 +42,7 @@ def played():
     requests = ("get_stock_info(symbol='NVDA')", "get_watchlist()", "no_such_tool(x=1)")
     first, *both = (env.write_call(NATIVE, tasks.scenario_of(task), call) for call in requests)
     texts = [first, "\n".join(both)]
-    turns = [
-        Turn(text=text, action=world.parse(text), observation=world.step(world.parse(text)).observation)
-        for text in texts
-    ]
+    turns = [turn(world.parse(text), world.step(world.parse(text)).observation, text=text) for text in texts]
     return task, opening, turns
 
 
@@ -63,18 +52,18 @@ def test_tools_calls_and_results_are_those_of_the_template(native, played):
     documents = [doc for api in tasks.scenario_of(task).classes for doc in scenarios.tool_documents(api).values()]
     definitions = [tools.function_definition(document) for document in documents]
     messages = [{"role": "user", "content": "Hello."}]
-    for turn in turns:
-        requests = [calls.parse_call(action) for action in turn.action.split("\n")]
+    for each in turns:
+        requests = [calls.parse_call(action) for action in each.action.split("\n")]
         functions = [{"type": "function", "function": {"name": c.name, "arguments": c.kwargs}} for c in requests]
         messages.append({"role": "assistant", "content": "", "tool_calls": functions})
-        outputs = turn.observation.removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")
+        outputs = each.observation.removeprefix("<tool_response>\n").removesuffix("\n</tool_response>")
         blocks = outputs.split("\n</tool_response>\n<tool_response>\n")
         messages += [{"role": "tool", "content": block} for block in blocks]
     text = native.apply_chat_template(messages, tools=definitions, tokenize=False)
     listed = opening.partition("Tools:\n")[2].partition("\n\nUser:")[0]
     assert listed.count("\n") == len(documents) + 1 and listed in text
-    for turn in turns:
-        assert f"<|im_start|>assistant\n{turn.text}<|im_end|>\n<|im_start|>user\n{turn.observation}<|im_end|>" in text
+    for each in turns:
+        assert f"<|im_start|>assistant\n{each.text}<|im_end|>\n<|im_start|>user\n{each.observation}<|im_end|>" in text
 
 
 def test_the_conversation_is_rendered_as_the_template_renders_it(native, played):
@@ -103,11 +92,11 @@ def test_a_sampled_tag_is_a_token_and_is_read(played):
 
 def test_blocks_hide_nothing_from_exploration_and_refusals(played):
     task, _, (good, _) = played
-    setup = Setup(NATIVE, "envs.bfcl", "fixed", QUIRKS)
+    setup = Setup(NATIVE, "envs.bfcl", "fixed", QUIRKS["fixed"])
     assert synthesis.executed(setup, [good]) == ("get_stock_info(symbol='NVDA')",)
     bad = env.Bfcl(NATIVE)
     bad.start(task)
-    refused = Turn(text="", action="no_such_tool()", observation=bad.step("no_such_tool()").observation)
+    refused = turn("no_such_tool()", bad.step("no_such_tool()").observation)
     assert refused.observation.startswith("<tool_response>\nError") and synthesis.executed(setup, [refused]) == ()
     goal = synthesis.goal_task(setup, task, "new", synthesis.describe(setup, task, ("get_watchlist()",)))
     replayed = env.Bfcl(NATIVE)
@@ -118,4 +107,4 @@ def test_blocks_hide_nothing_from_exploration_and_refusals(played):
 
 def test_the_format_of_calls_must_fit():
     with pytest.raises(ValueError, match=r"`tools: hermes` needs `rules\.calls: json`"):
-        BfclConfig.model_validate(RAW | {"tools": "hermes", "workers": 1})
+        section("bfcl", tools="hermes", workers=1)

@@ -1,10 +1,10 @@
-"""InterCodeSQL's section of a suite, and the files it names, as tests make them."""
+"""InterCodeSQL's section of a suite, as tests make it."""
 
-import json
 from pathlib import Path
 
+from envs.setups import source
+
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.storage import files
 
 ALL = {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
 SERVER = {"address": None, "binary": None, "statement_seconds": 10, "rows": 20_000}
@@ -28,14 +28,3 @@ def section(dump: Path, questions: dict, **changes) -> InterCodeSqlConfig:
         "workers": 2,
     }
     return InterCodeSqlConfig.model_validate(plain | changes)
-
-
-def source(path: Path) -> dict:
-    """A file as a config names it."""
-    return {"path": str(path), "sha256": files.sha256(path)}
-
-
-def write(path: Path, content) -> Path:
-    """Write JSON data, or a text as it is."""
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return path

@@ -15,14 +15,12 @@ import pytest
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import refusals, supervisor
 from coevolve.envs.intercode_sql.config import SqlServerConfig
-from coevolve.envs.intercode_sql.server import GRACE_SECONDS, DatabaseServer
+from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import LIMIT_PASSED, REFUSED, QueryResult, SqlSession
 
 STATEMENT_SECONDS = 1.0
 #: MySQL takes 230 MiB before its first statement.
 MEMORY_MB = 512
-#: A statement that only the client ends, the two starts of servers of a passed limit, and room for a busy machine.
-ANSWER_SECONDS = 4 * (STATEMENT_SECONDS + GRACE_SECONDS)
 NEIGHBOUR = "neighbour's connection"
 
 LIFTED = (
@@ -135,9 +133,8 @@ def test_an_attack_ends_as_an_observation(
     number = neighbour.execute("SELECT CONNECTION_ID()").rows[0][0]
     pid = bounded.pid
     for statement in ATTACKS[attack]:
-        started = time.monotonic()
         result = attacker.execute(statement.replace(NEIGHBOUR, str(number)))
-        assert isinstance(result, QueryResult) and time.monotonic() - started < ANSWER_SECONDS
+        assert isinstance(result, QueryResult)
         assert attacker.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
     assert (result.error == LIMIT_PASSED) == (bounded.pid != pid) == (attack == "memory: aggregate")
     attacker.use("world_1")
@@ -148,10 +145,8 @@ def test_an_attack_ends_as_an_observation(
             cursor.execute(f"XA {step} 'a'")
     if bounded.pid == pid:
         assert neighbour.execute("SELECT @mine, CONNECTION_ID()") == QueryResult([(42, number)])
-    deadline = time.monotonic() + 5
-    while temporary_bytes(bounded) > 64 << 20 and time.monotonic() < deadline:
+    while temporary_bytes(bounded) >= 64 << 20:  # at last the test's time limit
         time.sleep(0.1)
-    assert temporary_bytes(bounded) < 64 << 20
     assert most_temporary_bytes[0] < bounded.config.temporary_mb << 20
     assert psutil.Process(bounded.pid).memory_info().rss < bounded.config.memory_mb << 20
 
@@ -179,22 +174,8 @@ def test_a_server_that_passes_its_limit_is_replaced(bounded: DatabaseServer, att
 
 
 FRAGMENTS = (
-    *(
-        "/*",
-        "*/",
-        "/*!",
-        "/*!50000",
-        "/*!999999 ",
-        "-- ",
-        "--",
-        "--\x01",
-        "#",
-        "\n",
-        "\r",
-        "\v",
-        "\0",
-    ),
-    *("\x01", "\x7f", "\xa0", "\x85", "'", '"', "`", "\\", ";", "(", " ", "x"),
+    *("/*", "*/", "/*!", "/*!50000", "/*!999999 ", "-- ", "--", "--\x01", "#", "\n", "\r", "\v"),
+    *("\0", "\x01", "\x7f", "\xa0", "\x85", "'", '"', "`", "\\", ";", "(", " ", "x"),
 )
 
 
@@ -245,12 +226,17 @@ def test_after_a_change_of_syntax_the_words_are_refused_anywhere(attacker: SqlSe
 
 @pytest.mark.parametrize("unit", ["SET ", "/*", "'", "--", "@'", "@`", "''", "\\'", "KILL ", "XA/*", "`", "#", "x@"])
 def test_long_statements_are_read_in_linear_time(unit: str) -> None:
-    started = time.monotonic()
-    for text in (f"{unit * (250_000 // len(unit))}", f"SET @x = KILL {unit * (240_000 // len(unit))}"):
-        refusals.is_refused(text)
-        refusals.changes_syntax(text)
-        refusals.variables(text)
-    assert time.monotonic() - started < 5
+    """Ten times the length takes far less than a hundred times the time; 5 ms is what a clock may miss."""
+
+    def spent(length: int) -> float:
+        started = time.process_time()
+        for text in (unit * (length // len(unit)), f"SET @x = KILL {unit * (length // len(unit))}"):
+            refusals.is_refused(text)
+            refusals.changes_syntax(text)
+            refusals.variables(text)
+        return time.process_time() - started
+
+    assert spent(240_000) < 40 * (min(spent(24_000) for _ in range(3)) + 0.005)
 
 
 def names_of(texts: Sequence[str]) -> set[str]:

@@ -112,7 +112,7 @@ def install(root: Path, tmp_path: Path):
 
     def run() -> subprocess.CompletedProcess[str]:
         script = root / "envs_setup" / "mysql.sh"
-        return subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run([script], env=environment, capture_output=True, text=True)
 
     return run
 
@@ -155,7 +155,7 @@ def test_without_apt_a_server_on_path_is_enough(
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": str(tmp_path), "COEVOLVE_CACHE": str(tmp_path / "cache")}
     script = root / "envs_setup" / "mysql.sh"
-    done = subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([script], env=environment, capture_output=True, text=True)
     assert done.returncode == code
     assert ("no apt here" if code else "the mysqld on PATH will be taken") in done.stderr
     assert not (tmp_path / "cache").exists()

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import builders
 import pytest
-import yaml
+from envs.setups import QUIRKS, section
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, EnvError, Setup
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.domain import pool
@@ -24,12 +24,13 @@ from coevolve.errors import UserError
 from coevolve.records.episodes import Task
 
 LANGUAGES = "SELECT Language FROM countrylanguage WHERE CountryCode = 'CHE' ORDER BY Percentage DESC"
+ERROR = "Error executing query: "
 FOUND = "[('German',), ('French',), ('Italian',), ('Romansh',)]"
 
 
 def task(database: str = "world_1", gold: str = LANGUAGES) -> Task:
     data = {"database": database, "gold": gold, "question": "Which languages are spoken in Switzerland?"}
-    return Task(env="intercode_sql", task_id="intercode_sql/test/0", split="test", data=data)
+    return builders.task("intercode_sql/test/0", env="intercode_sql", split="test", data=data)
 
 
 def sql(statement: str) -> str:
@@ -37,16 +38,8 @@ def sql(statement: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def config(root: Path, dump: Path) -> InterCodeSqlConfig:
-    text = (root / "configs" / "envs" / "intercode_sql-small.yaml").read_text()
-    section = yaml.safe_load(text)["envs"]["intercode_sql"]
-    return InterCodeSqlConfig.model_validate(section | {"dump": section["dump"] | {"path": str(dump)}})
-
-
-@pytest.fixture(scope="module")
-def protocols(root: Path) -> dict[str, Quirks]:
-    text = (root / "configs/parts/protocols.yaml").read_text()
-    return {name: Quirks.model_validate(quirks) for name, quirks in yaml.safe_load(text)["protocols"].items()}
+def config(dump: Path) -> InterCodeSqlConfig:
+    return section("intercode_sql", "intercode_sql-small", dump={"path": str(dump)})
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +49,12 @@ def golds(server: DatabaseServer) -> Iterator[GoldQueries]:
 
 
 @pytest.fixture
-def make(
-    server: DatabaseServer, golds: GoldQueries, config: InterCodeSqlConfig, protocols: dict[str, Quirks]
-) -> Iterator[Callable]:
+def make(server: DatabaseServer, golds: GoldQueries, config: InterCodeSqlConfig) -> Iterator[Callable]:
     """Makes environments of a protocol, with keys of the configuration replaced."""
     with contextlib.ExitStack() as stack:
 
         def make(protocol: str, **changes: object) -> InterCodeSql:
-            env = InterCodeSql(server, golds, config.model_copy(update=changes), protocols[protocol], "a server")
+            env = InterCodeSql(server, golds, config.model_copy(update=changes), QUIRKS[protocol], "a server")
             stack.callback(env.close)
             return env
 
@@ -108,10 +99,7 @@ def test_the_action_is_what_follows_the_first_label(make: Callable, text: str, a
 WRAPPED = {
     sql("SELECT 1"): ("[(1,)]", "[(1,)]"),
     "I try ```sql SELECT 1``` and ```sql SELECT 2```": ("[(1,)]", "[(1,)]"),
-    sql("SELECT ID\nFROM city WHERE ID = 3"): (
-        "Error executing query: Unknown column 'ID' in 'field list'",
-        "[(3,)]",
-    ),
+    sql("SELECT ID\nFROM city WHERE ID = 3"): (f"{ERROR}Unknown column 'ID' in 'field list'", "[(3,)]"),
     sql("SELECT ID FROM city WHERE ID < 0"): ("[]", "[]"),
     sql("SET @x = 1"): (NOT_UNDERSTOOD, NO_ROWS),
     sql(""): (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
@@ -119,6 +107,7 @@ WRAPPED = {
     "SELECT 1": (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
     "``` SELECT 1 ```": (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
     "": (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
+    None: (NOT_UNDERSTOOD, NOT_UNDERSTOOD),
     "submit": (None, None),
     "submit.": (None, None),
     " submit\n": (None, None),
@@ -132,17 +121,12 @@ WRAPPED = {
 
 @pytest.mark.parametrize("action", WRAPPED, ids=range(len(WRAPPED)))
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_what_an_action_is_taken_for(make: Callable, protocol: str, action: str) -> None:
+def test_what_an_action_is_taken_for(make: Callable, protocol: str, action: str | None) -> None:
     expected = WRAPPED[action][protocol == "fixed"]
     _, (observation, _, _, done) = played(make(protocol), [sql("SELECT 7"), action])
     assert (observation, done) == (("[(7,)]", True) if expected is None else (expected, False))
-
-
-@pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_no_action_is_not_understood_and_keeps_the_last_result(make: Callable, protocol: str) -> None:
-    steps = played(make(protocol), [sql(LANGUAGES), None, "what?", "submit"])
-    assert steps[1] == steps[2] == (NOT_UNDERSTOOD, 0.0, 0.0, False)
-    assert steps[3] == (FOUND, 1.0, 1.0, True)
+    if set(WRAPPED[action]) == {NOT_UNDERSTOOD}:  # nothing is executed, and the last result is kept
+        assert played(make(protocol), [sql(LANGUAGES), action, "submit"])[-1] == (FOUND, 1.0, 1.0, True)
 
 
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
@@ -152,7 +136,7 @@ def test_submitting_what_is_no_list_of_rows_earns_nothing(
     env = make(protocol)
     assert played(env, ["submit"]) == [("None", 0.0, 0.0, True)]
     assert played(env, [sql(LANGUAGES), sql("SET @x = 1"), "submit"])[-1] == ("None", 0.0, 0.0, True)
-    error = "Error executing query: Table 'world_1.towns' doesn't exist"
+    error = f"{ERROR}Table 'world_1.towns' doesn't exist"
     steps = played(env, [sql(LANGUAGES), sql("SELECT * FROM towns"), "submit"])
     assert steps[1:] == [(f"{error}\n", 0.0, 0.0, False), (error, 0.0, 0.0, True)]
 
@@ -167,19 +151,20 @@ def test_long_observations_are_cut_but_for_what_paper_shows_of_a_submission(make
     assert played(make("fixed"), [sql(f"SELECT '{'x' * 344}'")])[0][0] == f"[('{'x' * 344}',)..."
 
 
-def test_an_answer_in_another_order_is_negative_or_clipped(make: Callable) -> None:
-    # Upstream's tau compares the rows' texts place by place, not their ranks in the gold: reversed is not quite -1.
-    actions = [sql(LANGUAGES.replace("DESC", "ASC")), "submit"]
-    assert played(make("paper"), actions)[-1][1:3] == (-0.33, -0.33)
-    assert played(make("fixed"), actions)[-1][1:3] == (0.0, -0.33)
-    assert played(make("paper", reward="binary"), actions)[-1][1:3] == (0.0, -0.33)
-
-
-def test_a_part_of_the_rows_earns_a_part_or_nothing(make: Callable) -> None:
-    actions = [sql(f"{LANGUAGES} LIMIT 3"), "submit"]
-    assert played(make("fixed"), actions)[-1][1:3] == (0.75, 0.75)
-    assert played(make("fixed", reward="binary"), actions)[-1][1:3] == (0.0, 0.75)
-    assert played(make("fixed", reward="binary"), [sql(LANGUAGES), "submit"])[-1][1:3] == (1.0, 1.0)
+@pytest.mark.parametrize(
+    ("statement", "protocol", "reward", "gained"),
+    [
+        # Upstream's tau compares the rows' texts place by place, not their ranks in the gold: reversed is not quite -1.
+        (LANGUAGES.replace("DESC", "ASC"), "paper", "continuous", (-0.33, -0.33)),
+        (LANGUAGES.replace("DESC", "ASC"), "fixed", "continuous", (0.0, -0.33)),
+        (LANGUAGES.replace("DESC", "ASC"), "paper", "binary", (0.0, -0.33)),
+        (f"{LANGUAGES} LIMIT 3", "fixed", "continuous", (0.75, 0.75)),
+        (f"{LANGUAGES} LIMIT 3", "fixed", "binary", (0.0, 0.75)),
+        (LANGUAGES, "fixed", "binary", (1.0, 1.0)),
+    ],
+)
+def test_rows_in_another_order_or_a_part_of_them_earn_less(make, statement, protocol, reward, gained) -> None:
+    assert played(make(protocol, reward=reward), [sql(statement), "submit"])[-1][1:3] == gained
 
 
 def test_a_score_that_is_rounded_to_one_is_no_success_but_in_upstreams_protocol(make: Callable) -> None:
@@ -193,18 +178,14 @@ def test_a_score_that_is_rounded_to_one_is_no_success_but_in_upstreams_protocol(
         assert played(make(protocol), [sql(many.format(200)), "submit"], item)[-1][1:3] == (1.0, 1.0)
 
 
-def test_steps_after_the_end_change_nothing(make: Callable) -> None:
-    steps = played(make("fixed"), [sql(LANGUAGES), "submit", "submit", sql("SELECT 1"), None])
-    assert steps[2:] == [(OVER, 1.0, 1.0, True)] * 3
-
-
-def test_a_step_before_any_episode_is_answered(make: Callable) -> None:
-    assert make("paper").step("submit").observation == OVER
-
-
-def test_the_limit_of_steps_is_the_configured_one(make: Callable) -> None:
+def test_the_limit_of_steps_is_the_configured_one_and_steps_before_and_after_an_episode_do_nothing(
+    make: Callable,
+) -> None:
     assert make("paper").step_limit(task()) == 10
     assert make("paper", step_limit=3).step_limit(task()) == 3
+    assert make("paper").step("submit").observation == OVER
+    steps = played(make("fixed"), [sql(LANGUAGES), "submit", "submit", sql("SELECT 1"), None])
+    assert steps[2:] == [(OVER, 1.0, 1.0, True)] * 3
 
 
 @pytest.mark.parametrize("missing", ["database", "gold", "question"])
@@ -225,8 +206,8 @@ def test_any_text_is_answered(make: Callable, text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def pooled(config: InterCodeSqlConfig, protocols: dict[str, Quirks]) -> Iterator[list[InterCodeSql]]:
-    with pool(Setup(config, "envs.intercode_sql", "paper", protocols["paper"]), 8) as envs:
+def pooled(config: InterCodeSqlConfig) -> Iterator[list[InterCodeSql]]:
+    with pool(Setup(config, "envs.intercode_sql", "paper", QUIRKS["paper"]), 8) as envs:
         yield envs
 
 
@@ -274,15 +255,18 @@ def test_episodes_at_once_read_as_they_do_alone(pooled: list[InterCodeSql], seed
     assert [at_once[number] for number in range(len(episodes))] == alone
 
 
-def test_a_killed_server_fails_the_episode_and_start_brings_it_back(
-    own_server: Callable, config: InterCodeSqlConfig, protocols: dict[str, Quirks]
-) -> None:
+def test_a_killed_server_fails_its_episodes_until_they_start_anew(own_server: Callable, config) -> None:
     server = own_server()
     with contextlib.closing(GoldQueries(server)) as golds:
-        env = InterCodeSql(server, golds, config, protocols["fixed"], "a server")
-        env.start(task())
-        os.kill(server.pid, signal.SIGKILL)
-        with pytest.raises(EnvError):
-            env.step(sql(LANGUAGES))
-        assert played(env, [sql(LANGUAGES), "submit"])[-1] == (FOUND, 1.0, 1.0, True)
-        env.close()
+        envs = [InterCodeSql(server, golds, config, QUIRKS["fixed"], "a server") for _ in range(2)]
+        for env in envs:
+            env.start(task())
+        killed = server.pid
+        os.kill(killed, signal.SIGKILL)
+        for env in envs:
+            with pytest.raises(EnvError):
+                env.step(sql(LANGUAGES))
+        assert [played(env, [sql(LANGUAGES), "submit"])[-1] for env in envs] == [(FOUND, 1.0, 1.0, True)] * 2
+        assert server.pid != killed
+        for env in envs:
+            env.close()

@@ -1,32 +1,32 @@
 """Experts on the real server: the script, recorded runs in the kit's words, and IPR's format."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
-from envs.intercode_sql.sections import section, source, write
+from envs.intercode_sql.sections import section
+from envs.setups import QUIRKS, source, write
 
-from coevolve.config.sections import Quirks
 from coevolve.envs.base import Setup
-from coevolve.envs.intercode_sql.config import InterCodeSqlConfig, SqlServerConfig
+from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.domain import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import items, question_lists
 from coevolve.errors import UserError
 from coevolve.records.drops import Drop, DropReason
 
-KEY = "envs.intercode_sql"
+Make = Callable[..., Setup]
 
 
-@pytest.fixture(scope="session")
-def quirks(root: Path) -> dict[str, Quirks]:
-    """The switches of both protocols."""
-    stated = yaml.safe_load((root / "configs/parts/protocols.yaml").read_text())["protocols"]
-    return {protocol: Quirks.model_validate(switches) for protocol, switches in stated.items()}
+@pytest.fixture
+def make(dump: Path, sql_config: SqlServerConfig) -> Make:
+    """Makes the setup with some questions and experts under a protocol."""
 
+    def make(questions: dict, trajectories: dict, protocol: str = "fixed", **changes) -> Setup:
+        source = {"min_reward": 1.0, **trajectories}
+        config = section(dump, questions, experts=source, server=sql_config.model_dump(), **changes)
+        return Setup(config, "envs.intercode_sql", protocol, QUIRKS[protocol])
 
-def config(dump: Path, server: SqlServerConfig, questions: dict, trajectories: dict, **changes) -> InterCodeSqlConfig:
-    experts = {"min_reward": 1.0, **trajectories}
-    return section(dump, questions, experts=experts, server=server.model_dump(), **changes)
+    return make
 
 
 def reasons(drops: tuple[Drop, ...]) -> list[tuple[str, DropReason]]:
@@ -34,48 +34,34 @@ def reasons(drops: tuple[Drop, ...]) -> list[tuple[str, DropReason]]:
 
 
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_the_script_earns_one_on_every_template_question(
-    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], protocol: str
-) -> None:
-    wanted = config(dump, sql_config, {"source": "templates", "per_kind": 90}, {"format": "scripted"})
-    tasks = items(wanted)
-    found = experts(Setup(wanted, KEY, protocol, quirks[protocol]), tasks)
+def test_the_script_earns_one_on_every_template_question(make: Make, protocol: str) -> None:
+    setup = make({"source": "templates", "per_kind": 90}, {"format": "scripted"}, protocol)
+    tasks = items(setup.config)
+    found = experts(setup, tasks)
     assert found.drops == ()
     assert [trajectory.task for trajectory in found.trajectories] == list(tasks)
     assert {(trajectory.reward, trajectory.protocol) for trajectory in found.trajectories} == {(1.0, protocol)}
     first = found.trajectories[0]
-    assert [message.content for message in first.prompt] == [
-        INSTRUCTION,
-        "OK",
-        "List the injured of all rows in death.",
-    ]
-    assert [turn.observation[:12] for turn in first.turns] == [
-        "[('battle',)",
-        "[('caused_by",
-        "[(0,), (0,),",
-        "[(0,), (0,),",
-    ]
+    said = [message.content for message in first.prompt]
+    assert said == [INSTRUCTION, "OK", "List the injured of all rows in death."]
+    seen = [turn.observation[:12] for turn in first.turns]
+    assert seen == ["[('battle',)", "[('caused_by", "[(0,), (0,),", "[(0,), (0,),"]
     assert first.turns[2].action == "\n```sql\nSELECT injured FROM death\n```"
     assert first.environment.startswith("MySQL")
 
 
-def test_an_episode_too_short_for_the_expert_is_counted(
-    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks]
-) -> None:
-    wanted = config(dump, sql_config, {"source": "templates", "per_kind": 1}, {"format": "scripted"}, step_limit=3)
-    found = experts(Setup(wanted, KEY, "fixed", quirks["fixed"]), items(wanted))
+def test_an_episode_too_short_for_the_expert_is_counted(make: Make) -> None:
+    setup = make({"source": "templates", "per_kind": 1}, {"format": "scripted"}, step_limit=3)
+    found = experts(setup, items(setup.config))
     assert found.trajectories == ()
     assert {drop.reason for drop in found.drops} == {DropReason.OVERLONG}
     assert len(found.drops) == 6
 
 
-def test_the_script_is_refused_for_questions_that_are_not_its_own(
-    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path
-) -> None:
-    questions = {"source": "dev", "dev": development(tmp_path / "dev.json")}
-    wanted = config(dump, sql_config, questions, {"format": "scripted"})
+def test_the_script_is_refused_for_questions_that_are_not_its_own(make: Make, tmp_path: Path) -> None:
+    setup = make({"source": "dev", "dev": development(tmp_path / "dev.json")}, {"format": "scripted"})
     with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: .* template questions only"):
-        experts(Setup(wanted, KEY, "fixed", quirks["fixed"]), items(wanted))
+        experts(setup, items(setup.config))
 
 
 def development(path: Path) -> dict:
@@ -95,9 +81,7 @@ def run(number: int, actions: list[str], reward: float) -> dict:
     return {"task_id": number, "query": f"Over {number}?", "turn_history": history, "summary": {"max_reward": reward}}
 
 
-def test_recorded_runs_are_worded_and_played_again(
-    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path
-) -> None:
+def test_recorded_runs_are_worded_and_played_again(make: Make, tmp_path: Path) -> None:
     right = "SELECT COUNT(*) FROM singer WHERE Age > 40"
     runs = [
         run(40, ["DESCRIBE singer", right], 1.0),
@@ -107,9 +91,9 @@ def test_recorded_runs_are_worded_and_played_again(
     ]
     recorded = write(tmp_path / "runs.json", {str(record["task_id"]): record for record in runs})
     trajectories = {"format": "recorded", "file": source(recorded)}
-    wanted = config(dump, sql_config, {"source": "dev", "dev": development(tmp_path / "dev.json")}, trajectories)
-    tasks = [task for task in items(wanted) if task.task_id.endswith(("/40", "/41", "/42", "/43", "/44"))]
-    found = experts(Setup(wanted, KEY, "fixed", quirks["fixed"]), tasks)
+    setup = make({"source": "dev", "dev": development(tmp_path / "dev.json")}, trajectories)
+    tasks = [task for task in items(setup.config) if task.task_id.endswith(("/40", "/41", "/42", "/43", "/44"))]
+    found = experts(setup, tasks)
     (good,) = found.trajectories
     assert (good.task.task_id, good.reward) == ("intercode_sql/dev/40", 1.0)
     assert [turn.text for turn in good.turns] == [
@@ -127,14 +111,11 @@ def test_recorded_runs_are_worded_and_played_again(
     ]
 
 
-def test_gpt_4s_recorded_runs_still_earn_one(
-    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], upstream: Path
-) -> None:
+def test_gpt_4s_recorded_runs_still_earn_one(make: Make, upstream: Path) -> None:
     runs = upstream / "intercode/ic_sql_multiturn_gpt-4_10_turns.json"
     questions = {"source": "dev", "dev": source(upstream / "intercode/ic_spider_dev.json")}
-    wanted = config(dump, sql_config, questions, {"format": "recorded", "file": source(runs)})
-    lists = question_lists(wanted)
-    found = experts(Setup(wanted, KEY, "paper", quirks["paper"]), lists.train)
+    setup = make(questions, {"format": "recorded", "file": source(runs)}, "paper")
+    found = experts(setup, question_lists(setup.config).train)
     if found.trajectories[0].environment.startswith("MySQL"):
         assert len(found.trajectories) >= 590
     assert {trajectory.reward for trajectory in found.trajectories} == {1.0}
@@ -155,15 +136,14 @@ def published(number: int | str, reward: float | None = None) -> dict:
     return {"id": number, "conversations": conversations} | ({} if reward is None else {"reward": reward})
 
 
-def test_iprs_published_experts_are_read_as_they_are(
-    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path
-) -> None:
+def test_iprs_published_experts_are_read_as_they_are(make: Make, tmp_path: Path) -> None:
     train = [{"db": "concert_singer", "gold": "SELECT 1", "query": "?", "hardness": "easy"}] * 4555
     lists = {name: source(write(tmp_path / f"{name}.json", train[:size])) for name, size in SIZES.items()}
     file = write(tmp_path / "sft.json", [published(1287), published("438"), published(0), published(531, reward=0.4)])
-    wanted = config(dump, sql_config, {"source": "ipr", **lists}, {"format": "eto", "file": source(file)})
-    found = experts(Setup(wanted, KEY, "paper", quirks["paper"]), question_lists(wanted).train[:4])
-    assert [trajectory.task for trajectory in found.trajectories] == list(question_lists(wanted).train[:2])
+    setup = make({"source": "ipr", **lists}, {"format": "eto", "file": source(file)}, "paper")
+    train = question_lists(setup.config).train
+    found = experts(setup, train[:4])
+    assert [trajectory.task for trajectory in found.trajectories] == list(train[:2])
     turns = found.trajectories[0].turns
     assert [turn.action for turn in turns] == ["```sql\nSELECT COUNT(*) FROM singer\n```", "submit."]
     assert [turn.observation for turn in turns] == ["[(6,)]", ""]
@@ -184,14 +164,12 @@ def test_iprs_published_experts_are_read_as_they_are(
         ([{"id": 5}], r"key `0\.conversations`"),
     ],
 )
-def test_a_malformed_file_is_one_sentence(
-    dump: Path, sql_config: SqlServerConfig, quirks: dict[str, Quirks], tmp_path: Path, content, words: str
-) -> None:
+def test_a_malformed_file_is_one_sentence(make: Make, tmp_path: Path, content, words: str) -> None:
     file = source(write(tmp_path / "sft.json", content))
     questions = {"source": "dev", "dev": development(tmp_path / "dev.json")}
-    wanted = config(dump, sql_config, questions, {"format": "eto", "file": file})
+    setup = make(questions, {"format": "eto", "file": file}, "paper")
     with pytest.raises(UserError, match=words):
-        experts(Setup(wanted, KEY, "paper", quirks["paper"]), items(wanted))
+        experts(setup, items(setup.config))
     Path(file["path"]).write_text("[]")
     with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts\.file\.sha256"):
-        experts(Setup(wanted, KEY, "paper", quirks["paper"]), items(wanted))
+        experts(setup, items(setup.config))

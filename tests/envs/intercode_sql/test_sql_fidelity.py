@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from builders import task
 
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
 from coevolve.envs.intercode_sql.recorded_runs import SqlReplayReport, compare, read, read_items
@@ -35,15 +36,13 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def dev_tasks(upstream: Path) -> list[Task]:
-    items = enumerate(read_items(upstream / "intercode/ic_spider_dev.json"))
     return [
-        Task(
+        task(
+            f"intercode_sql/dev/{number}",
             env="intercode_sql",
-            task_id=f"intercode_sql/dev/{number}",
-            split="train",
             data={"database": item.database, "gold": item.gold_query, "question": item.question},
         )
-        for number, item in items
+        for number, item in enumerate(read_items(upstream / "intercode/ic_spider_dev.json"))
     ]
 
 
@@ -99,25 +98,17 @@ def rows_of(server: DatabaseServer, asked: list[Task]) -> str:
         return fingerprint(golds, asked)
 
 
-def test_gold_rows_are_the_same_in_every_pass_and_server(
+def test_gold_rows_are_the_same_in_every_pass_and_server_and_after_500_hostile_statements(
     server: DatabaseServer, own_server, dev_tasks: list[Task]
 ) -> None:
-    first = rows_of(server, dev_tasks)
-    assert rows_of(server, dev_tasks) == first
-    assert rows_of(own_server(), dev_tasks) == first
-
-
-def test_gold_rows_are_the_same_after_500_hostile_statements(
-    server: DatabaseServer, own_server, dev_tasks: list[Task]
-) -> None:
-    server = own_server()
-    first = rows_of(server, dev_tasks)
+    other, first = own_server(), rows_of(server, dev_tasks)
+    assert rows_of(server, dev_tasks) == rows_of(other, dev_tasks) == first
     asked = 0
-    with closing(SqlSession(server)) as session:
-        for database in server.databases():
+    with closing(SqlSession(other)) as session:
+        for database in other.databases():
             session.use(database)
             tables = [name for (name,) in session.execute("SHOW TABLES").rows or ()]
             for table in (tables * 3)[:3]:
                 asked += sum(1 for statement in HOSTILE if session.execute(statement.format(table=table)))
     assert asked >= 500
-    assert rows_of(server, dev_tasks) == first
+    assert rows_of(other, dev_tasks) == first

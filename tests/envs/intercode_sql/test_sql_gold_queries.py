@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import builders
 import pytest
 
 from coevolve.envs.base import EnvError
@@ -15,7 +16,7 @@ from coevolve.records.episodes import Task
 
 def task(gold: str, database: str = "world_1") -> Task:
     data = {"database": database, "gold": gold, "question": "?"}
-    return Task(env="intercode_sql", task_id="intercode_sql/test/0", split="test", data=data)
+    return builders.task("intercode_sql/test/0", env="intercode_sql", split="test", data=data)
 
 
 TASKS = [
@@ -50,20 +51,15 @@ def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> N
         golds.rows(slow)
 
 
-def test_a_gold_is_asked_once(golds: GoldQueries) -> None:
-    item = SqlItem("world_1", "SELECT CONNECTION_ID(), UUID()", "?")
-    first = golds.rows(item)
-    golds.rows(SqlItem("car_1", "SELECT 1", "?"))
-    assert golds.rows(item) is first
-
-
-def test_golds_may_be_asked_from_many_threads(golds: GoldQueries) -> None:
-    items = [
-        SqlItem(database, f"SELECT {n}, DATABASE()", "?") for n in range(40) for database in ("world_1", "car_1")
-    ] * 3
+def test_golds_may_be_asked_from_many_threads_and_each_once(golds: GoldQueries) -> None:
+    once = SqlItem("world_1", "SELECT CONNECTION_ID(), UUID()", "?")
+    first = golds.rows(once)
+    databases = ("world_1", "car_1") * 40
+    items = [SqlItem(database, f"SELECT {n // 2}, DATABASE()", "?") for n, database in enumerate(databases)] * 3
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(golds.rows, items))
     assert found == [[(number // 2 % 40, item.database)] for number, item in enumerate(items)]
+    assert golds.rows(once) is first
 
 
 def test_the_fingerprint_is_of_rows_statements_databases_and_order(server: DatabaseServer, golds: GoldQueries) -> None:
@@ -77,4 +73,4 @@ def test_the_fingerprint_is_of_rows_statements_databases_and_order(server: Datab
 
 def test_a_task_of_another_environment_is_the_users_error(golds: GoldQueries) -> None:
     with pytest.raises(UserError, match="sciworld/find-animal/0"):
-        fingerprint(golds, [Task(env="sciworld", task_id="sciworld/find-animal/0", split="train", data={"task": "x"})])
+        fingerprint(golds, [builders.task("sciworld/find-animal/0", data={"task": "x"})])

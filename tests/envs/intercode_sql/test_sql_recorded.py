@@ -204,17 +204,12 @@ def test_a_file_that_is_no_record_is_one_sentence(tmp_path: Path, content: str, 
     assert "\n" not in str(error.value)
 
 
-def test_a_record_alone_names_no_databases(write) -> None:
-    path = write([PETS], [("SELECT 1", "[(1,)]", 0.0)])
-    path.with_name("ic_spider_dev.json").unlink()
-    with pytest.raises(UserError, match=r"ic_spider_dev\.json"):
-        read(path)
-
-
-@pytest.mark.parametrize("content", ["[1]", '[{"db": "pets_1"}]', "{}", "nothing"])
-def test_items_of_another_kind_are_one_sentence(write, content: str) -> None:
+@pytest.mark.parametrize("content", [None, "[1]", '[{"db": "pets_1"}]', "{}", "nothing"])
+def test_missing_items_and_those_of_another_kind_are_one_sentence(write, content: str | None) -> None:
     path = write([PETS], [("SELECT 1", "[(1,)]", 0.0)])
     dev = path.with_name("ic_spider_dev.json")
-    dev.write_text(content)
-    with pytest.raises(UserError, match=str(dev)):
+    dev.unlink()
+    if content is not None:
+        dev.write_text(content)
+    with pytest.raises(UserError, match=str(dev) if content else dev.name):
         read(path)

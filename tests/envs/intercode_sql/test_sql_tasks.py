@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from envs.intercode_sql.sections import ALL, section, source, write
+from envs.intercode_sql.sections import ALL, section
+from envs.setups import source, write
 from pydantic import ValidationError
 
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
@@ -23,14 +24,9 @@ def config(dump: Path, questions: dict, tasks: dict = SOME) -> InterCodeSqlConfi
 
 def invented(number: int, databases: int = 20) -> list[dict]:
     """So many items in InterCode's format, in turn over so many databases."""
+    plain = {"hardness": "easy", "db_tables": {}}
     return [
-        {
-            "db": f"db_{i % databases:03}",
-            "gold": f"SELECT {i}",
-            "query": f"What is {i}?",
-            "hardness": "easy",
-            "db_tables": {},
-        }
+        {"db": f"db_{i % databases:03}", "gold": f"SELECT {i}", "query": f"What is {i}?", **plain}
         for i in range(number)
     ]
 
@@ -44,7 +40,9 @@ def numbers(tasks: tuple[Task, ...]) -> list[int]:
 
 
 def test_template_questions_are_taken_kind_by_kind(dump: Path) -> None:
-    selection = select(config(dump, {"source": "templates", "per_kind": 30}), "remove")
+    wanted = config(dump, {"source": "templates", "per_kind": 30})
+    selection = select(wanted, "remove")
+    assert len(items(wanted)) == 180
     assert (len(selection.sft), len(selection.explore), len(selection.evaluate)) == (30, 24, 18)
     ordering = tuple(task for task in selection.sft if task.kind == "order")
     assert numbers(ordering) == [0, 1, 2, 3, 5]
@@ -53,23 +51,6 @@ def test_template_questions_are_taken_kind_by_kind(dump: Path) -> None:
     assert {task.split for task in (*selection.sft, *selection.explore)} == {"train"}
     assert {task.split for task in selection.evaluate} == {"test"}
     assert (selection.overlap, selection.drops) == ((), ())
-
-
-def test_the_items_are_those_of_both_splits(dump: Path) -> None:
-    assert len(items(config(dump, {"source": "templates", "per_kind": 30}))) == 180
-
-
-def test_development_items_are_divided_by_database(dump: Path, tmp_path: Path) -> None:
-    dev = write(tmp_path / "dev.json", invented(1034))
-    selection = select(config(dump, {"source": "dev", "dev": source(dev)}, tasks=ALL), "remove")
-    failing = json.loads((DATA / "gold_fails.json").read_text())
-    assert numbers(selection.drops) == failing
-    assert {drop.reason for drop in selection.drops} == {DropReason.GOLD_FAILS}
-    assert len(selection.explore) + len(selection.evaluate) == 1015
-    assert 150 <= len(selection.evaluate) <= 200
-    trained, evaluated = ({task.data["database"] for task in part} for part in (selection.explore, selection.evaluate))
-    assert (evaluated, trained & evaluated) == ({"db_000", "db_001", "db_002"}, set())
-    assert selection.explore[0].data == {"database": "db_003", "gold": "SELECT 3", "question": "What is 3?"}
 
 
 def test_iprs_lists_are_followed(dump: Path, tmp_path: Path) -> None:
@@ -106,6 +87,9 @@ def test_spiders_items_give_200_questions_over_five_databases(dump: Path, upstre
     assert evaluated == {"battle_death", "car_1", "concert_singer", "course_teach", "museum_visit"}
     assert not evaluated & {task.data["database"] for task in selection.explore}
     assert {task.kind for task in selection.evaluate} == {"easy", "medium", "hard", "extra"}
+    assert numbers(selection.drops) == json.loads((DATA / "gold_fails.json").read_text())
+    assert {drop.reason for drop in selection.drops} == {DropReason.GOLD_FAILS}
+    assert selection.explore[0].data.keys() == {"database", "gold", "question"}
     questions = {(task.data["database"], task.data["gold"]) for task in selection.evaluate}
     assert not questions & {(task.data["database"], task.data["gold"]) for task in selection.explore}
 

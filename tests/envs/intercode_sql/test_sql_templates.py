@@ -1,5 +1,6 @@
 """Template questions: the dump read right, questions that can be answered and told apart, ids that stay."""
 
+import hashlib
 from decimal import Decimal
 from pathlib import Path
 
@@ -63,38 +64,27 @@ def comparable(row: tuple, floats: dict[str, bool]) -> list[str]:
     ]
 
 
-def test_each_kind_has_its_number_of_different_questions(made: tuple[Task, ...]) -> None:
+def test_each_kind_has_its_number_of_different_questions_in_both_splits(made: tuple[Task, ...]) -> None:
     assert [sum(task.kind == kind for task in made) for kind in KINDS] == [PER_KIND] * len(KINDS)
     assert len({task.task_id for task in made}) == len(made)
     assert len({(task.data["database"], task.data["gold"]) for task in made}) == len(made)
     assert len({(task.data["database"], task.data["question"]) for task in made}) == len(made)
-
-
-def test_training_and_test_ask_about_the_same_databases_in_the_same_ways(made: tuple[Task, ...]) -> None:
     train, test = ([task for task in made if task.split == split] for split in ("train", "test"))
     assert (len(train), len(test)) == (432, 108)
     assert {task.kind for task in train} == {task.kind for task in test}
     known = {task.data["database"] for task in train}
-    assert len(known) >= 17
-    assert {task.data["database"] for task in test} <= known
+    assert len(known) >= 17 and {task.data["database"] for task in test} <= known
 
 
-def test_a_task_stays_what_it_is_when_more_are_asked_for(dump: Path, made: tuple[Task, ...]) -> None:
+def test_a_task_stays_what_it_is_when_more_or_some_databases_are_asked_for(dump: Path, made: tuple[Task, ...]) -> None:
     by_id = {task.task_id: task for task in template_tasks(dump, 1000)}
-    assert all(by_id[task.task_id] == task for task in (*made, *template_tasks(dump, 20)))
-    assert made[0].task_id == "intercode_sql/templates/list/0"
-    assert made[0].data == {
-        "database": "battle_death",
-        "gold": "SELECT injured FROM death",
-        "question": "List the injured of all rows in death.",
-    }
-
-
-def test_databases_can_be_chosen(dump: Path) -> None:
     chosen = template_tasks(dump, 30, ["singer", "pets_1"])
     assert {task.data["database"] for task in chosen} == {"singer", "pets_1"}
-    by_id = {task.task_id: task for task in template_tasks(dump, 1000)}
-    assert all(by_id[task.task_id] == task for task in chosen)
+    assert all(by_id[task.task_id] == task for task in (*made, *chosen, *template_tasks(dump, 20)))
+    digest = hashlib.sha256("\n".join(task.to_json() for task in made).encode()).hexdigest()
+    assert digest == "e2c7cd3e22fbfcf68fcafdbc521c6480b306cf0269f3699624219c9cf477bf95"
+    question = "List the injured of all rows in death."
+    assert made[0].data == {"database": "battle_death", "gold": "SELECT injured FROM death", "question": question}
     with pytest.raises(UserError, match=r"`items\.databases`: unknown database `pets_2`"):
         template_tasks(dump, 30, ["pets_2"])
 
@@ -105,10 +95,7 @@ def test_every_gold_answers_and_most_answers_have_several_rows(made: tuple[Task,
     several = [task.kind for task, size in zip(made, sizes, strict=True) if size > 1]
     assert set(several) == {"list", "group", "order", "filter"}
     assert len(several) > len(made) / 2
-
-
-def test_what_the_expert_sees_is_shown_whole(made: tuple[Task, ...], session: SqlSession) -> None:
-    for task in made:
+    for task in made:  # and what the expert sees is shown whole
         for text in expert_turns(task)[:3]:
             statement = text.split("```sql\n")[1].removesuffix("\n```")
             assert len(str(rows(session, str(task.data["database"]), statement))) <= 350, (task, statement)

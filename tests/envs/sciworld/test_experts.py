@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from envs import setups
+from envs.setups import write
 
 from coevolve.chat.prompts import parse_action
 from coevolve.config.derived.protocol import quirks
@@ -18,7 +20,7 @@ from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.errors import UserError
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import Task, Trajectory
-from coevolve.storage import files, jsonl
+from coevolve.storage import jsonl
 
 SUITE = load_suite(Path(__file__).parents[3] / "configs/suites/smoke.yaml")
 ANIMAL = task_of("find-animal", 218, "train")
@@ -40,17 +42,12 @@ def item(identity: str = "11_218", **more) -> dict:
 
 
 def source(path: Path, form: str = "eto", min_reward: float = 0.0) -> ExpertSource:
-    return ExpertSource(format=form, path=str(path), sha256=files.sha256(path), min_reward=min_reward)
+    return ExpertSource(format=form, min_reward=min_reward, **setups.source(path))
 
 
 def read(stated: ExpertSource, wanted: Sequence[Task]) -> Experts:
     section = SUITE.envs["sciworld"].model_copy(update={"experts": stated})
     return domain.experts(Setup(section, "envs.sciworld", SUITE.protocol, quirks(SUITE)), wanted)
-
-
-def write(path: Path, content) -> Path:
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return path
 
 
 def test_etos_format_becomes_a_trajectory(tmp_path: Path) -> None:

@@ -36,21 +36,15 @@ def make(tasks, path: Path):
     return made
 
 
-def test_the_readme_states_the_files_hash() -> None:
-    assert files.sha256(GOLD) in (DATA / "README.md").read_text(encoding="utf-8")
-
-
 def test_every_committed_trajectory_is_a_success_on_a_training_task(committed: list[Trajectory]) -> None:
     assert {(t.reward, t.raw_score, t.agent, t.seconds) for t in committed} == {(1.0, 1.0, "expert", 0.0)}
     train = {task.task_id: task for task in listed("official", "train")}
     assert all(train[t.task.task_id] == t.task for t in committed)
     assert Counter(t.task.kind.split("-")[0] for t in committed) == {"lifespan": 3 * 62, "find": 4 * 150}
     assert len({t.task.task_id for t in committed}) == len(committed)
-
-
-def test_committed_turns_parse_back_to_their_actions(committed: list[Trajectory]) -> None:
     assert all(parse_action(turn.text) == turn.action for t in committed for turn in t.turns)
     assert all(turn.text.startswith("Thought: ") for t in committed for turn in t.turns)
+    assert files.sha256(GOLD) in (DATA / "README.md").read_text(encoding="utf-8")
 
 
 def test_regeneration_gives_the_committed_bytes(committed: list[Trajectory], tmp_path: Path) -> None:
@@ -69,24 +63,19 @@ def test_generation_resumes_and_answers_in_list_order(committed: list[Trajectory
     assert len(jsonl.read(tmp_path / "gold.jsonl", Trajectory)) == 2
 
 
-def test_a_walk_becomes_one_teleport_and_a_focus_is_preceded_by_a_look() -> None:
+def test_a_walk_becomes_one_teleport_and_a_focus_is_preceded_by_a_look_in_its_room() -> None:
     path = ["open door to hallway", "go to hallway", "go to outside", "focus on egg dove", "focus on ant", "wait1"]
     short = with_looks(shortened(path))
     assert short == ["teleport to outside", "look around", "focus on egg dove", "focus on ant", "wait1"]
-
-
-def test_a_look_already_taken_is_not_taken_again_before_the_room_changes() -> None:
     actions = ["look around", "focus on a", "teleport to kitchen", "focus on b"]
-    assert with_looks(actions) == ["look around", "focus on a", "teleport to kitchen", "look around", "focus on b"]
+    assert with_looks(actions) == [*actions[:3], "look around", "focus on b"]
+    assert shortened(["go to hallway", "look around"]) == ["teleport to hallway", "look around"]
 
 
-def test_things_are_called_what_the_simulator_calls_them() -> None:
+def test_things_are_called_what_the_simulator_calls_them_and_thoughts_follow_the_focuses() -> None:
     actions = ["focus on egg dove", "pick up egg dove", "move egg dove egg in inventory to red box"]
     replies = ["You focus on the dove egg.", "You move the dove to the inventory.", "You move the dove to the red box."]
     assert canonical(actions, replies) == ["focus on dove egg", "pick up dove egg", "move dove egg to red box"]
-
-
-def test_thoughts_follow_the_order_of_focuses() -> None:
     lines = thoughts("lifespan-longest-lived-then-shortest-lived", ["look around", "focus on a", "focus on b"])
     assert lines == ["What is here?", "The a lives longest.", "The b lives shortest."]
 

@@ -49,7 +49,7 @@ def interleaved(simulator: Simulator, tasks: list[Task], n: int) -> dict[str, li
     """Transcripts of episodes played `n` at a time, step by step in turn, each world reused."""
     envs = [SciWorld(simulator, "easy") for _ in range(n)]
     found = {}
-    for batch in _batches(tasks, n):
+    for batch in (tasks[i : i + n] for i in range(0, len(tasks), n)):
         playing = list(zip(envs, batch, strict=False))
         for env, task in playing:
             found[task.task_id] = [env.start(task)]
@@ -61,10 +61,6 @@ def interleaved(simulator: Simulator, tasks: list[Task], n: int) -> dict[str, li
     for env in envs:
         env.close()
     return found
-
-
-def _batches(tasks: list[Task], n: int) -> list[list[Task]]:
-    return [tasks[i : i + n] for i in range(0, len(tasks), n)]
 
 
 def check(simulator: Simulator, other: Simulator, tasks: list[Task], n: int) -> None:

@@ -22,7 +22,7 @@ if ending == "close":
 elif ending == "exception":
     raise RuntimeError("on purpose")
 elif ending != "exit":
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 
@@ -36,6 +36,4 @@ def test_no_orphan(ending: str) -> None:
         if ending.startswith("SIG"):
             assert jvm.is_running()
             parent.send_signal(getattr(signal, ending))
-        parent.wait(30)
-        _, alive = psutil.wait_procs([jvm], timeout=10)
-        assert not alive
+    psutil.wait_procs([jvm])  # at last the test's time limit

@@ -1,6 +1,7 @@
 """Golden trajectories replay exactly, and a record that was tampered with does not."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from envs.sciworld.recorded_paths import ROUNDING, recorded_paths
@@ -9,7 +10,7 @@ from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.envs.replay import replay, replay_all
 from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
-from coevolve.envs.sciworld.replay import replay_file
+from coevolve.envs.sciworld.replay import replay_file, run
 from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
 from coevolve.records.episodes import StopReason, Trajectory
@@ -27,15 +28,14 @@ def tampered(trajectory: Trajectory, number: int, **change) -> Trajectory:
     return trajectory.model_copy(update={"turns": tuple(turns)})
 
 
-def test_committed_gold_replays_exactly(env: SciWorld, committed: list[Trajectory]) -> None:
+def test_committed_gold_replays_exactly_also_in_part(env: SciWorld, committed: list[Trajectory]) -> None:
     summary = replay_all(env, committed[::32])
     assert (summary.episodes, summary.different, summary.first) == (25, 0, None)
     assert summary.turns == sum(len(trajectory.turns) for trajectory in committed[::32])
-
-
-def test_a_file_can_be_replayed_in_part() -> None:
-    summary = replay_file(DATA / "gold.jsonl", limit=2)
-    assert (summary.episodes, summary.different) == (2, 0)
+    lines: list[str] = []
+    assert run(SimpleNamespace(file=DATA / "gold.jsonl", limit=2), lines.append) == 0
+    turns = sum(len(trajectory.turns) for trajectory in committed[:2])
+    assert lines == [f"2 episodes, {turns} turns compared; 0 episodes differ"]
 
 
 @pytest.mark.slow
@@ -57,11 +57,8 @@ def test_each_kind_of_difference_is_found(env: SciWorld, committed: list[Traject
     for what, record in cases.items():
         assert [difference.what for difference in replay(env, record)] == [what]
     assert replay(env, cases["score"])[0].turn == 0
-
-
-def test_an_episode_whose_simulator_did_not_start_differs_at_the_start(env, committed) -> None:
-    failed = {"prompt": (), "turns": (), "reward": 0.0, "stop": StopReason.ENV_ERROR, "error": "no heap"}
-    (difference,) = replay(env, committed[0].model_copy(update=failed))
+    not_started = {"prompt": (), "turns": (), "reward": 0.0, "stop": StopReason.ENV_ERROR, "error": "no heap"}
+    (difference,) = replay(env, gold.model_copy(update=not_started))
     assert (difference.what, difference.turn, difference.expected) == ("start", -1, "no heap")
 
 

@@ -13,25 +13,13 @@ from hypothesis import strategies as st
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError
 from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, first_line
 from coevolve.envs.sciworld.jvm import HOME, Reading, Simulator, World
-from coevolve.envs.sciworld.tasks import task_of
+from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
-from coevolve.storage import files
+from coevolve.records.episodes import Trajectory
+from coevolve.storage import files, jsonl
 
 ANIMAL = task_of("find-animal", 0, "train")
-ANIMAL_START = """\
-Task Description:
-Your task is to find a(n) animal. First, focus on the thing. Then, move it to the red box in the kitchen.
-This room is called the hallway. In it, you see: 
-\tthe agent
-\ta substance called air
-\ta picture
-You also see:
-\tA door to the art studio (that is open)
-\tA door to the bedroom (that is open)
-\tA door to the greenhouse (that is open)
-\tA door to the kitchen (that is open)
-\tA door to the living room (that is open)
-\tA door to the workshop (that is open)"""
+ANIMAL_START = next(t for t in jsonl.read(DATA / "gold.jsonl", Trajectory) if t.task == ANIMAL).prompt[-1].content
 ANIMAL_ACTIONS = (
     "teleport to outside",
     "focus on butterfly egg",
@@ -61,15 +49,10 @@ def test_a_format_error_resets_the_reward_under_paper_only(simulator: Simulator)
     fixed = SciWorld(simulator, "easy", format_error_resets=False)
     assert rewards(paper, ANIMAL, actions) == [0.1667, 0.6667, 0.0, 0.0, 0.6667, 0.75]
     assert rewards(fixed, ANIMAL, actions) == [0.1667, 0.6667, 0.6667, 0.6667, 0.6667, 0.75]
+    answer = fixed.step(None)
+    assert (answer.observation, round(answer.score, 4), answer.done) == (FORMAT_ERROR, 0.75, False)
     paper.close()
     fixed.close()
-
-
-def test_a_format_error_is_answered_without_the_simulator(env: SciWorld) -> None:
-    env.start(ANIMAL)
-    first = env.step("teleport to outside")
-    answer = env.step(None)
-    assert (answer.observation, answer.score, answer.done) == (FORMAT_ERROR, first.score, False)
 
 
 @pytest.mark.parametrize(
@@ -91,19 +74,14 @@ def test_rounded_shares_that_nearly_add_up_are_a_full_reward_at_the_end_only(
     env.close()
 
 
-def test_a_wrong_focus_ends_the_episode_and_keeps_the_maximum(env: SciWorld) -> None:
+def test_a_wrong_focus_ends_the_episode_for_good_and_keeps_the_maximum(env: SciWorld) -> None:
     env.start(ANIMAL)
     before = env.step("teleport to outside")
     failed = env.step("focus on axe")
     assert (failed.score, failed.done, failed.reward) == (-1.0, True, before.reward)
-
-
-def test_steps_after_the_end_change_nothing(env: SciWorld) -> None:
-    env.start(ANIMAL)
-    env.step("focus on picture")
     for action in ("reset task", None, "teleport to outside"):
         after = env.step(action)
-        assert (after.observation, after.reward, after.score, after.done) == (OVER, 0.0, -1.0, True)
+        assert (after.observation, after.reward, after.score, after.done) == (OVER, before.reward, -1.0, True)
 
 
 @given(st.text(max_size=400))
@@ -155,15 +133,12 @@ def test_tasks_that_do_not_exist_leave_no_world_behind(own_simulator) -> None:
         env.step("look around")
 
 
-def test_an_unknown_simplification_is_the_users_error(simulator: Simulator) -> None:
-    with pytest.raises(UserError, match="teleportActions"):
-        SciWorld(simulator, "teleportActions,openDoors")
-
-
-def test_step_limits_are_etos_unless_configured(simulator: Simulator) -> None:
+def test_step_limits_are_etos_unless_configured_and_simplifications_known_ones(simulator: Simulator) -> None:
     assert SciWorld(simulator, "easy").step_limit(ANIMAL) == 15
     assert SciWorld(simulator, "easy").step_limit(task_of("mendelian-genetics-known-plant", 0, "train")) == 100
     assert SciWorld(simulator, "easy", step_limit=7).step_limit(ANIMAL) == 7
+    with pytest.raises(UserError, match="teleportActions"):
+        SciWorld(simulator, "teleportActions,openDoors")
 
 
 def test_a_killed_jvm_fails_every_world_in_it_and_start_brings_it_back(own_simulator) -> None:
@@ -181,6 +156,9 @@ def test_a_killed_jvm_fails_every_world_in_it_and_start_brings_it_back(own_simul
         neighbour.step("teleport to outside")
     assert rewards(neighbour, ANIMAL, ANIMAL_ACTIONS)[-1] == 1.0
     assert simulator.pid != killed
+    os.kill(simulator.pid, signal.SIGKILL)
+    psutil.Process(simulator.pid).wait()
+    assert env.start(ANIMAL) == ANIMAL_START  # between episodes it is not noticed
 
 
 def test_a_jvm_that_ends_while_another_thread_asks_for_it_holds_no_world(own_simulator) -> None:
@@ -199,15 +177,6 @@ def test_a_jvm_that_ends_while_another_thread_asks_for_it_holds_no_world(own_sim
     world = Ending(interface=None, random=None)
     simulator._jvm.loaded.add(world)
     assert not simulator.holds(world)
-
-
-def test_a_jvm_killed_between_episodes_is_not_noticed(own_simulator) -> None:
-    simulator = own_simulator()
-    env = SciWorld(simulator, "easy")
-    env.start(ANIMAL)
-    os.kill(simulator.pid, signal.SIGKILL)
-    psutil.Process(simulator.pid).wait(10)
-    assert env.start(ANIMAL) == ANIMAL_START
 
 
 def test_a_hung_jvm_fails_within_the_time_limit_and_is_replaced(own_simulator) -> None:

@@ -1,4 +1,4 @@
-"""A small generated shop, and upstream's answers on an invented catalogue."""
+"""A small generated shop."""
 
 from pathlib import Path
 
@@ -20,15 +20,3 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shop(catalogue: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """The shop of that catalogue."""
     return Shop.build(catalogue, tmp_path_factory.mktemp("webshop") / "shop")
-
-
-@pytest.fixture(scope="session")
-def conformance(upstream: Path) -> Path:
-    """An invented catalogue with upstream's own answers."""
-    return upstream / "webshop"
-
-
-@pytest.fixture(scope="session")
-def conformance_shop(conformance: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """The shop of that catalogue."""
-    return Shop.build(conformance, tmp_path_factory.mktemp("webshop") / "conformance")

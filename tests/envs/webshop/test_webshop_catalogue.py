@@ -5,32 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from envs.webshop.cup import entry, write_catalogue
 
 from coevolve.envs.webshop import json_stream
 from coevolve.envs.webshop.catalogue import Catalogue, Product
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
 
-ENTRY = {
-    "asin": "B000000001",
-    "name": "Oak Desk",
-    "full_description": "Very plain.",
-    "small_description": ["First", "Second"],
-    "pricing": "$9.50",
-    "customization_options": "",
-    "category": "garden",
-    "query": " Oak Desks ",
-    "product_category": "Garden \u203a Desks",
-    "images": ["x"],
-}
-
-
-def write(folder: Path, entries: list[dict[str, Any]], attributes: Any = None, instructions: Any = None) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "items_shuffle.json").write_text(json.dumps(entries))
-    (folder / "items_ins_v2.json").write_text(json.dumps(attributes or {}))
-    (folder / "items_human_ins.json").write_text(json.dumps(instructions or {}))
-    return folder
+ENTRY = entry(name="Oak Desk", full_description="Very plain.", small_description=["First", "Second"])
 
 
 def load(folder: Path, limit: int | None = None) -> tuple[list[Product], Counter[str]]:
@@ -39,7 +21,7 @@ def load(folder: Path, limit: int | None = None) -> tuple[list[Product], Counter
 
 
 def one(folder: Path, attributes: Any = None, instructions: Any = None, **changes: Any) -> Product:
-    (product,), _ = load(write(folder, [{**ENTRY, **changes}], attributes, instructions))
+    (product,), _ = load(write_catalogue(folder, [{**ENTRY, **changes}], attributes, instructions))
     return product
 
 
@@ -56,11 +38,8 @@ def test_a_file_larger_than_what_is_held_reads_as_json_reads_it(tmp_path: Path, 
     assert [entry for _, entry in found] == json.loads(path.read_bytes())
     assert [position for position, _ in found] == sorted(position for position, _ in found)
     assert 0 <= path.stat().st_size - found[-1][0] <= json_stream.CHUNK_BYTES
-
-
-def test_an_empty_array_has_no_entries(tmp_path: Path) -> None:
-    (tmp_path / "array.json").write_text(" [ ] ")
-    assert list(json_stream.read_objects(tmp_path / "array.json")) == []
+    path.write_text(" [ ] ")
+    assert list(json_stream.read_objects(path)) == []
 
 
 @pytest.mark.parametrize(
@@ -113,22 +92,16 @@ def test_a_text_without_an_end_is_not_read_to_the_end_of_the_file(tmp_path: Path
 def test_prices(tmp_path: Path, text: str | None, pricing: tuple[float, ...], tag: str) -> None:
     product = one(tmp_path, pricing=text)
     assert (product.pricing, product.price_tag) == (pricing, tag)
-
-
-def test_a_product_without_the_key_of_its_price_costs_a_hundred(tmp_path: Path) -> None:
-    (product,), _ = load(write(tmp_path, [{key: value for key, value in ENTRY.items() if key != "pricing"}]))
-    assert product.pricing == (100.0,)
-
-
-@pytest.mark.parametrize("text", ["$", "$ each", "9.50", "$1.2.3", "$5 or $", ["$5"]])
-def test_a_price_upstream_cannot_load_is_one_sentence(tmp_path: Path, text: Any) -> None:
-    with pytest.raises(UserError, match=r"items_shuffle\.json: product 'B000000001': .*; fetch the file again\.$"):
-        one(tmp_path, pricing=text)
+    (priceless,), _ = load(
+        write_catalogue(tmp_path, [{key: value for key, value in ENTRY.items() if key != "pricing"}])
+    )
+    assert priceless.pricing == (100.0,)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        *(("pricing", text) for text in ("$", "$ each", "9.50", "$1.2.3", "$5 or $", ["$5"])),
         ("asin", 7),
         ("name", None),
         ("full_description", None),
@@ -140,7 +113,7 @@ def test_a_price_upstream_cannot_load_is_one_sentence(tmp_path: Path, text: Any)
         ("customization_options", ["red"]),
     ],
 )
-def test_a_field_of_another_type_is_one_sentence(tmp_path: Path, field: str, value: Any) -> None:
+def test_a_field_upstream_cannot_load_is_one_sentence(tmp_path: Path, field: str, value: Any) -> None:
     with pytest.raises(UserError, match=r"items_shuffle\.json: product .*; fetch the file again\.$"):
         one(tmp_path, **{field: value})
 
@@ -161,15 +134,9 @@ def test_the_document_is_title_description_first_bullet_and_options_lower_cased(
     groups = {"Color": [{"value": "Red"}, {"value": "Tan"}], "Size": [{"value": "A/B"}]}
     product = one(tmp_path, {"B000000001": {"attributes": ["hidden"]}}, customization_options=groups)
     assert product.document == "oak desk very plain. first color: red, tan, and size: a | b"
-
-
-def test_other_fields(tmp_path: Path) -> None:
-    product = one(tmp_path, small_description="Only one")
-    assert product.bullets == ("Only one",)
-    assert product.query == "oak desks"
-    assert product.attributes == ("DUMMY_ATTR",)
-    assert product.human == ()
-    assert product.synthetic is None
+    plain = one(tmp_path, small_description="Only one")
+    assert (plain.bullets, plain.query, plain.attributes) == (("Only one",), "plum cups", ("DUMMY_ATTR",))
+    assert (plain.human, plain.synthetic) == ((), None)
 
 
 def test_attributes_and_instructions_come_from_their_files(tmp_path: Path) -> None:
@@ -179,23 +146,15 @@ def test_attributes_and_instructions_come_from_their_files(tmp_path: Path) -> No
     assert product.attributes == ("a", "b")
     assert product.synthetic and (product.synthetic.text, product.synthetic.attributes) == ("Find me", ("a",))
     assert [(one.text, one.attributes, one.options) for one in product.human] == [("i need.", ("b",), ("red",))]
-
-
-def test_an_instruction_upstream_cannot_load_names_its_own_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"items_human_ins\.json: product 'B000000001': `instruction` is not a text"):
-        one(tmp_path, {}, {"B000000001": [{"instruction_attributes": ["a"], "instruction_options": []}]})
-    with pytest.raises(UserError, match=r"items_ins_v2\.json: product 'B000000001': `attributes` is not a list"):
-        one(tmp_path, {"B000000001": {"attributes": "a"}})
-
-
-def test_a_synthetic_instruction_without_attributes_hinders_synthetic_goals_only(tmp_path: Path) -> None:
-    product = one(tmp_path, {"B000000001": {"attributes": ["a"], "instruction": "Find me"}})
-    assert product.synthetic and product.synthetic.attributes == ()
+    bare = one(tmp_path, {"B000000001": {"attributes": ["a"], "instruction": "Find me"}})
+    assert bare.synthetic and bare.synthetic.attributes == ()  # hinders synthetic goals only
 
 
 def test_skipped_entries_are_counted_and_the_limit_counts_them_too(tmp_path: Path) -> None:
     asins = ["nan", "B000000001", "B0000000012", "B000000001", "B000000002", "short"]
-    folder = write(tmp_path, [{**ENTRY, "asin": asin, "name": f"{place}"} for place, asin in enumerate(asins)])
+    folder = write_catalogue(
+        tmp_path, [{**ENTRY, "asin": asin, "name": f"{place}"} for place, asin in enumerate(asins)]
+    )
     products, skipped = load(folder)
     assert [(product.asin, product.title) for product in products] == [
         ("B000000001", "1"),
@@ -206,25 +165,32 @@ def test_skipped_entries_are_counted_and_the_limit_counts_them_too(tmp_path: Pat
     assert [product.asin for product in load(folder, limit=4)[0]] == ["B000000001"]
 
 
-def test_missing_and_ambiguous_files_are_named(tmp_path: Path) -> None:
+def test_missing_ambiguous_and_damaged_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"one file named items_shuffle\*\.json is needed \(none found\)"):
         Catalogue.find(tmp_path)
-    write(tmp_path, [])
+    write_catalogue(tmp_path, [ENTRY])
+    (tmp_path / "items_ins_v2.json").write_text('{"B000')
+    with pytest.raises(UserError, match=r"items_ins_v2\.json: is damaged or truncated"):
+        load(tmp_path)
     (tmp_path / "items_shuffle_1000.json").write_text("[]")
     with pytest.raises(UserError, match=r"\(items_shuffle\.json, items_shuffle_1000\.json found\)"):
         Catalogue.find(tmp_path)
-
-
-def test_a_damaged_attribute_file_is_named(tmp_path: Path) -> None:
-    folder = write(tmp_path, [ENTRY])
-    (folder / "items_ins_v2.json").write_text('{"B000')
-    with pytest.raises(UserError, match=r"items_ins_v2\.json: is damaged or truncated"):
-        load(folder)
+    without_text = [{"instruction_attributes": ["a"], "instruction_options": []}]
+    for attributes, asked, message in (
+        ({}, {"B000000001": without_text}, r"items_human_ins\.json: product 'B000000001': `instruction` is not a text"),
+        (
+            {"B000000001": {"attributes": "a"}},
+            {},
+            r"items_ins_v2\.json: product 'B000000001': `attributes` is not a list",
+        ),
+    ):
+        with pytest.raises(UserError, match=message):
+            one(tmp_path / "other", attributes, asked)
 
 
 def test_a_product_may_have_no_category(tmp_path: Path) -> None:
     assert one(tmp_path, category=None).category is None
-    folder = write(tmp_path, [{**ENTRY, "category": None}, {**ENTRY, "asin": "B000000002"}])
+    folder = write_catalogue(tmp_path, [{**ENTRY, "category": None}, {**ENTRY, "asin": "B000000002"}])
     shop = Shop.build(folder, tmp_path / "shop")
-    assert [shop.product(number).category for number in range(2)] == [None, "garden"]
-    assert shop.search(("<c>", "garden"), random.Random(0)) == [1]
+    assert [shop.product(number).category for number in range(2)] == [None, "kitchen"]
+    assert shop.search(("<c>", "kitchen"), random.Random(0)) == [1]

@@ -1,18 +1,18 @@
 """What the stages meet: a prepared shop, tasks, episodes under both protocols, and a manifest that freezes them."""
 
 import itertools
-import json
 import pickle
 import random
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
+import builders
 import pytest
-import yaml
+from envs.setups import QUIRKS, section, source, write
 
-from coevolve.config.names import PairKind
-from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights, Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
+from coevolve.envs.replay import replay_all
 from coevolve.envs.webshop import domain, prepared_shop
 from coevolve.envs.webshop.catalogue import FILE_NAMES, Product
 from coevolve.envs.webshop.catalogue_generator import generate
@@ -24,42 +24,33 @@ from coevolve.envs.webshop.reward import reward
 from coevolve.envs.webshop.session import page_of
 from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.errors import UserError
-from coevolve.methods.pairing import pair
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import Task
 from coevolve.storage import files, jsonl
 
 
 @pytest.fixture(scope="module")
-def config(root: Path) -> WebShopConfig:
-    section = yaml.safe_load((root / "configs/envs/webshop-small.yaml").read_text())["envs"]["webshop"]
-    section["tasks"] |= {"sft": 30}  # a shop of any seed has more goals in some category
-    return WebShopConfig.model_validate(section)
+def config() -> WebShopConfig:
+    return section("webshop", "webshop-small", tasks={"sft": 30})  # a shop of any seed has more goals in some category
 
 
 @pytest.fixture(scope="module")
-def quirks(root: Path) -> dict[str, Quirks]:
-    protocols = yaml.safe_load((root / "configs/parts/protocols.yaml").read_text())["protocols"]
-    return {name: Quirks.model_validate(switches) for name, switches in protocols.items()}
-
-
-@pytest.fixture(scope="module")
-def fixed(config: WebShopConfig, quirks: dict[str, Quirks], tmp_path_factory: pytest.TempPathFactory) -> Setup:
+def fixed(config: WebShopConfig, tmp_path_factory: pytest.TempPathFactory) -> Setup:
     """The small shop under protocol `fixed`."""
     out = tmp_path_factory.mktemp("prepared")
-    setup = Setup(config, "envs.webshop", "fixed", quirks["fixed"], out)
+    setup = Setup(config, "envs.webshop", "fixed", QUIRKS["fixed"], out)
     domain.prepare(setup, out)
     return setup
 
 
 @pytest.fixture(scope="module")
-def paper(fixed: Setup, quirks: dict[str, Quirks]) -> Setup:
+def paper(fixed: Setup) -> Setup:
     """The same shop under protocol `paper`."""
-    return Setup(fixed.config, fixed.key, "paper", quirks["paper"], fixed.prepared)
+    return Setup(fixed.config, fixed.key, "paper", QUIRKS["paper"], fixed.prepared)
 
 
 def task(number: int) -> Task:
-    return Task(env="webshop", task_id=f"webshop/{number}", split="train", data={"goal": number})
+    return builders.task(f"webshop/{number}", env="webshop", data={"goal": number})
 
 
 def changed(config: WebShopConfig, **changes: object) -> WebShopConfig:
@@ -71,7 +62,7 @@ def played(env: WebShopTaskEnv, number: int, *actions: str | None) -> list[str]:
     return [env.start(task(number)), *(env.step(action).observation for action in actions)]
 
 
-def test_what_is_prepared_says_what_it_is(fixed: Setup) -> None:
+def test_what_is_prepared_says_what_it_is_and_freezes_goals_and_prices(fixed: Setup) -> None:
     meta = prepared_shop.read_meta(fixed.prepared)
     assert (meta.products, meta.goals) == (
         fixed.config.catalogue.generated,
@@ -81,6 +72,10 @@ def test_what_is_prepared_says_what_it_is(fixed: Setup) -> None:
     assert meta.shop == files.sha256(fixed.prepared / "shop/meta.json")
     assert meta.tagger == ("approximate", "1")
     assert meta.overlap == meta.duplicates == ()
+    stock = PreparedShop.open(fixed.prepared, fixed.config, None)
+    frozen = jsonl.read(fixed.prepared / "goals.jsonl", FrozenGoal)
+    assert [one.goal for one in frozen] == list(stock.goals)
+    assert [one.price for one in frozen] == [stock.prices[stock.shop.number(one.goal.asin)] for one in frozen]
 
 
 def test_the_same_seed_prepares_the_same_and_another_one_another(fixed: Setup, tmp_path: Path) -> None:
@@ -94,20 +89,10 @@ def test_the_same_seed_prepares_the_same_and_another_one_another(fixed: Setup, t
     assert other.manifest != meta.manifest
 
 
-def test_frozen_prices_are_those_of_the_opened_shop(fixed: Setup) -> None:
-    stock = PreparedShop.open(fixed.prepared, fixed.config, None)
-    frozen = jsonl.read(fixed.prepared / "goals.jsonl", FrozenGoal)
-    assert [one.goal for one in frozen] == list(stock.goals)
-    assert [one.price for one in frozen] == [stock.prices[stock.shop.number(one.goal.asin)] for one in frozen]
-
-
 def test_a_catalogue_of_files_is_checked_and_used(fixed: Setup, tmp_path: Path) -> None:
     """Also the lists of ETO, for which the shop is far too small."""
     generate(tmp_path / "files", 30, seed=1)
-    sources = {
-        name: {"path": str(tmp_path / "files" / file), "sha256": files.sha256(tmp_path / "files" / file)}
-        for name, file in FILE_NAMES.items()
-    }
+    sources = {name: source(tmp_path / "files" / file) for name, file in FILE_NAMES.items()}
     selection = {**fixed.config.tasks.model_dump(), "lists": "eto", "test": None}
     config = changed(fixed.config, catalogue={**sources, "limit": 25}, tasks=selection)
     with pytest.raises(UserError, match="ETO's lists reach goal 12080"):
@@ -125,13 +110,8 @@ def test_tasks_are_disjoint_and_have_experts_of_all_rewards(fixed: Setup) -> Non
     found = domain.experts(fixed, selection.training)
     rewards = [trajectory.reward for trajectory in found.trajectories]
     assert len(rewards) > 0.6 * len(training) and max(rewards) == 1.0
-    unfiltered = Setup(
-        changed(fixed.config, experts={"format": "scripted", "min_reward": 0.0}),
-        fixed.key,
-        fixed.protocol,
-        fixed.quirks,
-        fixed.prepared,
-    )
+    every = changed(fixed.config, experts={"format": "scripted", "min_reward": 0.0})
+    unfiltered = replace(fixed, config=every)
     played_all = domain.experts(unfiltered, selection.training).trajectories
     assert [expert.task.task_id for expert in played_all] == [task.task_id for task in selection.training]
     assert len({expert.reward for expert in played_all}) > 3
@@ -141,14 +121,15 @@ def test_tasks_are_disjoint_and_have_experts_of_all_rewards(fixed: Setup) -> Non
     assert found == domain.experts(fixed, selection.training)
 
 
-def test_an_expert_can_be_played_again(fixed: Setup) -> None:
+def test_an_expert_can_be_played_again_also_after_the_environment_was_closed(fixed: Setup) -> None:
     found = domain.experts(fixed, domain.select(fixed).sft[:20])
     with domain.pool(fixed, 1) as (env,):
-        for trajectory in found.trajectories:
-            assert env.start(trajectory.task) == trajectory.prompt[-1].content
-            results = [env.step(env.parse(turn.text)) for turn in trajectory.turns]
-            assert [result.observation for result in results] == [turn.observation for turn in trajectory.turns]
-            assert (results[-1].reward, results[-1].done) == (trajectory.reward, True)
+        assert len(found.trajectories) > 5 and replay_all(env, found.trajectories).different == 0
+        env.start(task(0))
+        env.close()
+        with pytest.raises(EnvError):
+            env.step("search[cup]")
+        assert replay_all(env, found.trajectories[:1]).different == 0
 
 
 def test_etos_file_is_read_in_the_form_of_episodes(fixed: Setup, tmp_path: Path) -> None:
@@ -157,10 +138,8 @@ def test_etos_file_is_read_in_the_form_of_episodes(fixed: Setup, tmp_path: Path)
     speakers = itertools.cycle(("human", "gpt"))
     conversation = [{"from": speaker, "value": value} for speaker, value in zip(speakers, said, strict=False)]
     content = [{"id": number, "conversations": conversation, "reward": 0.8} for number in (45, 7, 45)]
-    path = tmp_path / "webshop_sft.json"
-    path.write_text(json.dumps(content))
-    source = {"format": "eto", "file": {"path": str(path), "sha256": files.sha256(path)}, "min_reward": 0.5}
-    setup = Setup(changed(fixed.config, experts=source), fixed.key, fixed.protocol, fixed.quirks, fixed.prepared)
+    file = source(write(tmp_path / "webshop_sft.json", content))
+    setup = replace(fixed, config=changed(fixed.config, experts={"format": "eto", "file": file, "min_reward": 0.5}))
     found = domain.experts(setup, [task(45)])
     (expert,) = found.trajectories
     assert (expert.task, expert.reward) == (task(45), 0.8)
@@ -292,25 +271,6 @@ def test_each_job_draws_its_own_limits_under_paper_only(fixed: Setup, paper: Set
     assert limits(paper) == limits(pickle.loads(pickle.dumps(paper)))
 
 
-def test_rollouts_of_two_jobs_are_paired_under_the_chosen_sides_limits(fixed: Setup, paper: Setup) -> None:
-    """Each job tells the same task with other price limits under protocol `paper`."""
-    tasks, weights = [task(number) for number in range(20)], {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
-    recipe = AgentRecipe(base="target", explores=True, trains_on=weights)
-    rules = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)
-    for setup, differ in ((fixed, False), (paper, True)):
-        other = Setup(setup.config, setup.key, setup.protocol, setup.quirks, setup.prepared)
-        experts, others = (domain.experts(each, tasks).trajectories for each in (setup, other))
-        rollouts = [
-            each.model_copy(update={"agent": "target", "reward": 0.0, "turns": each.turns[:1]}) for each in others
-        ]
-        made = pair(recipe, rules, tasks, experts, {"target": rollouts})
-        assert len(made.pairs) == len(
-            {each.task.task_id for each in experts} & {each.task.task_id for each in rollouts}
-        )
-        assert {each.prompt for each in made.pairs} <= {each.prompt for each in experts}
-        assert (made.kinds[PairKind.EXPERT_TARGET].other_prompt > 0) == differ
-
-
 def test_identities_name_what_rewards_depend_on(fixed: Setup, paper: Setup) -> None:
     meta = prepared_shop.read_meta(fixed.prepared)
     for setup, goals in ((fixed, meta.manifest[:8]), (paper, "drawn in each job")):
@@ -323,15 +283,6 @@ def test_identities_name_what_rewards_depend_on(fixed: Setup, paper: Setup) -> N
 
 def test_a_task_of_another_shop_is_one_sentence(fixed: Setup) -> None:
     with domain.pool(fixed, 1) as (env,):
-        for wrong in (task(10**6), Task(env="webshop", task_id="webshop/x", split="train")):
+        for wrong in (task(10**6), builders.task("webshop/x", env="webshop")):
             with pytest.raises(UserError, match="must hold `goal`, a number from 0 to"):
                 env.start(wrong)
-
-
-def test_a_closed_environment_can_start_again(fixed: Setup) -> None:
-    with domain.pool(fixed, 1) as (env,):
-        env.start(task(0))
-        env.close()
-        with pytest.raises(EnvError):
-            env.step("search[cup]")
-        assert played(env, 0, "search[cup]")[1].startswith("Observation:\nInstruction:")

@@ -47,8 +47,5 @@ def test_seeds_choose_goals(env: Env) -> None:
     drawn = [env.reset(seed=seed)[1]["goal"] for seed in range(20)]
     assert len(set(drawn)) > 5
     assert drawn == [env.reset(seed=seed)[1]["goal"] for seed in range(20)]
-
-
-def test_a_goal_that_is_not_there_is_one_sentence(env: Env) -> None:
     with pytest.raises(UserError, match="this shop has goals 0 to"):
         env.reset(options={"goal": 10**6})

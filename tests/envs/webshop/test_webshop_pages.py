@@ -3,22 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from envs.webshop.cup import cup
 
 from coevolve.envs.webshop import pages
-from coevolve.envs.webshop.catalogue import Product
 
-CUP = Product(
-    asin="B000000001",
-    title="Plum cup",
-    description="A cup.",
-    bullets=("Round.", "Plum."),
-    category="kitchen",
-    query="plum cups",
-    product_category="Kitchen \u203a Cups",
-    pricing=(9.5,),
-    options={"color": ("red", "blue"), "size": ("small",)},
-    attributes=("dishwasher safe",),
-)
+CUP = cup(options={"color": ("red", "blue"), "size": ("small",)})
 
 
 def pieces(page: pages.Page) -> list[str]:
@@ -29,6 +18,7 @@ def test_the_start_page():
     page = pages.start_page("find a cup")
     assert page.text == "WebShop [SEP] Instruction: [SEP] find a cup [SEP] Search"
     assert list(page.clickables) == ["search"]
+    assert pieces(pages.start_page("")) == ["WebShop", "Instruction:", "Search"]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +44,6 @@ def test_white_space_and_markup_in_a_field(title: str, shown: list[str]):
     page = pages.item_page("find a cup", replace(CUP, title=title, options={}))
     expected = ["Instruction:", "find a cup", "Back to Search", "< Prev", *shown, "Price: $9.5", "Rating: N.A."]
     assert pieces(page) == [*expected, "Description", "Features", "Reviews", "Buy Now"]
-
-
-def test_an_empty_instruction_leaves_no_trace():
-    assert pieces(pages.start_page("")) == ["WebShop", "Instruction:", "Search"]
 
 
 def test_an_item_shows_every_group_and_can_be_clicked_in_upstreams_order():
@@ -101,11 +87,8 @@ def test_sub_pages(tab: str, shown: list[str]):
     page = pages.sub_page("find a cup", CUP, tab)
     assert pieces(page) == ["Instruction:", "find a cup", "Back to Search", "< Prev", *shown]
     assert list(page.clickables) == ["back to search", "< prev"]
-
-
-def test_an_empty_feature_is_a_blank_and_one_with_a_newline_is_nothing():
-    page = pages.sub_page("x", replace(CUP, bullets=("", "\n", " \n", "a")), "features")
-    assert pieces(page)[4:] == ["", "a"]
+    odd = pages.sub_page("x", replace(CUP, bullets=("", "\n", " \n", "a")), "features")
+    assert pieces(odd)[4:] == ["", "a"]
 
 
 def test_the_receipt_writes_options_as_flask_does():

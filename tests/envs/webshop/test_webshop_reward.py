@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from envs.webshop.cup import cup, goal_of
 from envs.webshop.spacy_tokenizer import recorded_tagger
 
 from coevolve.envs.webshop.catalogue import Product
@@ -12,29 +13,8 @@ from coevolve.envs.webshop.reward import THRESHOLD, colour_of, match_type, match
 
 RATIOS = json.loads((Path(__file__).parent / "recorded" / "ratios.json").read_text())
 TAGGER = recorded_tagger()
-CUP = Product(
-    asin="B000000001",
-    title="Plum Cup",
-    description="Fit for ovens.",
-    bullets=("Round and", "Deep."),
-    category="kitchen",
-    query="plum cups",
-    product_category="Kitchen \u203a Cups",
-    pricing=(9.5,),
-    options={},
-    attributes=("dishwasher safe",),
-)
-GOAL = Goal(
-    asin=CUP.asin,
-    category=CUP.category,
-    query=CUP.query,
-    name=CUP.title,
-    product_category=CUP.product_category,
-    instruction="find a cup",
-    attributes=("dishwasher safe",),
-    price_upper=20.0,
-    options=("red", "small"),
-)
+CUP = cup(title="Plum Cup", description="Fit for ovens.", bullets=("Round and", "Deep."))
+GOAL = goal_of(CUP, options=("red", "small"))
 
 
 def gained(product: Product = CUP, goal: Goal = GOAL, price: float = 9.5, chosen: tuple[str, ...] = ()) -> float:
@@ -55,9 +35,6 @@ def test_bounds_decide_as_the_ratio_does():
         rng.shuffle(words)
         one, other = " ".join(words[: rng.randint(1, 8)]), rng.choice(texts)[: rng.randint(1, 60)]
         assert matches(one, other) is (token_set_ratio(one, other) > THRESHOLD), (one, other)
-
-
-def test_nothing_matches_a_text_without_words():
     assert token_set_ratio("", "") == token_set_ratio("!!!", "cup") == 0
     assert not matches("\u00e9", "\u00e9"), "the matcher drops Latin-1 beyond ASCII"
 
@@ -77,13 +54,11 @@ def test_parts_and_weights():
         "r_option": 0.5,
         "w_option": 0.5,
     }
-
-
-def test_without_options_there_is_no_option_part():
     total, details = reward(CUP, replace(GOAL, options=()), 20.5, (), TAGGER)
     assert total == 1 / 2
     assert "r_option" not in details
-    assert details["r_price"] is False
+    for price, affordable in ((19.99, True), (20.0, True), (20.01, False)):
+        assert reward(CUP, GOAL, price, (), TAGGER)[1]["r_price"] is affordable
 
 
 @pytest.mark.parametrize("attribute", ["plum", "round and deep", "fit for ovens"])
@@ -126,6 +101,7 @@ def test_options_of_synthetic_goals_match_as_pairs():
         ("plum", "red cup tea pot lid jug keg box mug pan plum", 0.1, 1 / 11),
         ("plum cup", "red pot", 0.0, 0.0),
         ("plum cup", "the 5-in-1", 0.5, 0.2),
+        ("plum", "plum red cup tea pot lid jug keg box mug", 0.5, 0.1),  # a tenth of the nouns is not below a tenth
     ],
 )
 def test_strangers_are_judged_by_the_nouns_of_their_titles(title: str, wanted: str, factor: float, score: float):
@@ -141,18 +117,6 @@ def test_relatives_are_forgiven_few_common_nouns_but_not_none():
     assert match_type(CUP, replace(goal, name="tea pot"), TAGGER).factor == 0.0
     levels = replace(goal, query="x", product_category="Kitchen \u203a Pots")
     assert match_type(CUP, levels, TAGGER).factor == 0.5
-
-
-@pytest.mark.parametrize(("price", "affordable"), [(19.99, True), (20.0, True), (20.01, False)])
-def test_a_price_equal_to_the_limit_is_affordable(price: float, affordable: bool):
-    assert reward(CUP, GOAL, price, (), TAGGER)[1]["r_price"] is affordable
-
-
-@pytest.mark.parametrize(("nouns", "factor"), [(10, 0.5), (11, 0.1)])
-def test_a_tenth_of_the_nouns_is_not_below_a_tenth(nouns: int, factor: float):
-    wanted = " ".join(["plum", *(["red", "cup", "tea", "pot", "lid", "jug", "keg", "box", "mug", "pan"][: nouns - 1])])
-    product = replace(CUP, title="plum", query="a", product_category="b")
-    assert match_type(product, replace(GOAL, name=wanted), TAGGER).factor == factor
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

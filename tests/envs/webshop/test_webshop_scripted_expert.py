@@ -73,15 +73,12 @@ def test_it_takes_the_best_it_can_afford_with_the_options_named() -> None:
     ]
 
 
-def test_where_it_can_afford_nothing_it_looks_at_the_next_page() -> None:
+def test_where_it_can_afford_nothing_it_looks_at_the_next_page_and_then_gives_up() -> None:
+    nothing = results_page(ASKED, [], 1, 0).text
+    assert played(nothing, nothing) == ["search[round tin cup dark blue]", "click[next >]"]
     first, second = results_page(ASKED, [DEAR], 1, 11).text, results_page(ASKED, [LATER], 2, 11).text
     assert played(first, second, item_page(ASKED, LATER).text)[1:] == [
         "click[next >]",
         "click[B04]",
         "click[buy now]",
     ]
-
-
-def test_it_gives_up_where_nothing_is_found() -> None:
-    nothing = results_page(ASKED, [], 1, 0).text
-    assert played(nothing, nothing) == ["search[round tin cup dark blue]", "click[next >]"]

@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from itertools import chain
 
 import numpy as np
 import psutil
@@ -102,27 +101,13 @@ def test_rankings_are_lucenes(built):
     )
 
 
-def test_rankings_of_the_conformance_queries(conformance, conformance_shop):
-    lines = (conformance / f"traces_{kind}_goals.jsonl" for kind in ("human", "synthetic"))
-    records = [json.loads(line) for line in chain.from_iterable(path.open(encoding="utf-8") for path in lines)]
-    asked = {record["query"]: record["top50"] for record in records if record["kind"] == "bm25"}
-    assert len(asked) > 100
-    for query, top in asked.items():
-        found = conformance_shop.search([query], random.Random(0))
-        assert [conformance_shop.product(number).asin for number in found] == [asin for asin, _ in top], query
-
-
 def test_scores_are_the_formulas(built):
     searched, texts, asked = built
     counts = [Counter(lucene_analyzer.index_terms(text)) for text in texts]
     for query in asked[:100]:
-        assert searched.search_scored(query, len(texts)) == reference(counts, query), query
-
-
-def test_hits_are_the_first_of_all(built):
-    searched, texts, asked = built
-    for query in asked[4:60]:
-        assert searched.search(query, 7) == searched.search(query, len(texts))[:7]
+        scores = reference(counts, query)
+        assert searched.search_scored(query, len(texts)) == scores, query
+        assert searched.search(query, 7) == [number for number, _ in scores[:7]]
 
 
 def test_more_terms_than_lucene_takes_are_searched_as_well(built):
@@ -146,11 +131,6 @@ def test_nothing_to_find(texts, tmp_path):
     searched = SearchIndex(tmp_path / "index")
     assert len(searched) == len(texts)
     assert searched.search("red the") == []
-
-
-def test_equal_documents_come_in_order(tmp_path):
-    search_index.build(["red lamp"] * 2000, tmp_path / "index")
-    assert SearchIndex(tmp_path / "index").search("lamp") == list(range(50))
 
 
 def test_texts_that_end_in_an_error_leave_nothing(tmp_path):
@@ -184,8 +164,7 @@ def test_a_killed_build_leaves_no_index_and_no_worker(tmp_path):
         workers = psutil.Process(builder.pid).children()
         assert len(workers) == 2
         builder.kill()
-    _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
+    psutil.wait_procs(workers)  # at last the test's time limit
     assert not (tmp_path / "index").exists()
     search_index.build(["red lamp"], tmp_path / "index")
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
@@ -204,3 +183,5 @@ def test_ties_at_the_bound_of_a_group_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(search_index, "GROUP_SIZE", 2)
     search_index.build(["red lamp", "a lamp shade of linen"] * 20, tmp_path / "index")
     assert SearchIndex(tmp_path / "index").search("lamp", 3) == [0, 2, 4]
+    search_index.build(["red lamp"] * 2000, tmp_path / "equal")
+    assert SearchIndex(tmp_path / "equal").search("lamp") == list(range(50))

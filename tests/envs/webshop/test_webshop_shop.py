@@ -39,12 +39,8 @@ def copy(shop: Shop, tmp_path: Path) -> Path:
 def test_products_come_back_as_they_were_read(shop: Shop, products: list[Product]) -> None:
     assert len(shop) == len(products) == 300
     assert [shop.product(number) for number in range(len(shop))] == products
-
-
-def test_products_are_found_by_id(shop: Shop, products: list[Product]) -> None:
     assert [shop.number(product.asin) for product in products] == list(range(len(shop)))
-    assert shop.number("B0") is None
-    assert shop.number("") is None
+    assert shop.number("B0") is shop.number("") is None
 
 
 def test_the_folder_says_what_it_was_built_from(shop: Shop, catalogue: Path) -> None:
@@ -66,22 +62,8 @@ def test_prefixes_list_what_a_scan_finds(shop: Shop, products: list[Product]) ->
         of_query = [number for number, other in enumerate(products) if other.query == product.query]
         assert shop.search(["<q>", *product.query.split(" ")], rng) == of_query
     assert shop.search(["<a>", "unheard", "of"], rng) == shop.search(["<c>"], rng) == shop.search(["<q>"], rng) == []
-
-
-def test_random_products_come_from_the_callers_generator(shop: Shop) -> None:
-    expected = random.Random(5).sample([*range(len(shop))], k=MAX_HITS)
-    assert shop.search(["<r>", "whatever"], random.Random(5)) == expected
-
-
-def test_a_search_finds_the_product_whose_words_are_asked_for(shop: Shop, products: list[Product]) -> None:
-    """Nearly always among the first two: a document that repeats the words more often may score higher."""
-    ranks = []
-    for product in products[:80]:
-        if len(product.title) > 20:
-            found = shop.search(product.document.split(" "), random.Random(0))
-            assert len(found) == len(set(found)) <= MAX_HITS
-            ranks.append([products[place].document for place in found].index(product.document))
-    assert len(ranks) > 40 and sum(rank < 2 for rank in ranks) > 0.9 * len(ranks)
+    random_ones = random.Random(5).sample([*range(len(shop))], k=MAX_HITS)
+    assert shop.search(["<r>", "whatever"], random.Random(5)) == random_ones
 
 
 def test_equal_scores_are_listed_by_id(shop: Shop, products: list[Product]) -> None:
@@ -110,26 +92,12 @@ def test_ranges_are_drawn_in_order_from_the_callers_generator(shop: Shop, produc
     assert list(shop.prices(random.Random(4))) != expected
 
 
-def test_prices_equal_upstreams(conformance_shop: Shop, conformance: Path) -> None:
-    for traces in ("traces_human_goals.jsonl", "traces_synthetic_goals.jsonl"):
-        with (conformance / traces).open() as file:
-            expected = json.loads(file.readline())["prices"]
-        prices = conformance_shop.prices(random.Random(0))
-        assert len(conformance_shop) == len(expected)
-        assert {conformance_shop.product(number).asin: price for number, price in enumerate(prices)} == expected
-
-
-def test_a_limit_counts_entries_of_the_file(catalogue: Path, products: list[Product], tmp_path: Path) -> None:
-    shop = Shop.build(catalogue, tmp_path / "shop", products=100)
-    assert len(shop) + sum(shop.meta.skipped.values()) == 100
-    assert sum(shop.meta.skipped.values()) > 0
-    assert [shop.product(number) for number in range(len(shop))] == products[: len(shop)]
-
-
-def test_the_search_engine_of_a_limited_shop_holds_as_many_products_as_entries_were_asked_for(
+def test_a_limit_counts_entries_of_the_file_and_the_search_engine_holds_as_many_products(
     catalogue: Path, products: list[Product], tmp_path: Path
 ) -> None:
     shop = Shop.build(catalogue, tmp_path / "shop", products=100)
+    assert len(shop) + sum(shop.meta.skipped.values()) == 100 > len(shop)
+    assert [shop.product(number) for number in range(len(shop))] == products[: len(shop)]
     surplus = products[len(shop) : 100]
     assert len(search_index.SearchIndex(shop.folder / "index")) == 100 > len(shop)
     assert all(shop.number(product.asin) is None for product in surplus)
@@ -146,14 +114,6 @@ def test_the_search_engine_of_a_limited_shop_holds_as_many_products_as_entries_w
 def test_a_shop_is_the_same_whoever_builds_it(catalogue: Path, shop: Shop, tmp_path: Path) -> None:
     again = Shop.build(catalogue, tmp_path / "shop", workers=2)
     assert files.sha256(again.folder) == files.sha256(shop.folder)
-
-
-def test_half_a_character_survives(tmp_path: Path, catalogue: Path) -> None:
-    entries = json.loads((catalogue / "items_shuffle.json").read_bytes())[:3]
-    entries[0]["name"] = "cut \ud83d off"
-    folder = Path(shutil.copytree(catalogue, tmp_path / "catalogue"))
-    (folder / "items_shuffle.json").write_text(json.dumps(entries))
-    assert Shop.build(folder, tmp_path / "shop").product(0).title == "cut \ud83d off"
 
 
 def test_a_failed_build_leaves_what_was_there(catalogue: Path, copy: Path, tmp_path: Path) -> None:
@@ -180,18 +140,24 @@ def test_a_killed_build_leaves_no_shop_and_the_next_one_succeeds(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["catalogue", "shop"]
 
 
-def test_a_folder_without_a_shop_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no shop; build one there"):
-        Shop(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="no shop; build one there"):
-        Shop(tmp_path)
+def test_a_folder_without_a_shop_and_a_catalogue_without_a_product_are_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(UserError, match="no shop; build one there"):
+            Shop(folder)
+    generate(tmp_path / "catalogue", 0)
+    with pytest.raises(UserError, match=r"items_shuffle\.json: has no product that can be loaded"):
+        Shop.build(tmp_path / "catalogue", tmp_path / "shop")
 
 
-def test_a_shop_of_another_format_is_refused(copy: Path) -> None:
-    meta = json.loads((copy / "meta.json").read_bytes())
-    (copy / "meta.json").write_text(json.dumps({**meta, "format": 0}))
-    with pytest.raises(UserError, match=r"has format 0, this version reads 1; build the shop again"):
-        Shop(copy)
+def test_a_shop_of_another_format_or_with_a_torn_description_is_refused(copy: Path) -> None:
+    meta = (copy / "meta.json").read_text()
+    for content, message in (
+        (json.dumps({**json.loads(meta), "format": 0}), "has format 0, this version reads 1; build the shop again"),
+        (meta[:40], r"meta\.json: is damaged or has another format"),
+    ):
+        (copy / "meta.json").write_text(content)
+        with pytest.raises(UserError, match=message):
+            Shop(copy)
 
 
 @pytest.mark.parametrize("name", ["products.jsonl", "asins/keys.npy", "ends.npy"])
@@ -203,15 +169,3 @@ def test_a_shop_with_a_file_cut_or_gone_is_refused(copy: Path, name: str) -> Non
     (copy / name).unlink()
     with pytest.raises(UserError, match=rf"{name}: differs from the file that was built"):
         Shop(copy)
-
-
-def test_a_torn_meta_is_refused(copy: Path) -> None:
-    (copy / "meta.json").write_bytes((copy / "meta.json").read_bytes()[:40])
-    with pytest.raises(UserError, match=r"meta\.json: is damaged or has another format"):
-        Shop(copy)
-
-
-def test_a_catalogue_without_a_product_is_refused(tmp_path: Path) -> None:
-    generate(tmp_path / "catalogue", 0)
-    with pytest.raises(UserError, match=r"items_shuffle\.json: has no product that can be loaded"):
-        Shop.build(tmp_path / "catalogue", tmp_path / "shop")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
+from builders import task, turn
+from envs.setups import QUIRKS, section, source
 
-from coevolve.config.sections import Quirks
 from coevolve.envs.base import Setup
 from coevolve.envs.synthesis import observed_actions
 from coevolve.envs.webshop import domain, synthesis
@@ -18,20 +18,17 @@ from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.methods.task_evolution import prompts
-from coevolve.records.episodes import Task, Turn
-from coevolve.storage.files import sha256
+from coevolve.records.episodes import Turn
 
-START = Task(env="webshop", task_id="webshop/0", split="train", data={"goal": 0})
+START = task("webshop/0", env="webshop", data={"goal": 0})
 
 
 @pytest.fixture(scope="module")
-def setup(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     """The small shop, whose pages are not cut."""
-    section = yaml.safe_load((root / "configs/envs/webshop-small.yaml").read_text())["envs"]["webshop"]
-    config = WebShopConfig.model_validate(section | {"observation_length": 10_000})
-    protocols = yaml.safe_load((root / "configs/parts/protocols.yaml").read_text())["protocols"]
     folder = tmp_path_factory.mktemp("prepared")
-    made = Setup(config, "envs.webshop", "fixed", Quirks.model_validate(protocols["fixed"]), folder)
+    config = section("webshop", "webshop-small", observation_length=10_000)
+    made = Setup(config, "envs.webshop", "fixed", QUIRKS["fixed"], folder)
     domain.prepare(made, folder)
     return made
 
@@ -65,7 +62,7 @@ def test_a_visit_goes_back_from_a_sub_page_to_its_product(setup: Setup, product:
 def explored(env: WebShopTaskEnv, *actions: str | None) -> list[Turn]:
     """The turns of an episode."""
     env.start(START)
-    return [Turn(text=action or "", action=action, observation=env.step(action).observation) for action in actions]
+    return [turn(action, env.step(action).observation) for action in actions]
 
 
 def paths(product: Product) -> list[tuple[str, ...]]:
@@ -93,7 +90,7 @@ def test_a_click_is_executed_on_what_the_shop_links_and_on_nothing_else(setup: S
             texts = {piece.strip().lower() for piece in page.text.split(SEPARATOR)}
             tried = texts | {BACK, PREVIOUS, NEXT, BUY, *page.clickables, product.title.lower(), "features"}
             count = len(synthesis.executed(setup, turns))
-            clicks = {text: Turn(text="", action=f"click[{text}]", observation="") for text in tried}
+            clicks = {text: turn(f"click[{text}]") for text in tried}
             executed = {text for text in tried if len(synthesis.executed(setup, [*turns, clicks[text]])) > count}
             assert executed == page.clickables.keys() - {BUY, "search"}, path
     assert kinds == {"start", "results", "item", "sub_page", "done"}
@@ -148,7 +145,7 @@ def test_a_product_without_attributes_is_no_task(setup: Setup, catalogue: Path, 
     bare = {asin: listed if asin in asked else {"attributes": []} for asin, listed in attributes.items()}
     paths["attributes"] = tmp_path / "attributes.json"
     paths["attributes"].write_text(json.dumps(bare))
-    sources = {name: {"path": str(path), "sha256": sha256(path)} for name, path in paths.items()}
+    sources = {name: source(path) for name, path in paths.items()}
     config = WebShopConfig.model_validate(dict(setup.config) | {"catalogue": sources, "goals": "human"})
     of_bare = replace(setup, config=config, prepared=tmp_path)
     domain.prepare(of_bare, tmp_path)

@@ -90,32 +90,26 @@ def test_a_checkout_that_answers_alike(tmp_path: Path, human: bool):
     assert report.compared["details"] > 0
 
 
-def test_the_first_difference_is_told(tmp_path: Path):
-    fault = "action = action.replace('click[next >]', 'click[back to search]')"
+@pytest.mark.parametrize(
+    ("fault", "where", "page"),
+    [
+        ("action = action.replace('click[next >]', 'click[back to search]')", "action 'click[next >]'", "Page 2"),
+        ("assert not action.startswith('search[')", "", "Page 1"),  # a server that fails must change nothing
+    ],
+)
+def test_the_first_difference_is_told(tmp_path: Path, fault: str, where: str, page: str):
     report = compare_checkout(checkout(tmp_path, fault), Path(sys.executable), episodes=6, seed=3)
     assert report.first and report.first.what == "observations"
-    assert "action 'click[next >]'" in report.first.where
-    assert "WebShop [SEP]" in str(report.first.upstream)
-    assert "Page 2" in str(report.first.ours)
-
-
-def test_where_the_checkouts_server_fails_ours_must_change_nothing(tmp_path: Path):
-    fault = "assert not action.startswith('search[')"
-    report = compare_checkout(checkout(tmp_path, fault), Path(sys.executable), episodes=2, seed=3)
-    assert report.first and report.first.what == "observations"
+    assert where in report.first.where
     assert str(report.first.upstream).startswith("WebShop [SEP]")
-    assert "Page 1" in str(report.first.ours)
+    assert page in str(report.first.ours)
 
 
-def test_a_checkout_that_does_not_run_is_told(tmp_path: Path):
+def test_a_checkout_that_does_not_run_or_stops_is_told(tmp_path: Path):
     (tmp_path / "web_agent_site").mkdir()
     with pytest.raises(UserError, match=r"WebShop stopped \(ModuleNotFoundError: .*check that it runs there"):
         compare_checkout(tmp_path, Path(sys.executable))
     with pytest.raises(UserError, match="correct the two paths"):
         compare_checkout(tmp_path, tmp_path / "no-python")
-
-
-def test_a_checkout_that_stops_is_told(tmp_path: Path):
-    fault = "raise SystemExit('out of memory')"
     with pytest.raises(UserError, match=r"WebShop stopped \(out of memory\)"):
-        compare_checkout(checkout(tmp_path, fault), Path(sys.executable))
+        compare_checkout(checkout(tmp_path, "raise SystemExit('out of memory')"), Path(sys.executable))

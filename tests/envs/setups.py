@@ -1,0 +1,40 @@
+"""Sections of environments and the switches of both protocols, as `configs` states them, and files for sections."""
+
+import json
+from pathlib import Path
+
+import yaml
+
+from coevolve.config.kinds import section_class
+from coevolve.config.sections import Quirks
+from coevolve.config.yaml_files import read_yaml
+from coevolve.storage import files
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+#: By the protocol's name.
+QUIRKS = {
+    name: Quirks.model_validate(switches)
+    for name, switches in yaml.safe_load((CONFIGS / "parts/protocols.yaml").read_text())["protocols"].items()
+}
+
+
+def section(kind, file=None, **changes):
+    """The section of an environment in a file of `configs/envs`, its own by default, with other values.
+
+    A mapping changes the keys that it has.
+    """
+    raw = read_yaml(CONFIGS / f"envs/{file or kind}.yaml").plain()["envs"][kind]
+    for key, value in changes.items():
+        raw[key] = raw[key] | value if isinstance(value, dict) and raw.get(key) else value
+    return section_class(kind).model_validate(raw)
+
+
+def source(path):
+    """A file as a config names it."""
+    return {"path": str(path), "sha256": files.sha256(path)}
+
+
+def write(path, content):
+    """Write JSON data, or a text as it is."""
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
