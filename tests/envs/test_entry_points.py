@@ -15,7 +15,7 @@ print(provenance.code_digest("game.domain"), any(name.startswith("game") for nam
 print(*sorted(name for name in provenance.reachable("game.domain") if name.startswith("game")))
 """
 USE = """
-from coevolve.config.environments import known_kinds, section_class
+from coevolve.config.kinds import known_kinds, section_class
 from coevolve.envs.registry import optional
 from coevolve.errors import UserError
 print(*known_kinds())
