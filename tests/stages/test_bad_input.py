@@ -64,7 +64,7 @@ def test_a_job_that_is_not_told_what_it_is_about(coevolve, tmp_path):
     names = [
         word for name in ("model=tiny", "env=sciworld", "branch=base/seed0", "agent=target") for word in ("--on", name)
     ]
-    refused(coevolve(*job, *names), out, "stage `sft`", "0 inputs `start`", "give start=FILE")
+    refused(coevolve(*job, *names), out, "results/smoke/data/sciworld/sft.jsonl", "input `experts` does not exist")
 
 
 def test_a_missing_expert_file(coevolve, tmp_path):
