@@ -165,7 +165,7 @@ def _expected(reference: str) -> str:
     """The committed table, and the differences between methods with their intervals."""
     folder = f"results/reference/{reference}"
     table = next(name for name in ("table1.md", "table.md") if (ROOT / folder / name).exists())
-    link = f"[{folder}/{table}](../{folder}/{table})"
+    link = f"[{folder}/{table}](../../{folder}/{table})"
     return f"{link}; {_differences(reference)}" if table == "table1.md" else link
 
 
