@@ -20,7 +20,6 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
-from coevolve.config.kinds import module_name
 from coevolve.envs import worker_process
 from coevolve.envs.base import Env, EnvError, Setup, StepResult
 from coevolve.envs.registry import domain
@@ -38,7 +37,7 @@ def environments(setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
     A worker process whose code is not that of this process raises `UserError`.
     """
     opened = functools.partial(domain(setup.config).pool, setup)
-    module = module_name(setup.config.kind, "domain")
+    module = opened.func.__module__
     code = code_digest.code_digest(module)
     return pool(functools.partial(_same_code, opened, module, code), n, setup.config.processes)
 

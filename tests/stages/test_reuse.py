@@ -16,6 +16,7 @@ from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
+from coevolve.dag.stage import files_of
 from coevolve.records.provenance import Provenance
 from coevolve.run.reuse import take
 from coevolve.storage import files, folders, provenance
@@ -36,17 +37,13 @@ def run(suite, *flags, target=None):
         job = plan.maker(path)
         if job is None or Path(path).exists():
             return
-        inputs = plan.inputs(*job)
-        words = [
-            (name, each) for name, paths in inputs.items() for each in ([paths] if isinstance(paths, str) else paths)
-        ]
-        for _, each in words:
+        for each in files_of(plan.inputs(*job)):
             make(each)
         options = ["--suite", suite, "--out", plan.folder(*job), "--fingerprint", plan.fingerprint(*job), *flags]
         on = [word for name, value in job[1].items() for word in ("--on", f"{name}={value}")]
         folders.append(plan.folder(*job))
         with pytest.raises(SystemExit) as ended:
-            cli.main(["stage", job[0], *options, *on, *(f"{name}={each}" for name, each in words)])
+            cli.main(["stage", job[0], *options, *on])
         assert ended.value.code == 0, job
 
     for path in files:
