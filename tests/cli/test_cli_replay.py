@@ -37,7 +37,6 @@ def test_the_order_of_human_goals_is_checked_against_upstreams_list(replay, reco
     [
         ("webshop", "--catalogue", "nowhere", "--goals", "README.md"),
         ("webshop", "--catalogue", "tests/envs/webshop/recorded", "--goals", "README.md"),
-        ("intercode_sql", "--recorded", "README.md"),
         ("sciworld", "README.md"),
     ],
 )

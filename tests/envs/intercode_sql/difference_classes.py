@@ -1,14 +1,11 @@
 """Classes of differences between a result and the one recorded in 2023; the first matching class applies."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-#: Prefix of an error's text; the text of another result is a list of rows, or `None`.
-ERROR_PREFIX = "Error executing query: "
+from coevolve.envs.intercode_sql.recorded_runs import ERROR_PREFIX
 
 _BYTES_PREFIX = re.compile(r"""(?<![\w'"])b(?=['"])""")
 _DECIMAL = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
