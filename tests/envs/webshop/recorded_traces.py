@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-from envs.webshop.spacy_tokenizer import recorded_tagger
+from envs.webshop.recorded_tagger import TAGGER
 
 from coevolve.envs.webshop.goals import draw_goals
 from coevolve.envs.webshop.session import ShopSession
@@ -48,13 +48,13 @@ def replay(catalogue: Path, traces):
         for line in lines:
             match line["kind"]:
                 case "episode":
-                    session = ShopSession(shop, prices, recorded_tagger(), goals[line["goal_idx"]], rng)
+                    session = ShopSession(shop, prices, TAGGER, goals[line["goal_idx"]], rng)
                     yield from replay_episode(line, session)
                 case "bm25":
                     ranked = [shop.product(number).asin for number in shop.ranked(line["query"])]
                     yield Answer("rankings", line["query"], [hit[0] for hit in line["top50"]], ranked)
                 case "nouns":
-                    yield Answer("nouns", line["title"], line["nouns"], recorded_tagger().nouns(line["title"]))
+                    yield Answer("nouns", line["title"], line["nouns"], TAGGER.nouns(line["title"]))
 
 
 def replay_episode(line, session):
