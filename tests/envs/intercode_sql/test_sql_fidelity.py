@@ -75,7 +75,7 @@ def test_both_recorded_runs_are_answered_as_in_2023(server: DatabaseServer, upst
     for report in reports.values():
         assert report.stateless_share >= 0.99
         assert report.equal_overlaps >= 0.995 * report.rewards
-        assert report.by_class.keys().isdisjoint({"other", "verdict", "description", "digits", "time-out"})
+        assert report.by_class["other"] == 0
 
 
 @pytest.mark.slow

@@ -79,20 +79,13 @@ LEFT = [
     ("catalogue", CATALOGUE, "[('PetID',), ('StuID',)]"),
     ("order", "SELECT PetType FROM pets ORDER BY PetID", "[('dog',), ('cat',), ('dog',)]"),
     ("tie", "SELECT Code FROM country LIMIT 1", "[('ZWE',)]"),
-    ("digits", "SELECT 1 / 3e0", "[(0.3333333339,)]"),
     ("wording", "SELECT nothing FROM pets", f"{ERROR}There is no column nothing"),
-    ("verdict", "SELECT 1", f"{ERROR}No."),
     ("leftover", "SELECT name FROM owners", "[('Ann',)]"),
     ("leftover", "SELECT name FROM owners", f"{ERROR}Unknown column 'name' in 'field list'"),
     ("leftover", "SELECT owner_id FROM pets", "[]"),
     ("leftover", "SHOW TABLES", "[('has_pet',), ('owners',), ('pets',), ('student',)]"),
     ("refused", "ALTER TABLE pets ADD COLUMN owner_id INT", "None"),
     ("surroundings", "SELECT VERSION()", "[('8.0.33',)]"),
-    (
-        "description",
-        "DESCRIBE has_pet",
-        "[('StuID', 'int(11)', 'YES', '', None, ''), ('PetID', 'int(11)', 'YES', '', None, '')]",
-    ),
     ("other", "SELECT PetType FROM pets ORDER BY PetID", "[('cat',), ('dog',), ('cow',)]"),
 ]
 
@@ -113,15 +106,8 @@ def test_a_check_of_group_by_that_upstream_had_lost_is_its_setting(server: Datab
     assert compare(server, read(write([PETS], turns))).by_class == {"settings": 1}
 
 
-def test_a_statement_that_took_too_long_here_is_a_time_out(own_server, write) -> None:
-    product = "SELECT SUM(a.ID * b.ID * c.ID) FROM city a, city b, city c"
-    with own_server(statement_seconds=0.3) as server:
-        report = compare(server, read(write([COUNTRY], [(product, "[(Decimal('1'),)]", 0.0)])))
-    assert report.by_class == {"time-out": 1}
-
-
 def test_every_class_is_tried_here() -> None:
-    assert {kind for kind, _, _ in LEFT} | {"settings", "time-out"} == {*CLASSES, "other"}
+    assert {kind for kind, _, _ in LEFT} | {"settings"} == {*CLASSES, "other"}
 
 
 def test_rewards_of_2023_did_not_look_at_the_order(server: DatabaseServer, write) -> None:
