@@ -24,8 +24,10 @@ from tabulate import tabulate
 from webshop_search import anonymous_mb
 
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
-from coevolve.envs.webshop.env import WebShop
+from coevolve.envs.webshop.goals import draw_prices_and_goals
+from coevolve.envs.webshop.session import ShopSession
 from coevolve.envs.webshop.shop import Shop
+from coevolve.envs.webshop.tagger import load_tagger
 
 EPISODES = 200
 COLUMNS = ("start ms", "memory MB", "reset ms", "search ms", "click ms", "buy ms")
@@ -56,30 +58,32 @@ def measure(folder: Path) -> Row:
     of a step, and memory that no other process can share.
     """
     memory, began = anonymous_mb(), time.perf_counter()
-    env = WebShop.open(folder)
+    shop, tagger = Shop(folder), load_tagger("approximate")
+    prices, goals = draw_prices_and_goals(shop, seed=0, human=True)
     started = time.perf_counter() - began
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     rng = random.Random(0)
     for _ in range(EPISODES):
-        play(env, rng.randrange(len(env.goals)), seconds)
+        goal = rng.choice(goals)
+        opened = time.perf_counter()
+        session = ShopSession(shop, prices, tagger, goal, rng)
+        seconds["reset"].append(time.perf_counter() - opened)
+        play(session, goal.instruction, seconds)
     medians = {f"{name} ms": 1000 * statistics.median(times) for name, times in seconds.items()}
-    return {"products": len(env.shop), "start ms": 1000 * started, "memory MB": anonymous_mb() - memory, **medians}
+    return {"products": len(shop), "start ms": 1000 * started, "memory MB": anonymous_mb() - memory, **medians}
 
 
-def play(env: WebShop, goal: int, seconds: defaultdict[str, list[float]]) -> None:
+def play(session: ShopSession, instruction: str, seconds: defaultdict[str, list[float]]) -> None:
     """One episode; how long each step took is added to `seconds`."""
 
     def timed(name: str, action: str) -> None:
         began = time.perf_counter()
-        env.step(action)
+        session.step(action)
         seconds[name].append(time.perf_counter() - began)
 
-    began = time.perf_counter()
-    env.reset(goal)
-    seconds["reset"].append(time.perf_counter() - began)
-    timed("search", f"search[{env.goals[goal].instruction}]")
-    timed("click", f"click[{env.clickables[2]}]")
-    for action in (f"click[{env.clickables[-1]}]", "click[description]", "click[< prev]"):
+    timed("search", f"search[{instruction}]")
+    timed("click", f"click[{list(session.page.clickables)[2]}]")
+    for action in (f"click[{list(session.page.clickables)[-1]}]", "click[description]", "click[< prev]"):
         if action != "click[buy now]":
             timed("click", action)
     timed("buy", "click[buy now]")

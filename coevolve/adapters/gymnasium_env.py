@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from coevolve.adapters.sessions import open_sessions, tasks_of
-from coevolve.envs.text_space import FreeText
+from coevolve.adapters.text_space import FreeText
 
 ID = "coevolve/Text-v0"
 #: Maximal lengths in characters.

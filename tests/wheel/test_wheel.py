@@ -10,6 +10,7 @@ import pytest
 from checkout import copy_of
 
 EPISODES = """
+import random
 from pathlib import Path
 
 import coevolve
@@ -17,19 +18,23 @@ from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import listed
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
-from coevolve.envs.webshop.env import WebShop
+from coevolve.envs.webshop.goals import draw_prices_and_goals
+from coevolve.envs.webshop.session import ShopSession
 from coevolve.envs.webshop.shop import Shop
+from coevolve.envs.webshop.tagger import load_tagger
 from coevolve.envs.webshop.tasks import eto_lists
 
 print(Path(coevolve.__file__).parents[1])
 generate(Path("catalogue"), products=50, seed=0, shares=ProductShares(human=0.5))
 Shop.build(Path("catalogue"), Path("shop"))
-shop = WebShop.open(Path("shop"), seed=0)
-_, clickables = shop.reset(next(number for number, goal in enumerate(shop.goals) if goal.options))
-*_, info = shop.step("search[red shoes]")
-*_, info = shop.step(f"click[{info['clickables'][2]}]")
-_, reward, done, info = shop.step("click[buy now]")
-print("WebShop", done, 0 <= reward <= 1, len(eto_lists().train))
+shop = Shop(Path("shop"))
+prices, goals = draw_prices_and_goals(shop, seed=0, human=True)
+goal = next(goal for goal in goals if goal.options)
+session = ShopSession(shop, prices, load_tagger("approximate"), goal, random.Random(0))
+session.step("search[red shoes]")
+session.step(f"click[{list(session.page.clickables)[2]}]")
+bought = session.step("click[buy now]")
+print("WebShop", bought.done, 0 <= bought.reward <= 1, len(eto_lists().train))
 simulator = Simulator(256, 60.0)
 world = SciWorld(simulator, "easy")
 world.start(next(task for task in listed("official", "train") if task.task_id == "sciworld/find-animal/0"))

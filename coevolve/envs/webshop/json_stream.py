@@ -1,98 +1,75 @@
-"""Streaming reader of a JSON array of objects: any size, in a few megabytes of memory."""
+"""Reader of a JSON array of objects, one at a time, in a memory-mapped file of any size."""
 
 from __future__ import annotations
 
 import codecs
 import json
+import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from coevolve.errors import UserError
 
 Json = dict[str, Any]
 
-#: Bytes read at a time.
-CHUNK_BYTES = 1 << 22
-#: Most characters of an object; a longer one is an error.
-MAX_OBJECT_LENGTH = 1 << 24
+#: Bytes that are decoded to find an object, tried in turn; a longer object is an error.
+WINDOW_BYTES = (1 << 14, 1 << 18, 1 << 24)
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_decoder = json.JSONDecoder()
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, Json]]:
-    """Each object with the number of bytes read so far; objects are decoded as by `json.load`.
+    """Each object with the byte after its end; objects are decoded as by `json.load`.
 
     Raises `UserError` naming the byte at which the file is truncated or is not a JSON array of objects.
     """
-    with path.open("rb") as file:
-        reader = _Reader(file, path)
-        reader.take("[")
-        while reader.peek() != "]":
-            yield file.tell(), reader.object()
-            if reader.peek() != "]":
-                reader.take(",")
-        reader.take("]")
-        if reader.peek():
-            raise reader.error("the array has ended")
+    if not path.stat().st_size:
+        raise _malformed(path, 0, "`[` is expected")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        position = _take(path, content, 0, b"[")
+        while content[position : position + 1] != b"]":
+            value, position = _object(path, content, position)
+            yield position, value
+            position = _after_space(content, position)
+            if content[position : position + 1] != b"]":
+                position = _take(path, content, position, b",")
+        if (end := _after_space(content, position + 1)) < len(content):
+            raise _malformed(path, end, "the array has ended")
 
 
-class _Reader:
-    """The part of a JSON file that is in memory, and the current position in it."""
+def _after_space(content: mmap.mmap, position: int) -> int:
+    """The position of the next byte that is no white space."""
+    space = _SPACE.match(content, position)
+    return space.end() if space else position
 
-    _space = re.compile(r"[ \t\n\r]*")
-    _decoder = json.JSONDecoder()
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        self._file, self._path = file, path
-        self._utf8 = codecs.getincrementaldecoder("utf-8")()
-        self._text, self._position, self._ended = "", 0, False
+def _take(path: Path, content: mmap.mmap, position: int, expected: bytes) -> int:
+    """The position after `expected` and the white space around it."""
+    position = _after_space(content, position)
+    if content[position : position + 1] != expected:
+        raise _malformed(path, position, f"`{expected.decode()}` is expected")
+    return _after_space(content, position + 1)
 
-    def peek(self) -> str:
-        """The next character after white space, without consuming it; "" at the end of the file."""
-        while True:
-            space = self._space.match(self._text, self._position)
-            self._position = space.end() if space else self._position
-            if self._position < len(self._text) or self._ended:
-                return self._text[self._position : self._position + 1]
-            self._extend()
 
-    def take(self, expected: str) -> None:
-        """Consume the next character; raises `UserError` if it is not `expected`."""
-        if self.peek() != expected:
-            raise self.error(f"`{expected}` is expected")
-        self._position += 1
-
-    def object(self) -> Json:
-        """Consume the object that begins at the next character."""
-        if self.peek() != "{":
-            raise self.error("an object is expected")
-        while True:
-            try:
-                value: Json
-                value, self._position = self._decoder.raw_decode(self._text, self._position)
-            except json.JSONDecodeError as error:
-                if self._ended or len(self._text) - self._position > MAX_OBJECT_LENGTH:
-                    self._position = error.pos
-                    raise self.error(error.msg) from None
-                self._extend()
-            else:
-                return value
-
-    def error(self, problem: str) -> UserError:
-        """The error that reports `problem` at the current position."""
-        ahead = len(self._text[self._position :].encode()) + len(self._utf8.getstate()[0])
-        return self._malformed(self._file.tell() - ahead, problem)
-
-    def _extend(self) -> None:
-        before = self._file.tell() - len(self._utf8.getstate()[0])
-        chunk = self._file.read(CHUNK_BYTES)
-        self._ended = not chunk
+def _object(path: Path, content: mmap.mmap, start: int) -> tuple[Json, int]:
+    """The object that begins at `start`, and the position after it."""
+    if content[start : start + 1] != b"{":
+        raise _malformed(path, start, "an object is expected")
+    problem = start, ""
+    for size in WINDOW_BYTES:
+        window = content[start : start + size]
         try:
-            text = self._utf8.decode(chunk, final=self._ended)
+            text, _ = codecs.utf_8_decode(window, "strict", len(window) < size)
+            value, end = _decoder.raw_decode(text)
+            return value, start + len(text[:end].encode())
         except UnicodeDecodeError as error:
-            raise self._malformed(before + error.start, "a byte is not valid UTF-8") from None
-        self._text, self._position = self._text[self._position :] + text, 0
+            problem = start + error.start, "a byte is not valid UTF-8"
+        except json.JSONDecodeError as error:
+            problem = start + len(text[: error.pos].encode()), error.msg
+    raise _malformed(path, *problem)
 
-    def _malformed(self, byte: int, problem: str) -> UserError:
-        state = "is truncated" if self._ended else "is damaged"
-        return UserError(f"{self._path}: {state} at byte {byte} ({problem}); fetch the file again.")
+
+def _malformed(path: Path, byte: int, problem: str) -> UserError:
+    return UserError(f"{path}: is damaged or truncated at byte {byte} ({problem}); fetch the file again.")

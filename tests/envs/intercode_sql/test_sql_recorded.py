@@ -6,9 +6,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from envs.intercode_sql.difference_classes import CLASSES
+from envs.intercode_sql.recorded_comparison import compare
 
-from coevolve.envs.intercode_sql.difference_classes import CLASSES, without_bytes_prefix
-from coevolve.envs.intercode_sql.recorded_runs import compare, read, replay
+from coevolve.envs.intercode_sql.recorded_runs import read
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.errors import UserError
@@ -56,9 +57,8 @@ def test_a_record_of_this_server_is_repeated_turn_by_turn(server: DatabaseServer
     ]
     refused = ("no statement at all", "Please write a statement.", 0.0)
     report = compare(server, read(write([COUNTRY], [refused, *turns])))
-    assert (report.episodes, report.statements, report.rewards) == (1, 4, 4)
-    assert (report.identical_share, report.equal_rewards, report.equal_overlaps) == (1.0, 4, 4)
-    assert report.identity == server.identity
+    assert (report.statements, report.rewards) == (4, 4)
+    assert (report.differences, report.equal_rewards, report.equal_overlaps) == ([], 4, 4)
 
 
 def test_a_react_record_is_read_as_its_loop_wrote_it(server: DatabaseServer, write) -> None:
@@ -71,18 +71,7 @@ def test_a_react_record_is_read_as_its_loop_wrote_it(server: DatabaseServer, wri
         ("submit", asked(server, "world_1", COUNTRY["gold"]), 1.0),
     ]
     report = compare(server, read(write([COUNTRY], turns, react=True)))
-    assert (report.statements, report.rewards, report.equal_rewards, report.differences) == (3, 1, 1, ())
-
-
-def test_items_that_upstream_asked_again_showed_other_numbers_of_rows(server: DatabaseServer, write) -> None:
-    rows = asked(server, "world_1", LONG).removeprefix("[").removesuffix("]").split(", (")
-    shown = {
-        n: compare(
-            server, read(write([COUNTRY], [(f"execute[{LONG}]", "[" + ", (".join(rows[:n]) + "]", 0)], react=True))
-        )
-        for n in (10, 12)
-    }
-    assert (shown[10].identical_share, shown[12].identical_share) == (1.0, 0.0)
+    assert (report.statements, report.rewards, report.equal_rewards, report.differences) == (3, 1, 1, [])
 
 
 CATALOGUE = "SELECT COLUMN_NAME FROM INFORMATION_SCHEMA.COLUMNS WHERE TABLE_NAME = 'has_pet' ORDER BY ORDINAL_POSITION"
@@ -90,20 +79,13 @@ LEFT = [
     ("catalogue", CATALOGUE, "[('PetID',), ('StuID',)]"),
     ("order", "SELECT PetType FROM pets ORDER BY PetID", "[('dog',), ('cat',), ('dog',)]"),
     ("tie", "SELECT Code FROM country LIMIT 1", "[('ZWE',)]"),
-    ("digits", "SELECT 1 / 3e0", "[(0.3333333339,)]"),
     ("wording", "SELECT nothing FROM pets", f"{ERROR}There is no column nothing"),
-    ("verdict", "SELECT 1", f"{ERROR}No."),
     ("leftover", "SELECT name FROM owners", "[('Ann',)]"),
     ("leftover", "SELECT name FROM owners", f"{ERROR}Unknown column 'name' in 'field list'"),
     ("leftover", "SELECT owner_id FROM pets", "[]"),
     ("leftover", "SHOW TABLES", "[('has_pet',), ('owners',), ('pets',), ('student',)]"),
     ("refused", "ALTER TABLE pets ADD COLUMN owner_id INT", "None"),
     ("surroundings", "SELECT VERSION()", "[('8.0.33',)]"),
-    (
-        "description",
-        "DESCRIBE has_pet",
-        "[('StuID', 'int(11)', 'YES', '', None, ''), ('PetID', 'int(11)', 'YES', '', None, '')]",
-    ),
     ("other", "SELECT PetType FROM pets ORDER BY PetID", "[('cat',), ('dog',), ('cow',)]"),
 ]
 
@@ -116,8 +98,7 @@ def test_each_class_of_difference_is_named(
     report = compare(
         server, read(write([PETS | {"db": database, "gold": "SELECT 1"}], [(statement, observation, 0.0)]))
     )
-    assert [(difference.turn, difference.kind) for difference in report.differences] == [(0, kind)], report.differences
-    assert report.by_class == {kind: 1} and len(report.examples(kind, 5)) == 1
+    assert report.by_class == {kind: 1}, report.differences
 
 
 def test_a_check_of_group_by_that_upstream_had_lost_is_its_setting(server: DatabaseServer, write) -> None:
@@ -125,25 +106,8 @@ def test_a_check_of_group_by_that_upstream_had_lost_is_its_setting(server: Datab
     assert compare(server, read(write([PETS], turns))).by_class == {"settings": 1}
 
 
-def test_a_statement_that_took_too_long_here_is_a_time_out(own_server, write) -> None:
-    product = "SELECT SUM(a.ID * b.ID * c.ID) FROM city a, city b, city c"
-    with own_server(statement_seconds=0.3) as server:
-        report = compare(server, read(write([COUNTRY], [(product, "[(Decimal('1'),)]", 0.0)])))
-    assert report.by_class == {"time-out": 1}
-
-
 def test_every_class_is_tried_here() -> None:
-    assert {kind for kind, _, _ in LEFT} | {"settings", "time-out"} == {*CLASSES, "other"}
-
-
-def test_state_of_upstreams_server_is_told_apart(server: DatabaseServer, write) -> None:
-    turns = [("SELECT name FROM owners", "[]", 0.0), ("SELECT 1", "[(1,)]", 0.0), ("SELECT 2", "[(3,)]", 0.0)]
-    report = compare(server, read(write([PETS], turns)))
-    assert (round(report.identical_share, 3), report.stateless_share) == (0.333, 0.5)
-    assert report.summary_line() == (
-        f"{server.identity}: observations 33.33% identical (1 of 3), 50.00% without upstream's shared state; "
-        "rewards 100.00% (3 of 3), 100.00% in any order (3); differences: 1 leftover, 1 other"
-    )
+    assert {kind for kind, _, _ in LEFT} | {"settings"} == {*CLASSES, "other"}
 
 
 def test_rewards_of_2023_did_not_look_at_the_order(server: DatabaseServer, write) -> None:
@@ -159,27 +123,7 @@ def test_episodes_do_not_see_each_other(server: DatabaseServer, write) -> None:
     items = [PETS, PETS]
     first = [("SET @seen = 1", "None", 0.0), ("SELECT @seen", "[(1,)]", 0.0)]
     report = compare(server, read(write(items, first, [("SELECT @seen", "[(None,)]", 0.0)])))
-    assert report.identical_share == 1.0, report.differences
-
-
-def test_a_file_is_replayed_on_a_server_of_its_own_also_in_part(sql_config, dump: Path, write) -> None:
-    right, wrong = ("SELECT 1", "[(1,)]", 0.0), ("SELECT 1", "[(2,)]", 0.0)
-    path = write([PETS, PETS], [right], [wrong])
-    assert replay(path, sql_config, dump, limit=1).identical_share == 1.0
-    assert replay(path, sql_config, dump, dev=path.with_name("ic_spider_dev.json")).identical_share == 0.5
-
-
-def test_a_record_in_which_nothing_was_sent_differs_nowhere(server: DatabaseServer, write) -> None:
-    report = compare(server, read(write([PETS], [("Which pets?", "Write a statement.", 0.0)])))
-    assert (report.statements, report.rewards, report.identical_share, report.stateless_share) == (0, 0, 1.0, 1.0)
-    assert "(0 of 0)" in report.summary_line()
-
-
-def test_bytes_read_as_text() -> None:
-    assert (
-        without_bytes_prefix("""[(b'int', b"it's", 'b', None), ('Bob',)]""")
-        == """[('int', "it's", 'b', None), ('Bob',)]"""
-    )
+    assert not report.differences
 
 
 @pytest.mark.parametrize(

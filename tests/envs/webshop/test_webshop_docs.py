@@ -17,7 +17,7 @@ def page(root: Path) -> str:
 def test_the_python_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 2
     for block in blocks:
         exec(compile(block, "docs/environments/webshop.md", "exec"), {})
 

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 from envs.webshop.cup import cup, goal_of
-from envs.webshop.spacy_tokenizer import recorded_tagger
+from envs.webshop.recorded_tagger import TAGGER
 
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import Goal
 from coevolve.envs.webshop.reward import THRESHOLD, colour_of, match_type, matches, reward, token_set_ratio
 
 RATIOS = json.loads((Path(__file__).parent / "recorded" / "ratios.json").read_text())
-TAGGER = recorded_tagger()
 CUP = cup(title="Plum Cup", description="Fit for ovens.", bullets=("Round and", "Deep."))
 GOAL = goal_of(CUP, options=("red", "small"))
 

@@ -1,17 +1,13 @@
 """Classes of differences between a result and the one recorded in 2023; the first matching class applies."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-#: Prefix of an error's text; the text of another result is a list of rows, or `None`.
-ERROR_PREFIX = "Error executing query: "
+from coevolve.envs.intercode_sql.recorded_runs import ERROR_PREFIX
 
 _BYTES_PREFIX = re.compile(r"""(?<![\w'"])b(?=['"])""")
-_DECIMAL = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
 _DEPENDS_ON_SERVER = re.compile(
     r"\b(?:version|user|current_user|connection_id|uuid|rand|now|sysdate|curdate|curtime|current_(?:date|time)\w*)\b",
     re.IGNORECASE,
@@ -77,24 +73,15 @@ def _catalogue(pair: ResultPair) -> bool:
     return "information_schema" in pair.statement.lower() and _order(pair)
 
 
-def _digits(pair: ResultPair) -> bool:
-    """Equal after decimal fractions are rounded to six significant digits."""
-    return _rounded(pair.recorded) == _rounded(pair.current)
-
-
 CLASSES: Mapping[str, Callable[[ResultPair], bool]] = {
     "refused": _refused,
     "leftover": _leftover,
     "settings": _settings,
-    "time-out": lambda pair: "maximum statement execution time" in pair.current,
     "surroundings": lambda pair: bool(_DEPENDS_ON_SERVER.search(pair.statement)) and _both_rows(pair),
     "catalogue": _catalogue,
     "order": _order,
-    "digits": _digits,
-    "description": lambda pair: bool(_DESCRIBES.match(pair.statement)) and _both_rows(pair),
     "tie": lambda pair: bool(_LIMIT.search(pair.statement)) and _both_rows(pair),
     "wording": lambda pair: pair.recorded.startswith(ERROR_PREFIX) and pair.current.startswith(ERROR_PREFIX),
-    "verdict": lambda pair: pair.recorded.startswith(ERROR_PREFIX) != pair.current.startswith(ERROR_PREFIX),
 }
 #: Classes caused by upstream's single writable connection, which all episodes shared.
 SHARED_STATE = ("refused", "leftover", "settings")
@@ -107,7 +94,3 @@ def _both_rows(pair: ResultPair) -> bool:
 def _rows(text: str) -> Counter[str]:
     """Rows in the text of a list of tuples, without parentheses; empty for another text."""
     return Counter(text[2:-2].split("), (")) if text.startswith("[(") else Counter()
-
-
-def _rounded(text: str) -> str:
-    return _DECIMAL.sub(lambda match: f"{float(match[0]):.6g}", text)
