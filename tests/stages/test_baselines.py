@@ -16,6 +16,7 @@ from coevolve.records.drops import Drop
 from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
 from coevolve.stages import rft_train, rollout, select, sft, steps, train
+from coevolve.stages.parts.environment import env_setup
 from coevolve.stages.parts.training import tokenize
 from coevolve.storage import jsonl, policy_dir
 
@@ -123,8 +124,8 @@ def test_both_players_of_a_job_play_in_worlds_of_one_chance(files, quirks, tmp_p
     first, again, other = (
         corridor.job("steps", tmp_path / folder, corridor.suite(quirks)) for folder in ("first", "first", "other")
     )
-    assert first.setup.chance == first.setup.chance != other.setup.chance
-    assert again.setup.chance == first.setup.chance, "a job that was killed goes on in the same worlds"
+    assert env_setup(first).chance == env_setup(first).chance != env_setup(other).chance
+    assert env_setup(again).chance == env_setup(first).chance, "a job that was killed goes on in the same worlds"
 
 
 def test_steps_pairs_whole_trajectories_and_steps_and_counts_the_rest(refined):
