@@ -166,12 +166,6 @@ def summarised(candidates, pairs, drops):
     return PairingSummary(kinds={"expert_target": count}, without_kind={}, trajectories=sides, empty=())
 
 
-def test_pair_counts_are_flat_objects():
-    summary = summarised(candidates=3, pairs=2, drops={"tie": 1})
-    (row,) = pair_counts.rows({("eto", "tiny", "sciworld", 0, 1, "target"): summary})
-    assert row["kind"] == "expert_target" and row["iteration"] == 1 and row["drops"] == {"tie": 1}
-
-
 def test_pair_counts_are_printed_in_words():
     summary = summarised(candidates=3, pairs=0, drops={"not_a_failure": 3}).model_copy(
         update={"empty": ("No expert_target pair could be built from 3 candidates: 3 not_a_failure.",)}
@@ -381,11 +375,3 @@ def test_rewards_of_failures_are_counted_in_ten_bins():
     counted = analysis.failure_rewards(explored("eto", {"a": rewards}))
     assert counted.counts == (3, 1, 1, 1, 0, 0, 0, 1, 0, 1), "a success is no failure"
     assert (counted.method, counted.env, counted.agent, counted.iteration) == ("eto", "sciworld", "target", 1)
-
-
-def test_no_printed_number_has_an_exponent():
-    row = analysis.Compute(
-        method="eto", jobs=3, hours=0.083333, gpu_hours=1.0, trained_tokens=24380, sampled_tokens=1234567
-    )
-    text = analysis.markdown(analysis.Analysis(compute=[row]), LABELS)
-    assert "24,380" in text and "1,234,567" in text and "| 0.0833 |" in " ".join(text.split()) and "e+" not in text

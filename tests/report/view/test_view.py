@@ -254,6 +254,8 @@ def test_every_page_fits_and_its_text_has_contrast(browser, page, pairs, width, 
             browser.run(UNFOLD)
             assert browser.run("document.documentElement.scrollWidth") <= width, address
             assert browser.run(FAINT) == [], address
+            background = browser.run("getComputedStyle(document.body).backgroundColor")
+            assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 23, 24)"}[scheme]
             assert browser.complaints() == []
             rewards = "[...document.querySelectorAll('.cards tr td[data-name=reward]')].slice(0, 3)"
             inside = f"{rewards}.every((cell) => cell.getBoundingClientRect().right <= {width})"
@@ -312,17 +314,6 @@ def test_nothing_is_loaded_from_elsewhere(browser, page, site, episodes):
     browser.until("document.body.innerText.includes('Turn 1')")
     assert browser.requests()
     assert all(address.startswith(site.resolve().as_uri()) for address in browser.requests())
-
-
-def test_light_and_dark(browser, page):
-    background = "getComputedStyle(document.body).backgroundColor"
-    colours = []
-    for scheme in ("light", "dark"):
-        browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        browser.open(page)
-        colours.append(browser.run(background))
-    browser.ask("Emulation.setEmulatedMedia", features=[])
-    assert colours == ["rgb(255, 255, 255)", "rgb(22, 23, 24)"]
 
 
 def test_what_an_environment_says_is_text(browser, tmp_path):
