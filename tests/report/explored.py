@@ -1,8 +1,11 @@
-"""Explorations to analyse, made from rewards and actions."""
+"""Explorations made from rewards and actions, and claims about a range."""
+
+import math
 
 import builders
 from builders import turn
 
+from coevolve.report import claims
 from coevolve.report.exploration import Exploration
 
 
@@ -22,3 +25,11 @@ def explored(method, rewards_by_task, *, agent="target", iteration=1, seed=0, en
     )
     given = {"model": "tiny", "protocol": "fixed", "source": f"{method}/{seed}/{iteration}/{agent}"} | names
     return Exploration(method=method, env=env, seed=seed, iteration=iteration, agent=agent, episodes=episodes, **given)
+
+
+def claim(low=0.0, high=math.inf, **fields):
+    """An order, or a difference of which the numbers lie from `low` to `high`."""
+    fields = {"text": "it says", "place": "section 5", "better": "coevolve", "than": "sft", "column": "seen"} | fields
+    if (low, high) == (0.0, math.inf):
+        return claims.OrderingClaim(kind="ordering", **fields)
+    return claims.DifferenceClaim(kind="difference", value=(low + high) / 2, tolerance=(high - low) / 2, **fields)

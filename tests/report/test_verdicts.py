@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report.explored import explored
+from report.explored import claim, explored
 
 from coevolve import cli
 from coevolve.config.loading import load_suite
@@ -50,13 +50,13 @@ def small(**statements):
 
 def asked(claims, measurements=(), explorations=(), as_if=False):
     results = Results(tuple(measurements), tuple(explorations))
-    return {q.claim: q for q in prepare(claims, results, resamples=500, as_if=as_if)}
+    return {q.name: q for q in prepare(claims, results, resamples=500, as_if=as_if)}
 
 
-def question(values_ts, low=0.0, high=math.inf, claim="it", resamples=3000, rng=None):
+def question(values_ts, low=0.0, high=math.inf, name="it", resamples=3000, rng=None, **about):
     rng = rng or np.random.default_rng(0)
     found = stats.spread([np.array(values_ts)], resamples=resamples, rng=rng)
-    return ClaimTest(claim, "ordering", "section 5", "it says", low, high, (found,))
+    return ClaimTest(name, claim(low, high, **about), (found,))
 
 
 def outcome(*arguments, **options):
@@ -90,7 +90,7 @@ def test_many_claims_raise_the_bar():
     values = np.random.default_rng(3).normal(0, 4.0, (60, 3))
     values += 0.8 - values.mean()
     alone = question(values)
-    noise = [question(np.random.default_rng(i).normal(0, 4.0, (60, 3)), claim=f"noise{i}") for i in range(40)]
+    noise = [question(np.random.default_rng(i).normal(0, 4.0, (60, 3)), name=f"noise{i}") for i in range(40)]
     assert verdicts.judge([alone], 0.95)[0].verdict == "reproduced"
     together = verdicts.judge([alone, *noise], 0.95)
     assert together[0].verdict == "underpowered" and "of 41 claims" in together[0].text
@@ -112,14 +112,14 @@ def test_the_number_of_seeds_that_is_named_decides_about_as_often_as_it_says():
 def test_more_claims_ask_for_more_seeds():
     rng = np.random.default_rng(0)
     one = question(np.array([-0.6, 0.8, 1.4]) + rng.normal(0, 1.0, (100, 3)))
-    others = [question(rng.normal(0, 1.0, (100, 3)), claim=f"other{i}") for i in range(40)]
+    others = [question(rng.normal(0, 1.0, (100, 3)), name=f"other{i}") for i in range(40)]
     alone, together = (verdicts.judge(asked_, 0.95)[0] for asked_ in ([one], [one, *others]))
     assert alone.verdict == together.verdict == "underpowered"
     assert 3 < alone.seeds_needed < together.seeds_needed
 
 
 def test_p_values_are_two_sided_and_corrected():
-    one, other = question(np.full((60, 3), 2.0)), question(np.full((60, 3), -2.0), claim="other")
+    one, other = question(np.full((60, 3), 2.0)), question(np.full((60, 3), -2.0), name="other")
     assert [v.p for v in verdicts.judge([one, other], 0.95)] == pytest.approx([2 * 2 / 3001] * 2)
 
 
@@ -145,7 +145,7 @@ def test_all_numbers_of_a_claim_have_to_agree_and_one_contradicts_it():
     )
 
     def judged(*spreads):
-        return verdicts.judge([ClaimTest("it", "largest_gain", "", "", 0.0, math.inf, spreads)], 0.95)[0].verdict
+        return verdicts.judge([ClaimTest("it", claim(), spreads)], 0.95)[0].verdict
 
     assert judged(good, good) == "reproduced"
     assert judged(good, unclear) == "underpowered"
@@ -168,7 +168,7 @@ def test_exit_status_and_summary():
 
 def test_what_only_a_secondary_source_says_is_counted_and_corrected_apart():
     sure = question(np.full((60, 3), 2.0))
-    others = [replace(question(np.full((60, 3), -2.0), claim=f"other{i}"), unverified=True) for i in range(40)]
+    others = [question(np.full((60, 3), -2.0), name=f"other{i}", unverified=True) for i in range(40)]
     alone, together = verdicts.judge([sure], 0.95), verdicts.judge([sure, *others], 0.95)
     assert alone[0] == together[0] and together[1].verdict == "contradicted"
     assert verdicts.exit_status(together) == 0
@@ -211,10 +211,10 @@ def test_cells_and_orders_are_asked_of_evaluations_in_points(measure):
     )
     found = asked(claims, [sft, first, last])
     assert found["sft_seen"].spreads[0].mean == pytest.approx(40.0)
-    assert (found["sft_seen"].low, found["sft_seen"].high) == (45.0, 55.0)
+    assert found["sft_seen"].claim.limits == (45.0, 55.0)
     assert found["order"].spreads[0].mean == found["size"].spreads[0].mean == pytest.approx(50.0)
     assert found["early"].spreads[0].mean == pytest.approx(-10.0)
-    assert (found["size"].low, found["size"].high) == (49.0, 51.0)
+    assert found["size"].claim.limits == (49.0, 51.0)
 
 
 def test_the_mean_needs_every_column_and_weighs_each_the_same(measure):
@@ -398,7 +398,7 @@ def test_a_claim_about_three_numbers_is_false_at_three_times_the_p_value_of_one(
         return stats.Spread(0.5, draws, 30, 3, of_tasks=0.0, of_seeds=1.0, fixed_tasks=True)
 
     def test(*counts):
-        return ClaimTest("it", "largest_gain", "place", "it says", 0.0, math.inf, tuple(map(spread, counts)))
+        return ClaimTest("it", claim(), tuple(map(spread, counts)))
 
     assert verdicts.tails(test(9)) == pytest.approx((2 * 10 / 1000, 1.0))
     assert verdicts.tails(test(9, 9, 19)) == pytest.approx((2 * 20 / 1000, 1.0))
@@ -424,12 +424,12 @@ def test_only_suites_with_small_models_are_miniatures(root):
 def test_an_order_in_the_miniature_is_decided_or_undecided(mean, noise, seeds, outcome, remark):
     effects_s = np.linspace(-noise, noise, seeds)
     test = question(mean + effects_s + np.random.default_rng(0).normal(0, 0.1, (100, seeds)))
-    order = verdicts.in_miniature(test, small(), 0.95)
+    order = verdicts.in_miniature(test, 0.95)
     assert (order.outcome, order.seeds, order.unit) == (outcome, seeds, "points")
     assert remark in order.text and order.mean == pytest.approx(mean, abs=0.1)
 
 
 def test_too_few_tasks_are_no_matter_of_seeds():
     tasks = np.random.default_rng(0).normal(0, 30.0, (20, 1)) + np.random.default_rng(1).normal(0, 0.1, (20, 4))
-    order = verdicts.in_miniature(question(tasks - tasks.mean()), small(), 0.95)
+    order = verdicts.in_miniature(question(tasks - tasks.mean()), 0.95)
     assert (order.outcome, order.seeds_needed) == ("undecided", None) and "the tasks are too few" in order.text
