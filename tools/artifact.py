@@ -26,6 +26,8 @@ from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
 from coevolve.report.costs import Line, lines
 from coevolve.report.number_text import duration, readable, size
+from coevolve.report.verdicts import Verdict
+from coevolve.storage import product_file
 from tools import front_page
 
 ROOT = front_page.ROOT
@@ -220,8 +222,9 @@ def _summaries() -> str:
 
 
 @cache
-def _judged(reference: str) -> dict[str, verdicts.Verdict]:
-    return {verdict.claim: verdict for verdict in verdicts.read(front_page.REFERENCE / reference / "verdicts.json")}
+def _judged(reference: str) -> dict[str, Verdict]:
+    judged = product_file.read(front_page.REFERENCE / reference / "verdicts.json", list[Verdict])
+    return {verdict.claim: verdict for verdict in judged}
 
 
 def _table(heads: str, rows: Sequence[Sequence[str]]) -> str:

@@ -27,8 +27,10 @@ from coevolve.report.loop import Box
 from coevolve.report.number_text import duration, readable
 from coevolve.report.page_sections import SECTIONS
 from coevolve.report.page_template import TEMPLATE
-from coevolve.report.verdicts import OUTCOMES
+from coevolve.report.regime import RegimeCheck
+from coevolve.report.verdicts import OUTCOMES, Verdict
 from coevolve.report.why import splits, tables
+from coevolve.storage import product_file
 
 #: Address of the suite's view, relative to the report.
 VIEW = "../../view/index.html"
@@ -139,7 +141,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
     result. Raises `UserError` for a file that is damaged or of another version of the kit.
     """
     files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
-    judged = verdicts.read(files["verdicts.json"]) if "verdicts.json" in files else []
+    judged = product_file.read(files["verdicts.json"], list[Verdict]) if "verdicts.json" in files else []
     shown = {
         f"{path.stem}-{number}": {
             "title": section_title(path.stem),
@@ -224,7 +226,7 @@ def _regime(files: Mapping[str, Path], run: RunSettings) -> str:
     if "regime.json" not in files:
         return ""
     every = ReportLabels({name: recipe.label for name, recipe in run.recipes.items()}, run.labels.envs)
-    return regime.sentence(regime.read(files["regime.json"]), every)
+    return regime.sentence(product_file.read(files["regime.json"], list[RegimeCheck]), every)
 
 
 def section_title(name: str) -> str:

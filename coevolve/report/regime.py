@@ -29,7 +29,7 @@ from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable, with_interval
-from coevolve.storage import files, product_file
+from coevolve.storage import files
 
 
 class RegimeCheck(Record):
@@ -119,11 +119,6 @@ def write(judged: Sequence[RegimeCheck], labels: ReportLabels, out: Path) -> Non
     """Write `regime.json` and `regime.md`."""
     files.write_json(out / "regime.json", [check.model_dump(mode="json") for check in judged])
     files.write_bytes(out / "regime.md", markdown(judged, labels).encode())
-
-
-def read(path: Path) -> list[RegimeCheck]:
-    """The checks in `regime.json`."""
-    return product_file.read(path, list[RegimeCheck])
 
 
 def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:

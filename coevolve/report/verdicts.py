@@ -34,7 +34,7 @@ from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import CellClaim, Claim, Claims, FailuresClaim, SizeClaim
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.table import Footnote, Table
-from coevolve.storage import files, product_file
+from coevolve.storage import files
 
 Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
 Order = Literal["holds", "does not hold", "undecided"]
@@ -270,11 +270,6 @@ def miniature_summary(verdicts: Sequence[Verdict]) -> str:
 def order_outcome(order: InMiniature) -> str:
     """`decided: holds`, `decided: does not hold` or `undecided`."""
     return order.outcome if order.outcome == "undecided" else f"decided: {order.outcome}"
-
-
-def read(path: Path) -> list[Verdict]:
-    """The verdicts in `verdicts.json`."""
-    return product_file.read(path, list[Verdict])
 
 
 def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:

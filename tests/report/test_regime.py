@@ -17,7 +17,7 @@ from coevolve.records.training import TrainReport
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
 from coevolve.stages.parts import regime_evidence
-from coevolve.storage import jsonl
+from coevolve.storage import jsonl, product_file
 from coevolve.storage.files import write_bytes
 from tests.report.explored import episode, explored
 
@@ -214,7 +214,7 @@ def test_a_row_without_iterations_has_no_pairs_to_count(root):
 def test_the_files_read_back(measure, report, tmp_path):
     result = judged(evidence(measure), report)
     regime.write(result, LABELS, tmp_path)
-    assert regime.read(tmp_path / "regime.json") == result
+    assert product_file.read(tmp_path / "regime.json", list[regime.RegimeCheck]) == result
     assert (tmp_path / "regime.md").read_text().count("| ScienceWorld") == 23
 
 

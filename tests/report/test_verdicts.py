@@ -21,7 +21,7 @@ from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims
 from coevolve.report.table import Footnote, markdown
 from coevolve.report.table1 import reward_table
-from coevolve.storage import jsonl
+from coevolve.storage import jsonl, product_file
 
 COLUMNS = {
     "seen": {"label": "Seen", "env": "sciworld", "split": "seen", "tasks": 3},
@@ -349,7 +349,7 @@ def test_verdicts_of_a_suites_files(root, tmp_path):
     assert better.mean == pytest.approx(-20.0) and better.high < 0 and better.seeds_needed is None
     assert orders["more_failures_webshop"].unit == "failures"
     verdicts.write(small_ones, tmp_path)
-    assert verdicts.read(tmp_path / "verdicts.json") == small_ones
+    assert product_file.read(tmp_path / "verdicts.json", list[verdicts.Verdict]) == small_ones
     text = (tmp_path / "verdicts.md").read_text()
     assert text.index("## Verdicts") < text.index("## In the miniature")
     assert "| decided: does not hold | webshop_better" in text and verdicts.miniature_summary(small_ones) in text
