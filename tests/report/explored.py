@@ -1,4 +1,4 @@
-"""Explorations made from rewards and actions, and claims about a range."""
+"""Explorations and measurements made from rewards, and claims about a range."""
 
 import math
 
@@ -7,6 +7,7 @@ from builders import turn
 
 from coevolve.report import claims
 from coevolve.report.exploration import Exploration
+from coevolve.report.measurement import Measurement
 
 
 def episode(task, reward, actions=("look",), *, observations=(), **fields):
@@ -25,6 +26,19 @@ def explored(method, rewards_by_task, *, agent="target", iteration=1, seed=0, en
     )
     given = {"model": "tiny", "protocol": "fixed", "source": f"{method}/{seed}/{iteration}/{agent}"} | names
     return Exploration(method=method, env=env, seed=seed, iteration=iteration, agent=agent, episodes=episodes, **given)
+
+
+def measurement(
+    method, env, split, rewards_by_task, *, iteration=0, protocol="fixed", suite="micro", model="tiny", environment=""
+):
+    """One record per task and seed; task names are the keys, seeds the positions in the lists."""
+    records = tuple(
+        builders.record(task, reward, split=split, seed=seed, environment=environment)
+        for task, rewards in rewards_by_task.items()
+        for seed, reward in enumerate(rewards)
+    )
+    source = f"results/{suite}/{method}/{env}/{split}/{iteration}.jsonl"
+    return Measurement(suite, model, protocol, method, env, split, iteration, records, (source,))
 
 
 def claim(low=0.0, high=math.inf, **fields):

@@ -112,9 +112,7 @@ def test_the_caption_names_what_the_points_have(measured, labels, report):
     assert "no method here has iterations" in curves(alone, labels, report).caption
 
 
-def test_mixed_and_repeated_measurements_are_errors(measured, measure, labels, report):
-    with pytest.raises(UserError, match="different protocols"):
-        curves([*measured, measure("eto", "sciworld", "seen", {"a": [0.1]}, protocol="paper")], labels, report)
+def test_repeated_and_no_measurements_are_errors(measured, labels, report):
     with pytest.raises(UserError, match="eto on sciworld seen, iteration 1, was given 2 times"):
         curves([*measured, measured[3]], labels, report)
     with pytest.raises(UserError, match="nothing was measured"):

@@ -9,6 +9,7 @@ from coevolve.config.derived.methods import with_model
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.dag.layout import Layout
+from coevolve.follow import on_disk
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
@@ -182,7 +183,7 @@ def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path
         )  # fmt: skip
         folder = tmp_path / layout.home / "tiny/sciworld" / wildcards["branch"] / "policy/failure"
         write_bytes(folder / "provenance.json", made.to_json().encode())
-    judged = regime_evidence.checks(suite, regime_evidence.on_disk(layout))
+    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(layout))
     values = {check.name: check.value for check in judged if check.env == "sciworld"}
     assert values["pairs of each kind and iteration"] == 150
     assert values["steps of the failure agent's training"] == steps
@@ -201,7 +202,7 @@ def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_pa
             path = layout.evaluations(method)["tiny", "sciworld", seed, layout.iterations("sciworld", method)]
             (record, *_) = measure(method, "sciworld", "seen", {"a": [0.5]}).records
             jsonl.write(tmp_path / path, [record.model_copy(update={"seed": seed})])
-    judged = regime_evidence.checks(suite, regime_evidence.on_disk(layout))
+    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(layout))
     assert [check.passed for check in judged if check.name.startswith("headroom")] == [None] * 3
 
 

@@ -5,27 +5,17 @@ from itertools import product
 
 import numpy as np
 import pytest
+from builders import record
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
-from coevolve.records.episodes import StopReason
-from coevolve.records.evaluation import EvalRecord
 from coevolve.report import stats
 
 
 def records(rewards_by_task, split="seen"):
     return [
-        EvalRecord(
-            task_id=task,
-            split=split,
-            seed=seed,
-            reward=reward,
-            success=reward == 1.0,
-            stop=StopReason.DONE,
-            turns=3,
-            trajectory_id=f"{task}-{seed}",
-        )
+        record(task, reward, split=split, seed=seed)
         for task, rewards in rewards_by_task.items()
         for seed, reward in enumerate(rewards)
     ]

@@ -179,13 +179,6 @@ def test_latex_is_balanced_and_escaped(measure, labels, report):
     assert all(len(re.findall(r"(?<!\\)&", row)) == 3 and row.endswith(r"\\") for row in rows)
 
 
-def test_json_comes_back_unchanged_and_names_its_unit(sft, report):
-    table = reward_table([sft], CLAIMS, {}, report)
-    assert Table.from_json(table.to_json()) == table
-    raw = json.loads(table.to_json())
-    assert raw["unit"] == "average reward x 100" and raw["protocol"] == "fixed"
-
-
 @pytest.mark.parametrize("other", [{"protocol": "paper"}, {"suite": "paper"}, {"model": "llama"}])
 def test_settings_are_never_mixed(measure, sft, report, other):
     with pytest.raises(UserError, match=f"different {next(iter(other))}s"):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import record
 from report.explored import claim, explored
 
 from coevolve import cli
@@ -13,8 +14,6 @@ from coevolve.config.loading import load_suite
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
 from coevolve.follow import on_disk
-from coevolve.records.episodes import StopReason
-from coevolve.records.evaluation import EvalRecord
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
@@ -217,19 +216,15 @@ def test_cells_and_orders_are_asked_of_evaluations_in_points(measure):
     assert found["size"].claim.limits == (49.0, 51.0)
 
 
-def test_the_mean_needs_every_column_and_weighs_each_the_same(measure):
+def test_a_mean_weighs_every_column_the_same_and_the_largest_gain_compares_columns(measure):
     seen = [measure(m, "sciworld", "seen", {key: [r] for key in "abc"}) for m, r in (("sft", 0.1), ("coevolve", 0.2))]
     shop = [measure(m, "webshop", "test", {"x": [r]}) for m, r in (("sft", 0.1), ("coevolve", 0.6))]
-    claims = small(order=ORDER | {"column": "mean"})
+    gain = ORDER | {"kind": "largest_gain", "column": "shop", "among": ["seen"]}
+    claims = small(order=ORDER | {"column": "mean"}, gain=gain)
     assert asked(claims, seen)["order"].missing == "`coevolve` was not evaluated on Shop."
-    assert asked(claims, [*seen, *shop])["order"].spreads[0].mean == pytest.approx(30.0)
-
-
-def test_the_largest_gain_compares_gains(measure):
-    seen = [measure(m, "sciworld", "seen", {key: [r] for key in "abc"}) for m, r in (("sft", 0.1), ("coevolve", 0.2))]
-    shop = [measure(m, "webshop", "test", {"x": [r]}) for m, r in (("sft", 0.1), ("coevolve", 0.6))]
-    claims = small(gain=ORDER | {"kind": "largest_gain", "column": "shop", "among": ["seen"]})
-    assert asked(claims, [*seen, *shop])["gain"].spreads[0].mean == pytest.approx(40.0)
+    found = asked(claims, [*seen, *shop])
+    assert found["order"].spreads[0].mean == pytest.approx(30.0)
+    assert found["gain"].spreads[0].mean == pytest.approx(40.0)
 
 
 @pytest.mark.parametrize(
@@ -297,22 +292,8 @@ def results(plan, rewards):
     for method, reward in rewards.items():
         for (_, env, seed, iteration), path in plan.evaluations(method).items():
             split = plan.suite.envs[env].splits[0]
-            jsonl.write(
-                Path(path),
-                [
-                    EvalRecord(
-                        task_id=f"t{task}",
-                        split=split,
-                        seed=seed,
-                        reward=reward + task / 100,
-                        success=False,
-                        stop=StopReason.DONE,
-                        turns=1,
-                        trajectory_id="x",
-                    )
-                    for task in range(20)
-                ],
-            )
+            records = [record(f"t{task}", reward + task / 100, split=split, seed=seed) for task in range(20)]
+            jsonl.write(Path(path), records)
             for agent, file in plan.rollouts("tiny", env, Branch(method, seed, iteration)).items() if iteration else ():
                 own = explored(method, {f"t{task}": 0.5 for task in range(20)}, agent=agent, env=env)
                 jsonl.write(Path(file), own.episodes)

@@ -205,15 +205,11 @@ def test_an_example_in_an_episodes_prompt_is_no_turn_of_its_pair(tmp_path):
     assert json.loads(row)[-2:] == [10, 10]
 
 
-def test_the_episodes_of_an_online_training_are_its_own():
-    origin = view.FileOrigin.of("results/smoke/tiny/webshop/ppo/seed2/iter1/policy/target/episodes.jsonl")
-    named = {"env": "webshop", "method": "ppo", "seed": 2, "iteration": 1, "part": "policy", "agent": "target"}
-    assert origin.model_dump() == named
-
-
-def test_the_name_of_an_environment_can_have_dashes_and_points():
-    origin = view.FileOrigin.of("results/smoke/tiny/sci-world.2/eto/seed0/iter1/eval/episodes.jsonl")
-    assert (origin.env, origin.method, origin.iteration) == ("sci-world.2", "eto", 1)
+def test_a_path_names_the_origin_of_its_file():
+    """The name of an environment can have dashes and points."""
+    training = view.FileOrigin.of("results/smoke/tiny/sci-world.2/ppo/seed2/iter1/policy/target/episodes.jsonl")
+    named = {"env": "sci-world.2", "method": "ppo", "seed": 2, "iteration": 1, "part": "policy", "agent": "target"}
+    assert training.model_dump() == named
     assert view.FileOrigin.of("results/smoke/data/sci-world.2/experts.jsonl").env == "sci-world.2"
 
 
