@@ -1,6 +1,8 @@
+import contextlib
 import importlib
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,8 @@ from report.explored import episode, explored
 
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.names import PairKind
-from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import files_of
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
 from coevolve.records.episodes import StopReason, Trajectory
@@ -28,6 +28,7 @@ from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.run.run_stage import job_of
 from coevolve.storage import files, jsonl
+from coevolve.storage import provenance as provenance_file
 
 LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 WORDS = some.lists(some.sampled_from("abcd"), max_size=7)
@@ -222,39 +223,11 @@ def test_examples_are_shown_side_by_side_and_escaped():
     assert "There is no instruction that both failed" in examples.markdown([], {})
 
 
-def experts(env):
-    return [episode("a", 1.0, env=env), episode("a", 1.0, ("another", "way"), env=env)]
-
-
 @pytest.fixture
-def given(root, tmp_path, monkeypatch):
-    """The files that products of a made-up suite are made of, by stage, as a job is given them."""
-    plan = Plan(load_suite(root / "configs/suites/smoke.yaml", ["methods=[eto, coevolve]"]))
-    for name in ("claims.yaml", "machines"):
-        (tmp_path / "configs").mkdir(exist_ok=True)
-        (tmp_path / "configs" / name).symlink_to(root / "configs" / name)
-    monkeypatch.chdir(tmp_path)
-    summary = summarised(candidates=1, pairs=1, drops={})
-    for method in plan.suite.methods:
-        for model, env, seed, iteration in plan.evaluations(method):
-            jsonl.write(Path("results/smoke/data", env, "experts.jsonl"), experts(env))
-            for agent, path in plan.rollouts(model, env, Branch(method, seed, iteration)).items() if iteration else ():
-                rewards = {"a": 0.1 if agent == "target" else 0.7, "b": 0.2}
-                jsonl.write(Path(path), explored(method, rewards, agent=agent, env=env).episodes)
-    for path in plan.summaries(plan.suite.methods).values():
-        files.write_bytes(Path(path), summary.to_json().encode())
-    for path in plan.inputs("failures", {})["pairs"].values():
-        files.write_bytes(Path(path), b"")
-    for path in plan.inputs("failures", {})["provenance"]:
-        stage, wildcards = plan.maker(path)
-        read = files_of(plan.inputs(stage, wildcards))
-        job = provenance(
-            path.removeprefix(f"{plan.home}/").removesuffix("/provenance.json"), stage=stage, wildcards=wildcards,
-            config={"dpo": {"epochs": 1.0, "batch_size": 1}} if stage == "train" else {},
-            notes=trained(),
-        )  # fmt: skip
-        files.write_bytes(Path(path), job.model_copy(update={"inputs": dict.fromkeys(read, "")}).to_json().encode())
-    return plan
+def finished(made, tmp_path):
+    """The plan of a copy of the finished suite, in whose folder the test runs."""
+    with contextlib.chdir(shutil.copytree(made, tmp_path / "run", symlinks=True)):
+        yield Plan(load_suite("configs/glance.yaml"))
 
 
 def run(plan, stage, out):
@@ -262,41 +235,43 @@ def run(plan, stage, out):
     return importlib.import_module(STAGES[stage].module).run(job, out)
 
 
-def test_a_failure_of_the_environment_is_no_failure_of_an_agent(given, tmp_path):
-    stages = ("failures", "figure2", "examples")
-    for stage in stages:
-        run(given, stage, tmp_path / "without" / stage)
-    paths = {Path(path) for path in given.inputs("failures", {})["explorations"].values()}
+def test_a_failure_of_the_environment_is_no_failure_of_an_agent(finished, tmp_path):
+    def products(name):
+        for stage in ("failures", "figure2", "examples"):
+            run(finished, stage, tmp_path / name / stage)
+        return [(tmp_path / name / file).read_bytes() for file in files]
+
+    files = ("failures/analysis.json", "figure2/figure2.json", "examples/examples.md")
+    paths = {Path(path) for path in finished.inputs("failures", {})["explorations"].values()}
+    without = products("without")
     for path in paths:
         episodes = jsonl.read(path, Trajectory)
-        failed = episode("c", 0.0, env=episodes[0].task.env, agent=episodes[0].agent)
-        failed = failed.model_copy(update={"turns": (), "stop": StopReason.ENV_ERROR})
-        jsonl.write(path, [*episodes, failed])
-    for stage in stages:
-        run(given, stage, tmp_path / "with" / stage)
-    for name in ("failures/analysis.json", "figure2/figure2.json", "examples/examples.md"):
-        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes(), name
+        failed = episode("c", 0.0, env=episodes[0].task.env, agent=episodes[0].agent, stop=StopReason.ENV_ERROR)
+        jsonl.write(path, [*episodes, failed.model_copy(update={"turns": ()})])
+    for path in finished.inputs("failures", {})["experts"].values():
+        experts = jsonl.read(Path(path), Trajectory)
+        others = [each.model_copy(update={"turns": each.turns[:1], "sample": each.sample + 1}) for each in experts]
+        jsonl.write(Path(path), [*experts, *others])
+    assert products("with") == without, "nor is a second expert of a task the one that failures are compared with"
     for path in paths:
         jsonl.write(path, [each for each in jsonl.read(path, Trajectory) if each.stop is StopReason.ENV_ERROR])
-    for stage in stages:
-        run(given, stage, tmp_path / "alone" / stage)
-    assert json.loads((tmp_path / "alone/failures/analysis.json").read_text())["shares"] == []
+    assert json.loads(products("alone")[0])["shares"] == []
 
 
-def test_the_products_of_explorations(given, tmp_path):
+def test_the_products_of_explorations(finished, tmp_path):
     out = tmp_path / "out"
     for stage in ("failures", "figure2", "examples", "pair_counts"):
-        assert run(given, stage, out / stage)
+        assert run(finished, stage, out / stage)
         assert {path.name for path in (out / stage).iterdir()} == set(STAGES[stage].files)
     found = json.loads((out / "failures/analysis.json").read_text())
     assert {row["threshold"] for row in found["shares"]} == {0.6, 0.7, 0.8}
-    assert found["drift"] and found["diversity"] and len(json.loads((out / "pair_counts/pairs.json").read_text())) > 3
-    assert {row["distance"] for row in found["diversity"]} == {0.0}, "from the first expert of a task"
-    for method in given.suite.methods:
-        (row,) = (row for row in found["compute"] if row["method"] == method)
-        jobs = [job for job in given.jobs(list(given.evaluations(method).values())) if job[0] != "download"]
-        assert row["jobs"] == len(jobs) > 10
-        assert row["hours"] == pytest.approx(0.01 * len(jobs)) and row["trained_tokens"] == 9 * len(jobs)
+    assert found["drift"] and {row["distance"] is None for row in found["diversity"]} == {False}
+    records = {path: provenance_file.read(Path(path)) for path in finished.inputs("failures", {})["provenance"]}
+    for row in found["compute"]:
+        jobs = [*finished.jobs(list(finished.evaluations(row["method"]).values()))]
+        behind = [record for path, record in records.items() if finished.maker(path) in jobs]
+        assert row["jobs"] == len(behind) > 2
+        assert row["hours"] == pytest.approx(sum(each.seconds for each in behind) / 3600)
 
 
 def trained():
