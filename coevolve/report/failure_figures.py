@@ -11,7 +11,7 @@ from coevolve.report import drawing, stats
 from coevolve.report.analysis import Analysis, FailureRewards, TrajectoryDrift
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
-from coevolve.report.mechanism import GradientShare, HardNegatives, Mechanism
+from coevolve.report.mechanism import GradientShare, HardNegatives
 from coevolve.report.number_text import readable
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def panels(data: Analysis, labels: ReportLabels) -> Iterator[Panel]:
     gold, explored = (
         [row for row in rows if row.agent == "target" and row.before is not None] for rows in (data.gold, data.explored)
     )
-    gradients = of_first_policy(data)
+    gradients = [row for row in data.gradients if (row.agent, row.policy) == ("target", "start")]
     yield "hard negatives", data.hard_negatives, _draw_hard_negatives
     yield "share of gradient", gradients, _draw_gradients
     yield "log-prob of experts", gold, _draw_trainings
@@ -83,11 +83,6 @@ def panels(data: Analysis, labels: ReportLabels) -> Iterator[Panel]:
         for (method, agent), of_agent in stats.group_by(rows, "method", "agent").items():
             title = f"{labels.method(method)}, {agent} agent: {quantity}"
             yield title, of_agent, partial(_draw_kinds, quantity=quantity, field=field)
-
-
-def of_first_policy(data: Mechanism) -> list[GradientShare]:
-    """The shares of the gradient at the policy that the target's trainings start from."""
-    return [row for row in data.gradients if (row.agent, row.policy) == ("target", "start")]
 
 
 def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: ReportLabels) -> None:

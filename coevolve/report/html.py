@@ -154,6 +154,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         for number, table in enumerate(tables(path))
     }
     figures = {figure.id: figure for figure in _figures(files, jobs.values(), run.labels, page)}
+    others = Counter(job.stage for job in jobs.values() if loop.box_of(job) not in loop.LABELS)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -162,7 +163,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         view=page.view,
         run=_run(run, jobs.values()) | {"Regime": _regime(files, run)},
         picture=_loop(jobs, page.view, figures.keys() | shown.keys()),
-        other_jobs=_other_jobs(jobs.values()),
+        other_jobs=", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items())),
         tables=list(shown.values()),
         link=functools.partial(_link, claims, page.view),
         figures=list(figures.values()),
@@ -213,12 +214,6 @@ def _loop_link(box: Box, view_page: str, sections: Collection[str]) -> str:
     if view_page and stage in _LISTS:
         return f"{view_page}#/{_LISTS[stage]}{f'&agent={agent}' if agent else ''}"
     return next((f"#{section}" for section in _SECTIONS[stage] if section in sections), "#provenance")
-
-
-def _other_jobs(jobs: Iterable[Provenance]) -> str:
-    """The jobs of stages that the loop does not show, in words."""
-    others = Counter(job.stage for job in jobs if loop.box_of(job) not in loop.LABELS)
-    return ", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items()))
 
 
 def _regime(files: Mapping[str, Path], run: RunSettings) -> str:

@@ -320,15 +320,11 @@ def history(tmp_path):
     return JobHistory.read(sorted(tmp_path.glob("*.json")))
 
 
-def test_the_jobs_behind_a_result_are_found_by_their_inputs(history):
-    behind = history.behind(["m/e/eval/records.jsonl"])
+def test_drift_and_compute_are_those_of_the_jobs_behind_a_result(history, root):
+    behind = history.behind([Path("m/e/eval/records.jsonl")])
     assert [job.result for job in behind] == ["m/e/eval", "m/e/pairs", "m/e/policy"], "in the order in which they began"
     with pytest.raises(UserError, match="the provenance of `m/e/nowhere` was not given"):
-        history.behind(["m/e/nowhere/records.jsonl"])
-
-
-def test_drift_and_compute_are_those_of_the_jobs(history, root):
-    behind = history.behind(["m/e/eval/records.jsonl"])
+        history.behind([Path("m/e/nowhere/records.jsonl")])
     branch = {"method": "eto", "seed": 0, "iteration": 1}
     (drift,) = [drift for job in behind for drift in analysis.drift_of(job, branch)]
     assert (drift.env, drift.agent, drift.kind) == ("webshop", "target", "expert_target")
