@@ -19,7 +19,7 @@ from coevolve.report import stats, verdicts
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims
 from coevolve.report.table import Footnote, markdown
-from coevolve.report.table1 import reward_table
+from coevolve.report.table1 import MeasuredCells
 from coevolve.storage import jsonl, product_file
 
 COLUMNS = {
@@ -180,7 +180,7 @@ def test_what_only_a_secondary_source_says_is_counted_and_corrected_apart():
 
 def test_cells_of_a_table_get_notes_after_its_own(measure, report):
     sft = measure("sft", "sciworld", "seen", {key: [0.5] for key in "abc"})
-    table = reward_table([sft], small(), {}, report)
+    table = MeasuredCells.of([sft], small(), {}, report).reward_table()
     table = table.model_copy(update={"footnotes": (Footnote(mark="a", text="a fact", cells=()),)})
     found = verdicts.judge(list(asked(small(), [sft]).values()), 0.95)
 
