@@ -1,10 +1,12 @@
-"""Explorations and measurements made from rewards, and claims about a range."""
+"""Explorations and measurements made from rewards, notes and provenance of jobs, and claims about a range."""
 
 import math
 
 import builders
 from builders import turn
 
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
 from coevolve.report import claims
 from coevolve.report.exploration import Exploration
 from coevolve.report.measurement import Measurement
@@ -39,6 +41,24 @@ def measurement(
     )
     source = f"results/{suite}/{method}/{env}/{split}/{iteration}.jsonl"
     return Measurement(suite, model, protocol, method, env, split, iteration, records, (source,))
+
+
+def train_report(history):
+    """The notes of a training with these steps."""
+    return TrainReport(
+        rows=1, truncated=0, dropped=0, steps=len(history), tokens=9, first_loss=1.0, last_loss=1.0, history=history,
+        seconds=1.0, trained_tokens=9,
+    )  # fmt: skip
+
+
+def provenance(result, inputs=(), **fields):
+    """A finished job's provenance; its inputs are named as in a run under `results`."""
+    empty = {
+        "stage": "train", "config": {}, "config_digest": "", "code_digest": "", "commit": "", "dirty": False,
+        "protocol": "fixed", "seeds": {}, "versions": {}, "container": "", "outputs": {}, "started": "",
+        "seconds": 36.0,
+    }  # fmt: skip
+    return Provenance(**empty | fields, result=result, inputs={f"results/smoke/{name}": "" for name in inputs})
 
 
 def claim(low=0.0, high=math.inf, **fields):

@@ -9,7 +9,7 @@ import pytest
 from builders import turn
 from hypothesis import given
 from hypothesis import strategies as some
-from report.explored import episode, explored
+from report.explored import episode, explored, provenance, train_report
 
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.names import PairKind
@@ -20,8 +20,6 @@ from coevolve.errors import UserError
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
-from coevolve.records.provenance import Provenance
-from coevolve.records.training import TrainReport
 from coevolve.report import analysis, examples, pair_counts
 from coevolve.report.exploration import Exploration
 from coevolve.report.job_history import JobHistory
@@ -277,10 +275,7 @@ def test_the_products_of_explorations(finished, tmp_path):
 def trained():
     """The notes of a preference training of one step."""
     history = [{f"expert_target/{name}": -1.0 for name in ("pairs", "logps/chosen", "logps/rejected")}]
-    return TrainReport(
-        rows=1, truncated=0, dropped=0, steps=1, tokens=9, first_loss=1.0, last_loss=1.0, history=history,
-        seconds=1.0, trained_tokens=9,
-    )  # fmt: skip
+    return train_report(history)
 
 
 def played(tokens):
@@ -289,16 +284,6 @@ def played(tokens):
         episodes=1, environments=("WebShop",), mean_reward=0.5, failures=1, stops={"done": 1}, format_errors=0,
         truncated_turns=0, retried=0, tokens=tokens, sampled_tokens=tokens, left_out=0,
     )  # fmt: skip
-
-
-def provenance(result, inputs=(), **fields):
-    """A finished job's provenance; its inputs are named as in a run under `results`."""
-    empty = {
-        "stage": "train", "config": {}, "config_digest": "", "code_digest": "", "commit": "", "dirty": False,
-        "protocol": "fixed", "seeds": {}, "versions": {}, "container": "", "outputs": {}, "started": "",
-        "seconds": 36.0,
-    }  # fmt: skip
-    return Provenance(**empty | fields, result=result, inputs={f"results/smoke/{name}": "" for name in inputs})
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from report.explored import episode
 
 from coevolve.records.episodes import StopReason
 from coevolve.report import learnability
-from tests.report.explored import episode
 
 
 def training(scores, order, *, group=1, seed=0):

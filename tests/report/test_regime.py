@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from report.explored import episode, explored, provenance, train_report
 
 from coevolve import cli
 from coevolve.config.derived.methods import with_model
@@ -13,14 +14,11 @@ from coevolve.follow import on_disk
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
-from coevolve.records.provenance import Provenance
-from coevolve.records.training import TrainReport
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
 from coevolve.stages.parts import regime_evidence
 from coevolve.storage import jsonl, product_file
 from coevolve.storage.files import write_bytes
-from tests.report.explored import episode, explored
 
 LABELS = ReportLabels({"sft": "SFT", "sft_all": "SFT, all experts", "grpo": "GRPO"}, {"sciworld": "ScienceWorld"})
 
@@ -29,11 +27,7 @@ REWARDS = [0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8]  # ten; three of 
 
 
 def training(rewards):
-    history = tuple({"step": i, "loss": 1.0, "reward": reward} for i, reward in enumerate(rewards))
-    return TrainReport(
-        rows=1, truncated=0, dropped=0, steps=len(rewards), tokens=1, first_loss=1.0, last_loss=1.0, history=history,
-        seconds=1.0, trained_tokens=1,
-    )  # fmt: skip
+    return train_report([{"step": i, "loss": 1.0, "reward": reward} for i, reward in enumerate(rewards)])
 
 
 def pairing(pairs, ties=447):
@@ -176,11 +170,7 @@ def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path
         write_bytes(tmp_path / path, pairing(150).to_json().encode())
     for number in range(1, iterations):
         wildcards = {"model": "tiny", "env": "sciworld", "branch": f"coevolve/seed0/iter{number}", "agent": "failure"}
-        made = Provenance(
-            stage="train", wildcards=wildcards, protocol="paper", config={}, config_digest="", code_digest="",
-            commit="", dirty=None, versions={}, container="", seeds={}, inputs={}, outputs={}, started="", seconds=1.0,
-            notes=training([0.1] * 30).model_dump(mode="json"),
-        )  # fmt: skip
+        made = provenance("", wildcards=wildcards, protocol="paper", notes=training([0.1] * 30))
         folder = tmp_path / layout.home / "tiny/sciworld" / wildcards["branch"] / "policy/failure"
         write_bytes(folder / "provenance.json", made.to_json().encode())
     judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(layout))
