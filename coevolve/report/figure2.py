@@ -172,8 +172,8 @@ def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig) 
     bars, differences = [], {}
     for quantity in QUANTITIES:
         for method, agent in sides:
-            own = values(explorations, quantity, method, env, base, agent)
-            kept = own if quantity == "number" else {key: own[key] for key in own.keys() & shared}
+            of_method = values(explorations, quantity, method, env, base, agent)
+            kept = of_method if quantity == "number" else {key: of_method[key] for key in of_method.keys() & shared}
             rng = seeds_of.generator(0, "figure2", env, quantity, method, str(agent))
             if kept:
                 spread = _spread(kept, quantity, env, report.bootstrap, rng)
