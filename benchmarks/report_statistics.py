@@ -21,9 +21,10 @@ from tabulate import tabulate
 from coevolve.config.loading import load_suite
 from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import EvalRecord
-from coevolve.report import claim_tests, claims, differences, figure3, table1, verdicts
+from coevolve.report import claim_tests, claims, differences, figure3, verdicts
 from coevolve.report.claims import Claims
 from coevolve.report.measurement import Measurement
+from coevolve.report.table1 import MeasuredCells
 from coevolve.report.verdicts import resamples
 from coevolve.storage import jsonl
 
@@ -48,7 +49,8 @@ def main() -> None:
     parts: dict[str, Callable[[], Any]] = {
         "read": lambda: [reread(m.records) for m in measured],
         "tables": lambda: [
-            make(measured, paper, labels, suite.report) for make in (table1.reward_table, table1.success_table)
+            make(MeasuredCells.of(measured, paper, labels, suite.report))
+            for make in (MeasuredCells.reward_table, MeasuredCells.success_table)
         ],
         "figure 3": lambda: figure3.curves(measured, labels, suite.report),
         "differences": lambda: differences.paired(measured, suite.report),

@@ -1,6 +1,7 @@
 """Records with defaults for what a test does not look at."""
 
 from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 
 
@@ -46,3 +47,9 @@ def pair(chosen, rejected, kind="failure_failure", **fields):
         "lambda_sft": 0.0,
     }
     return PreferencePair(**values | fields)
+
+
+def record(name="t", reward=0.0, *, split="seen", seed=0, **fields):
+    """The evaluation record of an episode of task `name`; a reward of 1 is a success."""
+    values = {"success": reward == 1.0, "stop": StopReason.DONE, "turns": 3, "trajectory_id": f"{name}-{seed}"}
+    return EvalRecord(task_id=name, split=split, seed=seed, reward=reward, **values | fields)

@@ -24,9 +24,10 @@ from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
-from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.costs import Line, lines
 from coevolve.report.number_text import duration, readable, size
+from coevolve.report.verdicts import Verdict
+from coevolve.storage import product_file
 from tools import front_page
 
 ROOT = front_page.ROOT
@@ -124,8 +125,7 @@ def blocks(claims: paper.Claims) -> dict[str, str]:
     """The tables of the page by the name of their mark."""
     runs = {name: _run(claim, claims.model) for name, claim in claims.by_name().items()}
     numbers = {run: f"R{number}" for number, run in enumerate(dict.fromkeys(runs.values()), 1)}
-    tests = prepare(claims, Results((), ()), resamples=1, as_if=False)  # the range of every claim, without results
-    judged = [_claim(test, numbers[runs[test.claim]]) for test in tests]
+    judged = [_claim(name, claim, numbers[runs[name]]) for name, claim in claims.by_name().items()]
     return {
         "small": _table("command, machine, measured, estimated, disk, expected output", _small()),
         "runs": _table("run, command and the command that judges, jobs, time, GPU-hours, disk", _runs(numbers)),
@@ -195,16 +195,16 @@ def _runs(numbers: dict[Run, str]) -> list[list[str]]:
     return rows
 
 
-def _claim(test: ClaimTest, run: str) -> list[str]:
-    sentence = f"{test.statement} ({test.location}{'; unverified' * test.unverified})".replace("|", "\\|")
-    return [f"`{test.claim}`", sentence, _range(test), run, _verdict(test.claim)]
+def _claim(name: str, claim: paper.Claim, run: str) -> list[str]:
+    sentence = f"{claim.text} ({claim.place}{'; unverified' * claim.unverified})".replace("|", "\\|")
+    return [f"`{name}`", sentence, _range(claim), run, _verdict(name)]
 
 
-def _range(test: ClaimTest) -> str:
+def _range(claim: paper.Claim) -> str:
     """The range in which the measured number must lie."""
-    if not test.sized:
+    if not isinstance(claim, paper.SizeClaim):
         return "difference above 0"
-    return f"{verdicts.claimed_range(test)} {'%' if test.kind == 'share' else 'points'}"
+    return f"{verdicts.claimed_range(claim)} {'%' if claim.kind == 'share' else 'points'}"
 
 
 def _verdict(claim: str) -> str:
@@ -222,8 +222,9 @@ def _summaries() -> str:
 
 
 @cache
-def _judged(reference: str) -> dict[str, verdicts.Verdict]:
-    return {verdict.claim: verdict for verdict in verdicts.read(front_page.REFERENCE / reference / "verdicts.json")}
+def _judged(reference: str) -> dict[str, Verdict]:
+    judged = product_file.read(front_page.REFERENCE / reference / "verdicts.json", list[Verdict])
+    return {verdict.claim: verdict for verdict in judged}
 
 
 def _table(heads: str, rows: Sequence[Sequence[str]]) -> str:

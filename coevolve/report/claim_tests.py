@@ -6,10 +6,9 @@ test it, except with `as_if`, which tests claims about an order (not about a siz
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,31 +24,19 @@ from coevolve.report.measurement import Measurement, environments
 Terms = dict[tuple[str, str], float]
 #: Part of the name of an environment that is not the paper's.
 MARK = "non-comparable"
-KINDS_OF_ORDER = ("ordering", "largest_gain", "failures")
 
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """A claim is true if the true values of all `spreads` lie between `low` and `high`, in points or per cent.
+    """A claim, true if the true values of all `spreads` lie within its limits; `missing`: the reason if there are none.
 
-    `missing`: the reason if there are no results to test it. `statement`: the paper's sentence, at `location`.
-    `caution`: a remark on the verdict. `cell`: row and column of a cell of the table. `sized`: the claim states a size;
-    then the range includes its ends, and the claim is about the paper's instructions, whereas an order is about any
-    instructions. `unverified`: the sentence is known from a secondary source only.
+    A claim of a size is about the paper's instructions, whereas an order is about any instructions.
     """
 
-    claim: str
-    kind: str
-    location: str
-    statement: str
-    low: float
-    high: float
+    name: str
+    claim: Claim
     spreads: tuple[stats.Spread, ...] = ()
     missing: str = ""
-    caution: str = ""
-    cell: tuple[str, str] | None = None
-    sized: bool = False
-    unverified: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,52 +53,14 @@ class Results:
 
 def prepare(claims: Claims, results: Results, *, resamples: int, as_if: bool) -> list[ClaimTest]:
     """The test of every claim: the cells row by row, then the statements; with estimates, or the reason for none."""
-    prepared = []
+    tests = []
     for name, claim in claims.by_name().items():
-        test = _without_results(name, claim, claims.tolerance)
-        rng = seeds_of.generator(0, "verify", name)
-        estimator = _Estimator(claims, results, claim.model or claims.model, resamples, rng, test.sized, as_if)
+        estimator = _Estimator(claims, results, claim, resamples, seeds_of.generator(0, "verify", name), as_if)
         try:
-            if as_if and (test.kind not in KINDS_OF_ORDER or estimator.model != claims.model):
-                raise UserError(f"as if: only the paper's orders for {claims.model} are tested.")
-            prepared.append(replace(test, spreads=tuple(_spreads(estimator, claim))))
+            tests.append(ClaimTest(name, claim, tuple(estimator.spreads())))
         except UserError as reason:
-            prepared.append(replace(test, missing=str(reason)))
-    return prepared
-
-
-def _without_results(name: str, claim: Claim, tolerance: float) -> ClaimTest:
-    """The range of a claim; `tolerance` is that of cells."""
-    if isinstance(claim, paper.CellClaim):
-        low, high, text = claim.value - tolerance, claim.value + tolerance, f"average reward {claim.value:g}"
-        return ClaimTest(name, "cell", claim.place, text, low, high, cell=(claim.row, claim.column), sized=True)
-    test = ClaimTest(
-        name, claim.kind, claim.place, claim.text, 0.0, math.inf, caution=claim.caution, unverified=claim.unverified
-    )
-    if not isinstance(claim, paper.DifferenceClaim | paper.ShareClaim):
-        return test
-    low, high = claim.value - claim.tolerance, claim.value + claim.tolerance
-    if isinstance(claim, paper.ShareClaim):  # a share ends at 0 and 100
-        low, high = (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
-    return replace(test, low=low, high=high, sized=True)
-
-
-def _spreads(estimator: _Estimator, claim: Claim) -> Iterator[stats.Spread]:
-    match claim:
-        case paper.CellClaim():
-            yield estimator.contrast({(claim.row, claim.column): 1.0})
-        case paper.OrderingClaim():
-            yield estimator.contrast(_gain(claim.better, claim.than, claim.column), claim.iteration)
-        case paper.DifferenceClaim():
-            yield estimator.contrast(_gain(claim.better, claim.than, claim.column))
-        case paper.LargestGainClaim():
-            for other in claim.among:
-                less = {key: -weight for key, weight in _gain(claim.better, claim.than, other).items()}
-                yield estimator.contrast(_gain(claim.better, claim.than, claim.column) | less)
-        case paper.ShareClaim():
-            yield estimator.share(claim)
-        case paper.FailuresClaim():
-            yield estimator.failures(claim)
+            tests.append(ClaimTest(name, claim, missing=str(reason)))
+    return tests
 
 
 def _gain(better: str, than: str, column: str) -> Terms:
@@ -120,18 +69,42 @@ def _gain(better: str, than: str, column: str) -> Terms:
 
 @dataclass(frozen=True)
 class _Estimator:
-    """Estimates for one claim about `model`; with `fixed_tasks`, only trainings vary.
+    """Estimates for one claim; of a size, only trainings vary.
 
     Unless `as_if`, results that are not about the claim are refused with `UserError`.
     """
 
     claims: Claims
     results: Results
-    model: str
+    claim: Claim
     resamples: int
     rng: np.random.Generator
-    fixed_tasks: bool
     as_if: bool
+
+    @property
+    def model(self) -> str:
+        """The model that the claim is about."""
+        return self.claim.model or self.claims.model
+
+    def spreads(self) -> Iterator[stats.Spread]:
+        """The numbers of the claim; raises `UserError` with the reason if there are none."""
+        if self.as_if and (isinstance(self.claim, paper.SizeClaim) or self.model != self.claims.model):
+            raise UserError(f"as if: only the paper's orders for {self.claims.model} are tested.")
+        match self.claim:
+            case paper.CellClaim(row=row, column=column):
+                yield self.contrast({(row, column): 1.0})
+            case paper.OrderingClaim(better=better, than=than, column=column, iteration=iteration):
+                yield self.contrast(_gain(better, than, column), iteration)
+            case paper.DifferenceClaim(better=better, than=than, column=column):
+                yield self.contrast(_gain(better, than, column))
+            case paper.LargestGainClaim(better=better, than=than, column=column, among=among):
+                for other in among:
+                    less = {key: -weight for key, weight in _gain(better, than, other).items()}
+                    yield self.contrast(_gain(better, than, column) | less)
+            case paper.ShareClaim():
+                yield self.share(self.claim)
+            case paper.FailuresClaim():
+                yield self.failures(self.claim)
 
     def contrast(self, terms: Terms, iteration: int | None = None) -> stats.Spread:
         """The weighted sum of cells in points, paired by task and seed; raises `UserError`."""
@@ -163,7 +136,8 @@ class _Estimator:
         )
 
     def _spread(self, groups: Sequence[stats.Matrix]) -> stats.Spread:
-        return stats.spread(groups, resamples=self.resamples, rng=self.rng, fixed_tasks=self.fixed_tasks)
+        sized = isinstance(self.claim, paper.SizeClaim)
+        return stats.spread(groups, resamples=self.resamples, rng=self.rng, fixed_tasks=sized)
 
     def _measured(self, row: str, column: str, iteration: int | None) -> Measurement:
         """The measurement of a cell after the last iteration, or after `iteration` (fewer, if the method has fewer)."""

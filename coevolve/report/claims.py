@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -59,21 +60,6 @@ class Fact(Strict):
     equal: dict[str, str] = Field(default_factory=dict)
 
 
-class CellClaim(Strict):
-    """One cell of the paper: average reward x 100, and its place in the paper; `model` as in its row."""
-
-    row: str
-    column: str
-    value: float
-    place: str
-    model: str | None = None
-
-    @property
-    def methods(self) -> set[str]:
-        """The method that it is about."""
-        return {self.row}
-
-
 class Statement(Strict):
     """A sentence of the paper that states a number or an order, and its place; `model` as in a row.
 
@@ -90,13 +76,39 @@ class Statement(Strict):
     @property
     def methods(self) -> set[str]:
         """The methods that it is about."""
-        names = (getattr(self, name, None) for name in ("better", "than", "method"))
+        names = (getattr(self, name, None) for name in ("better", "than", "method", "row"))
         return {name for name in names if name}
 
     @property
     def columns(self) -> list[str]:
         """The columns of the paper's table that it is about."""
         return [*filter(None, [getattr(self, "column", None)]), *getattr(self, "among", [])]
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The ends of the range in which its numbers lie if it is true: of an order, those above 0."""
+        return 0.0, math.inf
+
+
+class SizeClaim(Statement):
+    """It states a size: `value`, in points or per cent, within `tolerance`."""
+
+    value: float
+    tolerance: float = Field(gt=0.0)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The ends of the range in which its number lies if it is true; they belong to it."""
+        return self.value - self.tolerance, self.value + self.tolerance
+
+
+class CellClaim(SizeClaim):
+    """One cell of the paper: average reward x 100."""
+
+    kind: Literal["cell"] = "cell"
+    row: str
+    column: str
+    tolerance: float
 
 
 class OrderingClaim(Statement):
@@ -109,15 +121,13 @@ class OrderingClaim(Statement):
     iteration: int | None = None
 
 
-class DifferenceClaim(Statement):
-    """`better` is `value` points above `than` in a column, within `tolerance`."""
+class DifferenceClaim(SizeClaim):
+    """`better` is `value` points above `than` in a column."""
 
     kind: Literal["difference"]
     better: str
     than: str
     column: str
-    value: float
-    tolerance: float = Field(gt=0.0)
 
 
 class LargestGainClaim(Statement):
@@ -130,8 +140,8 @@ class LargestGainClaim(Statement):
     among: list[str] = Field(min_length=1)
 
 
-class ShareClaim(Statement):
-    """`value` per cent, within `tolerance`, of a method's rollouts in an environment end in `outcome`.
+class ShareClaim(SizeClaim):
+    """`value` per cent of a method's rollouts in an environment end in `outcome`.
 
     Success (r = 1), hard negative (`threshold` <= r < 1) and failure (r < `threshold`) add up to 100; `extreme` is
     r = 0 or r = 1.
@@ -141,9 +151,13 @@ class ShareClaim(Statement):
     method: str
     env: str
     outcome: Literal["success", "hard_negative", "failure", "extreme"]
-    value: float
-    tolerance: float = Field(gt=0.0)
     threshold: Threshold
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """As of any size, without an end at 0 or 100, where a share ends anyway."""
+        low, high = super().limits
+        return (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
 
 
 class FailuresClaim(Statement):
@@ -259,6 +273,8 @@ class Claims(Strict):
                 row=key,
                 column=column,
                 value=value,
+                tolerance=self.tolerance,
+                text=f"average reward {value:g}",
                 place=f"{row.place}, {self.columns[column].label}",
                 model=row.model,
             )

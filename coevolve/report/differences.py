@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 
 from tabulate import tabulate
 
@@ -18,7 +17,6 @@ from coevolve.report import stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import with_interval
-from coevolve.storage import product_file
 
 
 class Difference(Record):
@@ -69,11 +67,6 @@ def _over_seeds(row: Sequence[Measurement], other: Sequence[Measurement]) -> lis
         for record in measurement.records
         for seed in (others if measurement.single_policy else [record.seed])
     ]
-
-
-def read(path: Path) -> list[Difference]:
-    """The differences in `differences.json`."""
-    return product_file.read(path, list[Difference])
 
 
 def markdown(differences: Sequence[Difference], labels: ReportLabels) -> str:

@@ -71,33 +71,22 @@ def failed_by_sft(explorations: Sequence[Exploration], method: str, env: str) ->
     return played - {(e.task.task_id, each.seed) for each in first for e in each.episodes if not e.is_failure}
 
 
-def number(
-    explorations: Sequence[Exploration], method: str, env: str, base: str, agent: Agent | None = None
+def values(
+    explorations: Sequence[Exploration], quantity: str, method: str, env: str, base: str, agent: Agent | None = None
 ) -> dict[tuple[str, int], float]:
-    """Failures by (task, seed), 0 where SFT (that of `base`) succeeds; over a seed's tasks they sum to its failures."""
-    failed, counts = failed_by_sft(explorations, base, env), defaultdict[tuple[str, int], float](float)
+    """A quantity of a method by (task, seed), on the instructions that the SFT policy (that of `base`) fails.
+
+    `number`: its failures, 0 where SFT succeeds, which sum to those of a seed. `shared_reward`: their mean reward.
+    """
+    failed = failed_by_sft(explorations, base, env)
+    rewards = defaultdict[tuple[str, int], list[float]](list)
     for each in of(explorations, method, env, agent):
         for episode in each.episodes:
             key = episode.task.task_id, each.seed
-            counts[key] += float(episode.is_failure and key in failed)
-    return counts
-
-
-def mean_failure(
-    explorations: Sequence[Exploration], method: str, env: str, base: str, agent: Agent | None = None
-) -> dict[tuple[str, int], float]:
-    """Mean reward of a method's failures by (task, seed) that the SFT policy (that of `base`) fails."""
-    failed, rewards = failed_by_sft(explorations, base, env), defaultdict[tuple[str, int], list[float]](list)
-    for each in of(explorations, method, env, agent):
-        for episode in each.episodes:
-            key = episode.task.task_id, each.seed
-            if episode.is_failure and key in failed:
-                rewards[key].append(episode.reward)
-    return {key: float(np.mean(sorted(values))) for key, values in rewards.items()}
-
-
-#: The value of a quantity by (task, seed).
-MEASURES = {"number": number, "shared_reward": mean_failure}
+            rewards[key] += [episode.reward] if episode.is_failure and key in failed else []
+    if quantity == "number":
+        return {key: float(len(failures)) for key, failures in rewards.items()}
+    return {key: float(np.mean(sorted(failures))) for key, failures in rewards.items() if failures}
 
 
 def difference(
@@ -121,7 +110,7 @@ def _paired(
     explorations: Sequence[Exploration], quantity: str, env: str, better: str, than: str
 ) -> dict[tuple[str, int], float]:
     """A quantity of `better` minus that of `than` by the (task, seed) that both have."""
-    sides = [MEASURES[quantity](explorations, method, env, than, None) for method in (better, than)]
+    sides = [values(explorations, quantity, method, env, than) for method in (better, than)]
     return {key: sides[0][key] - sides[1][key] for key in sides[0].keys() & sides[1].keys()}
 
 
@@ -165,26 +154,26 @@ def _caption(report: ReportConfig) -> str:
 
 
 def _spread(
-    values: Mapping[tuple[str, int], float], quantity: str, env: str, resamples: int, rng: np.random.Generator
+    by_key: Mapping[tuple[str, int], float], quantity: str, env: str, resamples: int, rng: np.random.Generator
 ) -> stats.Spread:
     """Numbers are summed over the tasks that have one, rewards averaged over tasks and multiplied by 100."""
-    if not values:
+    if not by_key:
         raise UserError(f"Figure 2, {env}: the methods share no failure.")
-    names, numbers = sorted({task for task, _ in values}), sorted({seed for _, seed in values})
+    names, numbers = sorted({task for task, _ in by_key}), sorted({seed for _, seed in by_key})
     scale = len(names) if quantity == "number" else 100.0
-    cells = [(task, seed, scale * value) for (task, seed), value in sorted(values.items())]
+    cells = [(task, seed, scale * value) for (task, seed), value in sorted(by_key.items())]
     return stats.spread([stats.matrix(cells, names, numbers)], resamples=resamples, rng=rng)
 
 
 def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig) -> Panel:
     base, ours = METHODS
-    shared = mean_failure(explorations, base, env, base).keys() & mean_failure(explorations, ours, env, base).keys()
+    shared = _paired(explorations, "shared_reward", env, ours, base).keys()
     sides: list[tuple[str, Agent | None]] = [(base, None), (ours, None), (ours, "failure")]
     bars, differences = [], {}
     for quantity in QUANTITIES:
         for method, agent in sides:
-            values = MEASURES[quantity](explorations, method, env, base, agent)
-            kept = values if quantity == "number" else {key: values[key] for key in values.keys() & shared}
+            of_method = values(explorations, quantity, method, env, base, agent)
+            kept = of_method if quantity == "number" else {key: of_method[key] for key in of_method.keys() & shared}
             rng = seeds_of.generator(0, "figure2", env, quantity, method, str(agent))
             if kept:
                 spread = _spread(kept, quantity, env, report.bootstrap, rng)

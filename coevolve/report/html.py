@@ -27,8 +27,10 @@ from coevolve.report.loop import Box
 from coevolve.report.number_text import duration, readable
 from coevolve.report.page_sections import SECTIONS
 from coevolve.report.page_template import TEMPLATE
-from coevolve.report.verdicts import OUTCOMES
+from coevolve.report.regime import RegimeCheck
+from coevolve.report.verdicts import OUTCOMES, Verdict
 from coevolve.report.why import splits, tables
+from coevolve.storage import product_file
 
 #: Address of the suite's view, relative to the report.
 VIEW = "../../view/index.html"
@@ -139,7 +141,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
     result. Raises `UserError` for a file that is damaged or of another version of the kit.
     """
     files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
-    judged = verdicts.read(files["verdicts.json"]) if "verdicts.json" in files else []
+    judged = product_file.read(files["verdicts.json"], list[Verdict]) if "verdicts.json" in files else []
     shown = {
         f"{path.stem}-{number}": {
             "title": section_title(path.stem),
@@ -152,6 +154,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         for number, table in enumerate(tables(path))
     }
     figures = {figure.id: figure for figure in _figures(files, jobs.values(), run.labels, page)}
+    others = Counter(job.stage for job in jobs.values() if loop.box_of(job) not in loop.LABELS)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -160,7 +163,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         view=page.view,
         run=_run(run, jobs.values()) | {"Regime": _regime(files, run)},
         picture=_loop(jobs, page.view, figures.keys() | shown.keys()),
-        other_jobs=_other_jobs(jobs.values()),
+        other_jobs=", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items())),
         tables=list(shown.values()),
         link=functools.partial(_link, claims, page.view),
         figures=list(figures.values()),
@@ -213,18 +216,12 @@ def _loop_link(box: Box, view_page: str, sections: Collection[str]) -> str:
     return next((f"#{section}" for section in _SECTIONS[stage] if section in sections), "#provenance")
 
 
-def _other_jobs(jobs: Iterable[Provenance]) -> str:
-    """The jobs of stages that the loop does not show, in words."""
-    others = Counter(job.stage for job in jobs if loop.box_of(job) not in loop.LABELS)
-    return ", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items()))
-
-
 def _regime(files: Mapping[str, Path], run: RunSettings) -> str:
     """Whether the suite can decide between methods, in one sentence; empty without the check."""
     if "regime.json" not in files:
         return ""
     every = ReportLabels({name: recipe.label for name, recipe in run.recipes.items()}, run.labels.envs)
-    return regime.sentence(regime.read(files["regime.json"]), every)
+    return regime.sentence(product_file.read(files["regime.json"], list[RegimeCheck]), every)
 
 
 def section_title(name: str) -> str:

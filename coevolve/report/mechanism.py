@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -22,7 +21,6 @@ from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
-from coevolve.storage import product_file
 
 #: A table of `analysis.md`: the text above it, its records, and the fields that its rows are means over.
 RecordTable = tuple[str, Sequence[Record], Sequence[str]]
@@ -114,11 +112,6 @@ class Mechanism(BaseModel):
     kind_weights: tuple[KindWeight, ...] = ()
     gradients: tuple[GradientShare, ...] = ()
     gradient_angles: tuple[GradientAngle, ...] = ()
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """The values in `analysis.json`."""
-        return product_file.read(path, cls)
 
 
 class _Objective(BaseModel):

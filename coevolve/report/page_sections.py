@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.report import figure3, pair_counts, task_growth, training_figure
+from coevolve.report import figure3, training_figure
 from coevolve.report.analysis import Analysis
 from coevolve.report.costs import Line
 from coevolve.report.figure2 import FailureFigure
-from coevolve.report.mechanism import Mechanism
+from coevolve.report.pair_counts import PairCount
+from coevolve.report.task_growth import RoundGrowth
 from coevolve.storage import product_file
 
 _REWARDS = "Number of failed explorations by reward, in ten equal bins of [0, 1), all seeds together."
@@ -54,7 +55,7 @@ def _failures(path: Path) -> str:
 
 
 def _mechanism(path: Path) -> str:
-    data = Mechanism.read(path)
+    data = product_file.read(path, Analysis)
     measured = data.hard_negatives or data.off_policy or data.kind_weights or data.gradients
     return (_MECHANISM + (_GRADIENTS if data.gradients else "")) if measured else ""
 
@@ -79,19 +80,22 @@ SECTIONS = (
     FigureSection(
         "Rewards of failures",
         "analysis.json",
-        lambda path: _REWARDS if Analysis.read(path).failure_rewards else "",
+        lambda path: _REWARDS if product_file.read(path, Analysis).failure_rewards else "",
         ("failure_rewards.svg",),
     ),
     FigureSection("Figure 2: failures", "figure2.json", _failures, ("figure2.svg",)),
     FigureSection(
-        "Pairs and drops", "pairs.json", lambda path: _PAIRS if pair_counts.read_rows(path) else "", ("pairs.svg",)
+        "Pairs and drops",
+        "pairs.json",
+        lambda path: _PAIRS if product_file.read(path, list[PairCount]) else "",
+        ("pairs.svg",),
     ),
     FigureSection("Mechanism", "analysis.json", _mechanism, ("mechanism.svg",)),
     FigureSection("Training curves", training_figure.NAME, lambda path: _TRAININGS, (training_figure.NAME,)),
     FigureSection(
         "The second paper: synthetic tasks",
         "growth.json",
-        lambda path: _GROWTH if task_growth.read(path) else "",
+        lambda path: _GROWTH if product_file.read(path, list[RoundGrowth]) else "",
         ("growth.svg", "new_tasks.svg"),
         ("growth.md", "comparison.md"),
     ),

@@ -18,7 +18,7 @@ from coevolve.report import drawing
 from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels, kind_label, with_labels, words
 from coevolve.report.stats import group_by
-from coevolve.storage import jsonl, product_file
+from coevolve.storage import jsonl
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,8 +125,3 @@ def rows(summaries: Summaries) -> list[dict[str, Any]]:
         for key, summary in sorted(summaries.items())
         for kind, count in summary.kinds.items()
     ]
-
-
-def read_rows(path: Path) -> list[PairCount]:
-    """The rows of `pairs.json`."""
-    return product_file.read(path, list[PairCount])

@@ -8,7 +8,7 @@ end than at its start, at equal tasks (learnability).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -29,7 +29,7 @@ from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable, with_interval
-from coevolve.storage import files, product_file
+from coevolve.storage import files
 
 
 class RegimeCheck(Record):
@@ -121,18 +121,11 @@ def write(judged: Sequence[RegimeCheck], labels: ReportLabels, out: Path) -> Non
     files.write_bytes(out / "regime.md", markdown(judged, labels).encode())
 
 
-def read(path: Path) -> list[RegimeCheck]:
-    """The checks in `regime.json`."""
-    return product_file.read(path, list[RegimeCheck])
-
-
 def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
     low, high = limits.sft_success
     records = [record for record in _records(evidence, "sft", env) if record.seed == seed]
     value = stats.mean_of(record.reward >= 1.0 for record in records)
-    passed = None if value is None else low <= value <= high
-    threshold = f"{low:.0%} to {high:.0%}"
-    yield RegimeCheck(name="success of SFT", env=env, seed=seed, value=value, threshold=threshold, passed=passed)
+    yield _check("success of SFT", value, f"{low:.0%} to {high:.0%}", lambda value: low <= value <= high, env, seed)
 
 
 def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
@@ -145,10 +138,8 @@ def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed:
     yield _at_least("distinct rewards of failures", distinct, limits.failure_rewards, env, seed)
     name = f"failures with a reward of {limits.hard_negative:g} or more"
     yield _at_least(name, hard, limits.hard_failures, env, seed)
-    passed = None if cut is None else cut < limits.context_ends
-    threshold = f"below {limits.context_ends:.0%}"
-    name = "episodes ended by the context"
-    yield RegimeCheck(name=name, env=env, seed=seed, value=cut, threshold=threshold, passed=passed)
+    most = limits.context_ends
+    yield _check("episodes ended by the context", cut, f"below {most:.0%}", lambda value: value < most, env, seed)
 
 
 def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int, last: int) -> Iterator[RegimeCheck]:
@@ -224,10 +215,16 @@ def _rise(name: str, env: str, mean: float | None = None, interval: tuple[float,
     return RegimeCheck(name=name, env=env, value=mean, low=low, high=high, threshold=threshold, passed=passed)
 
 
-def _at_least(name: str, value: float | None, threshold: float, env: str, seed: int) -> RegimeCheck:
-    passed = None if value is None else value >= threshold
-    text = f"at least {threshold:.0%}" if threshold < 1 else f"at least {threshold:g}"
-    return RegimeCheck(name=name, env=env, seed=seed, value=value, threshold=text, passed=passed)
+def _at_least(name: str, value: float | None, least: float, env: str, seed: int) -> RegimeCheck:
+    text = f"at least {least:.0%}" if least < 1 else f"at least {least:g}"
+    return _check(name, value, text, lambda value: value >= least, env, seed)
+
+
+def _check(
+    name: str, value: float | None, threshold: str, passes: Callable[[float], bool], env: str, seed: int
+) -> RegimeCheck:
+    passed = None if value is None else passes(value)
+    return RegimeCheck(name=name, env=env, seed=seed, value=value, threshold=threshold, passed=passed)
 
 
 def _records(evidence: RegimeEvidence, method: str, env: str) -> list[EvalRecord]:

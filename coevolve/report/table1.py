@@ -25,61 +25,13 @@ Labels = dict[str, str]
 REWARD, SUCCESS = "average reward x 100", "success rate in per cent"
 
 
-def reward_table(
-    measurements: Sequence[Measurement],
-    claims: Claims,
-    labels: Mapping[str, str],
-    report: ReportConfig,
-    environments: Collection[str] | None = None,
-) -> Table:
-    """Average reward x 100 of every measured method and of every row of the paper, run or not.
-
-    A mean is that of the paper's columns, and only where all of them were measured. `labels` name the methods and the
-    columns (`named`) that the paper's table lacks. `environments`: those of the paper's columns (None: all); a row of
-    the paper without a cell in them is left out. Raises `UserError` for nothing measured, for mixed settings and for a
-    cell measured twice.
-    """
-    cells = _Cells.of(measurements, claims, labels, report)
-    columns = cells.columns(environments)
-    return cells.rewards(cells.rows(columns), columns)
-
-
-def measured_table(
-    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
-) -> Table:
-    """`reward_table` of the rows and columns that have a measured cell, with the notes on these. Raises likewise."""
-    cells = _Cells.of(measurements, claims, labels, report)
-    columns = cells.columns()
-    rows = cells.rows(columns)
-    run = [key for key in product(rows, columns) if cells.parts(*key)]
-    return cells.rewards(_chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run}))
-
-
 def named(labels: ReportLabels, measurements: Sequence[Measurement]) -> dict[str, str]:
     """The labels of all methods, and of the columns of splits that the paper's table lacks."""
     return {**labels.methods, **{f"{m.env} {m.split}": labels.split(m.env, m.split) for m in measurements}}
 
 
-def success_table(
-    measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
-) -> Table:
-    """Success rate in per cent of what was measured, in the same order; the paper prints none. Raises likewise."""
-    cells = _Cells.of(measurements, claims, labels, report)
-    columns = _chosen(cells.columns(), {column for _, column in cells.measured})
-    rows = _chosen(cells.rows(columns), {row for row, _ in cells.measured})
-    remark = (
-        f"Success as protocol {measurements[0].protocol} counts it; the paper prints none. "
-        "At 0 and 100 the interval is Wilson's over tasks."
-    )
-    return cells.table(SUCCESS, rows, columns, {}, remark)
-
-
-def _chosen(labels: Labels, keys: Collection[str]) -> Labels:
-    return {key: label for key, label in labels.items() if key in keys}
-
-
 @dataclass(frozen=True)
-class _Cells:
+class MeasuredCells:
     """Measurements by row and column; a split that the paper's table lacks is a column of its own."""
 
     measured: Mapping[Key, Measurement]
@@ -90,8 +42,12 @@ class _Cells:
     @classmethod
     def of(
         cls, measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
-    ) -> _Cells:
-        common_setting(measurements)  # raises for nothing measured and for mixed settings
+    ) -> MeasuredCells:
+        """The cells of these measurements; `labels` name methods and columns that the paper's table lacks (`named`).
+
+        Raises `UserError` for nothing measured, for mixed settings and for a cell measured twice.
+        """
+        common_setting(measurements)
         column_of = {(column.env, column.split): key for key, column in claims.columns.items()}
         cells: dict[Key, Measurement] = {}
         for m in measurements:
@@ -100,6 +56,33 @@ class _Cells:
                 raise UserError(f"{m.method} on {m.env} {m.split} was given twice; give one iteration per method.")
             cells[key] = m
         return cls(cells, claims, labels, report)
+
+    def reward_table(self, environments: Collection[str] | None = None) -> Table:
+        """Average reward x 100 of every measured method and of every row of the paper, run or not.
+
+        A mean is that of the paper's columns, and only where all of them were measured. `environments`: those of the
+        paper's columns (None: all); a row of the paper without a cell in them is left out.
+        """
+        columns = self.columns(environments)
+        return self.rewards(self.rows(columns), columns)
+
+    def measured_table(self) -> Table:
+        """`reward_table` of the rows and columns that have a measured cell, with the notes on these."""
+        columns = self.columns()
+        rows = self.rows(columns)
+        run = [key for key in product(rows, columns) if self.parts(*key)]
+        return self.rewards(_chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run}))
+
+    def success_table(self) -> Table:
+        """Success rate in per cent of what was measured, in the same order; the paper prints none."""
+        columns = _chosen(self.columns(), {column for _, column in self.measured})
+        rows = _chosen(self.rows(columns), {row for row, _ in self.measured})
+        (protocol,) = {m.protocol for m in self.measured.values()}
+        remark = (
+            f"Success as protocol {protocol} counts it; the paper prints none. "
+            "At 0 and 100 the interval is Wilson's over tasks."
+        )
+        return self.table(SUCCESS, rows, columns, {}, remark)
 
     def rows(self, columns: Labels) -> Labels:
         """The paper's rows with a cell in `columns`, then the other methods that were measured."""
@@ -168,6 +151,10 @@ class _Cells:
         if unit == SUCCESS:  # without a mean column
             return stats.success_rate(parts[0].records, self.report, rng).times(100.0)
         return stats.macro_average([part.records for part in parts], self.report, rng).times(100.0)
+
+
+def _chosen(labels: Labels, keys: Collection[str]) -> Labels:
+    return {key: label for key, label in labels.items() if key in keys}
 
 
 def _sizes(rows: Labels, columns: Labels, cells: Sequence[Cell]) -> str:

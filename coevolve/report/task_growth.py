@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from coevolve.records.episodes import Trajectory
 from coevolve.report import drawing, stats
 from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels
-from coevolve.storage import product_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,11 +152,6 @@ def reward_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
 def gain_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
     """The mean of `gains` by round of a method, the mean over its seeds; rounds without a second visit are left out."""
     return stats.mean_curve((each.round, fmean(each.gains)) for each in rounds if each.gains)
-
-
-def read(path: Path) -> list[RoundGrowth]:
-    """The rounds in `growth.json`."""
-    return product_file.read(path, list[RoundGrowth])
 
 
 #: Title of a panel, its quantity, and its points.

@@ -31,10 +31,10 @@ from coevolve.config.suite import Suite
 from coevolve.records.base import Record, is_none
 from coevolve.report import stats
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
-from coevolve.report.claims import Claims, FailuresClaim
+from coevolve.report.claims import CellClaim, Claim, Claims, FailuresClaim, SizeClaim
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.table import Footnote, Table
-from coevolve.storage import files, product_file
+from coevolve.storage import files
 
 Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
 Order = Literal["holds", "does not hold", "undecided"]
@@ -123,14 +123,13 @@ def verify(
     if not miniature:
         return judged
     tests = prepare(claims, results, resamples=draws, as_if=True)
-    orders = {test.claim: in_miniature(test, claims, report.confidence) for test in tests if test.spreads}
+    orders = {test.name: in_miniature(test, report.confidence) for test in tests if test.spreads}
     return [verdict.model_copy(update={"miniature": orders.get(verdict.claim)}) for verdict in judged]
 
 
-def in_miniature(test: ClaimTest, claims: Claims, confidence: float) -> InMiniature:
+def in_miniature(test: ClaimTest, confidence: float) -> InMiniature:
     """The order of a test with estimates."""
-    claim = claims.statements.get(test.claim)
-    counted = isinstance(claim, FailuresClaim) and claim.quantity == "number"
+    counted = isinstance(test.claim, FailuresClaim) and test.claim.quantity == "number"
     unit: Literal["points", "failures"] = "failures" if counted else "points"
     outcome, needed, remark = _IN_MINIATURE[judge([test], confidence)[0].verdict], None, ""
     shown = _weakest(test, confidence)
@@ -138,7 +137,7 @@ def in_miniature(test: ClaimTest, claims: Claims, confidence: float) -> InMiniat
         needed = _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
         remark = _what_decides(needed, shown.seeds, unit)
     numbers = f"{shown} {unit}; {shown.sizes}."
-    text = " ".join(filter(None, [numbers, remark, test.caution]))
+    text = " ".join(filter(None, [numbers, remark, test.claim.caution]))
     return InMiniature(outcome=outcome, text=text, **shown._asdict(), unit=unit, seeds_needed=needed)
 
 
@@ -174,15 +173,16 @@ def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False, tables: S
 def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
     """A verdict on every claim, at the level 1 - `confidence` over all that are the paper's, and over the others."""
     families = {
-        apart: [test for test in tests if _decidable(test) and test.unverified == apart] for apart in (False, True)
+        apart: [test for test in tests if _decidable(test) and test.claim.unverified == apart]
+        for apart in (False, True)
     }
     adjusted = {
-        test.claim: p
+        test.name: p
         for family in families.values()
         for test, p in zip(family, stats.holm([min(tails(test)) for test in family]), strict=True)
     }
     return [
-        _verdict(test, adjusted.get(test.claim, 1.0), max(1, len(families[test.unverified])), confidence)
+        _verdict(test, adjusted.get(test.name, 1.0), max(1, len(families[test.claim.unverified])), confidence)
         if test.spreads
         else Verdict(**_about(test), verdict="not run", text=test.missing)
         for test in tests
@@ -194,7 +194,7 @@ def tails(test: ClaimTest) -> tuple[float, float]:
 
     The smaller is that of the side the draws are on.
     """
-    low, high, closed = test.low, test.high, test.sized
+    (low, high), closed = test.claim.limits, isinstance(test.claim, SizeClaim)
     inside = [max(s.below(low, closed=closed), s.above(high, closed=closed)) for s in test.spreads]
     outside = [min(s.above(low), s.below(high)) for s in test.spreads]
     return min(1.0, 2.0 * max(inside)), min(1.0, 2.0 * len(outside) * min(outside))
@@ -272,11 +272,6 @@ def order_outcome(order: InMiniature) -> str:
     return order.outcome if order.outcome == "undecided" else f"decided: {order.outcome}"
 
 
-def read(path: Path) -> list[Verdict]:
-    """The verdicts in `verdicts.json`."""
-    return product_file.read(path, list[Verdict])
-
-
 def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
     """The table with notes on its cells of the paper that are reproduced or contradicted."""
     texts = {
@@ -294,9 +289,10 @@ def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
 
 def _about(test: ClaimTest) -> dict[str, Any]:
     """The fields of a verdict that repeat its claim."""
-    claim = {"claim": test.claim, "kind": test.kind, "place": test.location, "says": test.statement}
-    cell = dict(zip(("row", "column"), test.cell or (), strict=False))
-    return {**claim, "unverified": test.unverified, **cell}
+    claim = test.claim
+    cell = {"row": claim.row, "column": claim.column} if isinstance(claim, CellClaim) else {}
+    names = {"claim": test.name, "kind": claim.kind, "place": claim.place, "says": claim.text}
+    return {**names, "unverified": claim.unverified, **cell}
 
 
 def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdict:
@@ -307,12 +303,12 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
     shown = _weakest(test, confidence)
     needed, remark = None, ""
     if outcome == "underpowered":
-        needed = _largest([s.seeds_needed(abs(_room(s.mean, test)), level / claims, POWER) for s in test.spreads])
-        on_limit = any(math.isclose(_room(s.mean, test), 0.0, abs_tol=1e-9) for s in test.spreads)
+        needed = _largest([s.seeds_needed(abs(_room(s.mean, test.claim)), level / claims, POWER) for s in test.spreads])
+        on_limit = any(math.isclose(_room(s.mean, test.claim), 0.0, abs_tol=1e-9) for s in test.spreads)
         remark = _caveat(shown.seeds, needed, on_limit)
     basis = f"{shown.sizes}, p {readable(p)} of {claims} claims"
-    numbers = f"{shown}, claimed {claimed_range(test)}; {basis}."
-    text = " ".join(filter(None, [numbers, remark, test.caution]))
+    numbers = f"{shown}, claimed {claimed_range(test.claim)}; {basis}."
+    text = " ".join(filter(None, [numbers, remark, test.claim.caution]))
     return Verdict(**_about(test), verdict=outcome, text=text, p=p, **shown._asdict(), seeds_needed=needed)
 
 
@@ -347,19 +343,21 @@ class _Shown(NamedTuple):
 
 def _weakest(test: ClaimTest, confidence: float) -> _Shown:
     """The number with the weakest evidence for the claim."""
-    spread = min(test.spreads, key=lambda spread: _room(spread.mean, test))
+    spread = min(test.spreads, key=lambda spread: _room(spread.mean, test.claim))
     return _Shown(spread.mean, *spread.interval(confidence), spread.n_tasks, spread.n_seeds)
 
 
-def _room(value: float, test: ClaimTest) -> float:
+def _room(value: float, claim: Claim) -> float:
     """How far a value lies inside the range; negative outside."""
-    return min(value - test.low, test.high - value)
+    low, high = claim.limits
+    return min(value - low, high - value)
 
 
-def claimed_range(test: ClaimTest) -> str:
+def claimed_range(claim: Claim) -> str:
     """The range in which the numbers of a claim must lie, in points or per cent."""
-    if math.isinf(test.low):
-        return f"at most {test.high:.1f}"
-    if math.isinf(test.high):
-        return f"at least {test.low:.1f}" if test.sized else f"above {test.low:g}"
-    return f"{test.low:.1f} to {test.high:.1f}"
+    low, high = claim.limits
+    if math.isinf(low):
+        return f"at most {high:.1f}"
+    if math.isinf(high):
+        return f"at least {low:.1f}" if isinstance(claim, SizeClaim) else f"above {low:g}"
+    return f"{low:.1f} to {high:.1f}"

@@ -14,7 +14,7 @@ from coevolve.records.evaluation import SummaryKey
 from coevolve.records.gradients import GradientReport
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
-from coevolve.report import analysis, claims, drawing, exploration, mechanism, mechanism_figure, rewards_figure
+from coevolve.report import analysis, claims, drawing, exploration, failure_figures, mechanism
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
@@ -63,8 +63,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         gradient_angles=tuple(row for names, report in gradients for row in mechanism.gradient_angles(report, names)),
     )
     analysis.write(measured, labels, out)
-    drawing.write(out / "failure_rewards.svg", lambda: rewards_figure.draw(measured.failure_rewards, labels))
-    drawing.write(out / "mechanism.svg", lambda: mechanism_figure.draw(measured, labels))
+    drawing.write(out / "failure_rewards.svg", lambda: failure_figures.draw_rewards(measured.failure_rewards, labels))
+    drawing.write(out / "mechanism.svg", lambda: failure_figures.draw_mechanism(measured, labels))
     return {"explorations": len(explored)}
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from coevolve.report import drawing, pair_counts
 from coevolve.report.labels import ReportLabels
+from coevolve.report.pair_counts import PairCount
 from coevolve.run.job import Job
-from coevolve.storage import files
+from coevolve.storage import files, product_file
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -18,6 +19,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """
     rows = pair_counts.rows(pair_counts.read(job.files("summaries")))
     files.write_json(out / "pairs.json", rows)
-    counts, labels = pair_counts.read_rows(out / "pairs.json"), ReportLabels.of(job.suite)
+    counts, labels = product_file.read(out / "pairs.json", list[PairCount]), ReportLabels.of(job.suite)
     drawing.write(out / "pairs.svg", lambda: pair_counts.draw(counts, labels))
     return {"rows": len(rows)}

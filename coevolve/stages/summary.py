@@ -7,16 +7,17 @@ from typing import Any
 
 from coevolve.config.derived.methods import with_model
 from coevolve.report import differences, pair_counts
+from coevolve.report.differences import Difference
 from coevolve.report.labels import ReportLabels
 from coevolve.run.job import Job
-from coevolve.storage import files
+from coevolve.storage import files, product_file
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `summary.md`."""
     suite = with_model(job.suite)
     recipes = {method: suite.recipes[method] for method in suite.methods}
-    compared = differences.read(job.file("differences"))
+    compared = product_file.read(job.file("differences"), list[Difference])
     counts = pair_counts.read(job.files("summaries"))
     labels = ReportLabels.of(suite)
     text = differences.markdown(compared, labels)

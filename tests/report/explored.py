@@ -1,9 +1,15 @@
-"""Explorations to analyse, made from rewards and actions."""
+"""Explorations and measurements made from rewards, notes and provenance of jobs, and claims about a range."""
+
+import math
 
 import builders
 from builders import turn
 
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
+from coevolve.report import claims
 from coevolve.report.exploration import Exploration
+from coevolve.report.measurement import Measurement
 
 
 def episode(task, reward, actions=("look",), *, observations=(), **fields):
@@ -22,3 +28,42 @@ def explored(method, rewards_by_task, *, agent="target", iteration=1, seed=0, en
     )
     given = {"model": "tiny", "protocol": "fixed", "source": f"{method}/{seed}/{iteration}/{agent}"} | names
     return Exploration(method=method, env=env, seed=seed, iteration=iteration, agent=agent, episodes=episodes, **given)
+
+
+def measurement(
+    method, env, split, rewards_by_task, *, iteration=0, protocol="fixed", suite="micro", model="tiny", environment=""
+):
+    """One record per task and seed; task names are the keys, seeds the positions in the lists."""
+    records = tuple(
+        builders.record(task, reward, split=split, seed=seed, environment=environment)
+        for task, rewards in rewards_by_task.items()
+        for seed, reward in enumerate(rewards)
+    )
+    source = f"results/{suite}/{method}/{env}/{split}/{iteration}.jsonl"
+    return Measurement(suite, model, protocol, method, env, split, iteration, records, (source,))
+
+
+def train_report(history):
+    """The notes of a training with these steps."""
+    return TrainReport(
+        rows=1, truncated=0, dropped=0, steps=len(history), tokens=9, first_loss=1.0, last_loss=1.0, history=history,
+        seconds=1.0, trained_tokens=9,
+    )  # fmt: skip
+
+
+def provenance(result, inputs=(), **fields):
+    """A finished job's provenance; its inputs are named as in a run under `results`."""
+    empty = {
+        "stage": "train", "config": {}, "config_digest": "", "code_digest": "", "commit": "", "dirty": False,
+        "protocol": "fixed", "seeds": {}, "versions": {}, "container": "", "outputs": {}, "started": "",
+        "seconds": 36.0,
+    }  # fmt: skip
+    return Provenance(**empty | fields, result=result, inputs={f"results/smoke/{name}": "" for name in inputs})
+
+
+def claim(low=0.0, high=math.inf, **fields):
+    """An order, or a difference of which the numbers lie from `low` to `high`."""
+    fields = {"text": "it says", "place": "section 5", "better": "coevolve", "than": "sft", "column": "seen"} | fields
+    if (low, high) == (0.0, math.inf):
+        return claims.OrderingClaim(kind="ordering", **fields)
+    return claims.DifferenceClaim(kind="difference", value=(low + high) / 2, tolerance=(high - low) / 2, **fields)

@@ -1,33 +1,32 @@
+import contextlib
 import importlib
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
 from builders import turn
 from hypothesis import given
 from hypothesis import strategies as some
-from report.explored import episode, explored
+from report.explored import episode, explored, provenance, train_report
 
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.names import PairKind
-from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import files_of
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
-from coevolve.records.provenance import Provenance
-from coevolve.records.training import TrainReport
 from coevolve.report import analysis, examples, pair_counts
 from coevolve.report.exploration import Exploration
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.run.run_stage import job_of
 from coevolve.storage import files, jsonl
+from coevolve.storage import provenance as provenance_file
 
 LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 WORDS = some.lists(some.sampled_from("abcd"), max_size=7)
@@ -166,12 +165,6 @@ def summarised(candidates, pairs, drops):
     return PairingSummary(kinds={"expert_target": count}, without_kind={}, trajectories=sides, empty=())
 
 
-def test_pair_counts_are_flat_objects():
-    summary = summarised(candidates=3, pairs=2, drops={"tie": 1})
-    (row,) = pair_counts.rows({("eto", "tiny", "sciworld", 0, 1, "target"): summary})
-    assert row["kind"] == "expert_target" and row["iteration"] == 1 and row["drops"] == {"tie": 1}
-
-
 def test_pair_counts_are_printed_in_words():
     summary = summarised(candidates=3, pairs=0, drops={"not_a_failure": 3}).model_copy(
         update={"empty": ("No expert_target pair could be built from 3 candidates: 3 not_a_failure.",)}
@@ -228,39 +221,11 @@ def test_examples_are_shown_side_by_side_and_escaped():
     assert "There is no instruction that both failed" in examples.markdown([], {})
 
 
-def experts(env):
-    return [episode("a", 1.0, env=env), episode("a", 1.0, ("another", "way"), env=env)]
-
-
 @pytest.fixture
-def given(root, tmp_path, monkeypatch):
-    """The files that products of a made-up suite are made of, by stage, as a job is given them."""
-    plan = Plan(load_suite(root / "configs/suites/smoke.yaml", ["methods=[eto, coevolve]"]))
-    for name in ("claims.yaml", "machines"):
-        (tmp_path / "configs").mkdir(exist_ok=True)
-        (tmp_path / "configs" / name).symlink_to(root / "configs" / name)
-    monkeypatch.chdir(tmp_path)
-    summary = summarised(candidates=1, pairs=1, drops={})
-    for method in plan.suite.methods:
-        for model, env, seed, iteration in plan.evaluations(method):
-            jsonl.write(Path("results/smoke/data", env, "experts.jsonl"), experts(env))
-            for agent, path in plan.rollouts(model, env, Branch(method, seed, iteration)).items() if iteration else ():
-                rewards = {"a": 0.1 if agent == "target" else 0.7, "b": 0.2}
-                jsonl.write(Path(path), explored(method, rewards, agent=agent, env=env).episodes)
-    for path in plan.summaries(plan.suite.methods).values():
-        files.write_bytes(Path(path), summary.to_json().encode())
-    for path in plan.inputs("failures", {})["pairs"].values():
-        files.write_bytes(Path(path), b"")
-    for path in plan.inputs("failures", {})["provenance"]:
-        stage, wildcards = plan.maker(path)
-        read = files_of(plan.inputs(stage, wildcards))
-        job = provenance(
-            path.removeprefix(f"{plan.home}/").removesuffix("/provenance.json"), stage=stage, wildcards=wildcards,
-            config={"dpo": {"epochs": 1.0, "batch_size": 1}} if stage == "train" else {},
-            notes=trained(),
-        )  # fmt: skip
-        files.write_bytes(Path(path), job.model_copy(update={"inputs": dict.fromkeys(read, "")}).to_json().encode())
-    return plan
+def finished(made, tmp_path):
+    """The plan of a copy of the finished suite, in whose folder the test runs."""
+    with contextlib.chdir(shutil.copytree(made, tmp_path / "run", symlinks=True)):
+        yield Plan(load_suite("configs/glance.yaml"))
 
 
 def run(plan, stage, out):
@@ -268,50 +233,49 @@ def run(plan, stage, out):
     return importlib.import_module(STAGES[stage].module).run(job, out)
 
 
-def test_a_failure_of_the_environment_is_no_failure_of_an_agent(given, tmp_path):
-    stages = ("failures", "figure2", "examples")
-    for stage in stages:
-        run(given, stage, tmp_path / "without" / stage)
-    paths = {Path(path) for path in given.inputs("failures", {})["explorations"].values()}
+def test_a_failure_of_the_environment_is_no_failure_of_an_agent(finished, tmp_path):
+    def products(name):
+        for stage in ("failures", "figure2", "examples"):
+            run(finished, stage, tmp_path / name / stage)
+        return [(tmp_path / name / file).read_bytes() for file in files]
+
+    files = ("failures/analysis.json", "figure2/figure2.json", "examples/examples.md")
+    paths = {Path(path) for path in finished.inputs("failures", {})["explorations"].values()}
+    without = products("without")
     for path in paths:
         episodes = jsonl.read(path, Trajectory)
-        failed = episode("c", 0.0, env=episodes[0].task.env, agent=episodes[0].agent)
-        failed = failed.model_copy(update={"turns": (), "stop": StopReason.ENV_ERROR})
-        jsonl.write(path, [*episodes, failed])
-    for stage in stages:
-        run(given, stage, tmp_path / "with" / stage)
-    for name in ("failures/analysis.json", "figure2/figure2.json", "examples/examples.md"):
-        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes(), name
+        failed = episode("c", 0.0, env=episodes[0].task.env, agent=episodes[0].agent, stop=StopReason.ENV_ERROR)
+        jsonl.write(path, [*episodes, failed.model_copy(update={"turns": ()})])
+    for path in finished.inputs("failures", {})["experts"].values():
+        experts = jsonl.read(Path(path), Trajectory)
+        others = [each.model_copy(update={"turns": each.turns[:1], "sample": each.sample + 1}) for each in experts]
+        jsonl.write(Path(path), [*experts, *others])
+    assert products("with") == without, "nor is a second expert of a task the one that failures are compared with"
     for path in paths:
         jsonl.write(path, [each for each in jsonl.read(path, Trajectory) if each.stop is StopReason.ENV_ERROR])
-    for stage in stages:
-        run(given, stage, tmp_path / "alone" / stage)
-    assert json.loads((tmp_path / "alone/failures/analysis.json").read_text())["shares"] == []
+    assert json.loads(products("alone")[0])["shares"] == []
 
 
-def test_the_products_of_explorations(given, tmp_path):
+def test_the_products_of_explorations(finished, tmp_path):
     out = tmp_path / "out"
     for stage in ("failures", "figure2", "examples", "pair_counts"):
-        assert run(given, stage, out / stage)
+        assert run(finished, stage, out / stage)
         assert {path.name for path in (out / stage).iterdir()} == set(STAGES[stage].files)
     found = json.loads((out / "failures/analysis.json").read_text())
     assert {row["threshold"] for row in found["shares"]} == {0.6, 0.7, 0.8}
-    assert found["drift"] and found["diversity"] and len(json.loads((out / "pair_counts/pairs.json").read_text())) > 3
-    assert {row["distance"] for row in found["diversity"]} == {0.0}, "from the first expert of a task"
-    for method in given.suite.methods:
-        (row,) = (row for row in found["compute"] if row["method"] == method)
-        jobs = [job for job in given.jobs(list(given.evaluations(method).values())) if job[0] != "download"]
-        assert row["jobs"] == len(jobs) > 10
-        assert row["hours"] == pytest.approx(0.01 * len(jobs)) and row["trained_tokens"] == 9 * len(jobs)
+    assert found["drift"] and {row["distance"] is None for row in found["diversity"]} == {False}
+    records = {path: provenance_file.read(Path(path)) for path in finished.inputs("failures", {})["provenance"]}
+    for row in found["compute"]:
+        jobs = [*finished.jobs(list(finished.evaluations(row["method"]).values()))]
+        behind = [record for path, record in records.items() if finished.maker(path) in jobs]
+        assert row["jobs"] == len(behind) > 2
+        assert row["hours"] == pytest.approx(sum(each.seconds for each in behind) / 3600)
 
 
 def trained():
     """The notes of a preference training of one step."""
     history = [{f"expert_target/{name}": -1.0 for name in ("pairs", "logps/chosen", "logps/rejected")}]
-    return TrainReport(
-        rows=1, truncated=0, dropped=0, steps=1, tokens=9, first_loss=1.0, last_loss=1.0, history=history,
-        seconds=1.0, trained_tokens=9,
-    )  # fmt: skip
+    return train_report(history)
 
 
 def played(tokens):
@@ -320,16 +284,6 @@ def played(tokens):
         episodes=1, environments=("WebShop",), mean_reward=0.5, failures=1, stops={"done": 1}, format_errors=0,
         truncated_turns=0, retried=0, tokens=tokens, sampled_tokens=tokens, left_out=0,
     )  # fmt: skip
-
-
-def provenance(result, inputs=(), **fields):
-    """A finished job's provenance; its inputs are named as in a run under `results`."""
-    empty = {
-        "stage": "train", "config": {}, "config_digest": "", "code_digest": "", "commit": "", "dirty": False,
-        "protocol": "fixed", "seeds": {}, "versions": {}, "container": "", "outputs": {}, "started": "",
-        "seconds": 36.0,
-    }  # fmt: skip
-    return Provenance(**empty | fields, result=result, inputs={f"results/smoke/{name}": "" for name in inputs})
 
 
 @pytest.fixture
@@ -351,15 +305,11 @@ def history(tmp_path):
     return JobHistory.read(sorted(tmp_path.glob("*.json")))
 
 
-def test_the_jobs_behind_a_result_are_found_by_their_inputs(history):
-    behind = history.behind(["m/e/eval/records.jsonl"])
+def test_drift_and_compute_are_those_of_the_jobs_behind_a_result(history, root):
+    behind = history.behind([Path("m/e/eval/records.jsonl")])
     assert [job.result for job in behind] == ["m/e/eval", "m/e/pairs", "m/e/policy"], "in the order in which they began"
     with pytest.raises(UserError, match="the provenance of `m/e/nowhere` was not given"):
-        history.behind(["m/e/nowhere/records.jsonl"])
-
-
-def test_drift_and_compute_are_those_of_the_jobs(history, root):
-    behind = history.behind(["m/e/eval/records.jsonl"])
+        history.behind([Path("m/e/nowhere/records.jsonl")])
     branch = {"method": "eto", "seed": 0, "iteration": 1}
     (drift,) = [drift for job in behind for drift in analysis.drift_of(job, branch)]
     assert (drift.env, drift.agent, drift.kind) == ("webshop", "target", "expert_target")
@@ -381,11 +331,3 @@ def test_rewards_of_failures_are_counted_in_ten_bins():
     counted = analysis.failure_rewards(explored("eto", {"a": rewards}))
     assert counted.counts == (3, 1, 1, 1, 0, 0, 0, 1, 0, 1), "a success is no failure"
     assert (counted.method, counted.env, counted.agent, counted.iteration) == ("eto", "sciworld", "target", 1)
-
-
-def test_no_printed_number_has_an_exponent():
-    row = analysis.Compute(
-        method="eto", jobs=3, hours=0.083333, gpu_hours=1.0, trained_tokens=24380, sampled_tokens=1234567
-    )
-    text = analysis.markdown(analysis.Analysis(compute=[row]), LABELS)
-    assert "24,380" in text and "1,234,567" in text and "| 0.0833 |" in " ".join(text.split()) and "e+" not in text

@@ -36,11 +36,11 @@ def test_numbers_are_for_people(value, text):
     assert readable(value) == text
 
 
-@pytest.mark.parametrize(
-    ("hours", "text"), [(0, "0 s"), (12 / 3600, "12 s"), (0.05, "3 min"), (1.5, "1.5 h"), (1234, "1,234 h")]
-)
-def test_durations_have_the_unit_that_fits(hours, text):
-    assert duration(hours) == text
+def test_durations_and_sizes_have_the_unit_that_fits():
+    hours = {0: "0 s", 12 / 3600: "12 s", 0.05: "3 min", 1.5: "1.5 h", 1234: "1,234 h"}
+    gigabytes = {0: "0 kB", 9.47e-5: "94.7 kB", 0.0036: "3.6 MB", 1.5: "1.5 GB", 1234: "1,234 GB"}
+    assert {value: duration(value) for value in hours} == hours
+    assert {value: size(value) for value in gigabytes} == gigabytes
 
 
 def test_seeds_are_thin_lines_and_their_mean_is_thick(measure, report):
@@ -108,13 +108,6 @@ def test_a_long_training_is_drawn_as_means():
     assert len(points) <= training_figure.POINTS and points[0] == (5.0, pytest.approx(5 / 9))
 
 
-@pytest.mark.parametrize(
-    ("gigabytes", "text"), [(0, "0 kB"), (9.47e-5, "94.7 kB"), (0.0036, "3.6 MB"), (1.5, "1.5 GB"), (1234, "1,234 GB")]
-)
-def test_sizes_have_the_unit_that_fits(gigabytes, text):
-    assert size(gigabytes) == text
-
-
 @pytest.mark.parametrize(("values", "widths"), [((-50.0, -35.0), (0.0, 0.0)), ((-50.0, 25.0), (0.0, 25.0))])
 def test_a_negative_value_has_no_bar(values, widths):
     """The mean reward of failures can be negative: of InterCodeSQL under protocol `paper`."""
@@ -149,7 +142,7 @@ def test_images_of_one_page_have_no_id_in_common():
 def test_a_section_without_a_measurement_is_left_out(root, tmp_path):
     files.write_json(tmp_path / "pairs.json", [])
     files.write_json(tmp_path / "costs.json", {"stage": []})
-    drawing.write(tmp_path / "training_curves", lambda: training_figure.draw([], LABELS))
+    drawing.write(tmp_path / training_figure.NAME, lambda: training_figure.draw([], LABELS))
     suite, paper = load_suite(root / "configs/suites/smoke.yaml"), claims.load(root / "configs/claims.yaml")
     text = html.report(PageFiles(list(tmp_path.iterdir())), RunSettings.of(suite), paper, {})
     assert re.findall("<h2[^>]*>([^<]*)<", text) == ["Costs"]

@@ -1,45 +1,33 @@
 from pathlib import Path
 
 import pytest
+from builders import record
+from report.explored import measurement
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.layout import Layout
 from coevolve.errors import UserError
-from coevolve.records.episodes import StopReason
-from coevolve.records.evaluation import EvalRecord
 from coevolve.report import differences
 from coevolve.report.labels import ReportLabels
-from coevolve.report.measurement import Measurement, read
+from coevolve.report.measurement import read
 from coevolve.storage import jsonl
 
 
 def evaluated(split, rewards, seed=0):
-    return [
-        EvalRecord(
-            task_id=f"{split}{number}",
-            split=split,
-            seed=seed,
-            reward=reward,
-            success=reward == 1.0,
-            stop=StopReason.DONE,
-            turns=1,
-            trajectory_id="x",
-        )
-        for number, reward in enumerate(rewards)
-    ]
+    return [record(f"{split}{number}", reward, split=split, seed=seed) for number, reward in enumerate(rewards)]
 
 
-def measurement(method, split, rewards):
-    return Measurement("s", "m", "fixed", method, "sciworld", split, 1, tuple(evaluated(split, rewards)))
+def measured(method, split, rewards):
+    return measurement(method, "sciworld", split, {f"{split}{number}": [r] for number, r in enumerate(rewards)})
 
 
 def test_differences_are_paired_by_task_over_all_splits(root):
     report = load_suite(root / "configs/suites/smoke.yaml").report
     final = [
-        measurement("eto", "seen", [0.0, 0.5]),
-        measurement("eto", "unseen", [0.25]),
-        measurement("coevolve", "seen", [0.5, 1.0]),
-        measurement("coevolve", "unseen", [0.75]),
+        measured("eto", "seen", [0.0, 0.5]),
+        measured("eto", "unseen", [0.25]),
+        measured("coevolve", "seen", [0.5, 1.0]),
+        measured("coevolve", "unseen", [0.75]),
     ]
     (found,) = differences.paired(final, report)
     assert (found.better, found.than) == ("coevolve", "eto")
@@ -56,12 +44,11 @@ def test_differences_are_paired_by_task_over_all_splits(root):
 def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, seeds):
     suite = load_suite(root / "configs/suites/studies/micro.yaml", [f"seeds={seeds}", "methods=[untrained, sft]"])
     layout, env = Layout(suite, root=tmp_path.as_posix()), next(iter(suite.envs))
-    paths = {method: {key: Path(path) for key, path in layout.evaluations(method).items()} for method in suite.methods}
+    paths = {key: Path(path) for key, path in layout.records(suite.methods).items()}
     split = suite.envs[env].splits[0]
-    for (_, of_env, seed, _), path in paths["sft"].items():
-        jsonl.write(path, evaluated(split, [0.5, 0.5 + seed / 20], seed) if of_env == env else [])
-    for (_, of_env, _, _), path in paths["untrained"].items():
-        jsonl.write(path, evaluated(split, [0.1, 0.2]) if of_env == env else [])  # the untrained policy has no seed
+    for (method, _, of_env, seed, _), path in paths.items():
+        rewards, own = ([0.1, 0.2], 0) if method == "untrained" else ([0.5, 0.5 + seed / 20], seed)
+        jsonl.write(path, evaluated(split, rewards, own) if of_env == env else [])  # untrained, a policy has no seed
     final = [m for m in read(suite, paths) if m.records]
     (found,) = differences.paired(final, suite.report)
     assert found.estimate.seed_means == pytest.approx({seed: 0.35 + seed / 40 for seed in seeds})
@@ -70,6 +57,6 @@ def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, see
 
 def test_rows_without_a_common_task_are_named(root):
     report = load_suite(root / "configs/suites/smoke.yaml").report
-    final = [measurement("eto", "seen", [0.0]), measurement("coevolve", "unseen", [0.25])]
+    final = [measured("eto", "seen", [0.0]), measured("coevolve", "unseen", [0.25])]
     with pytest.raises(UserError, match=r"`coevolve` minus `eto` on sciworld: .*share no evaluated task"):
         differences.paired(final, report)

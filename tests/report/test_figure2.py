@@ -6,7 +6,7 @@ from report.explored import explored
 
 from coevolve.errors import UserError
 from coevolve.report import drawing, figure2
-from coevolve.report.figure2 import FailureFigure, data, difference, draw, failed_by_sft, mean_failure, number
+from coevolve.report.figure2 import FailureFigure, data, difference, draw, failed_by_sft, values
 from coevolve.report.labels import ReportLabels
 
 LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
@@ -42,13 +42,13 @@ def test_only_instructions_that_the_sft_policy_never_solves_count():
 
 def test_failures_by_hand():
     found = explorations()
-    assert sum(number(found, "eto", "sciworld", "eto").values()) == 3 + 2
-    assert sum(number(found, "coevolve", "sciworld", "eto").values()) == 3 + 2
-    assert sum(number(found, "coevolve", "sciworld", "eto", "failure").values()) == 2
-    assert mean_failure(found, "eto", "sciworld", "eto") == pytest.approx(
+    assert sum(values(found, "number", "eto", "sciworld", "eto").values()) == 3 + 2
+    assert sum(values(found, "number", "coevolve", "sciworld", "eto").values()) == 3 + 2
+    assert sum(values(found, "number", "coevolve", "sciworld", "eto", "failure").values()) == 2
+    assert values(found, "shared_reward", "eto", "sciworld", "eto") == pytest.approx(
         {("a", 0): 0.25, ("b", 0): 0.4, ("c", 0): 0.05}
     )
-    assert mean_failure(found, "coevolve", "sciworld", "eto")["a", 0] == pytest.approx(0.5)
+    assert values(found, "shared_reward", "coevolve", "sciworld", "eto")["a", 0] == pytest.approx(0.5)
 
 
 def test_differences_are_of_a_seeds_failures_and_of_shared_instructions():

@@ -18,10 +18,10 @@ from coevolve.dag.plan import Plan
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
-from coevolve.report import analysis, drawing, mechanism, mechanism_figure
+from coevolve.report import analysis, drawing, failure_figures, mechanism
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
-from coevolve.storage import jsonl, provenance
+from coevolve.storage import jsonl, product_file, provenance
 from coevolve.train import reference_logps
 
 PRODUCT = "results/glance/paper/failures"
@@ -35,7 +35,7 @@ def plan(made):
 
 @pytest.fixture(scope="module")
 def measured(made):
-    return mechanism.Mechanism.read(made / PRODUCT / "analysis.json")
+    return product_file.read(made / PRODUCT / "analysis.json", mechanism.Mechanism)
 
 
 def test_hard_negatives_are_failures_from_the_threshold_on():
@@ -172,8 +172,8 @@ def test_tables_show_them(made):
 
 def test_panels_of_pair_kinds_have_the_values_of_a_method_and_agent(made, measured):
     labels = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
-    data = analysis.Analysis.read(made / PRODUCT / "analysis.json")
-    panels = {axes.get_title().replace("\n", " "): axes for axes in mechanism_figure.draw(data, labels).axes}
+    data = product_file.read(made / PRODUCT / "analysis.json", analysis.Analysis)
+    panels = {axes.get_title().replace("\n", " "): axes for axes in failure_figures.draw_mechanism(data, labels).axes}
     drawn = {title: {line.get_label(): list(line.get_ydata()) for line in axes.lines} for title, axes in panels.items()}
     (eto,) = (row for row in measured.off_policy if row.method == "eto")
     assert drawn["WebShop: ETO, target agent: rejected sides, nats"] == {"expert over target": [eto.rejected]}
@@ -198,8 +198,8 @@ def test_log_probs_before_and_after_are_those_that_the_trainings_noted(made, pla
 
 def test_the_figure_draws_them(made, measured):
     labels = ReportLabels({"untrained": "Untrained", "eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
-    data = analysis.Analysis.read(made / PRODUCT / "analysis.json")
-    figure = drawing.drawn(lambda: mechanism_figure.draw(data, labels))
+    data = product_file.read(made / PRODUCT / "analysis.json", analysis.Analysis)
+    figure = drawing.drawn(lambda: failure_figures.draw_mechanism(data, labels))
     hard, gradients, experts, episodes = figure.axes[:4]
     kinds = [kind_label(kind) for kind in ("expert_target", "expert_failure")]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
@@ -227,12 +227,14 @@ def test_the_figure_draws_them(made, measured):
 
 def test_the_figure_leaves_out_what_was_not_measured(made):
     labels, nothing = ReportLabels({"eto": "ETO"}, {"webshop": "WebShop"}), analysis.Analysis()
-    assert [each.get_text() for each in mechanism_figure.draw(nothing, labels).texts] == ["Nothing was measured."]
-    full = analysis.Analysis.read(made / PRODUCT / "analysis.json")
+    assert [each.get_text() for each in failure_figures.draw_mechanism(nothing, labels).texts] == [
+        "Nothing was measured."
+    ]
+    full = product_file.read(made / PRODUCT / "analysis.json", analysis.Analysis)
     older = full.model_copy(update=dict.fromkeys(("explored", "gradients", "off_policy", "kind_weights"), ()))
     two = ReportLabels({"eto": "ETO"}, {"webshop": "WebShop", "sciworld": "ScienceWorld"})
     for envs in (labels, two):
-        titles = [axes.get_title() for axes in mechanism_figure.draw(older, envs).axes]
+        titles = [axes.get_title() for axes in failure_figures.draw_mechanism(older, envs).axes]
         assert titles == ["WebShop: hard negatives", "WebShop: log-prob of experts"]
 
 

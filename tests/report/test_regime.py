@@ -3,23 +3,22 @@
 import dataclasses
 
 import pytest
+from report.explored import episode, explored, provenance, train_report
 
 from coevolve import cli
 from coevolve.config.derived.methods import with_model
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.dag.layout import Layout
+from coevolve.follow import on_disk
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
-from coevolve.records.provenance import Provenance
-from coevolve.records.training import TrainReport
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
 from coevolve.stages.parts import regime_evidence
-from coevolve.storage import jsonl
+from coevolve.storage import jsonl, product_file
 from coevolve.storage.files import write_bytes
-from tests.report.explored import episode, explored
 
 LABELS = ReportLabels({"sft": "SFT", "sft_all": "SFT, all experts", "grpo": "GRPO"}, {"sciworld": "ScienceWorld"})
 
@@ -28,11 +27,7 @@ REWARDS = [0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8]  # ten; three of 
 
 
 def training(rewards):
-    history = tuple({"step": i, "loss": 1.0, "reward": reward} for i, reward in enumerate(rewards))
-    return TrainReport(
-        rows=1, truncated=0, dropped=0, steps=len(rewards), tokens=1, first_loss=1.0, last_loss=1.0, history=history,
-        seconds=1.0, trained_tokens=1,
-    )  # fmt: skip
+    return train_report([{"step": i, "loss": 1.0, "reward": reward} for i, reward in enumerate(rewards)])
 
 
 def pairing(pairs, ties=447):
@@ -175,14 +170,10 @@ def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path
         write_bytes(tmp_path / path, pairing(150).to_json().encode())
     for number in range(1, iterations):
         wildcards = {"model": "tiny", "env": "sciworld", "branch": f"coevolve/seed0/iter{number}", "agent": "failure"}
-        made = Provenance(
-            stage="train", wildcards=wildcards, protocol="paper", config={}, config_digest="", code_digest="",
-            commit="", dirty=None, versions={}, container="", seeds={}, inputs={}, outputs={}, started="", seconds=1.0,
-            notes=training([0.1] * 30).model_dump(mode="json"),
-        )  # fmt: skip
+        made = provenance("", wildcards=wildcards, protocol="paper", notes=training([0.1] * 30))
         folder = tmp_path / layout.home / "tiny/sciworld" / wildcards["branch"] / "policy/failure"
         write_bytes(folder / "provenance.json", made.to_json().encode())
-    judged = regime_evidence.checks(suite, regime_evidence.on_disk(layout))
+    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(layout))
     values = {check.name: check.value for check in judged if check.env == "sciworld"}
     assert values["pairs of each kind and iteration"] == 150
     assert values["steps of the failure agent's training"] == steps
@@ -201,7 +192,7 @@ def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_pa
             path = layout.evaluations(method)["tiny", "sciworld", seed, layout.iterations("sciworld", method)]
             (record, *_) = measure(method, "sciworld", "seen", {"a": [0.5]}).records
             jsonl.write(tmp_path / path, [record.model_copy(update={"seed": seed})])
-    judged = regime_evidence.checks(suite, regime_evidence.on_disk(layout))
+    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(layout))
     assert [check.passed for check in judged if check.name.startswith("headroom")] == [None] * 3
 
 
@@ -214,7 +205,7 @@ def test_a_row_without_iterations_has_no_pairs_to_count(root):
 def test_the_files_read_back(measure, report, tmp_path):
     result = judged(evidence(measure), report)
     regime.write(result, LABELS, tmp_path)
-    assert regime.read(tmp_path / "regime.json") == result
+    assert product_file.read(tmp_path / "regime.json", list[regime.RegimeCheck]) == result
     assert (tmp_path / "regime.md").read_text().count("| ScienceWorld") == 23
 
 

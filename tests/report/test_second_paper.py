@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from report.conftest import measurement
+from report.explored import measurement
 from scipy import stats as scipy_stats
 
 from coevolve.errors import UserError

@@ -15,6 +15,8 @@ from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import files
 
+LABELS = ReportLabels({"m": "A method"}, {"world": "World"})
+
 
 def episode(name, step, reward):
     return builders.episode(name, reward, (), env="world", seed=step)
@@ -35,24 +37,23 @@ ROUNDS = [
 POOL = [entry("a", 1), entry("b", 1), entry("c", 2, "boundary"), entry("d", 2, "rare"), entry("e", 2, "rare")]
 
 
-def test_each_round_counts_its_own_steps_and_new_tasks():
+def test_growth_by_hand():
     first, second, third = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
     assert (first.rewards, second.rewards, third.rewards) == ((0.5, 0.0), (0.5, 0.5), (1.0,))
     assert (first.pool, second.pool, third.pool) == (2, 5, 5)
     assert (first.new, second.new, third.new) == ({"unguided": 2}, {"boundary": 1, "rare": 2}, {})
-
-
-def test_a_task_counts_as_solved_in_its_round_or_later():
-    first, second, third = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
     assert (first.visited, first.solved) == (2, 2)  # `b` in the second round
     assert (second.visited, second.solved) == (2, 2)  # `c` in the third; `e` was never visited
     assert (third.visited, third.solved) == (0, 0)
+    assert first.gains == ()  # `a` and `b` for the first time
+    assert second.gains == (1.0, 0.0)  # `b` after 0; `c` first 0, then 0
+    assert third.gains == (1.0, 0.0)  # `c` after 0, `d` after 1
 
 
 def test_the_table_has_means_over_seeds():
     rounds = [*task_growth.growth("m", "world", 0, ROUNDS[:1], POOL, 0.5)]
     rounds += task_growth.growth("m", "world", 1, [[episode("a", 0, 1.0), episode("a", 1, 1.0)]], POOL, 0.5)
-    line = task_growth.markdown(rounds, ReportLabels({"m": "A method"}, {"world": "World"}), 0.95).splitlines()[-1]
+    line = task_growth.markdown(rounds, LABELS, 0.95).splitlines()[-1]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells == ["A method", "World", "1", "0.625", "+0.000", "2", "unguided 2.0", "2 of 3 visited"]
 
@@ -60,17 +61,9 @@ def test_the_table_has_means_over_seeds():
 def test_a_round_in_which_every_environment_failed_has_no_reward():
     failed = [each.model_copy(update={"stop": StopReason.ENV_ERROR, "reward": 0.0}) for each in ROUNDS[0]]
     rounds = task_growth.growth("m", "world", 0, [failed], POOL, 0.5)
-    labels = ReportLabels({"m": "A method"}, {"world": "World"})
-    line = task_growth.markdown(rounds, labels, 0.95).splitlines()[-1]
+    line = task_growth.markdown(rounds, LABELS, 0.95).splitlines()[-1]
     assert [cell.strip() for cell in line.strip("|").split("|")][3:5] == ["-", "-"] and "0 of 0 visited" in line
-    assert not task_growth.draw(rounds, labels).axes
-
-
-def test_the_gain_on_a_task_is_against_its_first_visit():
-    first, second, third = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
-    assert first.gains == ()  # `a` and `b` for the first time
-    assert second.gains == (1.0, 0.0)  # `b` after 0; `c` first 0, then 0
-    assert third.gains == (1.0, 0.0)  # `c` after 0, `d` after 1
+    assert not task_growth.draw(rounds, LABELS).axes
 
 
 def test_the_curve_of_gains_is_the_mean_over_seeds_by_round():
@@ -83,7 +76,7 @@ def test_the_gain_has_an_interval_over_seeds():
     """Student's: the mean gains of three seeds are 0.5, 0.5 and 0.8."""
     rounds = [each for seed in range(3) for each in task_growth.growth("m", "world", seed, ROUNDS, POOL, 0.5)]
     rounds[-1] = rounds[-1].model_copy(update={"gains": (0.8,)})
-    line = task_growth.markdown(rounds, ReportLabels({"m": "A method"}, {"world": "World"}), 0.95).splitlines()[-1]
+    line = task_growth.markdown(rounds, LABELS, 0.95).splitlines()[-1]
     mean, low, high = map(float, re.findall(r"[+-][\d.]+", line))
     assert (mean, high - mean) == pytest.approx((0.6, 4.303 * 0.1732 / 3**0.5), rel=0.01)
     assert mean - low == pytest.approx(high - mean, abs=0.002)
@@ -96,7 +89,7 @@ def test_the_curve_is_the_mean_over_seeds_step_by_step():
     other = [each.model_copy(update={"seed": 1, "rewards": (1.0,) * len(each.rewards)}) for each in rounds]
     means = [0.75, 0.5, 0.75, 0.75, 1.0]
     assert task_growth.reward_curve([*rounds, *other]) == list(zip(across, means, strict=True))
-    axes, _ = task_growth.draw([*rounds, *other], ReportLabels({"m": "A method"}, {"world": "World"})).axes
+    axes, _ = task_growth.draw([*rounds, *other], LABELS).axes
     (mean,) = (line for line in axes.lines if line.get_label() == "A method")
     assert (list(mean.get_xdata()), list(mean.get_ydata())) == (across, means)
 
@@ -112,8 +105,8 @@ def section(root, tmp_path):
     folder.mkdir()
     files.write_json(folder / "growth.json", [each.model_dump(mode="json") for each in rounds])
     labels = ReportLabels.of(suite)
-    drawing.write(folder / "growth", lambda: task_growth.draw(rounds, labels))
-    drawing.write(folder / "new_tasks", lambda: task_growth.draw_new_tasks(rounds, labels))
+    drawing.write(folder / "growth.svg", lambda: task_growth.draw(rounds, labels))
+    drawing.write(folder / "new_tasks.svg", lambda: task_growth.draw_new_tasks(rounds, labels))
     (folder / "growth.md").write_text(task_growth.markdown(rounds, ReportLabels.of(suite), 0.95))
     (folder / "comparison.md").write_text("\n".join(second_paper.texts(paper.success_tables, [], suite.report)))
     paths = sorted(folder.iterdir())
@@ -133,14 +126,14 @@ def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
 
 def test_the_figure_has_the_rewards_and_gains_of_methods_and_seeds():
     rounds = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
-    rewards, gains = task_growth.draw(rounds, ReportLabels({"m": "A method"}, {"world": "World"})).axes
+    rewards, gains = task_growth.draw(rounds, LABELS).axes
     assert [list(line.get_ydata()) for line in rewards.lines] == [[0.5, 0.0, 0.5, 0.5, 1.0]], "one seed: the mean alone"
     assert [list(line.get_ydata()) for line in gains.lines] == [[0.5, 0.5]]
 
 
 def test_a_share_is_drawn_in_the_scale_of_1():
     rounds = task_growth.growth("m", "world", 0, ROUNDS[:1], POOL, 0.5)  # one of two tasks is solved
-    _, shares = task_growth.draw_new_tasks(rounds, ReportLabels({"m": "A method"}, {"world": "World"})).axes
+    _, shares = task_growth.draw_new_tasks(rounds, LABELS).axes
     assert [bar.get_width() for bar in shares.patches] == [0.5] and shares.get_xlim() == (0, 1)
     assert "1 of 2 visited" in [text.get_text() for text in shares.texts]
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from coevolve import escaping
 from coevolve.config.names import PairKind
 from coevolve.errors import UserError
-from coevolve.records.episodes import Message, Trajectory
+from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
 from coevolve.report.labels import SHARED, STOPS, ReportLabels, kind_label
 from coevolve.report.view.origin import FileOrigin, record_files
@@ -114,7 +114,8 @@ def _write_episodes(paths: list[Path], folder: Path, index: TextIO, lengths: dic
             known = len(tasks)
             number = tasks.setdefault((task.task_id, task.split), known)
             if number == known:
-                _send(index, "task", [task.task_id, task.split, task.kind, _about(trajectory.prompt)])
+                text = " ".join(trajectory.prompt[-1].content.split()) if trajectory.prompt else ""
+                _send(index, "task", [task.task_id, task.split, task.kind, text[:ABOUT]])
             where = chunks.add(trajectory)
             turns, stop = len(trajectory.turns), trajectory.stop.value
             digest = trajectory.digest()
@@ -171,11 +172,6 @@ class _Chunks:
         script = f"receive.episodes({self.number}, [\n{episodes}\n]);\n"
         (self.folder / f"{self.number}.js").write_text(script, encoding="ascii")
         self._episodes, self._bytes = [], 0
-
-
-def _about(prompt: tuple[Message, ...]) -> str:
-    """The beginning of the last message of the prompt, on one line."""
-    return " ".join(prompt[-1].content.split())[:ABOUT] if prompt else ""
 
 
 def _send(file: TextIO, name: str, value: Any) -> None:

@@ -1,10 +1,9 @@
-"""A suite's folder with many episodes, written for size: `python many.py FOLDER EPISODES`."""
+"""A suite's folder with many episodes, written for size."""
 
-import sys
-from pathlib import Path
+import builders
+from builders import turn
 
-from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import jsonl
 
 TURNS = 10
@@ -23,47 +22,20 @@ def write(home, count):
 
 def episode(file, task):
     """An episode like WebShop's in length: 300 characters an observation, 25 tokens an action."""
-    turns = tuple(
-        Turn(
+    turns = [
+        turn(
+            f"click[b{file}x{task}]",
+            f"Instruction: [SEP] {file} {task} {number} " + "a product with a name [SEP] " * 10,
             text=f"Thought: This is turn {number}.\nAction: click[b{file}x{task}]",
-            action=f"click[b{file}x{task}]",
-            observation=f"Instruction: [SEP] {file} {task} {number} " + "a product with a name [SEP] " * 10,
             token_ids=tuple(range(25)),
         )
         for number in range(TURNS)
-    )
-    return Trajectory(
-        task=Task(env="webshop", task_id=f"webshop/{task}", split="train"),
-        agent="target",
-        policy=PolicyRef(name="tiny", sha256="0" * 64),
-        sampling=Sampling(temperature=1.0),
-        seed=file,
-        protocol="fixed",
-        prompt=(Message(role="user", content=f"Find me product {task}, and price lower than 50 dollars"),),
-        turns=turns,
-        reward=(task % 11) / 10,
-        stop=StopReason.DONE,
-    )
+    ]
+    prompt = f"Find me product {task}, and price lower than 50 dollars"
+    sampled = {"policy": PolicyRef(name="tiny", sha256="0" * 64), "sampling": Sampling(temperature=1.0), "seed": file}
+    return builders.episode(f"webshop/{task}", (task % 11) / 10, turns, env="webshop", prompt=prompt, **sampled)
 
 
 def pair(chosen, rejected):
-    """A pair of any two episodes."""
-    return PreferencePair(
-        task_id=chosen.task.task_id,
-        kind="failure_failure",
-        prompt=chosen.prompt,
-        chosen=chosen.completion,
-        rejected=rejected.completion,
-        chosen_token_ids=(),
-        rejected_token_ids=(),
-        chosen_id=chosen.digest(),
-        rejected_id=rejected.digest(),
-        chosen_reward=chosen.reward,
-        rejected_reward=rejected.reward,
-        lambda_dpo=1.0,
-        lambda_sft=0.0,
-    )
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]), int(sys.argv[2]))
+    """A pair of any two episodes, without their tokens."""
+    return builders.pair(chosen, rejected, chosen_token_ids=(), rejected_token_ids=())

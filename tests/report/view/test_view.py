@@ -205,15 +205,11 @@ def test_an_example_in_an_episodes_prompt_is_no_turn_of_its_pair(tmp_path):
     assert json.loads(row)[-2:] == [10, 10]
 
 
-def test_the_episodes_of_an_online_training_are_its_own():
-    origin = view.FileOrigin.of("results/smoke/tiny/webshop/ppo/seed2/iter1/policy/target/episodes.jsonl")
-    named = {"env": "webshop", "method": "ppo", "seed": 2, "iteration": 1, "part": "policy", "agent": "target"}
-    assert origin.model_dump() == named
-
-
-def test_the_name_of_an_environment_can_have_dashes_and_points():
-    origin = view.FileOrigin.of("results/smoke/tiny/sci-world.2/eto/seed0/iter1/eval/episodes.jsonl")
-    assert (origin.env, origin.method, origin.iteration) == ("sci-world.2", "eto", 1)
+def test_a_path_names_the_origin_of_its_file():
+    """The name of an environment can have dashes and points."""
+    training = view.FileOrigin.of("results/smoke/tiny/sci-world.2/ppo/seed2/iter1/policy/target/episodes.jsonl")
+    named = {"env": "sci-world.2", "method": "ppo", "seed": 2, "iteration": 1, "part": "policy", "agent": "target"}
+    assert training.model_dump() == named
     assert view.FileOrigin.of("results/smoke/data/sci-world.2/experts.jsonl").env == "sci-world.2"
 
 
@@ -254,6 +250,8 @@ def test_every_page_fits_and_its_text_has_contrast(browser, page, pairs, width, 
             browser.run(UNFOLD)
             assert browser.run("document.documentElement.scrollWidth") <= width, address
             assert browser.run(FAINT) == [], address
+            background = browser.run("getComputedStyle(document.body).backgroundColor")
+            assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 23, 24)"}[scheme]
             assert browser.complaints() == []
             rewards = "[...document.querySelectorAll('.cards tr td[data-name=reward]')].slice(0, 3)"
             inside = f"{rewards}.every((cell) => cell.getBoundingClientRect().right <= {width})"
@@ -312,17 +310,6 @@ def test_nothing_is_loaded_from_elsewhere(browser, page, site, episodes):
     browser.until("document.body.innerText.includes('Turn 1')")
     assert browser.requests()
     assert all(address.startswith(site.resolve().as_uri()) for address in browser.requests())
-
-
-def test_light_and_dark(browser, page):
-    background = "getComputedStyle(document.body).backgroundColor"
-    colours = []
-    for scheme in ("light", "dark"):
-        browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        browser.open(page)
-        colours.append(browser.run(background))
-    browser.ask("Emulation.setEmulatedMedia", features=[])
-    assert colours == ["rgb(255, 255, 255)", "rgb(22, 23, 24)"]
 
 
 def test_what_an_environment_says_is_text(browser, tmp_path):

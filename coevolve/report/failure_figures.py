@@ -1,4 +1,4 @@
-"""The figure of the mechanism: hard negatives, log-probs before and after trainings, and what each pair kind does."""
+"""The figures of failures: histograms of their rewards, and the mechanism that the trainings on them have."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from coevolve.config.names import PairKind
 from coevolve.report import drawing, stats
-from coevolve.report.analysis import Analysis, TrajectoryDrift
+from coevolve.report.analysis import Analysis, FailureRewards, TrajectoryDrift
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label
-from coevolve.report.mechanism import GradientShare, HardNegatives, Mechanism
+from coevolve.report.mechanism import GradientShare, HardNegatives
 from coevolve.report.number_text import readable
 
 if TYPE_CHECKING:
@@ -23,7 +23,26 @@ _KINDS = [kind.value for kind in PairKind]
 Panel = tuple[str, Sequence[AgentRecord], Callable[["Axes", Any, ReportLabels], None]]
 
 
-def draw(data: Analysis, labels: ReportLabels) -> Figure:
+def draw_rewards(rewards: Sequence[FailureRewards], labels: ReportLabels) -> Figure:
+    """The figure: failures by reward in equal bins of [0, 1), a panel for each agent and iteration, seeds summed."""
+    groups = stats.group_by(rewards, "env", "method", "agent", "iteration")
+    ordered = sorted(groups.items(), key=lambda item: ([*labels.envs].index(item[0][0]), labels.order(*item[0][1:])))
+    figure, panels = drawing.panels("Rewards of failures", len(ordered), columns=4, share_y=True)
+    for axes, ((env, method, agent, iteration), rows) in zip(panels, ordered, strict=True):
+        title = f"{labels.env(env)}: {labels.method(method)}, {agent} agent, iteration {iteration}"
+        drawing.label(axes, title, "reward", "failures")
+        counts = [sum(column) for column in zip(*(row.counts for row in rows), strict=True)]
+        ends = [number / len(counts) for number in range(len(counts))]
+        width, colour = 0.9 / len(counts), drawing.series_colour(labels.colour(method))
+        for low, count, patch in zip(
+            ends, counts, axes.bar(ends, counts, width, align="edge", color=colour), strict=True
+        ):
+            drawing.explain(patch, f"{readable(low)} to {readable(low + 1 / len(counts))}: {readable(count)}")
+        axes.set_xlim(0, 1)
+    return figure
+
+
+def draw_mechanism(data: Analysis, labels: ReportLabels) -> Figure:
     """The figure: panels of each environment that was measured; numbers are means over the seeds.
 
     Hard negatives: dashed lines are the failure agent's. Gradients: shares of eq. 9 at the policy that the target's
@@ -50,7 +69,7 @@ def panels(data: Analysis, labels: ReportLabels) -> Iterator[Panel]:
     gold, explored = (
         [row for row in rows if row.agent == "target" and row.before is not None] for rows in (data.gold, data.explored)
     )
-    gradients = of_first_policy(data)
+    gradients = [row for row in data.gradients if (row.agent, row.policy) == ("target", "start")]
     yield "hard negatives", data.hard_negatives, _draw_hard_negatives
     yield "share of gradient", gradients, _draw_gradients
     yield "log-prob of experts", gold, _draw_trainings
@@ -64,11 +83,6 @@ def panels(data: Analysis, labels: ReportLabels) -> Iterator[Panel]:
         for (method, agent), of_agent in stats.group_by(rows, "method", "agent").items():
             title = f"{labels.method(method)}, {agent} agent: {quantity}"
             yield title, of_agent, partial(_draw_kinds, quantity=quantity, field=field)
-
-
-def of_first_policy(data: Mechanism) -> list[GradientShare]:
-    """The shares of the gradient at the policy that the target's trainings start from."""
-    return [row for row in data.gradients if (row.agent, row.policy) == ("target", "start")]
 
 
 def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: ReportLabels) -> None:
