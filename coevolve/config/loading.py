@@ -74,8 +74,8 @@ def named_file(kind: str, name: str | Path, *folders: Path) -> Path:
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return path
     files = [shipped_file(folder / f"{name}.yaml") for folder in folders]
-    if found := next((file for file in files if file.is_file()), None):
-        return found
+    if first := next((file for file in files if file.is_file()), None):
+        return first
     known = {file.stem for folder in folders for each in (folder, FOLDER / folder) for file in each.glob("*.yaml")}
     hint = suggestion(str(name), sorted(known)) or "; give a name or a path to a YAML file."
     raise UserError(f"{kind} `{name}`: {files[0]} does not exist{hint}")

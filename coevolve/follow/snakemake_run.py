@@ -43,7 +43,7 @@ class SnakemakeRun:
     def __init__(self, workflow: Any, config: Mapping[str, Any], offline: Mapping[str, str]) -> None:
         self._workflow, self._offline = workflow, offline
         suite = given_name(config, "suite", "paper")
-        self._own_python = "python" not in config and "COEVOLVE_PYTHON" not in os.environ
+        self._same_python = "python" not in config and "COEVOLVE_PYTHON" not in os.environ
         self._overrides = as_overrides({key: value for key, value in config.items() if key not in NO_OVERRIDES})
         self._machine_file = str(machine_file(given_name(config, "machine", "h100")))
         self.machine = load_machine(self._machine_file)
@@ -110,7 +110,7 @@ class SnakemakeRun:
         record = RunRecord.of(self._workflow, jobs, self._machine_file, self._overrides)
         record.write(self.plan.home)
         self._log.begin(record)
-        if self.machine.fork_jobs and not self._contained and self._own_python:
+        if self.machine.fork_jobs and not self._contained and self._same_python:
             stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
             self._server = JobServer(stages, {**self._offline, "OMP_NUM_THREADS": "1"})
 
