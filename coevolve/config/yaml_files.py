@@ -121,7 +121,7 @@ def _parents(path: Path, raw: Section) -> list[Path]:
 def _parent(path: Path, name: str) -> Path:
     """The file that `path` extends: in its own folder, else in those of its `configs/` or the shipped one."""
     configs = next((folder for folder in path.absolute().parents if folder.name == CONFIGS.name), CONFIGS)
-    roots = [configs if path.is_absolute() else Path(os.path.relpath(own)), CONFIGS]
+    roots = [configs if path.is_absolute() else Path(os.path.relpath(configs)), CONFIGS]
     local = path.parent / name
     candidates = [local, *(root / folder / name for root in roots for folder in SEARCHED)]
     return next((file for file in candidates if file.is_file()), local)
