@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from templates.models import SPECIALS, llama, qwen3, tokenizer
+from train.settings import ADAPTERS, dpo_config, sft_config
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Conversation
@@ -22,28 +22,8 @@ from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
 
-OPTIMISER = {
-    "epochs": 4,
-    "batch_size": 4,
-    "micro_batch": 2,
-    "warmup": 0.0,
-    "schedule": "constant",
-    "weight_decay": 0.0,
-    "max_grad_norm": 1.0,
-    "save_steps": 3,
-    "layout": "flat",
-}
-SFT = SftConfig(**OPTIMISER, learning_rate=1e-3)
-DPO = DpoConfig(
-    **OPTIMISER | {"layout": "shared"},
-    learning_rate=[1e-2],
-    beta=[0.1],
-    reference="previous",
-    nll="mean",
-    objective={"name": "dpo"},
-    precompute_reference=False,
-)
-ADAPTERS = LoraConfig(rank=4, alpha=8, dropout=0.0, target_modules="all-linear")
+SFT = sft_config(epochs=4, learning_rate=1e-3, save_steps=3)
+DPO = dpo_config(epochs=4, precompute_reference=False)
 FAMILIES = {"llama2": llama, "qwen3": qwen3}
 #: What some published ones say, and what transformers refuses to write where it was changed.
 GENERATION = {"do_sample": False, "temperature": 0.9, "top_p": 0.6, "pad_token_id": 0}
@@ -234,28 +214,3 @@ def test_an_id_beyond_the_tokenizer_is_kept_and_says_nothing(start):
     for answer in said:
         within = [token for token in answer.token_ids if token < known]
         assert answer.text == Renderer(tokenizer(start.name)).decode(within)
-
-
-def share_moved(model, start, folder):
-    """Of the entries of a layer's matrices, after 20 steps at the paper's learning rate."""
-    matrices = {name: tensor for name, tensor in model.state_dict().items() if ".layers." in name and tensor.ndim > 1}
-    before = {name: tensor.clone() for name, tensor in matrices.items()}
-    trainer = sft.SupervisedTrainer(
-        rows(start), list(range(8)) * 10, model=model, run=TrainingRun(start, folder / "out", folder, 1),
-        config=SFT.model_copy(update={"learning_rate": 1e-6}),
-    )  # fmt: skip
-    trainer.train()
-    moved = [(before[name] != tensor).flatten() for name, tensor in model.state_dict().items() if name in before]
-    return torch.cat(moved).float().mean().item()
-
-
-def test_narrow_weights_would_hardly_move(tmp_path):
-    start = tmp_path / "start"
-    model = llama()
-    for parameter in model.parameters():  # to the size that the weights of large models have
-        parameter.data *= 0.1 if parameter.ndim > 1 else 1.0
-    model.save_pretrained(start)
-    tokenizer("llama2").save_pretrained(start)
-    narrow = share_moved(loading.load_model(start, dtype=torch.bfloat16), start, tmp_path / "narrow")
-    full = share_moved(policy_io.load(start), start, tmp_path / "full")
-    assert narrow < 0.05 < 0.95 < full
