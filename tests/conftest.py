@@ -46,6 +46,19 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture
+def coevolve(capsys):
+    """Runs a command in the current folder; returns its exit status, stdout and stderr."""
+    from command_line import exit_status
+
+    def run(*arguments):
+        status = exit_status(*arguments)
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def upstream(tmp_path_factory) -> Path:
     """What upstream's programs answered, unpacked from `tests/data`."""

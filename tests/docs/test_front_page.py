@@ -34,7 +34,3 @@ def test_the_pictures_arrows_are_the_papers_loop():
     expected |= {(("pairs", agent), ("train", agent)) for agent in both}
     expected |= {(("train", agent), ("rollout", agent)) for agent in both}
     assert edges == expected
-
-
-def test_the_readme_has_at_most_900_words(root):
-    assert len((root / "README.md").read_text().split()) <= 900

@@ -71,6 +71,16 @@ def test_drops_are_those_of_training_tasks_with_their_reasons(made):
     assert Path(out / "experts.jsonl").read_bytes() == (out / "sft.jsonl").read_bytes()
 
 
+def test_overlapping_splits_stop_fixed_and_are_counted_by_paper(root, tmp_path):
+    """ETO's seen items overlap its training list: `fixed` refuses to keep them, `paper` keeps and counts them."""
+    lists = [f"envs.sciworld.tasks.{item}" for item in (*LISTS, "kinds=null")]
+    with pytest.raises(UserError, match=r"54 tasks are in training and in evaluation.*`overlap: remove`"):
+        run(root, [*lists, "protocols.fixed.overlap=keep"], tmp_path / "kept")
+    for protocol, left in (("fixed", 0), ("paper", 54)):
+        notes, *_ = run(root, [*lists, f"protocol={protocol}"], tmp_path / protocol)
+        assert (notes["overlap"], notes["still_overlapping"]) == (54, left)
+
+
 def test_agents_are_asked_in_the_words_their_experts_were_asked_in():
     plain = episode("t", 1.0)
     opened = plain.model_copy(
