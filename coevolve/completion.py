@@ -12,7 +12,7 @@ _coevolve() {{
 {cases}
   esac
   case "${{COMP_WORDS[COMP_CWORD - 1]}}" in
-    --suite) words=$(cd configs 2>/dev/null && ls *.yaml) ;;
+    --suite) words=$(cd configs/suites 2>/dev/null && ls *.yaml && cd studies && ls *.yaml) ;;
     --machine) words=$(cd configs/machines 2>/dev/null && ls *.yaml) ;;
   esac
   COMPREPLY=($(compgen -W "${{words//.yaml/}}" -- "${{COMP_WORDS[COMP_CWORD]}}"))

@@ -64,7 +64,9 @@ class VllmPolicy:
                 enable_prefix_caching=True,
                 generation_config="vllm",
                 enforce_eager=not gpu,
-                **devices.model_dump(),
+                gpu_memory_utilization=devices.gpu_memory_utilization,
+                max_num_seqs=devices.max_num_seqs,
+                tensor_parallel_size=devices.tensor_parallel_size,
             )
         except ValueError as error:
             reason = " ".join(str(error).split())

@@ -77,7 +77,7 @@ def test_bash_completes_commands_stages_options_and_suites(coevolve):
     assert completed(script, "coevolve", "mirror", "") == ["list", "verify"]
     assert completed(script, "coevolve", "why", "--j") == ["--json"]
     assert completed(script, "coevolve", "stage", "sft", "--o") == ["--on", "--out"]
-    suites = sorted(path.stem for path in CONFIGS.glob("smo*.yaml"))
+    suites = sorted(path.stem for path in CONFIGS.glob("suites/**/smo*.yaml"))
     assert len(suites) > 2 and completed(script, "coevolve", "plan", "--suite", "smo") == suites
     assert completed(script, "coevolve", "plan", "--suite", "smoke", "--machine", "h") == ["h100"]
 

@@ -93,8 +93,8 @@ def test_editing_a_docstring_or_comment_reruns_nothing(finished):
 def test_editing_the_loss_reruns_training_and_what_follows(finished):
     with edited(finished, "coevolve/train/losses.py", lambda text: text + "\nANOTHER = 1\n"):
         jobs = jobs_to_run(finished)
-    assert {"pretrain", "sft", "train", "rollout", "evaluate", "table1", "page"} <= set(jobs)
-    assert "data" not in jobs and "untrained" not in jobs
+    assert {"train", "rollout", "evaluate", "table1", "page"} <= set(jobs)
+    assert not {"data", "untrained", "pretrain", "sft"} & set(jobs)
 
 
 def test_editing_the_pairing_reruns_pairs_and_what_follows(finished):

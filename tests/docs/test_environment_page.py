@@ -13,7 +13,7 @@ PACKAGE, SUITE = "guess-game", "configs/guess.yaml"
 INSTALL = "python -m pip --quiet --disable-pip-version-check install --no-index --no-deps --no-build-isolation"
 #: Prints the fingerprint of every job of the smoke suite, with all its environments.
 FINGERPRINTS = """
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 plan = Plan(load_suite("configs/suites/smoke.yaml"))
 print(*(f"{stage} {wildcards} {plan.fingerprint(stage, wildcards)}" for stage, wildcards in plan.jobs()), sep="\\n")

@@ -9,6 +9,7 @@ import yaml
 
 from coevolve.assets import images
 from coevolve.assets.hub import Manifest
+from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.dag.rules import STAGES
@@ -77,8 +78,8 @@ def test_no_example_is_left_unread(examples):
 
 
 def test_the_record_is_what_evaluation_makes_of_the_trajectory(examples, root):
-    quirks = load_suite(root / "configs/suites/smoke.yaml").quirks
-    (record,) = records([Trajectory.from_json(examples["Trajectory"])], quirks, seed=0)
+    switches = quirks(load_suite(root / "configs/suites/smoke.yaml"))
+    (record,) = records([Trajectory.from_json(examples["Trajectory"])], switches, seed=0)
     assert record == EvalRecord.from_json(examples["EvalRecord"])
 
 

@@ -32,7 +32,7 @@ def added(page, kit):
     evaluated = f"results/glance/{BRANCH}/eval/records.jsonl"
     kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--", evaluated)
     declaration, module = page.blocks("python")
-    kit.edit(TABLE, "STAGES = (SHARD, ROLLOUT, EVALUATE)\n", declaration)
+    kit.edit(TABLE, "STAGES = (SHARD, ROLLOUT, EVALUATE)\n", f"\n{declaration}")
     kit.write("coevolve/stages/lengths.py", module)
     return kit
 

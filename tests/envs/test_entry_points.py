@@ -10,12 +10,12 @@ SECTION = "from coevolve.config.environments import EnvSection\n\n\nclass Guess(
 #: Prints the digest of the code of `game.domain`, and whether anything of `game` was imported for it.
 DIGEST = """
 import sys
-from coevolve.storage import provenance
-print(provenance.code_digest("game.domain"), any(name.startswith("game") for name in sys.modules))
-print(*sorted(name for name in provenance.reachable("game.domain") if name.startswith("game")))
+from coevolve.storage import code_digest
+print(code_digest.code_digest("game.domain"), any(name.startswith("game") for name in sys.modules))
+print(*sorted(name for name in code_digest.reachable("game.domain") if name.startswith("game")))
 """
 USE = """
-from coevolve.config.environments import known_kinds, section_class
+from coevolve.config.kinds import known_kinds, section_class
 from coevolve.envs.registry import optional
 from coevolve.errors import UserError
 print(*known_kinds())

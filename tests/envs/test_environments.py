@@ -15,7 +15,7 @@ from coevolve.storage.code_digest import reachable
 KINDS = ["bfcl", "intercode_sql", "sciworld", "webshop"]
 #: Prints each job of the smoke suite and of the gold stage with its fingerprint.
 FINGERPRINTS = """
-from coevolve.config.suite import load_suite
+from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 plan = Plan(load_suite("configs/suites/smoke.yaml"))
 for stage, wildcards in [*plan.jobs(), ("gold", {"env": "sciworld"})]:
@@ -98,7 +98,7 @@ def test_no_stage_reaches_a_package():
 def test_a_section_and_a_replays_arguments_load_without_the_simulator_or_the_server(kind):
     code = (
         "import argparse, sys\n"
-        "from coevolve.config.environments import section_class\n"
+        "from coevolve.config.kinds import section_class\n"
         "from coevolve.envs.registry import optional\n"
         f"section_class({kind!r}), optional({kind!r}, 'observations')\n"
         f"optional({kind!r}, 'replay').add_arguments(argparse.ArgumentParser())\n"

@@ -270,14 +270,14 @@ from pathlib import Path
 from coevolve.envs import workers
 from coevolve.envs.base import EnvError
 from coevolve.errors import UserError
-from coevolve.storage import provenance
+from coevolve.storage import code_digest
 from rollout import keydoor
 
 module = "coevolve.envs.webshop.domain"
-opened = partial(workers._same_code, keydoor.pool, module, provenance.code_digest(module))
+opened = partial(workers._same_code, keydoor.pool, module, code_digest.code_digest(module))
 with workers.pool(opened, 1, 1) as (env,):
     env.start(keydoor.task(1))
-    with Path(provenance.PACKAGE, "envs/webshop/reward.py").open("a") as file:
+    with Path(code_digest.PACKAGE, "envs/webshop/reward.py").open("a") as file:
         file.write(EDIT)
     env._process._process.kill()
     while not env._process.ended:

@@ -206,9 +206,8 @@ def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monk
 )
 def test_every_model_of_the_hub_is_planned_from_its_pinned_commit(root, tmp_path, name):
     suite = tmp_path / "own.yaml"
-    parts = [
-        root / "configs" / part for part in ("parts/hyperparameters.yaml", "envs/webshop.yaml", f"models/{name}.yaml")
-    ]
+    names = ("parts/hyperparameters", "envs/webshop", f"models/{name}")
+    parts = [str(root / f"configs/{part}.yaml") for part in names]
     suite.write_text(f"extends: [{', '.join(parts)}]\nsuite: own\nprotocol: fixed\nseeds: [0]\nmethods: [sft]\n")
     plan = Plan(load_suite(suite))
     assert list(plan.suite.models) == [name]

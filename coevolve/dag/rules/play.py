@@ -60,7 +60,8 @@ def _evaluate_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Work
     suite, branch, expected = setting(layout, wildcards)
     recipe = suite.recipes.get(branch.method.removeprefix("base/"))
     means = expected.untrained if recipe and prompting_only(recipe) else None
-    return playing_work(expected, expected.evaluate * suite.evaluation.samples / parts, means=means)
+    count = expected.evaluate * suite.evaluation.samples / parts
+    return playing_work(expected, count, means=means)
 
 
 EVALUATE = Stage(
