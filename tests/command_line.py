@@ -13,9 +13,11 @@ def exit_status(*arguments):
 
 
 def stage_command(job, suite, out, inputs=(), options=()):
-    """The command of a job, as the DAG gives it; of `inputs`, a value is a path or several."""
+    """The command of a job; `inputs` by name are a path or several. Those by key are found by the command itself."""
     stage, wildcards = job
     about = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
-    paths = {name: [path] if isinstance(path, str) else path for name, path in dict(inputs).items()}
-    files = [f"{name}={path}" for name, given in paths.items() for path in given]
+    named = {name: paths for name, paths in dict(inputs).items() if not isinstance(paths, dict)}
+    files = [
+        f"{name}={path}" for name, paths in named.items() for path in ([paths] if isinstance(paths, str) else paths)
+    ]
     return ["stage", stage, "--suite", str(suite), "--out", str(out), *options, *about, *files]
