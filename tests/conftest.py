@@ -86,6 +86,19 @@ def made(root, tmp_path_factory, worker_id):
 
 
 @pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A browser for pages, where there is one."""
+    from report.view.chromium import Browser
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no chromium on this machine (Debian: apt-get install chromium): its pages are not opened")
+    one = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="session")
 def other_environment(root, tmp_path_factory):
     """Gives the Python of an environment of another tool, by the names of its lock files in envs_setup."""
     import other_environments

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from templates.models import SPECIALS, llama, qwen3, tokenizer
+from templates.models import llama, qwen3, tokenizer
 from train.settings import ADAPTERS, dpo_config, sft_config
 
 from coevolve.chat.chat_template import Renderer
@@ -99,17 +99,6 @@ def test_every_file_of_the_weights_counts_in_the_name(start, tmp_path):
         policy_dir.describe(copy)
 
 
-def test_a_policy_larger_than_a_file_is_read_back(start, tmp_path):
-    """What `write` does with 13 B parameters in float32: more than one file of 50 GB."""
-    model = policy_io.load(start)
-    model.save_pretrained(tmp_path, max_shard_size="100KB")
-    tokenizer(start.name).save_pretrained(tmp_path)
-    policy_dir.seal(tmp_path, name="written", base="", revision="")
-    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
-    for name, tensor in policy_io.load(tmp_path).state_dict().items():
-        assert torch.equal(tensor, model.state_dict()[name])
-
-
 @pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
 @pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
 def test_tied_embeddings_stay_tied(tmp_path, lora, twice):
@@ -191,20 +180,6 @@ def test_what_a_generation_config_says_does_not_decide_what_is_sampled(start, tm
     (other / "generation_config.json").write_text(json.dumps(said))
     policy_dir.seal(other, name="other", base="", revision="")
     assert answers(other) == answers(start)
-
-
-def test_llama_2_begins_every_question_and_nothing_else_with_its_first_token():
-    ids = Renderer(tokenizer("llama2")).render(
-        [Message(role="user", content="Find the key.")],
-        [
-            Message(role="assistant", content="Action: look"),
-            Message(role="user", content="Here it is."),
-            Message(role="assistant", content="Action: take key"),
-        ],
-    )
-    end, first = (tokenizer("llama2").convert_tokens_to_ids(token) for token in SPECIALS["llama2"])
-    assert [token for token in ids.input_ids if token in (first, end)] == [first, end] * 2
-    assert ids.input_ids[0] == first
 
 
 def test_an_id_beyond_the_tokenizer_is_kept_and_says_nothing(start):
