@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def policy(root, tmp_path_factory):
+def policy(tmp_path_factory):
     """A tiny policy that has learned to open doors."""
     base = tmp_path_factory.mktemp("served")
     jsonl.write(base / "experts.jsonl", corridor.experts(base))
