@@ -46,6 +46,19 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture
+def coevolve(capsys):
+    """Runs a command in the current folder; returns its exit status, stdout and stderr."""
+    from command_line import exit_status
+
+    def run(*arguments):
+        status = exit_status(*arguments)
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def upstream(tmp_path_factory) -> Path:
     """What upstream's programs answered, unpacked from `tests/data`."""
@@ -70,6 +83,19 @@ def made(root, tmp_path_factory, worker_id):
             run_suite(root, run)
             (run / "finished").touch()
     return shutil.copytree(run, tmp_path_factory.mktemp("made") / "run", symlinks=True)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A browser for pages, where there is one."""
+    from report.view.chromium import Browser
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no chromium on this machine (Debian: apt-get install chromium): its pages are not opened")
+    one = Browser(program, tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,8 @@ import contextlib
 import shutil
 from pathlib import Path
 
-import pytest
+from command_line import exit_status, stage_command
 
-from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.dag.layout import UNDIVIDED
 from coevolve.dag.plan import Plan
@@ -65,9 +64,5 @@ def machine(plan):
 
 def run_job(plan, job, suite="glance"):
     """Run one job in this process, in the current folder."""
-    stage, wildcards = job
-    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
-    command = ["stage", stage, "--suite", str(suite), "--out", plan.folder(*job), *on, *machine(plan)]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(command)
-    assert ended.value.code == 0, command
+    command = stage_command(job, suite, plan.folder(*job), options=machine(plan))
+    assert exit_status(*command) == 0, command

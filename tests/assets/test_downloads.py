@@ -3,12 +3,10 @@
 import hashlib
 import time
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from assets import hubserver
-from assets.hubserver import REPO, REVISION, Fault, Hub, refuse, serving
+from assets.hubserver import REPO, REVISION, refuse, serving
 
 from coevolve.assets import downloads
 from coevolve.assets.downloads import ATTEMPTS, fetch
@@ -20,33 +18,33 @@ HALF = len(BODY) // 2
 CHANGED = BODY[:-1] + bytes([BODY[-1] ^ 1])
 
 
-def sha256(content: bytes) -> str:
+def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
-def announce(handler: hubserver.Handler, _: bytes) -> None:
+def announce(handler, _):
     handler.start(200, 10**15, {})
 
 
-def wrong_part(handler: hubserver.Handler, content: bytes) -> None:
+def wrong_part(handler, content):
     handler.answer(206, content[5:], {"Content-Range": f"bytes 5-{len(content) - 1}/{len(content)}"})
 
 
 @pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     (folder / "file.bin").write_bytes(BODY)
     with serving(folder) as running:
         yield running
 
 
-def from_url(server: Hub, *faults: Fault) -> Source:
+def from_url(server, *faults):
     server.faults["file.bin"] = list(faults)
     url = f"{server.url}/{REPO}/resolve/{REVISION}/file.bin"
     return Source(file="file.bin", url=url, sha256=sha256(BODY), licence="test")
 
 
-def attempt(source: Source, tmp_path: Path, mirror: Path | None = None, total_seconds: float = 60.0) -> Path:
+def attempt(source, tmp_path, mirror=None, total_seconds=60.0):
     """The path of the file, which is alone in its folder and was moved there from the folder of downloads."""
     path, work = tmp_path / "new/out/file.bin", tmp_path / "work"
     options = {"stall_seconds": 0.5, "pause_seconds": 0.01, "total_seconds": total_seconds}
@@ -57,9 +55,9 @@ def attempt(source: Source, tmp_path: Path, mirror: Path | None = None, total_se
     return path
 
 
-def refused(source: Source, tmp_path: Path, *needles: str, **options: float) -> None:
+def refused(source, tmp_path, *needles, **options):
     with pytest.raises(UserError) as caught:
-        attempt(source, tmp_path, **options)  # type: ignore[arg-type]
+        attempt(source, tmp_path, **options)
     sentence = str(caught.value)
     for needle in (str(tmp_path / "new/out/file.bin"), "COEVOLVE_MIRROR", *needles):
         assert needle in sentence, sentence
@@ -78,15 +76,13 @@ def refused(source: Source, tmp_path: Path, *needles: str, **options: float) -> 
     ],
     ids=["cut", "stalled", "closed", "too many requests", "unavailable"],
 )
-def test_what_may_pass_is_tried_again_from_where_it_ended(
-    server: Hub, tmp_path: Path, first: Fault, starts: list[int]
-) -> None:
+def test_what_may_pass_is_tried_again_from_where_it_ended(server, tmp_path, first, starts):
     attempt(from_url(server, first), tmp_path)
     assert len(server.requests) == 2
     assert server.starts == starts
 
 
-def test_a_server_is_given_the_pause_it_asks_for(server: Hub, tmp_path: Path) -> None:
+def test_a_server_is_given_the_pause_it_asks_for(server, tmp_path):
     started = time.monotonic()
     attempt(from_url(server, refuse(429, Retry_After="1")), tmp_path)
     assert time.monotonic() - started >= 1.0
@@ -109,9 +105,7 @@ def test_a_server_is_given_the_pause_it_asks_for(server: Hub, tmp_path: Path) ->
     ],
     ids=["forbidden", "changed", "cut", "another part", "stalled", "broken", "299", "599", "418", "302", "length"],
 )
-def test_a_failure_is_one_sentence_and_the_next_call_succeeds(
-    server: Hub, tmp_path: Path, faults: list[Fault], requests: int, words: str
-) -> None:
+def test_a_failure_is_one_sentence_and_the_next_call_succeeds(server, tmp_path, faults, requests, words):
     source = from_url(server, *faults)
     refused(source, tmp_path, str(source.url), words)
     assert len(server.requests) == requests
@@ -129,9 +123,7 @@ def test_a_failure_is_one_sentence_and_the_next_call_succeeds(
     ],
     ids=["long pause", "a day", "endless", "announced", "slow"],
 )
-def test_a_server_cannot_fill_the_disk_or_hold_the_job(
-    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, words: str
-) -> None:
+def test_a_server_cannot_fill_the_disk_or_hold_the_job(server, tmp_path, monkeypatch, fault, words):
     monkeypatch.setattr(downloads, "MAX_BYTES", 5_000_000)
     monkeypatch.setattr(downloads, "LONGEST_PAUSE_SECONDS", 0.1)
     refused(from_url(server, *[fault] * ATTEMPTS), tmp_path, words, total_seconds=0.6)
@@ -141,9 +133,7 @@ def test_a_server_cannot_fill_the_disk_or_hold_the_job(
 @pytest.mark.parametrize(
     ("left", "starts"), [(BODY[:500_000], [500_000]), (BODY + b"more", [len(BODY) + 4, 0]), (b"damaged", [7, 0])]
 )
-def test_the_part_of_an_earlier_job_is_continued_or_replaced(
-    server: Hub, tmp_path: Path, left: bytes, starts: list[int]
-) -> None:
+def test_the_part_of_an_earlier_job_is_continued_or_replaced(server, tmp_path, left, starts):
     """Such as one that was killed: its part is neither lost nor left behind."""
     refused(from_url(server, hubserver.cut, refuse(403)), tmp_path, "403")
     (part,) = (tmp_path / "work").iterdir()
@@ -155,7 +145,7 @@ def test_the_part_of_an_earlier_job_is_continued_or_replaced(
     assert server.starts == starts
 
 
-def test_a_failure_leaves_the_old_file(server: Hub, tmp_path: Path) -> None:
+def test_a_failure_leaves_the_old_file(server, tmp_path):
     path = attempt(from_url(server), tmp_path)
     path.write_bytes(b"old")
     with pytest.raises(UserError):
@@ -163,14 +153,14 @@ def test_a_failure_leaves_the_old_file(server: Hub, tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_a_mirror_comes_before_the_web(server: Hub, tmp_path: Path) -> None:
+def test_a_mirror_comes_before_the_web(server, tmp_path):
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror/file.bin").write_bytes(BODY)
     attempt(from_url(server), tmp_path, tmp_path / "mirror")
     assert server.requests == []
 
 
-def test_a_mirror_without_the_right_file_is_passed_over_and_named(server: Hub, tmp_path: Path) -> None:
+def test_a_mirror_without_the_right_file_is_passed_over_and_named(server, tmp_path):
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     with pytest.raises(UserError, match=r"mirror/file\.bin: no such file; http"):
@@ -182,7 +172,7 @@ def test_a_mirror_without_the_right_file_is_passed_over_and_named(server: Hub, t
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(tmp_path, monkeypatch):
     """A package index of one wheel, and pip told to use nothing else."""
     folder = tmp_path / "index"
     folder.mkdir()
@@ -198,11 +188,11 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def from_wheel(pypi: str = "parcel==1.0", member: str = "parcel/data/file.bin", content: bytes = BODY) -> Source:
+def from_wheel(pypi="parcel==1.0", member="parcel/data/file.bin", content=BODY):
     return Source(file="file.bin", pypi=pypi, member=member, sha256=sha256(content), licence="test")
 
 
-def test_a_wheels_member_is_brought_without_the_wheels_dependencies(index: Path, tmp_path: Path) -> None:
+def test_a_wheels_member_is_brought_without_the_wheels_dependencies(index, tmp_path):
     wheel = sha256((index / "parcel-1.0-py3-none-any.whl").read_bytes())
     attempt(from_wheel(f"parcel==1.0 --hash=sha256:{wheel}"), tmp_path)
 
@@ -217,11 +207,11 @@ def test_a_wheels_member_is_brought_without_the_wheels_dependencies(index: Path,
     ],
     ids=["no release", "changed wheel", "no member", "changed member"],
 )
-def test_a_wheel_that_cannot_be_used_is_one_sentence(index: Path, tmp_path: Path, source: Source, words: str) -> None:
+def test_a_wheel_that_cannot_be_used_is_one_sentence(index, tmp_path, source, words):
     refused(source, tmp_path, f"pip download {source.pypi}", words)
 
 
-def test_a_place_that_cannot_be_written_is_named(server: Hub, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_named(server, tmp_path):
     (tmp_path / "new").write_bytes(b"")
     with pytest.raises(UserError, match="cannot be written"):
         attempt(from_url(server), tmp_path)

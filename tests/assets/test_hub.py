@@ -7,11 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from assets.hubserver import LISTING, REPO, REVISION, TREE, Fault, Hub, change, cut, refuse, serving, stall
+from assets.hubserver import LISTING, REPO, REVISION, TREE, change, cut, refuse, serving, stall
 from huggingface_hub import constants
 from templates.models import llama, tokenizer
 
@@ -27,7 +26,7 @@ MIRRORED = f"models/owner--tiny/{REVISION}"
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(tmp_path_factory):
     """A model as it lies on the hub, with files that no policy needs."""
     folder = tmp_path_factory.mktemp("tiny")
     llama().save_pretrained(folder)
@@ -38,7 +37,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def server(tiny, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
     for name in ("HF_TOKEN", "COEVOLVE_MIRROR"):
         monkeypatch.delenv(name, raising=False)
@@ -47,16 +46,16 @@ def server(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield running
 
 
-def fetch(tmp_path: Path, mirror: Path | None = None, repo: str = REPO, revision: str = REVISION) -> hub.Manifest:
+def fetch(tmp_path, mirror=None, repo=REPO, revision=REVISION):
     out, work = tmp_path / "out", tmp_path / "work"
     for folder in (out, work):
         folder.mkdir(exist_ok=True)
     return hub.fetch(repo, revision, out, work, mirror, stall_seconds=0.5, pause_seconds=0.01)
 
 
-def refused(tmp_path: Path, *needles: str, **options: object) -> None:
+def refused(tmp_path, *needles, **options):
     with pytest.raises(UserError) as caught:
-        fetch(tmp_path, **options)  # type: ignore[arg-type]
+        fetch(tmp_path, **options)
     sentence = str(caught.value)
     for needle in (*needles, "models/owner--", "COEVOLVE_MIRROR"):
         assert needle in sentence, sentence
@@ -64,7 +63,7 @@ def refused(tmp_path: Path, *needles: str, **options: object) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_snapshot_is_a_policy_with_a_manifest_and_no_second_weights(server: Hub, tiny: Path, tmp_path: Path) -> None:
+def test_a_snapshot_is_a_policy_with_a_manifest_and_no_second_weights(server, tiny, tmp_path):
     manifest = fetch(tmp_path)
     out = tmp_path / "out"
     names = {path.name for path in out.iterdir()}
@@ -83,14 +82,14 @@ def test_a_snapshot_is_a_policy_with_a_manifest_and_no_second_weights(server: Hu
     ids=["cut", "stalled", "changed", "too many requests", "unavailable"],
 )
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
-def test_what_may_pass_is_tried_again(server: Hub, tiny: Path, tmp_path: Path, name: str, fault: Fault) -> None:
+def test_what_may_pass_is_tried_again(server, tiny, tmp_path, name, fault):
     server.faults[name] = [fault]
     fetch(tmp_path)
     assert (tmp_path / "out" / name).read_bytes() == (tiny / name).read_bytes()
     assert server.requests.count(("GET", name)) == 2
 
 
-def test_a_cut_download_goes_on_where_it_ended(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_download_goes_on_where_it_ended(server, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
     server.faults[WEIGHTS] = [cut]
     fetch(tmp_path)
@@ -98,13 +97,13 @@ def test_a_cut_download_goes_on_where_it_ended(server: Hub, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("fault", [refuse(500), stall], ids=["broken", "stalled"])
-def test_a_listing_that_does_not_come_is_given_up(server: Hub, tmp_path: Path, fault: Fault) -> None:
+def test_a_listing_that_does_not_come_is_given_up(server, tmp_path, fault):
     server.faults[LISTING] = [fault] * ATTEMPTS
     refused(tmp_path, f"{ATTEMPTS} times")
     assert [name for _, name in server.requests] == [LISTING] * ATTEMPTS
 
 
-def test_bytes_that_stay_wrong_are_given_up_and_the_other_files_kept(server: Hub, tmp_path: Path) -> None:
+def test_bytes_that_stay_wrong_are_given_up_and_the_other_files_kept(server, tmp_path):
     server.faults[WEIGHTS] = [change] * 99
     refused(tmp_path, WEIGHTS, "on the hub", f"{ATTEMPTS} times")
     assert not (tmp_path / "work" / WEIGHTS).exists()
@@ -125,20 +124,18 @@ def test_bytes_that_stay_wrong_are_given_up_and_the_other_files_kept(server: Hub
     ids=["gated, no token", "gated, licence not accepted", "unauthorized", "forbidden"],
 )
 @pytest.mark.parametrize("where", [LISTING, TREE, "config.json", "HEAD config.json"])
-def test_a_gate_says_where_to_accept_the_licence(
-    server: Hub, tmp_path: Path, where: str, fault: Fault, text: str
-) -> None:
+def test_a_gate_says_where_to_accept_the_licence(server, tmp_path, where, fault, text):
     server.faults[where] = [fault]
     refused(tmp_path, text, f"accept the licence at {server.url}/{REPO}", "HF_TOKEN", "correct `hub`")
 
 
-def test_an_unknown_model_or_commit_is_named(server: Hub, tmp_path: Path) -> None:
+def test_an_unknown_model_or_commit_is_named(server, tmp_path):
     refused(tmp_path, "owner/other", "404 Not Found", "correct `hub`", repo="owner/other")
     refused(tmp_path, "404 Not Found", "correct `revision`", revision="f" * 40)
 
 
 @pytest.mark.parametrize(("listens", "words"), [(True, "timed out"), (False, "refused")])
-def test_no_network_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool, words: str) -> None:
+def test_no_network_is_one_sentence(tmp_path, monkeypatch, listens, words):
     """Also a server that accepts connections and never answers, as an overloaded proxy does."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -150,9 +147,7 @@ def test_no_network_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     refused(tmp_path, "HF_HUB_OFFLINE is set")
 
 
-def test_a_failed_transfer_from_xet_is_one_sentence(
-    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_transfer_from_xet_is_one_sentence(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
     page = f"{server.url}/api/models/{REPO}/revision/{REVISION}"
     access = {"X-Xet-Cas-Url": server.url, "X-Xet-Access-Token": "xet", "X-Xet-Token-Expiration": str(2**32)}
@@ -163,7 +158,7 @@ def test_a_failed_transfer_from_xet_is_one_sentence(
     assert not (tmp_path / "work" / WEIGHTS).exists()
 
 
-def test_the_token_is_sent_and_never_said(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_sent_and_never_said(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     server.faults[LISTING] = [refuse(403)]
     with pytest.raises(UserError) as caught:
@@ -172,14 +167,14 @@ def test_the_token_is_sent_and_never_said(server: Hub, tmp_path: Path, monkeypat
     assert "hf_secret" not in str(caught.value)
 
 
-def test_only_hf_token_is_sent(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_hf_token_is_sent(server, tmp_path, monkeypatch):
     (tmp_path / "token").write_text("hf_left_by_a_login")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     fetch(tmp_path)
     assert server.tokens == {None}
 
 
-def test_a_mirror_comes_before_the_hub(server: Hub, tiny: Path, tmp_path: Path) -> None:
+def test_a_mirror_comes_before_the_hub(server, tiny, tmp_path):
     folder = filled(tmp_path, tiny)
     manifest = fetch(tmp_path, tmp_path / "mirror")
     assert server.requests == []
@@ -187,7 +182,7 @@ def test_a_mirror_comes_before_the_hub(server: Hub, tiny: Path, tmp_path: Path) 
     assert "pytorch_model.bin" not in {file.name for file in manifest.files}
 
 
-def test_a_copy_of_data_mirror_is_a_mirror(server: Hub, tmp_path: Path) -> None:
+def test_a_copy_of_data_mirror_is_a_mirror(server, tmp_path):
     """There a model lies under its name in the suite, with the manifest of the stage `snapshot`."""
     first = fetch(tmp_path)
     (tmp_path / "copy/models").mkdir(parents=True)
@@ -199,14 +194,14 @@ def test_a_copy_of_data_mirror_is_a_mirror(server: Hub, tmp_path: Path) -> None:
         fetch(tmp_path, tmp_path / "copy", revision="f" * 40)
 
 
-def test_a_mirror_with_a_changed_file_is_refused(server: Hub, tiny: Path, tmp_path: Path) -> None:
+def test_a_mirror_with_a_changed_file_is_refused(server, tiny, tmp_path):
     folder = moved(tmp_path)
     flip(folder / WEIGHTS)
     with pytest.raises(UserError, match=rf"{WEIGHTS}: sha256 is \w+, but \w+ in manifest.json; fetch the model again"):
         fetch(tmp_path, tmp_path / "mirror")
 
 
-def test_a_manifest_finds_what_is_missing_short_or_changed(server: Hub, tmp_path: Path) -> None:
+def test_a_manifest_finds_what_is_missing_short_or_changed(server, tmp_path):
     fetch(tmp_path)
     path = tmp_path / "out" / hub.MANIFEST
     flip(path.parent / WEIGHTS)
@@ -225,7 +220,7 @@ def test_a_manifest_finds_what_is_missing_short_or_changed(server: Hub, tmp_path
 
 
 @pytest.mark.parametrize("name", ["../Snakefile", "/Snakefile", "sub/config.json", "..", ".", "a\\b", "", "Snakefile"])
-def test_a_manifest_names_plain_files_of_a_policy_only(server: Hub, tmp_path: Path, name: str) -> None:
+def test_a_manifest_names_plain_files_of_a_policy_only(server, tmp_path, name):
     """A mirror's manifest wrote files outside the model's folder."""
     folder = moved(tmp_path)
     (folder.parent / "Snakefile").write_text("evil")
@@ -239,7 +234,7 @@ def test_a_manifest_names_plain_files_of_a_policy_only(server: Hub, tmp_path: Pa
 
 
 @pytest.mark.parametrize("with_manifest", [True, False])
-def test_a_link_out_of_the_mirror_is_refused(server: Hub, tiny: Path, tmp_path: Path, with_manifest: bool) -> None:
+def test_a_link_out_of_the_mirror_is_refused(server, tiny, tmp_path, with_manifest):
     folder = moved(tmp_path) if with_manifest else filled(tmp_path, tiny)
     (folder / "LICENSE.txt").rename(tmp_path / "secret")
     (folder / "LICENSE.txt").symlink_to(tmp_path / "secret")
@@ -259,9 +254,7 @@ DAMAGED = ("[]", "{", '{"weight_map": 1}', "[" * 100_000)
     [(SHARDS, "model-2.safetensors, a shard in"), ('{"weight_map": {"a": ["b"]}}', "a shard in")]
     + [(content, "model.safetensors.index.json is not an index of weights") for content in DAMAGED],
 )
-def test_a_mirror_without_all_weights_is_refused(
-    server: Hub, tiny: Path, tmp_path: Path, content: str, words: str
-) -> None:
+def test_a_mirror_without_all_weights_is_refused(server, tiny, tmp_path, content, words):
     folder = filled(tmp_path, tiny)
     index = folder / "model.safetensors.index.json"
     index.write_text(content)
@@ -271,12 +264,12 @@ def test_a_mirror_without_all_weights_is_refused(
     refused(tmp_path, "no *.safetensors in it", mirror=tmp_path / "mirror")
 
 
-def filled(tmp_path: Path, tiny: Path) -> Path:
+def filled(tmp_path, tiny):
     """The model in a mirror that someone filled by hand: all files, no manifest."""
     return Path(shutil.copytree(tiny, tmp_path / "mirror" / MIRRORED))
 
 
-def moved(tmp_path: Path) -> Path:
+def moved(tmp_path):
     """The model in a mirror, as it was fetched: the files of a policy and their manifest."""
     fetch(tmp_path)
     folder = tmp_path / "mirror" / MIRRORED
@@ -284,16 +277,14 @@ def moved(tmp_path: Path) -> Path:
     return (tmp_path / "out").rename(folder)
 
 
-def flip(path: Path) -> None:
+def flip(path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.unlink()
     files.write_bytes(path, bytes(content))
 
 
-def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
-    server: Hub, root: Path, tmp_path: Path
-) -> None:
+def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(server, root, tmp_path):
     fetch(tmp_path)
     settings = ["tiny=null", "pretrain=null", f"hub={REPO}", "parameters=1000.0", f"revision='{REVISION}'"]
     command = [
@@ -316,7 +307,7 @@ def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
     assert not (tmp_path / "policy").exists()
 
 
-def test_a_model_of_the_hub_needs_its_commit(root: Path) -> None:
+def test_a_model_of_the_hub_needs_its_commit(root):
     settings = ["models.tiny.tiny=null", "models.tiny.pretrain=null", "models.tiny.parameters=1.0"]
     with pytest.raises(UserError, match="40 hex digits"):
         load_suite(

@@ -11,19 +11,11 @@ import yaml
 from snakemake.cli import parse_config
 
 from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.training import per_iteration
 from coevolve.config.kinds import known_kinds, section_class
 from coevolve.config.loading import as_overrides, given_name, load_suite
 from coevolve.config.restriction import as_dict, restrict
 from coevolve.config.sections import Strict
 from coevolve.errors import UserError
-
-SUITES = ["paper", "smoke", "micro"]
-
-
-@pytest.mark.parametrize("name", SUITES)
-def test_suites_load(root, name):
-    assert load_suite(name).suite == name
 
 
 @pytest.mark.parametrize(
@@ -91,12 +83,25 @@ def test_suites_load(root, name):
             "rollout.k: `eto` explores greedily, and its 2 episodes of a task would be equal",
         ),
         ("evaluation.samples=4", "key `evaluation`: several `samples` need a `temperature` above 0"),
+        ("recipes.eto.settings.dpo.bta=1", "recipes.eto.settings.dpo: unknown key `bta`; did you mean `beta`"),
+        ("recipes.base={extends: coevolve}", "`base` is the folder of shared results"),
+        ("recipes.my-method={extends: coevolve}", "recipes.my-method"),
+        (
+            "recipes.k_9={extends: k_2, shares: coevolve}",
+            "recipes.k_9.settings: all iterations are those of `coevolve`; remove them",
+        ),
+        ("suite=../x", "key `suite`"),
+        (
+            "recipes.many.extends=coevolv",
+            "key `recipes.many.extends`: `coevolv` is not a recipe; did you mean `coevolve`",
+        ),
+        ("ablations.positive_agent.methods=[etoo]", "ablations.positive_agent.methods: `etoo` is not a recipe"),
         ("recipes.eto.agents.target.trains_on=null", "key `recipes.eto.agents.target.trains_on`: input should be a va"),
     ],
 )
 def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)) as caught:
-        load_suite(root / "configs/suites/smoke.yaml", [override])
+        load_suite("smoke", [override])
     assert "\n" not in str(caught.value)
 
 
@@ -110,7 +115,7 @@ def test_a_methods_settings_keep_the_keys_that_digests_leave_out(root):
         f"task_evolution.endpoint={endpoint}",
         "recipes.agent_data_policy.settings.task_evolution.endpoint=null",
     ]
-    suite = load_suite(root / "configs/suites/agent_data.yaml", overrides)
+    suite = load_suite("agent_data", overrides)
     row = for_method(suite, "agent_data_random").task_evolution
     assert row == suite.task_evolution.model_copy(update={"exploration": "random"})
     assert row.endpoint.concurrency == 4
@@ -134,12 +139,12 @@ def test_children_override_parents_key_by_key(root, tmp_path):
     (tmp_path / "child.yaml").write_text(
         yaml.safe_dump({"extends": str(root / "configs/suites/smoke.yaml"), "suite": "child", "sft": {"epochs": 7}})
     )
-    child, parent = load_suite(tmp_path / "child.yaml"), load_suite(root / "configs/suites/smoke.yaml")
+    child, parent = load_suite(tmp_path / "child.yaml"), load_suite("smoke")
     assert child.sft == parent.sft.model_copy(update={"epochs": 7})
 
 
 def test_a_restricted_suite_refuses_undeclared_sections(root):
-    suite = load_suite(root / "configs/suites/smoke.yaml")
+    suite = load_suite("smoke")
     (model,) = suite.models
     restricted = restrict(suite, ("models", "sft"), {"models": model, "envs": "sciworld"})
     assert restricted.sft == suite.sft
@@ -169,16 +174,16 @@ def test_every_number_of_the_paper_suite_cites_its_place(root):
 
 
 def test_a_name_with_dots_is_one_key(root):
-    suite = load_suite(root / "configs/suites/reviewer.yaml", ["models.qwen3-0.6b.context=1024"])
+    suite = load_suite("reviewer", ["models.qwen3-0.6b.context=1024"])
     assert list(suite.models) == ["qwen3-0.6b"] and suite.models["qwen3-0.6b"].context == 1024
     (setting,) = as_overrides({"models": {"qwen3-0.6b": {"context": 1024}}})
-    assert load_suite(root / "configs/suites/reviewer.yaml", [setting]) == suite
+    assert load_suite("reviewer", [setting]) == suite
 
 
 def test_nested_settings_become_overrides(root):
     overrides = as_overrides({"dpo": {"nll": "sum", "beta": [0.1, 0.5]}, "protocol": "paper"})
     assert overrides == ['dpo.nll="sum"', "dpo.beta=[0.1, 0.5]", 'protocol="paper"']
-    suite = load_suite(root / "configs/suites/smoke.yaml", overrides)
+    suite = load_suite("smoke", overrides)
     assert (suite.dpo.nll, suite.dpo.beta, suite.protocol) == ("sum", [0.1, 0.5], "paper")
 
 
@@ -196,15 +201,11 @@ def test_snakemakes_config_sets_numbers_nulls_and_empty_sections(root):
 
 
 def test_one_number_is_every_iterations(root):
-    assert load_suite(root / "configs/suites/smoke.yaml", ["dpo.learning_rate=1e-5"]).dpo.learning_rate == [1e-5]
-    one, listed = (load_suite(root / "configs/suites/smoke.yaml", [f"dpo.beta={beta}"]) for beta in ("0.2", "[0.2]"))
+    assert load_suite("smoke", ["dpo.learning_rate=1e-5"]).dpo.learning_rate == [1e-5]
+    one, listed = (load_suite("smoke", [f"dpo.beta={beta}"]) for beta in ("0.2", "[0.2]"))
     assert one.dpo.beta == [0.2] and one == listed
     with pytest.raises(UserError, match=r"dpo\.beta"):
-        load_suite(root / "configs/suites/smoke.yaml", ["dpo.beta=high"])
-
-
-def test_schedules_hold_their_last_entry():
-    assert [per_iteration([0.1, 0.5], i) for i in (1, 2, 3)] == [0.1, 0.5, 0.5]
+        load_suite("smoke", ["dpo.beta=high"])
 
 
 #: Reads that a type checker does not see: what stands there for which section, and where.

@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 import yaml
 
-from coevolve import cli
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import as_overrides, load_suite
 from coevolve.config.names import MethodSection
@@ -83,7 +82,7 @@ def parsed(command):
     return config.pop("suite", "paper"), tuple(as_overrides(config)), words[last + 1 :]
 
 
-def test_the_commands_of_the_runs_name_what_exists(root, tmp_path, monkeypatch, capsys):
+def test_the_commands_of_the_runs_name_what_exists(root, tmp_path, monkeypatch, coevolve):
     text = (root / "docs/read/artifact.md").read_text()
     rows = re.findall(r"^\| R\d+\b[^|]* \| `(snakemake [^`]+)`<br>`coevolve ([^`]+)` \|", text, re.MULTILINE)
     names = functools.cache(lambda suite, settings: {t.name for t in targets(Plan(load_suite(suite, settings)))})
@@ -96,6 +95,5 @@ def test_the_commands_of_the_runs_name_what_exists(root, tmp_path, monkeypatch, 
         assert tuple(word for before, word in itertools.pairwise(words) if before == "--set") == settings
     monkeypatch.chdir(tmp_path)
     for judge in {judge for _, judge in rows}:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(shlex.split(judge))
-        assert ended.value.code == 3 and " claims: 0 reproduced, 0 contradicted" in capsys.readouterr().out
+        status, printed, _ = coevolve(*shlex.split(judge))
+        assert status == 3 and " claims: 0 reproduced, 0 contradicted" in printed

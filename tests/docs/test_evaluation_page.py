@@ -3,7 +3,7 @@
 import json
 
 from policies.chatserver import serving
-from stages.test_in_context import PLAYER
+from policies.shopper import PLAYER
 
 
 def test_the_commands_of_the_page_run(read, kit, made):

@@ -12,7 +12,6 @@ from urllib.parse import unquote
 import pytest
 from checkout import copy_of
 from markdown_it import MarkdownIt
-from report.view.conftest import browser  # noqa: F401
 from web_server import served
 
 pytestmark = pytest.mark.slow
@@ -116,7 +115,7 @@ def test_the_page_of_interfaces_has_docstrings_and_signatures(site):
     assert "with weights (1, 0) it is eq. 7" in text and "lambda_dpo: Tensor" in text
 
 
-def test_a_reader_finds_an_interface_by_its_name(site, browser):  # noqa: F811
+def test_a_reader_finds_an_interface_by_its_name(site, browser):
     with served(site) as address:
         browser.visit(f"{address}/index.html?q=StepResult")
         goal = "extend/api.html?h=stepresult#coevolve.envs.base.StepResult"

@@ -11,7 +11,6 @@ import torch
 from datasets import load_dataset
 from huggingface_hub import DatasetCard, ModelCard
 from report.explored import episode as an_episode
-from report.view.conftest import browser  # noqa: F401
 from trl import SFTConfig, SFTTrainer
 from web_server import served
 
@@ -305,7 +304,7 @@ def test_inspects_own_reader_opens_the_log(export, run, tmp_path, other_environm
 
 
 @pytest.mark.slow
-def test_inspects_bundled_viewer_shows_an_episodes_messages(export, run, tmp_path, other_environment, browser):  # noqa: F811
+def test_inspects_bundled_viewer_shows_an_episodes_messages(export, run, tmp_path, other_environment, browser):
     export("inspect", EVALUATED, "--out", tmp_path / "logs")
     command = ("view", "bundle", "--log-dir", str(tmp_path / "logs"), "--output-dir", str(tmp_path / "site"))
     other_environment("inspect")("-m", "inspect_ai", *command)

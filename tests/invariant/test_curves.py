@@ -2,7 +2,7 @@
 
 Loss and gradient norm of every step agree with those of the plainest way (padded rows, one micro-batch, a reference
 model asked in every step) to `TOLERANCE`, the weights at the end to `WEIGHTS`. Several processes belong to the class
-too (tests/train/test_launch.py), and so do trainings that were killed (tests/train/test_train_resume.py).
+too (tests/run/test_launch.py), and so do trainings that were killed (tests/train/test_train_resume.py).
 """
 
 from dataclasses import replace

@@ -12,7 +12,6 @@ import pytest
 from policies.played import ENDPOINT, Local, play
 from stages import corridor
 
-from coevolve.config.loading import load_suite
 from coevolve.config.sections import SftConfig
 from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.stages import sft
@@ -24,12 +23,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def policy(root, tmp_path_factory):
+def policy(tmp_path_factory):
     """A tiny policy that has learned to open doors."""
     base = tmp_path_factory.mktemp("served")
     jsonl.write(base / "experts.jsonl", corridor.experts(base))
     long = SftConfig(learning_rate=1e-2, **{**corridor.OPTIMISER, "epochs": 60})
-    sections = corridor.suite(load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"], sft=long)
+    sections = corridor.suite(sft=long)
     inputs = {"experts": base / "experts.jsonl", "start": corridor.policy(base / "start")}
     (base / "policy").mkdir()
     sft.run(corridor.job("sft", base / "job", sections, **inputs), base / "policy")

@@ -1,12 +1,14 @@
 """The key-door world as the stages enter an environment, with a policy from nothing and jobs that play there."""
 
 import contextlib
+import functools
 import sys
 from types import SimpleNamespace
 
 from rollout.keydoor import KeyDoor, gold, recorded, tasks
 
 from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
+from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.sections import (
     AgentRecipe,
@@ -60,7 +62,13 @@ def policy(folder, seed=1):
     return folder / policy_dir.REF_NAME
 
 
-def suite(quirks, **sections):
+@functools.cache
+def protocols():
+    """The protocols that every suite has."""
+    return load_suite("smoke").protocols
+
+
+def suite(**sections):
     """What a job may read, every section with a small default."""
     weights = {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.5), PairKind.EXPERT_STEP: PairWeights(dpo=1.0, sft=0)}
     agents = {"target": AgentRecipe(base="target", explores=True, trains_on=weights)}
@@ -71,7 +79,7 @@ def suite(quirks, **sections):
         "envs": {"keydoor": SimpleNamespace(kind="keydoor", workers=4, processes=0)},
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",
-        "protocols": {"fixed": quirks},
+        "protocols": protocols(),
         "sampler": SimpleNamespace(engine="transformers", dtype=None),
         "rollout": RolloutConfig(k=2, top_p=1.0, max_new_tokens=12, retries=0),
         "pairing": PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None),

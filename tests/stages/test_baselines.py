@@ -9,7 +9,6 @@ from stages import corridor
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.baselines import SelectionConfig, StepsConfig
-from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.policies import loading
 from coevolve.records.drops import Drop
@@ -22,12 +21,7 @@ from coevolve.storage import jsonl, policy_dir
 
 
 @pytest.fixture(scope="module")
-def quirks(root):
-    return load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory, quirks):
+def files(tmp_path_factory):
     """The inputs of the stages, the policy's rollouts made by theirs."""
     base = tmp_path_factory.mktemp("corridor")
     found = {name: base / f"{name}.jsonl" for name in ("tasks", "experts")} | {"instruction": base / "instruction.txt"}
@@ -37,7 +31,7 @@ def files(tmp_path_factory, quirks):
     found["policy"] = corridor.policy(base / "policy")
     found["scorer"] = corridor.policy(base / "scorer", seed=2)
     played = {name: found[name] for name in ("tasks", "instruction", "policy")}
-    rollout.run(corridor.job("rollout", base / "rollout", corridor.suite(quirks), **played), base / "rollout")
+    rollout.run(corridor.job("rollout", base / "rollout", corridor.suite(), **played), base / "rollout")
     return {**found, "target": base / "rollout" / "episodes.jsonl"}
 
 
@@ -46,11 +40,11 @@ def taken(files, *names):
 
 
 @pytest.fixture(scope="module")
-def selected(files, quirks, tmp_path_factory):
+def selected(files, tmp_path_factory):
     """Everything is a success here: a policy from nothing has no real one."""
     out = tmp_path_factory.mktemp("select")
     everything = SelectionConfig(min_reward=0.0, per_task=None, with_experts=True, experts="sft")
-    sections = corridor.suite(quirks, selection=everything)
+    sections = corridor.suite(selection=everything)
     select.run(corridor.job("select", out, sections, **taken(files, "experts", "target")), out)
     return out
 
@@ -71,14 +65,14 @@ def test_select_writes_experts_and_own_episodes_with_the_ids_that_were_sampled(s
         ]
 
 
-def test_select_says_if_no_episode_was_good_enough(files, quirks, tmp_path, caplog):
-    sections = corridor.suite(quirks)
+def test_select_says_if_no_episode_was_good_enough(files, tmp_path, caplog):
+    sections = corridor.suite()
     with caplog.at_level(logging.WARNING):
         counts = select.run(corridor.job("select", tmp_path, sections, **taken(files, "experts", "target")), tmp_path)
     assert counts["rollouts"]["selected"] == 0 and "None of the agent's 6 episodes" in caplog.text
 
 
-def test_select_takes_all_experts_without_an_exploring_agent(files, quirks, tmp_path):
+def test_select_takes_all_experts_without_an_exploring_agent(files, tmp_path):
     experts = jsonl.read(files["experts"], Trajectory)
     (tmp_path / "explored").mkdir()
     others = [
@@ -87,16 +81,14 @@ def test_select_takes_all_experts_without_an_exploring_agent(files, quirks, tmp_
     jsonl.write(tmp_path / "explored/experts.jsonl", others)
     everything = SelectionConfig(min_reward=1.0, per_task=None, with_experts=True, experts="all")
     inputs = taken(files, "experts") | {"explored_experts": tmp_path / "explored/experts.jsonl"}
-    counts = select.run(
-        corridor.job("select", tmp_path, corridor.suite(quirks, selection=everything), **inputs), tmp_path
-    )
+    counts = select.run(corridor.job("select", tmp_path, corridor.suite(selection=everything), **inputs), tmp_path)
     assert jsonl.read(tmp_path / "selected.jsonl", Trajectory) == [*experts, *others]
     assert counts["rollouts"]["total"] == 0
 
 
-def test_rft_train_learns_from_what_was_selected(selected, files, quirks, tmp_path):
+def test_rft_train_learns_from_what_was_selected(selected, files, tmp_path):
     """From the start, not from the policy that explored; the same as fine-tuning on the same rows."""
-    sections = corridor.suite(quirks)
+    sections = corridor.suite()
     inputs = {"start": files["scorer"], "selected": selected / "selected.jsonl"}
     rft_train.run(corridor.job("rft_train", tmp_path / "job", sections, **inputs), tmp_path / "rft_train")
     same = {"start": files["scorer"], "experts": selected / "selected.jsonl"}
@@ -107,22 +99,22 @@ def test_rft_train_learns_from_what_was_selected(selected, files, quirks, tmp_pa
     assert refs["rft_train"] == refs["sft"] != refs["experts"]
 
 
-def stepped(files, quirks, folder):
+def stepped(files, folder):
     inputs = taken(files, "tasks", "experts", "target", "policy", "scorer", "instruction")
-    sections = corridor.suite(quirks, steps=StepsConfig(samples=2, temperature=0.8, margin=0.01, every=1))
+    sections = corridor.suite(steps=StepsConfig(samples=2, temperature=0.8, margin=0.01, every=1))
     return steps.run(corridor.job("steps", folder, sections, **inputs), folder)
 
 
 @pytest.fixture(scope="module")
-def refined(files, quirks, tmp_path_factory):
+def refined(files, tmp_path_factory):
     out = tmp_path_factory.mktemp("steps")
-    return stepped(files, quirks, out), out
+    return stepped(files, out), out
 
 
-def test_both_players_of_a_job_play_in_worlds_of_one_chance(files, quirks, tmp_path):
+def test_both_players_of_a_job_play_in_worlds_of_one_chance(files, tmp_path):
     """Under protocol `paper` a shop's prices are drawn with it."""
     first, again, other = (
-        corridor.job("steps", tmp_path / folder, corridor.suite(quirks)) for folder in ("first", "first", "other")
+        corridor.job("steps", tmp_path / folder, corridor.suite()) for folder in ("first", "first", "other")
     )
     assert env_setup(first).chance == env_setup(first).chance != env_setup(other).chance
     assert env_setup(again).chance == env_setup(first).chance, "a job that was killed goes on in the same worlds"
@@ -159,21 +151,21 @@ def test_the_agent_and_the_scorer_draw_from_seeds_and_temperatures_of_their_own(
         assert {episode.sampling.temperature for episode in played} == {temperature}
 
 
-def test_steps_goes_on_after_a_kill_and_ends_with_the_same_bytes(refined, files, quirks, tmp_path):
+def test_steps_goes_on_after_a_kill_and_ends_with_the_same_bytes(refined, files, tmp_path):
     _, out = refined
     (tmp_path / "work").mkdir()
     for name, lines in (("policy", 12), ("scorer", 5)):
         whole = (out / "work" / f"{name}.jsonl").read_bytes().splitlines(keepends=True)
         (tmp_path / "work" / f"{name}.jsonl").write_bytes(b"".join(whole[:lines]) + whole[0][:50])
-    stepped(files, quirks, tmp_path)
+    stepped(files, tmp_path)
     for name in ("pairs.jsonl", "drops.jsonl", "step_values.jsonl", "summary.json", "explored.jsonl"):
         assert (tmp_path / name).read_bytes() == (out / name).read_bytes()
 
 
-def test_train_takes_the_pairs_as_they_are(refined, files, quirks, tmp_path):
+def test_train_takes_the_pairs_as_they_are(refined, files, tmp_path):
     _, out = refined
     inputs = {"pairs": out / "pairs.jsonl", "start": files["policy"], "reference": files["policy"]}
-    notes = train.run(corridor.job("train", tmp_path / "job", corridor.suite(quirks), **inputs), tmp_path / "trained")
+    notes = train.run(corridor.job("train", tmp_path / "job", corridor.suite(), **inputs), tmp_path / "trained")
     assert notes.kinds[PairKind.EXPERT_STEP]["pairs"] == 5
     trained, start = (policy_dir.describe(folder) for folder in (tmp_path / "trained", files["policy"].parent))
     assert trained.sha256 != start.sha256

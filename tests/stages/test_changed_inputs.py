@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_line import exit_status, stage_command
 from small_run import make
 
-from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
 from coevolve.dag.plan import Plan
@@ -47,17 +47,7 @@ def plan():
 
 def command(job, *options, **replaced):
     """The command of a job as the DAG would give it, to a folder of its own; `replaced` inputs by name."""
-    stage, wildcards = job
-    inputs = {**plan().inputs(*job), **replaced}
-    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
-    files = [f"{n}={path}" for n, paths in inputs.items() for path in ([paths] if isinstance(paths, str) else paths)]
-    return ["stage", stage, "--suite", "glance", "--out", "out", *options, *on, *files]
-
-
-def status(arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
-    return ended.value.code
+    return stage_command(job, "glance", "out", plan().inputs(*job) | replaced, options)
 
 
 @pytest.fixture
@@ -65,7 +55,7 @@ def refused(capsys):
     """Runs a job and gives its sentence; it must end with status 2 and leave nothing."""
 
     def run(*arguments, **replaced):
-        assert status(command(*arguments, **replaced)) == 2
+        assert exit_status(*command(*arguments, **replaced)) == 2
         assert not Path("out").exists()
         sentence = capsys.readouterr().err.strip().splitlines()[-1]
         assert sentence.startswith("coevolve: ")
@@ -83,7 +73,7 @@ def test_a_job_of_the_plan_runs_and_a_job_of_another_plan_is_refused(here, refus
     for other, names in ((f"0-{code}", "settings"), (f"{config}-0", "code"), ("0-0", "settings and code")):
         sentence = refused(FIGURE3, "--fingerprint", other)
         assert f"stage `figure3`: its {names} changed after the run was planned; run the same snakemake" in sentence
-    assert status(command(FIGURE3, *planned(FIGURE3))) == 0
+    assert exit_status(*command(FIGURE3, *planned(FIGURE3))) == 0
 
 
 def edited(path):
@@ -126,7 +116,7 @@ def test_a_planned_job_needs_the_provenance_and_a_copy_by_hand_does_not(here, re
     Path(EVAL, "provenance.json").unlink()
     sentence = refused(FIGURE3, *planned(FIGURE3))
     assert f"{RECORDS}: no provenance.json beside it; delete {RECORDS} and run" in sentence
-    assert status(command(FIGURE3)) == 0
+    assert exit_status(*command(FIGURE3)) == 0
 
 
 ON_POLICY = {"model": "tiny", "agent": "target", **ON_ENV}
@@ -155,16 +145,16 @@ def test_weights_that_are_not_those_of_their_policy_are_refused(here, refused, j
 
 def copied(path):
     """A copy that no provenance covers."""
-    target = Path("elsewhere", Path(path).relative_to(HOME))
+    target = Path("elsewhere", Path(path).relative_to("results"))
     target.parent.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(path, target))
 
 
 def test_a_record_that_stands_twice_is_refused_where_no_provenance_covers_it(here, refused):
-    path = copied(RECORDS)
+    copies = {path: copied(path) for path in plan().inputs(*FIGURE3)["records"].values()}
+    path = copies[RECORDS]
     path.write_text(duplicated(path))
-    records = [str(path) if each == RECORDS else each for each in plan().inputs(*FIGURE3)["records"]]
-    assert f"{path}: line 7 repeats the EvalRecord of line 1; delete" in refused(FIGURE3, records=records)
+    assert f"{path}: line 7 repeats the EvalRecord of line 1; delete" in refused(FIGURE3, "--root", "elsewhere")
 
 
 def test_an_episode_that_stands_twice_is_refused_whatever_its_reward(here, refused):
@@ -199,11 +189,8 @@ def test_parts_with_too_few_or_too_many_episodes_are_refused(here, capsys, chang
         paths[0].write_text(without_the_last(paths[0]))
     else:
         paths.append(Path(shutil.copy(paths[0], paths[0].with_name("again.jsonl"))))
-    stage, wildcards = job
-    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
-    tasks = divided.inputs(*job)["tasks"]
-    arguments = ["stage", stage, "--suite", "glance", "--out", "out", *on, f"tasks={tasks}"]
-    assert status([*arguments, *(f"parts={path}" for path in paths)]) == 2
+    inputs = {"tasks": divided.inputs(*job)["tasks"], "parts": paths}
+    assert exit_status(*stage_command(job, "glance", "out", inputs)) == 2
     assert not Path("out").exists()
     assert re.search(r"the parts hold \d episodes of task `[^`]+`, not \d; delete `parts`", capsys.readouterr().err)
 
@@ -211,12 +198,12 @@ def test_parts_with_too_few_or_too_many_episodes_are_refused(here, capsys, chang
 @pytest.mark.parametrize("command", ["verify", "regime"])
 def test_the_verdicts_and_the_regime_of_records_that_were_changed_by_hand_are_refused(here, capsys, command):
     Path(RECORDS).write_text(edited(RECORDS))
-    assert status([command, "--suite", "glance"]) == 2
+    assert exit_status(command, "--suite", "glance") == 2
     assert f"{RECORDS}: the file was changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("path", [EPISODES, SUMMARY])
 def test_the_regime_of_episodes_and_pairs_that_were_changed_by_hand_is_refused(here, capsys, path):
     Path(path).write_text(f"{Path(path).read_text()} \n")
-    assert status(["regime", "--suite", "glance"]) == 2
+    assert exit_status("regime", "--suite", "glance") == 2
     assert f"{path}: the file was changed" in capsys.readouterr().err

@@ -4,11 +4,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from builders import episode
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
+from coevolve.errors import UserError
 from coevolve.records.drops import Drop, DropReason
-from coevolve.records.episodes import Task, Trajectory
+from coevolve.records.episodes import Message, Task, Trajectory
 from coevolve.run.run_stage import job_of
 from coevolve.stages import data
 from coevolve.storage import files, jsonl
@@ -67,3 +69,30 @@ def test_drops_are_those_of_training_tasks_with_their_reasons(made):
     assert not any(reasons.values())
     assert notes["drops"] == dict(Counter(drop.reason.value for drop in drops))
     assert Path(out / "experts.jsonl").read_bytes() == (out / "sft.jsonl").read_bytes()
+
+
+def test_overlapping_splits_stop_fixed_and_are_counted_by_paper(root, tmp_path):
+    """ETO's seen items overlap its training list: `fixed` refuses to keep them, `paper` keeps and counts them."""
+    lists = [f"envs.sciworld.tasks.{item}" for item in (*LISTS, "kinds=null")]
+    with pytest.raises(UserError, match=r"54 tasks are in training and in evaluation.*`overlap: remove`"):
+        run(root, [*lists, "protocols.fixed.overlap=keep"], tmp_path / "kept")
+    for protocol, left in (("fixed", 0), ("paper", 54)):
+        notes, *_ = run(root, [*lists, f"protocol={protocol}"], tmp_path / protocol)
+        assert (notes["overlap"], notes["still_overlapping"]) == (54, left)
+
+
+def test_agents_are_asked_in_the_words_their_experts_were_asked_in():
+    plain = episode("t", 1.0)
+    opened = plain.model_copy(
+        update={
+            "prompt": (
+                Message(role="user", content="You are in a text world."),
+                Message(role="assistant", content="OK"),
+                Message(role="user", content="do it"),
+            )
+        }
+    )
+    assert data.instruction([plain, plain]) == ""
+    assert data.instruction([opened]) == "You are in a text world."
+    with pytest.raises(UserError, match="2 different ways"):
+        data.instruction([plain, opened])

@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 from policies.chatserver import KEY, MODEL, refusing, serving
+from policies.shopper import PLAYER
 
 from coevolve.chat.prompts import demonstration
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.dag.plan import Plan
 from coevolve.dag.stage import files_of
-from coevolve.envs.webshop import scripted_expert
 from coevolve.errors import UserError
 from coevolve.methods import pairing
-from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.run.run_stage import execute
@@ -25,21 +24,6 @@ ENDPOINT = {
     "model": MODEL, "seeds": True, "length": "max_tokens", "concurrency": 4, "timeout_seconds": 20, "retries": 2,
     "price_in": 0.5, "price_out": 4.0,
 }  # fmt: skip
-
-
-def shops(conversation):
-    """What the scripted shopper says next: the last page with an empty basket begins its episode."""
-    pages = [message.content for message in conversation.prompt if message.role == "user"]
-    wishes = [scripted_expert.ParsedInstruction.from_page(page) for page in pages]
-    first = next(i for i, wish in enumerate(wishes) if wish == wishes[-1] and "Instruction:" in pages[i])
-    says = scripted_expert.scripted_expert(pages[first])
-    text = next(says)
-    for page in pages[first + 1 :]:
-        text = says.send(page)
-    return text
-
-
-PLAYER = ScriptedPolicy(shops)
 
 
 @pytest.fixture

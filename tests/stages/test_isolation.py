@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_line import exit_status
 from small_run import make, run_job
 
-from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
 from coevolve.dag.plan import Plan
@@ -108,7 +108,7 @@ def test_results_are_those_of_the_named_folder(made, tmp_path, monkeypatch):
     lines = [json.loads(line) | {"reward": 0.125} for line in changed.read_text().splitlines()]
     changed.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     command = ["stage", "figure3", "--suite", str(made / "configs/glance.yaml"), "--out", "figure3"]
-    assert run([*command, "--root", "elsewhere"]) == 0
+    assert exit_status(*command, "--root", "elsewhere") == 0
     drawn, before = (json.loads(Path(path).read_text()) for path in ("figure3/figure3.json", made / FIGURE))
     mine, old = ({(p["method"], p["iteration"]): p["estimate"] for p in data["points"]} for data in (drawn, before))
     assert mine["coevolve", 1]["mean"] == pytest.approx(0.125)
@@ -118,13 +118,7 @@ def test_results_are_those_of_the_named_folder(made, tmp_path, monkeypatch):
 def test_a_missing_record_is_named(made, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command = ["stage", "figure3", "--suite", str(made / "configs/glance.yaml"), "--out", "figure3"]
-    assert run(command) == 2
+    assert exit_status(*command) == 2
     assert "eval/records.jsonl: input `records` does not exist; run the stage" in capsys.readouterr().err
-    assert run([*command, "records=mine.jsonl"]) == 2
+    assert exit_status(*command, "records=mine.jsonl") == 2
     assert "stage `figure3`: `records` are results of a suite; name their folder by --root." in capsys.readouterr().err
-
-
-def run(command):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(command)
-    return ended.value.code

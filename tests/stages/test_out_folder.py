@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_line import stage_command
 from small_run import SUITE
 
-from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 
@@ -14,21 +14,15 @@ HOME = Path("results/glance")
 
 
 @pytest.fixture
-def figure3(made, monkeypatch, capsys):
+def figure3(made, monkeypatch, coevolve):
     """Draws Figure 3 of the small suite to a folder; returns the exit status and stderr."""
     monkeypatch.chdir(made)
     (made / "configs/glance.yaml").write_text(SUITE)
     inputs = Plan(load_suite("configs/glance.yaml")).inputs("figure3", {})
 
     def run(out):
-        files = [
-            f"{name}={path}"
-            for name, paths in inputs.items()
-            for path in ([paths] if isinstance(paths, str) else paths)
-        ]
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["stage", "figure3", "--suite", "configs/glance.yaml", "--out", str(out), *files])
-        return ended.value.code, capsys.readouterr().err
+        status, _, err = coevolve(*stage_command(("figure3", {}), "configs/glance.yaml", out, inputs))
+        return status, err
 
     return run
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 from stages import corridor
 
-from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.sections import AgentRecipe, PairWeights
 from coevolve.records.episodes import Message, Task
@@ -35,11 +34,11 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_a_pair_has_the_prompt_of_its_chosen_side_and_its_reference_log_probs(files, root, tmp_path):
+def test_a_pair_has_the_prompt_of_its_chosen_side_and_its_reference_log_probs(files, tmp_path):
     policy = corridor.policy(tmp_path / "policy")
     agents = {"target": AgentRecipe(base="target", explores=True, trains_on={PairKind.EXPERT_TARGET: WEIGHTS})}
     recipes = {"method": SimpleNamespace(agents=agents)}
-    suite = corridor.suite(load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"], recipes=recipes)
+    suite = corridor.suite(recipes=recipes)
     explored = {"experts": files / "experts.jsonl", "target": files / "target.jsonl"}
     (tmp_path / "pairs").mkdir()
     job = corridor.job("pairs", tmp_path / "pairing", suite, tasks=files / "tasks.jsonl", **explored)

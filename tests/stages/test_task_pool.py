@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import exit_status, stage_command
 from policies.chatserver import KEY, MODEL, serving
 from small_run import make
 
-from coevolve import cli
 from coevolve.chat.prompts import write_action
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite, read_machine
@@ -199,16 +199,14 @@ def test_signals_guide_exploration_and_are_kept_as_provenance(first, second, mad
     assert sum(count.kept for count in counts(second / "tasks/counts.json").by_signal.values()) == len(new)
 
 
-def test_why_walks_from_a_task_to_the_episode_that_caused_it(plan, first, second, capsys):
+def test_why_walks_from_a_task_to_the_episode_that_caused_it(plan, first, second, coevolve):
     task = records(second / "tasks/pool.jsonl", PoolTask)[-1]
     name = task.task.task_id
     shown = why_task.trace(second / "tasks/pool.jsonl", name, plan.leaves_provenance)
     assert (shown.fragment.digest(), shown.episode.digest()) == (task.fragment, task.episode)
     assert shown.episode_file == (first / "policy/target/episodes.jsonl").as_posix()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["why", "--suite", "pools", name, "agent_data/seed0"])
-    text = capsys.readouterr().out
-    assert ended.value.code == 0
+    status, text, _ = coevolve("why", "--suite", "pools", name, "agent_data/seed0")
+    assert status == 0
     for part in (
         name,
         task.instruction,
@@ -219,10 +217,9 @@ def test_why_walks_from_a_task_to_the_episode_that_caused_it(plan, first, second
         "all as they were",
     ):
         assert part in text, part
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["why", "--suite", "pools", records(first / "tasks/pool.jsonl", PoolTask)[0].task.task_id])
-    text = capsys.readouterr().out
-    assert ended.value.code == 0 and "exploration was unguided" in text and "all as they were" in text
+    old = records(first / "tasks/pool.jsonl", PoolTask)[0].task.task_id
+    status, text, _ = coevolve("why", "--suite", "pools", old)
+    assert status == 0 and "exploration was unguided" in text and "all as they were" in text
 
 
 def test_without_a_signal_the_pool_stays(plan, first, home):
@@ -350,16 +347,14 @@ def test_pairs_are_built_on_the_pool_and_train_both_agents(first, joined):
         assert played.sha256 == json.loads((joined / f"iter1/policy/{agent}/policy.json").read_text())["sha256"]
 
 
-def test_a_failure_of_the_failure_agent_is_a_signal_and_why_shows_it(plan, joined, capsys):
+def test_a_failure_of_the_failure_agent_is_a_signal_and_why_shows_it(plan, joined, coevolve):
     signals = records(joined / "iter2/signals/signals.jsonl", TaskSignal)
     failures = {each.digest() for each in records(joined / "iter1/rollout/failure/episodes.jsonl", Trajectory)}
     assert {each.kind for each in signals} >= {"boundary"}
     assert {each.episode for each in signals if each.kind == "boundary"} <= failures
     task = next(each for each in records(joined / "iter2/tasks/pool.jsonl", PoolTask) if each.signal == "boundary")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["why", "--suite", "pools", task.task.task_id, "coevolve_agent_data/seed0"])
-    shown = capsys.readouterr().out
-    assert ended.value.code == 0
+    status, shown, _ = coevolve("why", "--suite", "pools", task.task.task_id, "coevolve_agent_data/seed0")
+    assert status == 0
     for part in (task.instruction, task.episode, "boundary", "failure agent", "rollout/failure", "all as they were"):
         assert part in shown, part
 
@@ -387,13 +382,18 @@ def test_a_second_run_of_the_row_has_nothing_to_do(home, root, plan, joined):
 # --- explorers -----------------------------------------------------------------------------------------------
 
 
-def explored(home, plan, name, extra):
-    """The first exploration of a row with another explorer."""
+def suite_of(home, name, extra):
+    """The file of a suite with one method."""
     suite = home / f"configs/{name}.yaml"
     suite.write_text(f"extends: pools.yaml\nsuite: pools\nmethods: [{name}]\n{extra}")
-    other = Plan(load_suite(f"configs/{name}.yaml"))
+    return suite
+
+
+def explored(home, plan, name, extra):
+    """The first exploration of a row with another explorer."""
+    suite = suite_of(home, name, extra)
     target = f"results/pools/tiny/bfcl/{name}/seed0/iter1/tasks/pool.jsonl"
-    make(other, target, f"configs/{name}.yaml")
+    make(Plan(load_suite(suite)), target, suite)
     return Path(target).parents[1]
 
 
@@ -473,7 +473,7 @@ def answering(monkeypatch, policy):
         yield lambda: [body["messages"][-1]["content"] for body in server.bodies]
 
 
-def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, first, monkeypatch, capsys):
+def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, first, monkeypatch, coevolve):
     with answering(monkeypatch, explore_or_write) as requests:
         folder = explored(home, plan, "agent_data_endpoint", BEHIND_ENDPOINT)
         asked = requests()
@@ -486,23 +486,19 @@ def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, fir
     notes = provenance.read(folder / "explored/provenance.json").notes
     assert notes.spent["answers"] == len(asked) and notes.spent["prompt_tokens"] > 0 and notes.sampled_tokens == 0
     assert notes.counts == json.loads((folder / "explored/counts.json").read_text())
-    with pytest.raises(SystemExit):
-        cli.main(["why", "--suite", "configs/agent_data_endpoint.yaml", task.task.task_id, "agent_data_endpoint"])
-    shown = capsys.readouterr().out
+    suite = "configs/agent_data_endpoint.yaml"
+    _, shown, _ = coevolve("why", "--suite", suite, task.task.task_id, "agent_data_endpoint")
     assert "<b>watchlist\\u001b[2J</b>" in shown and "\x1b" not in shown
 
 
 def test_an_exploration_is_reused_at_the_same_address_only(home, plan, first, monkeypatch):
-    suite = home / "configs/addresses.yaml"
-    suite.write_text(f"extends: pools.yaml\nsuite: pools\nmethods: [agent_data_endpoint]\n{BEHIND_ENDPOINT}")
+    suite = suite_of(home, "agent_data_endpoint", BEHIND_ENDPOINT)
     result = "tiny/bfcl/agent_data_endpoint/seed0/iter1/explored"
 
     def source(folder):
         """Where the result in the folder of a suite was taken from."""
         target, out = f"results/pools/{result}/candidates.jsonl", f"results/{folder}/{result}"
-        with pytest.raises(SystemExit) as ended:
-            cli.main([*command_of(Plan(load_suite(suite)), target, suite, out), "--reuse"])
-        assert ended.value.code == 0
+        assert exit_status(*command_of(Plan(load_suite(suite)), target, suite, out), "--reuse") == 0
         return provenance.read(Path(out, provenance.NAME)).reused_from
 
     with answering(monkeypatch, explore_or_write):
@@ -521,16 +517,11 @@ class CutOffWriter(ScriptedPolicy):
 
 def test_a_task_that_was_cut_off_is_a_counted_drop(home, plan, first, monkeypatch, tmp_path):
     """Its beginning alone would be a task. The model writes with the settings that it explores with."""
-    suite = home / "configs/cut_off.yaml"
-    suite.write_text(
-        f"extends: pools.yaml\nsuite: pools\nmethods: [agent_data_endpoint]\n{BEHIND_ENDPOINT}rollout: {{top_p: 0.5}}\n"
-    )
+    suite = suite_of(home, "agent_data_endpoint", f"{BEHIND_ENDPOINT}rollout: {{top_p: 0.5}}\n")
     target = "results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl"
     command = command_of(Plan(load_suite(suite)), target, suite, tmp_path / "explored")
     with connected(monkeypatch, CutOffWriter(explore_or_write)) as server:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(command)
-        assert ended.value.code == 0
+        assert exit_status(*command) == 0
         sampled = {(body["temperature"], body["top_p"], body["max_tokens"]) for body in server.bodies}
     assert sampled == {(1.0, 0.5, 16)}
     counted = counts(tmp_path / "explored/counts.json").total
@@ -550,8 +541,7 @@ def content(path):
 
 def test_a_killed_exploration_repeats_no_finished_request(home, plan, first, monkeypatch, tmp_path):
     """Killed while the model writes the second of three tasks: only this one and the third are requested again."""
-    suite = home / "configs/agent_data_endpoint.yaml"
-    suite.write_text(f"extends: pools.yaml\nsuite: pools\nmethods: [agent_data_endpoint]\n{BEHIND_ENDPOINT}")
+    suite = suite_of(home, "agent_data_endpoint", BEHIND_ENDPOINT)
     target = "results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl"
     whole, killed = (
         command_of(Plan(load_suite(suite)), target, suite, tmp_path / name) for name in ("whole", "killed")
@@ -566,16 +556,12 @@ def test_a_killed_exploration_repeats_no_finished_request(home, plan, first, mon
         return answer
 
     with answering(monkeypatch, killing) as requests:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(whole)
-        assert ended.value.code == 0
+        assert exit_status(*whole) == 0
         processes.append(subprocess.Popen([sys.executable, "-m", "coevolve", *killed]))
         assert processes[0].wait() == -signal.SIGKILL and not (tmp_path / "killed").exists()
         before = len(requests())
-        with pytest.raises(SystemExit) as ended:
-            cli.main(killed)
+        assert exit_status(*killed) == 0
         repeated = requests()[before:]
-    assert ended.value.code == 0
     assert len(repeated) == 2 and all("Write the task" in text for text in repeated)
     for name in ("fragments.jsonl", "candidates.jsonl", "drops.jsonl", "counts.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
@@ -583,10 +569,8 @@ def test_a_killed_exploration_repeats_no_finished_request(home, plan, first, mon
 
 def command_of(plan, path, suite, out):
     """The arguments of the job that makes the file, with another folder for its results."""
-    stage, wildcards = plan.maker(path)
-    on = [word for name, value in wildcards.items() for word in ("--on", f"{name}={value}")]
-    files_of = [f"{name}={path}" for name, path in plan.inputs(stage, wildcards).items()]
-    return ["stage", stage, "--suite", str(suite), "--out", str(out), *on, *files_of]
+    job = plan.maker(path)
+    return stage_command(job, suite, out, plan.inputs(*job))
 
 
 def test_a_killed_round_resumes_to_the_same_bytes(home, plan, first, tmp_path):
@@ -601,9 +585,7 @@ def test_a_killed_round_resumes_to_the_same_bytes(home, plan, first, tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL and not (tmp_path / "target").exists()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(command)
-    assert ended.value.code == 0
+    assert exit_status(*command) == 0
     names = {path.name for path in made.iterdir()} - {"provenance.json"}
     assert {"policy.json", "model.safetensors", "episodes.jsonl"} <= names
     assert {name for name in names if content(tmp_path / "target" / name) != content(made / name)} == set()

@@ -58,17 +58,14 @@ def test_a_torn_last_line_is_cut_off_and_written_again(tmp_path, cut):
     assert jsonl.read(path, Message) == [message(0), message(1)]
 
 
-def test_a_reader_refuses_a_half_record_by_file_and_line(tmp_path):
+def test_a_reader_refuses_a_half_record_by_file_and_line_and_a_missing_file(tmp_path):
     path = tmp_path / "records.jsonl"
+    with pytest.raises(UserError, match="no such file; run the stage that makes it"):
+        jsonl.read(path, Message)
     jsonl.write(path, [message(0), message(1)])
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"records\.jsonl: line 2 is not a valid Message"):
         jsonl.read(path, Message)
-
-
-def test_a_missing_file_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="no such file; run the stage that makes it"):
-        jsonl.read(tmp_path / "absent.jsonl", Message)
 
 
 def test_a_directory_appears_whole_or_not_at_all(tmp_path):

@@ -8,14 +8,14 @@ import copy
 
 import pytest
 from datasets import Dataset
-from train.test_equations import load, observe
+from train.equations import load, observe
+from train.settings import dpo_config, sft_config
 from trl import DPOConfig as TrlDpoConfig
 from trl import DPOTrainer, SFTTrainer
 from trl import SFTConfig as TrlSftConfig
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, SftConfig
 from coevolve.policies import loading
 from coevolve.train import dpo, sft
 from coevolve.train.dataset import TokenizedPair
@@ -24,10 +24,7 @@ from coevolve.train.policy_io import TrainingRun
 pytestmark = pytest.mark.usefixtures("exact_norms")
 TOLERANCE = 1e-5
 BATCH, STEPS, RATE = 4, 2, 1e-2
-OPTIMISER = {
-    "epochs": 1, "batch_size": BATCH, "micro_batch": BATCH, "warmup": 0.0, "schedule": "constant", "weight_decay": 0.0,
-    "max_grad_norm": 1e9, "save_steps": 1000,
-}  # fmt: skip
+UNCLIPPED = {"batch_size": BATCH, "micro_batch": BATCH, "max_grad_norm": 1e9}
 PROMPT = tuple(range(20, 27))
 
 
@@ -48,7 +45,7 @@ def pairs():
 
 
 def trl_settings(work):
-    """TRL's arguments for the training that `OPTIMISER` describes."""
+    """TRL's arguments for the training of the kit's settings."""
     return {
         "output_dir": str(work), "max_steps": STEPS, "per_device_train_batch_size": BATCH, "learning_rate": RATE,
         "lr_scheduler_type": "constant", "max_grad_norm": 1e9, "optim": "adamw_torch_fused", "bf16": False,
@@ -95,10 +92,7 @@ def test_preference_training_on_single_turns_is_trls(layout, llama, other, tmp_p
         ),
         processing_class=loading.load_tokenizer(llama),
     )
-    config = DpoConfig(
-        **OPTIMISER, layout=layout, learning_rate=[RATE], beta=[0.1], reference="base", nll="mean",
-        objective={"name": "dpo"}, precompute_reference=False,
-    )  # fmt: skip
+    config = dpo_config(**UNCLIPPED, layout=layout, learning_rate=[RATE], precompute_reference=False)
     ours = dpo.PreferenceTrainer(
         pairs(), list(range(BATCH * STEPS)), model=load(llama), reference=reference, config=config, iteration=1,
         run=TrainingRun(llama, tmp_path / "out", tmp_path / "ours", 5),
@@ -123,7 +117,7 @@ def test_supervised_training_on_single_turns_is_trls(layout, llama, tmp_path):
         ),
         processing_class=loading.load_tokenizer(llama),
     )
-    config = SftConfig(**OPTIMISER, layout=layout, learning_rate=RATE)
+    config = sft_config(**UNCLIPPED, layout=layout, learning_rate=RATE)
     ours = sft.SupervisedTrainer(
         trajectories, list(range(BATCH * STEPS)), model=load(llama), config=config,
         run=TrainingRun(llama, tmp_path / "out", tmp_path / "ours", 5),

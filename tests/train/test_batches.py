@@ -24,26 +24,6 @@ def test_masks_must_match_ids():
         TrajectoryCollator([TokenizedTrajectory((1, 2), (0, 1, 1))], "flat")([0])
 
 
-def test_padded_rows():
-    batch = TrajectoryCollator([LONG, SHORT], "padded")([1, EMPTY_SLOT, 0])
-    assert batch["input_ids"].tolist() == [[9, 8, 0, 0], [5, 6, 7, 8]]
-    assert batch["shift_labels"].tolist() == [[8, IGNORED, IGNORED, IGNORED], [6, IGNORED, 8, IGNORED]]
-    assert batch["prediction_index"].tolist() == [[0, 0, 0], [4, 5, 6]]
-    assert batch["action_mask"].tolist() == [[True, False, False], [True, False, True]]
-    assert "segments" not in batch
-
-
-def test_flat_rows():
-    batch = TrajectoryCollator([LONG, SHORT], "flat")([1, EMPTY_SLOT, 0])
-    assert batch["input_ids"].tolist() == [[9, 8, 5, 6, 7, 8]]
-    assert batch["position_ids"].tolist() == [[0, 1, 0, 1, 2, 3]]
-    assert batch["shift_labels"].tolist() == [[8, IGNORED, 6, IGNORED, 8, IGNORED]]
-    assert batch["prediction_index"].tolist() == [[0, 0, 0], [2, 3, 4]]
-    ends = {name: value.tolist() for name, value in batch["segments"].items() if name.startswith("cu_")}
-    assert ends == {"cu_seq_lens_q": [0, 2, 6], "cu_seq_lens_k": [0, 2, 6]}
-    assert "key_index" not in batch["segments"]
-
-
 def test_what_a_pair_begins_with_alike_lies_there_once():
     """All but its last token, which is followed by something else."""
     chosen = TokenizedTrajectory((5, 6, 7, 8, 1), (0, 0, 1, 0, 1))

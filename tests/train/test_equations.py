@@ -1,105 +1,34 @@
 """The trainers against the equations, written out once more with plain loops in float64."""
 
 import itertools
-import math
-from dataclasses import dataclass, field, replace
 
 import numpy as np
-import peft
 import pytest
 import torch
-from transformers import TrainerCallback
+from train.equations import (
+    CONTEXT,
+    STEPS,
+    equation_5,
+    equation_9,
+    knowing,
+    load,
+    observe,
+    random_pairs,
+    random_row,
+)
+from train.settings import ADAPTERS, dpo_config, sft_config
 from trl.trainer.utils import add_fused_lm_head
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.policies import loading
-from coevolve.train import dpo, policy_io, sft, varlen_attention
-from coevolve.train import trainer as training
+from coevolve.train import dpo, sft, varlen_attention
 from coevolve.train.collate import collate, token_logps
-from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, cut_to_context, slot_order
+from coevolve.train.dataset import EMPTY_SLOT, cut_to_context, slot_order
 from coevolve.train.policy_io import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("exact_norms")
 
 TOLERANCE = 1e-9
-ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.0, target_modules="all-linear")
-CONTEXT = 24
-
-
-# The reference: eq. 2, 5, 7 and 9, one token at a time.
-
-
-def log_likelihood(model, row):
-    """Eq. 2."""
-    ids = torch.tensor([row.input_ids])
-    logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
-    total = torch.zeros((), dtype=torch.float64)
-    for k in range(1, len(row.input_ids)):
-        if row.action_mask[k]:
-            total = total + torch.log_softmax(logits[k - 1], dim=-1)[row.input_ids[k]]
-    return total
-
-
-def equation_9(model, reference, pairs, beta, nll):
-    """The mean over pairs; with weights (1, 0) it is eq. 7."""
-    total = torch.zeros((), dtype=torch.float64)
-    for pair in pairs:
-        chosen, rejected = log_likelihood(model, pair.chosen), log_likelihood(model, pair.rejected)
-        with torch.no_grad():
-            ref_chosen, ref_rejected = log_likelihood(reference, pair.chosen), log_likelihood(reference, pair.rejected)
-        ratio = beta * (chosen - ref_chosen) - beta * (rejected - ref_rejected)
-        per_token = sum(pair.chosen.action_mask[1:]) if nll == "mean" else 1
-        total = total - pair.lambda_dpo * torch.log(1 / (1 + torch.exp(-ratio))) - pair.lambda_sft * chosen / per_token
-    return total / len(pairs)
-
-
-def equation_5(model, rows):
-    """Summed over trajectories, per action token."""
-    return -sum(log_likelihood(model, row) for row in rows) / sum(sum(row.action_mask[1:]) for row in rows)
-
-
-# What the trainers do, as they do it.
-
-
-@dataclass
-class Step:
-    weights: dict
-    loss: float = 0.0
-    gradients: dict = field(default_factory=dict)
-
-
-class Witness(TrainerCallback):
-    """Takes down, step by step, the weights, the loss in full precision, and the gradients the optimiser gets."""
-
-    def __init__(self, trainer):
-        self.steps, self.trainer, self.training_step = [], trainer, trainer.training_step
-        trainer.training_step = self.watched
-        trainer.add_callback(self)
-
-    def watched(self, *args, **kwargs):
-        loss = self.training_step(*args, **kwargs)
-        self.steps[-1].loss += loss.item()
-        return loss
-
-    def on_step_begin(self, args, state, control, **_):
-        self.steps.append(Step({k: v.clone() for k, v in self.trainer.model.state_dict().items()}))
-
-    def on_pre_optimizer_step(self, args, state, control, **_):
-        named = self.trainer.model.named_parameters()
-        self.steps[-1].gradients = {name: p.grad.clone() for name, p in named if p.requires_grad}
-
-
-def load(path, lora=None):
-    model = loading.load_model(path, dtype=torch.float64)
-    return peft.get_peft_model(model, policy_io.adapter_config(lora, model)) if lora else model
-
-
-def observe(trainer, work):
-    witness = Witness(trainer)
-    training.train(trainer, work)
-    return witness.steps
 
 
 def assert_equal_gradients(steps, batches, fresh, loss_of):
@@ -117,70 +46,6 @@ def assert_equal_gradients(steps, batches, fresh, loss_of):
         assert scale > 1e-4
         for name, gradient in expected.items():
             assert (step.gradients[name] - gradient).abs().max() <= TOLERANCE * scale, name
-
-
-def optimiser(micro, batch=4, epochs=1.0, layout="flat"):
-    return {
-        "layout": layout,
-        "epochs": epochs,
-        "batch_size": batch,
-        "micro_batch": micro,
-        "warmup": 0.0,
-        "schedule": "constant",
-        "weight_decay": 0.0,
-        "max_grad_norm": 1e9,
-        "save_steps": 1000,
-    }
-
-
-def dpo_config(micro=2, nll="mean", **changes):
-    own = {"learning_rate": [1e-2, 1e-3], "beta": [0.1, 0.5], "reference": "previous", "objective": {"name": "dpo"}}
-    own |= {"layout": "shared", "precompute_reference": True}
-    return DpoConfig(**{**optimiser(micro), **own, "nll": nll, **changes})
-
-
-def random_row(rng, low, high):
-    """Several turns: prompt, then actions and observations of random lengths."""
-    length = int(rng.integers(low, high))
-    mask = [0] * 4 + [int(bit) for bit in np.repeat(rng.integers(0, 2, length), rng.integers(1, 4, length))][
-        : length - 4
-    ]
-    mask[5:7] = [1, 1]
-    return TokenizedTrajectory(tuple(rng.integers(5, 300, len(mask)).tolist()), tuple(mask))
-
-
-def random_pairs(n=7, seed=0):
-    """Mixed kinds with mixed weights; some sides are longer than `CONTEXT`, and some begin alike."""
-    rng = np.random.default_rng(seed)
-    kinds = [
-        (PairKind.EXPERT_TARGET, 0.5, 0.5),
-        (PairKind.EXPERT_FAILURE, 0.3, 0.7),
-        (PairKind.FAILURE_FAILURE, 1.0, 0.0),
-    ]
-    pairs = []
-    for index in range(n):
-        kind, lambda_dpo, lambda_sft = kinds[index % 3]
-        chosen, rejected = random_row(rng, 10, 40), random_row(rng, 10, 40)
-        alike = int(rng.integers(0, 10))
-        rejected = TokenizedTrajectory(chosen.input_ids[:alike] + rejected.input_ids[alike:], rejected.action_mask)
-        pairs.append(TokenizedPair(kind, chosen, rejected, lambda_dpo, lambda_sft))
-    return pairs
-
-
-def knowing(pairs, path):
-    """The pairs with the log-probs of their sides under the policy in `path`."""
-    model = load(path)
-    return [
-        replace(pair, reference_logps=(all_logps(model, pair.chosen), all_logps(model, pair.rejected)))
-        for pair in pairs
-    ]
-
-
-def all_logps(model, row):
-    """Of every token but the first."""
-    with torch.no_grad():
-        logps = torch.log_softmax(model(input_ids=torch.tensor([row.input_ids])).logits[0, :-1], dim=-1)
-    return logps[torch.arange(len(row.input_ids) - 1), list(row.input_ids[1:])]
 
 
 def batches_of(rows, order, size):
@@ -228,7 +93,7 @@ def test_preference_training_is_equation_9(case, request, tmp_path):
     path = request.getfixturevalue(case.get("model", "llama"))
     lora, iteration, nll = case.get("lora"), case.get("iteration", 1), case.get("nll", "mean")
     reference = request.getfixturevalue(case["reference"]) if "reference" in case else None
-    config = dpo_config(case["micro"], nll, layout=case.get("layout", "shared"))
+    config = dpo_config(**STEPS, micro_batch=case["micro"], nll=nll, layout=case.get("layout", "shared"))
     pairs = random_pairs()
     if case["precompute"]:
         pairs, given = knowing(pairs, reference or path), None
@@ -250,7 +115,7 @@ def test_supervised_training_is_equation_5(model, lora, micro, layout, request, 
     rng = np.random.default_rng(1)
     training_set = cut_to_context([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
     assert training_set.truncated > 0
-    config = SftConfig(**optimiser(micro, layout=layout), learning_rate=1e-2)
+    config = sft_config(micro_batch=micro, layout=layout, max_grad_norm=1e9)
     order = slot_order(7, 4, 1.0, seed=5)
     run = TrainingRun(path, tmp_path / "out", tmp_path, 5, lora)
     trainer = sft.SupervisedTrainer(training_set.examples, order, model=load(path), config=config, run=run)
@@ -297,7 +162,7 @@ def dmpo_weights(turns):
     ids=["dpo_length", "dmpo", "simpo"],
 )
 def test_preference_training_with_another_objective(section, weigh, precompute, llama, other, tmp_path):
-    config = dpo_config(2, objective=section)
+    config = dpo_config(**STEPS, objective=section)
     free, margin = "margin" in section, section.get("margin", 0.0)
     pairs = knowing(random_pairs(), other) if precompute and not free else random_pairs()
     # What needs no reference gets none, as run_dpo has it.
@@ -320,26 +185,6 @@ def test_preference_training_with_another_objective(section, weigh, precompute, 
     assert_equal_gradients(steps, batches, load(llama), loss_of)
 
 
-def test_step_0_loss_is_ln_2(llama, tmp_path):
-    pairs = [TokenizedPair(p.kind, p.chosen, p.rejected, 1.0, 0.0) for p in random_pairs()]
-    for precompute in (True, False):
-        given = (knowing(pairs, llama), None) if precompute else (pairs, llama)
-        steps, _ = observe_dpo(llama, given[1], given[0], dpo_config(2), None, 1, tmp_path / str(precompute))
-        assert steps[0].loss == pytest.approx(math.log(2), rel=1e-12)
-
-
-def test_changing_lambda_changes_the_gradient(llama, tmp_path):
-    def gradient(lambda_dpo, lambda_sft):
-        pairs = [TokenizedPair(p.kind, p.chosen, p.rejected, lambda_dpo, lambda_sft) for p in random_pairs()]
-        work = tmp_path / f"{lambda_dpo}-{lambda_sft}"
-        steps, _ = observe_dpo(llama, None, knowing(pairs, llama), dpo_config(), None, 1, work)
-        return torch.cat([g.flatten() for g in steps[0].gradients.values()])
-
-    preference, supervised = gradient(1.0, 0.0), gradient(0.0, 1.0)
-    assert (preference - supervised).norm() > 0.1 * supervised.norm()
-    assert (gradient(0.5, 0.5) - 0.5 * preference - 0.5 * supervised).norm() < TOLERANCE * supervised.norm()
-
-
 def test_only_action_tokens_are_learned(llama, tmp_path):
     """The last token is input to nothing: unless it is an action, its id does not change a bit of the gradient."""
     row = random_row(np.random.default_rng(2), 20, 24)
@@ -350,7 +195,7 @@ def test_only_action_tokens_are_learned(llama, tmp_path):
             [changed],
             [0],
             model=load(llama),
-            config=SftConfig(**optimiser(1, batch=1), learning_rate=1e-2),
+            config=sft_config(batch_size=1, micro_batch=1),
             run=TrainingRun(llama, tmp_path / "out", tmp_path, 5),
         )
         return observe(trainer, tmp_path)[0].gradients.values()

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 from stages import corridor
-from train.test_equations import CONTEXT, dpo_config, equation_9, knowing, load, random_pairs
-from train.test_reference import base, computed_in, paired, scored, sources
+from train.equations import CONTEXT, STEPS, equation_9, knowing, load, random_pairs
+from train.key_door import computed_in, paired, scored, sources
+from train.settings import ADAPTERS, dpo_config
 
-from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.config.sections import GradientsConfig, LoraConfig
+from coevolve.config.sections import GradientsConfig
 from coevolve.errors import UserError
 from coevolve.records.gradients import GradientReport
 from coevolve.stages import gradients as stage
@@ -20,11 +20,8 @@ from coevolve.train import dpo, gradients
 from coevolve.train.dataset import cut_to_context
 from coevolve.train.policy_io import TrainingRun
 
-__all__ = ["base"]
-
-ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.0, target_modules="all-linear")
 LORA = pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
-CONFIG = dpo_config(2, "sum")
+CONFIG = dpo_config(**STEPS, nll="sum")
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +97,7 @@ def length_of_the_sum(point):
 
 @LORA
 def test_norms_and_cosines_are_those_of_the_trainings_first_step(pairs, llama, lora, tmp_path):
-    config = dpo_config(2, "sum", batch_size=10)
+    config = dpo_config(**STEPS, nll="sum", batch_size=10)
     run = TrainingRun(llama, tmp_path / "policy", tmp_path / "work", 5, lora)
     (step,) = dpo.run_dpo(pairs, config, run, iteration=1, reference=None).history
     start, end = (measured(pairs, policy, tmp_path, lora, config=config) for policy in (llama, run.out))
@@ -134,14 +131,13 @@ def test_measured_pairs_are_evenly_spaced():
 
 
 @pytest.fixture
-def here(base, root, tmp_path):
+def here(base, tmp_path):
     """A stage's job with the pairs, their scores and the sections of the key-door world, with adapters."""
-    quirks = load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"]
     start = base / "policy/policy.json"
-    scores = scored(tmp_path, quirks, start, **sources(base))
+    scores = scored(tmp_path, start, **sources(base))
 
     def job(name, limit=100, **inputs):
-        sections = computed_in(None, quirks, gradients=GradientsConfig(pairs=limit))
+        sections = computed_in(None, gradients=GradientsConfig(pairs=limit))
         sections.models["tiny"].lora = ADAPTERS
         given = {"pairs": paired(base), "scores": scores, "start": start, **inputs}
         return corridor.job(name, tmp_path / name, sections, **given)

@@ -4,22 +4,15 @@ import json
 import subprocess
 import sys
 
-from coevolve.config.sections import DpoConfig, SftConfig
+from train.settings import dpo_config, sft_config
 
 LIGHT = ("data", "download", "gold", "pairs", "prepare", "select")
 MODEL = (
     "evaluate", "gradients", "pretrain", "reference", "rft_train", "rollout", "sft", "shard", "steps", "train",
     "untrained",
 )  # fmt: skip
-OPTIMISER = {
-    "epochs": 1, "batch_size": 2, "micro_batch": 2, "warmup": 0.0, "schedule": "constant", "weight_decay": 0.0,
-    "max_grad_norm": 1.0, "save_steps": 1, "layout": "flat",
-}  # fmt: skip
-SFT = SftConfig(**OPTIMISER, learning_rate=1e-3)
-DPO = DpoConfig(
-    **OPTIMISER, learning_rate=[1e-3], beta=[0.1], reference="base", nll="mean", objective={"name": "dpo"},
-    precompute_reference=False,
-)  # fmt: skip
+SFT = sft_config(batch_size=2, save_steps=1)
+DPO = dpo_config(batch_size=2, save_steps=1, layout="flat", precompute_reference=False)
 #: Both trainings, with checkpoints, and a reference model that runs in every step.
 TRAININGS = """
 from pathlib import Path

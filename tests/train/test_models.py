@@ -6,11 +6,11 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from templates.models import SPECIALS, llama, qwen3, tokenizer
+from templates.models import llama, qwen3, tokenizer
+from train.settings import ADAPTERS, dpo_config, sft_config
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Conversation
@@ -22,28 +22,8 @@ from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
 
-OPTIMISER = {
-    "epochs": 4,
-    "batch_size": 4,
-    "micro_batch": 2,
-    "warmup": 0.0,
-    "schedule": "constant",
-    "weight_decay": 0.0,
-    "max_grad_norm": 1.0,
-    "save_steps": 3,
-    "layout": "flat",
-}
-SFT = SftConfig(**OPTIMISER, learning_rate=1e-3)
-DPO = DpoConfig(
-    **OPTIMISER | {"layout": "shared"},
-    learning_rate=[1e-2],
-    beta=[0.1],
-    reference="previous",
-    nll="mean",
-    objective={"name": "dpo"},
-    precompute_reference=False,
-)
-ADAPTERS = LoraConfig(rank=4, alpha=8, dropout=0.0, target_modules="all-linear")
+SFT = sft_config(epochs=4, learning_rate=1e-3, save_steps=3)
+DPO = dpo_config(epochs=4, precompute_reference=False)
 FAMILIES = {"llama2": llama, "qwen3": qwen3}
 #: What some published ones say, and what transformers refuses to write where it was changed.
 GENERATION = {"do_sample": False, "temperature": 0.9, "top_p": 0.6, "pad_token_id": 0}
@@ -117,17 +97,6 @@ def test_every_file_of_the_weights_counts_in_the_name(start, tmp_path):
     files.write_bytes(changed, bytes(content))
     with pytest.raises(UserError, match="its files hash to"):
         policy_dir.describe(copy)
-
-
-def test_a_policy_larger_than_a_file_is_read_back(start, tmp_path):
-    """What `write` does with 13 B parameters in float32: more than one file of 50 GB."""
-    model = policy_io.load(start)
-    model.save_pretrained(tmp_path, max_shard_size="100KB")
-    tokenizer(start.name).save_pretrained(tmp_path)
-    policy_dir.seal(tmp_path, name="written", base="", revision="")
-    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
-    for name, tensor in policy_io.load(tmp_path).state_dict().items():
-        assert torch.equal(tensor, model.state_dict()[name])
 
 
 @pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
@@ -213,20 +182,6 @@ def test_what_a_generation_config_says_does_not_decide_what_is_sampled(start, tm
     assert answers(other) == answers(start)
 
 
-def test_llama_2_begins_every_question_and_nothing_else_with_its_first_token():
-    ids = Renderer(tokenizer("llama2")).render(
-        [Message(role="user", content="Find the key.")],
-        [
-            Message(role="assistant", content="Action: look"),
-            Message(role="user", content="Here it is."),
-            Message(role="assistant", content="Action: take key"),
-        ],
-    )
-    end, first = (tokenizer("llama2").convert_tokens_to_ids(token) for token in SPECIALS["llama2"])
-    assert [token for token in ids.input_ids if token in (first, end)] == [first, end] * 2
-    assert ids.input_ids[0] == first
-
-
 def test_an_id_beyond_the_tokenizer_is_kept_and_says_nothing(start):
     """Qwen3 has 151,936 rows of embeddings and 151,669 tokens."""
     known, said = len(tokenizer(start.name)), answers(start, temperature=1e4)
@@ -234,28 +189,3 @@ def test_an_id_beyond_the_tokenizer_is_kept_and_says_nothing(start):
     for answer in said:
         within = [token for token in answer.token_ids if token < known]
         assert answer.text == Renderer(tokenizer(start.name)).decode(within)
-
-
-def share_moved(model, start, folder):
-    """Of the entries of a layer's matrices, after 20 steps at the paper's learning rate."""
-    matrices = {name: tensor for name, tensor in model.state_dict().items() if ".layers." in name and tensor.ndim > 1}
-    before = {name: tensor.clone() for name, tensor in matrices.items()}
-    trainer = sft.SupervisedTrainer(
-        rows(start), list(range(8)) * 10, model=model, run=TrainingRun(start, folder / "out", folder, 1),
-        config=SFT.model_copy(update={"learning_rate": 1e-6}),
-    )  # fmt: skip
-    trainer.train()
-    moved = [(before[name] != tensor).flatten() for name, tensor in model.state_dict().items() if name in before]
-    return torch.cat(moved).float().mean().item()
-
-
-def test_narrow_weights_would_hardly_move(tmp_path):
-    start = tmp_path / "start"
-    model = llama()
-    for parameter in model.parameters():  # to the size that the weights of large models have
-        parameter.data *= 0.1 if parameter.ndim > 1 else 1.0
-    model.save_pretrained(start)
-    tokenizer("llama2").save_pretrained(start)
-    narrow = share_moved(loading.load_model(start, dtype=torch.bfloat16), start, tmp_path / "narrow")
-    full = share_moved(policy_io.load(start), start, tmp_path / "full")
-    assert narrow < 0.05 < 0.95 < full

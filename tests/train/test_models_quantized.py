@@ -7,11 +7,10 @@ import pytest
 import torch
 from peft import get_peft_model
 from safetensors.torch import load_file
-from train.test_models import OPTIMISER
+from train.settings import ADAPTERS, dpo_config, sft_config
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.errors import UserError
 from coevolve.storage import files, policy_dir
 from coevolve.train import dpo, policy_io, sft
@@ -19,18 +18,9 @@ from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
 
-SFT = SftConfig(**OPTIMISER, learning_rate=1e-2)
-DPO = DpoConfig(
-    **OPTIMISER,
-    learning_rate=[1e-2],
-    beta=[0.1],
-    reference="previous",
-    nll="mean",
-    objective={"name": "dpo"},
-    precompute_reference=False,
-)
-RANK = 2
-ADAPTERS = LoraConfig(rank=RANK, alpha=4, dropout=0.0, target_modules="all-linear", quantize="nf4")
+SFT = sft_config(epochs=4, save_steps=3)
+DPO = dpo_config(epochs=4, layout="flat", precompute_reference=False)
+QUANTISED = ADAPTERS.model_copy(update={"quantize": "nf4"})
 needs_bitsandbytes = pytest.mark.skipif(not find_spec("bitsandbytes"), reason="the extra `qlora` is not installed")
 
 
@@ -44,19 +34,19 @@ IDS = torch.tensor([row(0).input_ids, row(1).input_ids])
 
 
 def run_sft(start, folder, name="out", **settings):
-    run = TrainingRun(start, folder / name, folder / f"work-{name}", 1, ADAPTERS)
+    run = TrainingRun(start, folder / name, folder / f"work-{name}", 1, QUANTISED)
     sft.run_sft([row(seed) for seed in range(8)], SFT.model_copy(update=settings), run)
     return folder / name
 
 
 def run_dpo(start, folder):
-    run = TrainingRun(start, folder / "out", folder / "work", 1, ADAPTERS)
+    run = TrainingRun(start, folder / "out", folder / "work", 1, QUANTISED)
     return dpo.run_dpo(PAIRS, DPO, run, iteration=1, reference=None)
 
 
 def adapted(model):
     torch.manual_seed(0)
-    model = get_peft_model(model, policy_io.adapter_config(ADAPTERS, model))
+    model = get_peft_model(model, policy_io.adapter_config(QUANTISED, model))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:  # which begin as zeros, and would leave the others without a gradient
             parameter.data.normal_(std=0.1)
@@ -71,7 +61,7 @@ def gradients(model):
 
 @needs_bitsandbytes
 def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
-    model = policy_io.load(llama, ADAPTERS)
+    model = policy_io.load(llama, QUANTISED)
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     assert dtypes["model.layers.0.self_attn.q_proj.weight"] == torch.uint8
     assert dtypes["model.embed_tokens.weight"] == dtypes["model.norm.weight"] == torch.float32
@@ -80,7 +70,7 @@ def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
     assert 1e-3 < off < 0.5
     trainer = sft.SupervisedTrainer(
         [row(0)] * 4, [0, 1, 2, 3], model=model, config=SFT,
-        run=TrainingRun(llama, llama / "out", llama, 1, ADAPTERS),
+        run=TrainingRun(llama, llama / "out", llama, 1, QUANTISED),
     )  # fmt: skip
     policy_io.widen_adapters(trainer.model)
     policy_io.require_full_precision(trainer.model)
@@ -90,10 +80,10 @@ def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
 
 @needs_bitsandbytes
 def test_gradients_are_those_of_the_same_weights_in_32_bits(llama):
-    model = policy_io.load(llama, ADAPTERS)
+    model = policy_io.load(llama, QUANTISED)
     with torch.no_grad():
         model(input_ids=IDS)  # as for reference log-probs, before the first step
-    wide = policy_io.load(llama, ADAPTERS).dequantize().float()
+    wide = policy_io.load(llama, QUANTISED).dequantize().float()
     assert not any(parameter.dtype == torch.uint8 for parameter in wide.parameters())
     narrow, wide = gradients(adapted(model)), gradients(adapted(wide))
     trained = {name for name in wide if "lora_" in name}
@@ -113,7 +103,7 @@ def test_the_reference_is_quantised_alike_and_adapters_go_into_the_float32_weigh
     for name, tensor in after.items():
         moved = tensor - before[name]
         if "_proj" in name:  # from dequantised weights it would differ in every direction
-            assert 1 <= torch.linalg.matrix_rank(moved, atol=1e-5) <= RANK
+            assert 1 <= torch.linalg.matrix_rank(moved, atol=1e-5) <= QUANTISED.rank
         else:
             assert not moved.any()
     assert policy_dir.describe(tmp_path / "out").name == "tiny+dpo1"
@@ -134,11 +124,11 @@ def test_a_training_that_was_cut_off_ends_in_the_same_bytes(llama, tmp_path):
 def test_without_the_package_it_is_one_sentence(llama, monkeypatch):
     monkeypatch.setattr(policy_io, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"`lora\.quantize` needs the package bitsandbytes; install the extra `qlora`"):
-        policy_io.load(llama, ADAPTERS)
+        policy_io.load(llama, QUANTISED)
 
 
 def test_fsdp_is_refused_weights_in_4_bits(llama, monkeypatch):
     monkeypatch.setattr(policy_io, "find_spec", lambda name: True)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(UserError, match=r"FSDP cannot divide 4-bit weights; launch with configs/accelerate/ddp\.yaml"):
-        policy_io.load(llama, ADAPTERS)
+        policy_io.load(llama, QUANTISED)

@@ -84,45 +84,6 @@ def test_rewards_and_advantages_are_those_of_the_action_tokens_alone():
     assert (rewards[~actions] == 0).all() and (advantages[~actions] == 0).all()
 
 
-def test_advantages_at_the_ends_of_lambda():
-    _, values, _, outcomes, actions = random_batch()
-    rewards = ppo.token_rewards(outcomes, torch.zeros(SHAPE), actions, 0.0)
-    whole = ppo.gae(rewards, values, actions, discount=1.0, gae_lambda=1.0)
-    expected = (outcomes[:, None] - values).masked_fill(~actions, 0.0)
-    torch.testing.assert_close(whole, expected)
-    single = ppo.gae(rewards, torch.zeros_like(values), actions, discount=1.0, gae_lambda=0.0)
-    assert torch.equal(single, rewards)
-
-
-def test_whitened_advantages():
-    logps, _, _, _, actions = random_batch()
-    white = ppo.whiten(logps, actions)
-    assert white[actions].mean().item() == pytest.approx(0.0, abs=1e-12)
-    assert white[actions].std(correction=0).item() == pytest.approx(1.0)
-    assert (white[~actions] == 0).all()
-
-
-def test_losses_and_gradients_are_the_equations():
-    logps, values, advantages, _, actions = random_batch(1)
-    returns = random_batch(2)[1]
-    moved = [(tensor + 0.3 * random_batch(3)[0]).requires_grad_() for tensor in (logps, values)]
-    losses = ppo.ppo_losses(
-        *moved,
-        ppo.PpoBatch(logps, values, advantages, returns, actions),
-        clip=CONFIG.clip,
-        value_clip=CONFIG.value_clip,
-    )
-    total = (losses.policy + CONFIG.value_weight * losses.value).sum()
-    expected = sum(
-        reference_loss(moved[0][at], moved[1][at], (logps[at], values[at], advantages[at], returns[at]), CONFIG)
-        for at in map(tuple, actions.nonzero().tolist())
-    )
-    assert 0 < losses.clipped.sum() < actions.sum()
-    assert total.item() == pytest.approx(expected.item(), rel=1e-12)
-    for ours, theirs in zip(torch.autograd.grad(total, moved), torch.autograd.grad(expected, moved), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
 def random_experience(seed):
     rng = np.random.default_rng(seed)
     length = int(rng.integers(12, 30))

@@ -8,96 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from stages import corridor
+from train.key_door import CUT, paired, scored, sources, trained
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights
-from coevolve.methods import pairing
 from coevolve.policies import loading
-from coevolve.records.episodes import Message, StopReason, Trajectory, Turn
+from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
 from coevolve.stages import reference as stage
-from coevolve.stages import train
 from coevolve.stages.parts.training import tokenize
 from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps
 from coevolve.train.dataset import TokenizedPair
 
 ROWS = st.lists(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), min_size=2, max_size=6), max_size=12)
-CUT = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)
-EXAMPLE = (Message(role="user", content="door 9"), Message(role="assistant", content="Action: wait"))
-
-
-@pytest.fixture(scope="module")
-def quirks(root):
-    return load_suite(root / "configs/suites/smoke.yaml").protocols["fixed"]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """Experts, episodes that failed, and two policies."""
-    folder = tmp_path_factory.mktemp("base")
-    experts = corridor.experts(folder)
-    jsonl.write(folder / "experts.jsonl", experts)
-    jsonl.write(folder / "target.jsonl", [episode(expert, number) for number, expert in enumerate(experts)])
-    corridor.policy(folder / "policy")
-    corridor.policy(folder / "other", seed=2)
-    return folder
-
-
-def episode(expert, number):
-    """A failure, one turn longer than the expert's episode; the token limit cut its last turn off."""
-    turns = [
-        Turn(
-            text=f"wait {k}",
-            action=None,
-            observation=f"still {k}",
-            token_ids=(30 + number, 40 + k, *([2] if k < 5 else [])),
-        )
-        for k in range(len(expert.turns) + 1)
-    ]
-    own = {"agent": "target", "turns": tuple(turns), "reward": 0.1 * number, "stop": StopReason.STEP_LIMIT}
-    return expert.model_copy(update=own)
-
-
-def paired(base, rules=CUT, excluded_example=(), name="pairs.jsonl"):
-    """The file of the pairs of those experts and episodes."""
-    weights = {PairKind.EXPERT_TARGET: PairWeights(dpo=1.0, sft=0.0)}
-    recipe = AgentRecipe(base="target", explores=True, trains_on=weights)
-    experts, target = (jsonl.read(base / f"{source}.jsonl", Trajectory) for source in ("experts", "target"))
-    found = pairing.pair(recipe, rules, corridor.TASKS, experts, {"target": target}, excluded_example)
-    assert len(found.pairs) == 3
-    jsonl.write(base / name, found.pairs)
-    return base / name
-
-
-def scored(tmp_path, quirks, policy, name="reference", dtype=None, **inputs):
-    """The file of scores that the stage leaves."""
-    out = tmp_path / name
-    out.mkdir(parents=True)
-    job = corridor.job("reference", tmp_path / f"{name}-job", computed_in(dtype, quirks), policy=policy, **inputs)
-    notes = stage.run(job, out)
-    assert notes["tokens"] > notes["rows"]
-    return out / "scores.safetensors"
-
-
-def computed_in(dtype, quirks, **sections):
-    """The sections of a job whose model is trained in `dtype`."""
-    sections = corridor.suite(quirks, **sections)
-    sections.models["tiny"].training_dtype = dtype
-    return sections
-
-
-def trained(tmp_path, quirks, base, name, dtype=None, **inputs):
-    """What the training of `policy` reports."""
-    own = {"start": base / "policy/policy.json", **inputs}
-    job = corridor.job("train", tmp_path / f"{name}-job", computed_in(dtype, quirks), **own)
-    return train.run(job, tmp_path / name)
-
-
-def sources(base):
-    return {name: base / f"{name}.jsonl" for name in ("experts", "target")}
 
 
 @given(ROWS)
@@ -135,24 +59,22 @@ def test_no_row_is_a_file_too(tmp_path, llama):
 
 
 @pytest.mark.parametrize("held_to", ["policy", "other"])
-def test_training_is_that_with_the_reference_on_the_fly(base, quirks, tmp_path, held_to):
+def test_training_is_that_with_the_reference_on_the_fly(base, tmp_path, held_to):
     """Also where the rejected side is a trajectory cut short."""
     pairs, policy = paired(base), base / held_to / "policy.json"
     assert [len(pair.rejected_token_ids) for pair in jsonl.read(pairs, PreferencePair)] == [5, 5, 5]
-    scores = scored(tmp_path, quirks, policy, **sources(base))
-    before = trained(tmp_path, quirks, base, "before", pairs=pairs, scores=scores)
-    on_the_fly = trained(tmp_path, quirks, base, "on_the_fly", pairs=pairs, reference=policy)
+    scores = scored(tmp_path, policy, **sources(base))
+    before = trained(tmp_path, base, "before", pairs=pairs, scores=scores)
+    on_the_fly = trained(tmp_path, base, "on_the_fly", pairs=pairs, reference=policy)
     assert before.first_loss == pytest.approx(on_the_fly.first_loss, rel=1e-6)
     assert before.last_loss == pytest.approx(on_the_fly.last_loss, rel=1e-6)
     assert (before.first_loss == pytest.approx(math.log(2), rel=1e-6)) == (held_to == "policy")
     assert on_the_fly.gold.before is None and on_the_fly.gold.after == pytest.approx(before.gold.after, rel=1e-6)
 
 
-def test_log_probs_before_and_after_are_those_of_experts_and_explored_episodes(base, quirks, tmp_path):
+def test_log_probs_before_and_after_are_those_of_experts_and_explored_episodes(base, tmp_path):
     start = base / "policy/policy.json"
-    report = trained(
-        tmp_path, quirks, base, "both", pairs=paired(base), scores=scored(tmp_path, quirks, start, **sources(base))
-    )
+    report = trained(tmp_path, base, "both", pairs=paired(base), scores=scored(tmp_path, start, **sources(base)))
     for measured, sides in ((report.gold, rendered(base, "chosen")), (report.explored, rendered(base, "rejected"))):
         masks = [torch.tensor(side.action_mask[1:], dtype=torch.bool) for side in sides]
         ends = []
@@ -184,26 +106,24 @@ def rendered(base, side):
     return [renderer.render(pair.prompt, getattr(pair, side), getattr(pair, f"{side}_token_ids")) for pair in pairs]
 
 
-def test_trainings_with_the_same_trajectories_measure_the_same_sample(base, quirks, tmp_path, monkeypatch):
+def test_trainings_with_the_same_trajectories_measure_the_same_sample(base, tmp_path, monkeypatch):
     """Whatever the order of their pairs."""
     monkeypatch.setattr(dpo, "SCORED_TRAJECTORIES", 1)
-    scores = scored(tmp_path, quirks, base / "policy/policy.json", **sources(base))
+    scores = scored(tmp_path, base / "policy/policy.json", **sources(base))
     pairs = jsonl.read(paired(base), PreferencePair)
     befores = set()
     for name, order in (("forwards", pairs), ("backwards", pairs[::-1])):
         jsonl.write(tmp_path / f"{name}.jsonl", order)
-        report = trained(tmp_path, quirks, base, name, pairs=tmp_path / f"{name}.jsonl", scores=scores)
+        report = trained(tmp_path, base, name, pairs=tmp_path / f"{name}.jsonl", scores=scores)
         assert report.gold.trajectories == report.explored.trajectories == 1
         befores.add((report.gold.before, report.explored.before))
     assert len(befores) == 1
 
 
-def test_levels_of_the_reference_are_means_over_the_action_tokens_of_the_pairs_sides(base, quirks, tmp_path):
+def test_levels_of_the_reference_are_means_over_the_action_tokens_of_the_pairs_sides(base, tmp_path):
     """With rejected sides cut short, and with another policy than the one that is trained."""
     other = base / "other/policy.json"
-    report = trained(
-        tmp_path, quirks, base, "levels", pairs=paired(base), scores=scored(tmp_path, quirks, other, **sources(base))
-    )
+    report = trained(tmp_path, base, "levels", pairs=paired(base), scores=scored(tmp_path, other, **sources(base)))
     model = policy_io.load(other.parent)
     ((kind, levels),) = report.reference.items()
     assert (kind, levels.pairs) == (PairKind.EXPERT_TARGET, 3)
@@ -217,15 +137,15 @@ def test_levels_of_the_reference_are_means_over_the_action_tokens_of_the_pairs_s
 
 
 @pytest.mark.parametrize("dtype", [None, "float32", "bfloat16"])
-def test_the_first_loss_is_ln_2_in_either_type(base, quirks, tmp_path, dtype):
+def test_the_first_loss_is_ln_2_in_either_type(base, tmp_path, dtype):
     """With scores computed before and with a reference model in every step; the weights are float32 in either."""
     pairs, policy = paired(base), base / "policy/policy.json"
-    scores = scored(tmp_path, quirks, policy, dtype=dtype, **sources(base))
-    before = trained(tmp_path, quirks, base, "before", dtype, pairs=pairs, scores=scores)
-    on_the_fly = trained(tmp_path, quirks, base, "on_the_fly", dtype, pairs=pairs, reference=policy)
+    scores = scored(tmp_path, policy, dtype=dtype, **sources(base))
+    before = trained(tmp_path, base, "before", dtype, pairs=pairs, scores=scores)
+    on_the_fly = trained(tmp_path, base, "on_the_fly", dtype, pairs=pairs, reference=policy)
     for report in (before, on_the_fly):
         assert report.first_loss == pytest.approx(math.log(2), abs=1e-3)
-    plain = scored(tmp_path, quirks, policy, "plain", **sources(base))
+    plain = scored(tmp_path, policy, "plain", **sources(base))
     same = torch.equal(load_file(scores)["logps"], load_file(plain)["logps"])
     assert same == (dtype != "bfloat16")
     weights = load_file(tmp_path / "before/model.safetensors")
@@ -237,7 +157,7 @@ def test_the_first_loss_is_ln_2_in_either_type(base, quirks, tmp_path, dtype):
     assert 0 < moved["model.norm.weight"].min() < 2**-8
 
 
-def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_path):
+def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, tmp_path):
     """As IPR's are: what was done before is prompt, tokenised from its text."""
     step = [
         pair.model_copy(
@@ -253,15 +173,15 @@ def test_pairs_that_begin_in_the_middle_are_scored_themselves(base, quirks, tmp_
     ]
     pairs, policy = tmp_path / "steps.jsonl", base / "policy/policy.json"
     jsonl.write(pairs, step)
-    whole = scored(tmp_path, quirks, policy, "whole", **sources(base))
+    whole = scored(tmp_path, policy, "whole", **sources(base))
     with pytest.raises(RuntimeError, match=f"no sequence starts with the tokens of {step[0].chosen_id}"):
-        trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=whole)
-    scores = scored(tmp_path, quirks, policy, pairs=pairs)
-    notes = trained(tmp_path, quirks, base, "steps", pairs=pairs, scores=scores)
+        trained(tmp_path, base, "mismatch", pairs=pairs, scores=whole)
+    scores = scored(tmp_path, policy, pairs=pairs)
+    notes = trained(tmp_path, base, "steps", pairs=pairs, scores=scores)
     assert notes.first_loss == pytest.approx(math.log(2), rel=1e-6)
 
 
-def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, tmp_path):
+def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, tmp_path):
     """Quirk 11."""
     shown = jsonl.read(base / "experts.jsonl", Trajectory)[0]
     jsonl.write(tmp_path / "experts.jsonl", jsonl.read(base / "experts.jsonl", Trajectory))
@@ -274,20 +194,20 @@ def test_an_example_that_pairs_lack_is_lacking_in_what_is_scored(base, quirks, t
     jsonl.write(tmp_path / "target.jsonl", with_example)
     pairs = paired(tmp_path, excluded_example=example)
     inputs = sources(tmp_path) | {"policy": base / "policy/policy.json"}
-    scores = scored(tmp_path, quirks, **inputs, excluded_example=tmp_path / "example.json")
-    notes = trained(tmp_path, quirks, base, "trained", pairs=pairs, scores=scores)
+    scores = scored(tmp_path, **inputs, excluded_example=tmp_path / "example.json")
+    notes = trained(tmp_path, base, "trained", pairs=pairs, scores=scores)
     assert notes.first_loss == pytest.approx(math.log(2), rel=1e-6)
     with pytest.raises(RuntimeError, match="no sequence starts with the tokens of"):
-        trained(tmp_path, quirks, base, "mismatch", pairs=pairs, scores=scored(tmp_path, quirks, name="with", **inputs))
+        trained(tmp_path, base, "mismatch", pairs=pairs, scores=scored(tmp_path, name="with", **inputs))
 
 
-def test_what_can_be_paired_is_scored_once_and_cut_to_the_context(base, quirks, tmp_path):
+def test_what_can_be_paired_is_scored_once_and_cut_to_the_context(base, tmp_path):
     """Not an episode without an action, nor a task on which everybody earned the same."""
     experts, target = (jsonl.read(path, Trajectory) for path in sources(base).values())
     tie = target[1].model_copy(update={"reward": experts[1].reward})
     empty = target[2].model_copy(update={"turns": ()})
     jsonl.write(tmp_path / "target.jsonl", [target[0], target[0], tie, empty])
-    sections = corridor.suite(quirks)
+    sections = corridor.suite()
     renderer = Renderer(loading.load_tokenizer(base / "policy"))
     context = sections.models["tiny"].context = len(renderer.prompt_ids(experts[0].prompt)) + 8
     inputs = {"policy": base / "policy/policy.json", **sources(base), "target": tmp_path / "target.jsonl"}

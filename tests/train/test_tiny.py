@@ -5,11 +5,9 @@ import sys
 import pytest
 import torch
 
-from coevolve.chat.chat_template import Renderer
 from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.policies import loading
-from coevolve.records.episodes import Message
 from coevolve.storage import files
 from coevolve.train import tiny_model
 
@@ -65,16 +63,6 @@ def test_the_policy_speaks_its_own_template(tmp_path):
     text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     assert text == "<|system|>system text<|end|><|user|>user text<|end|><|assistant|>assistant text<|end|><|assistant|>"
     assert tokenizer(text)["input_ids"].count(tokenizer.eos_token_id) == 3
-
-
-def test_the_renderer_reads_it(tmp_path):
-    build(tmp_path)
-    tokenizer = loading.load_tokenizer(tmp_path)
-    messages = [Message(role="user", content="take the jar"), Message(role="assistant", content="open the door")]
-    rendered = Renderer(tokenizer).render(messages[:1], messages[1:])
-    assert tokenizer.decode(rendered.input_ids) == "<|user|>take the jar<|end|><|assistant|>open the door<|end|>"
-    acted = [token for token, flag in zip(rendered.input_ids, rendered.action_mask, strict=True) if flag]
-    assert tokenizer.decode(acted) == "open the door<|end|>"
 
 
 @pytest.mark.parametrize("text", ["naïve 火  two  blanks\n\ttab", "<|end|> said the user"])

@@ -10,35 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from train.settings import ADAPTERS, dpo_config
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, LoraConfig
+from coevolve.config.sections import LoraConfig
 from coevolve.storage import files
 from coevolve.train import dpo
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
 
-CONFIG = DpoConfig(
-    epochs=8,
-    batch_size=4,
-    micro_batch=2,
-    warmup=0.03,
-    schedule="cosine",
-    weight_decay=0.0,
-    max_grad_norm=1.0,
-    save_steps=5,
-    layout="shared",
-    learning_rate=[1e-3],
-    beta=[0.1],
-    reference="previous",
-    nll="mean",
-    objective={"name": "dpo"},
-    precompute_reference=True,
-)
+CONFIG = dpo_config(epochs=8, warmup=0.03, schedule="cosine", learning_rate=[1e-3], save_steps=5)
 STEPS = 48
-ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.1, target_modules="all-linear")
+WITH_DROPOUT = ADAPTERS.model_copy(update={"dropout": 0.1})
 
 
 def train(start: Path, out: Path, work: Path, lora: LoraConfig | None):
@@ -63,7 +48,7 @@ def train_until(path: Path, *arguments):
     assert process.exitcode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("lora", [None, pytest.param(ADAPTERS, marks=pytest.mark.slow)], ids=["full", "lora"])
+@pytest.mark.parametrize("lora", [None, pytest.param(WITH_DROPOUT, marks=pytest.mark.slow)], ids=["full", "lora"])
 def test_killed_trainings_end_in_the_same_bytes(llama, tmp_path, lora):
     whole = train(llama, tmp_path / "whole", tmp_path / "work-whole", lora)
     out, work = tmp_path / "out", tmp_path / "work"

@@ -153,33 +153,6 @@ def test_at_step_0_the_loss_is_known(name, value):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_chosen_side_is_pulled_up_and_the_rejected_one_down(name):
-    chosen, rejected = at_step_0(1), at_step_0(2)
-    losses_of(name, chosen, rejected, 0.1, PARAMETERS[name]).loss.sum().backward()
-    assert (chosen.policy.grad[chosen.action_mask] < 0).all() and (rejected.policy.grad[rejected.action_mask] > 0).all()
-    assert (chosen.policy.grad[~chosen.action_mask] == 0).all() and (
-        rejected.policy.grad[~rejected.action_mask] == 0
-    ).all()
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "ipo"])
-def test_a_wider_margin_is_a_smaller_loss(name):
-    def loss(up):
-        sides = [random_side(seed) for seed in (1, 2)]
-        chosen = TokenLogps(sides[0].policy + up, sides[0].reference, sides[0].action_mask)
-        return losses_of(name, chosen, sides[1], 0.1, {**PARAMETERS[name]}).loss
-
-    assert name == "kto" or (loss(0.2) < loss(0.1)).all()
-    assert loss(0.2).mean() < loss(0.1).mean()
-
-
-def test_ipo_stops_at_its_target():
-    sides = [at_step_0(1), at_step_0(2)]
-    chosen = TokenLogps(sides[0].policy + 1 / (2 * 0.1), sides[0].reference, sides[0].action_mask)
-    assert losses_of("ipo", chosen, sides[1], 0.1, {}).loss.tolist() == pytest.approx([0.0] * PAIRS, abs=1e-18)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_only_simpo_ignores_the_reference(name):
     def loss(shift):
         chosen, rejected = random_side(1), random_side(2)
@@ -206,16 +179,6 @@ def test_what_stands_off_the_mask_does_not_matter(name):
     )
 
 
-@pytest.mark.parametrize("name", ["dpo_length", "simpo", "ipo"])
-def test_length_normalised_objectives_do_not_see_a_trajectory_said_twice(name):
-    chosen, rejected = random_side(1), random_side(2)
-    twice = TokenLogps(
-        *(torch.cat([tensor, tensor], dim=1) for tensor in (chosen.policy, chosen.reference, chosen.action_mask))
-    )
-    once = losses_of(name, chosen, rejected, 0.5, PARAMETERS[name]).loss
-    torch.testing.assert_close(losses_of(name, twice, rejected, 0.5, PARAMETERS[name]).loss, once)
-
-
 def test_turns_are_runs_of_action_tokens():
     mask = torch.tensor([[0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [0] * 11]).bool()
     numbers = turns(mask)
@@ -231,16 +194,6 @@ def test_dmpo_is_dpo_on_a_single_turn():
     torch.testing.assert_close(dmpo, losses_of("dpo", *sides, 0.1, {}).loss)
 
 
-def test_dmpo_weighs_early_turns_more():
-    chosen, rejected = at_step_0(1), at_step_0(2)
-    losses_of("dmpo", chosen, rejected, 0.1, {"discount": 0.7}).loss.sum().backward()
-    for pair in range(PAIRS):
-        acted = chosen.action_mask[pair]
-        pull = -chosen.policy.grad[pair][acted]
-        later = turns(chosen.action_mask)[pair][acted].diff() > 0
-        assert (pull.diff()[later] < 0).all() and (pull.diff()[~later].abs() < 1e-15).all()
-
-
 def test_lambda_0_leaves_the_other_term():
     chosen, rejected = random_side(1), random_side(2)
     nothing, one = torch.zeros(PAIRS), torch.ones(PAIRS)
@@ -250,6 +203,13 @@ def test_lambda_0_leaves_the_other_term():
         assert torch.equal(alone, pair_losses(chosen, rejected, nothing, one, 0.1, "mean").loss)
         pure = pair_losses(chosen, rejected, one, nothing, 0.1, "mean", chosen_one).loss
         assert torch.equal(pure, chosen_one(chosen, rejected, 0.1).loss)
+
+
+def test_a_side_without_actions_stays_finite():
+    sides = [random_side(seed) for seed in (1, 2)]
+    silent = [TokenLogps(side.policy, side.reference, torch.zeros_like(side.action_mask)) for side in sides]
+    losses = pair_losses(*silent, torch.ones(PAIRS), torch.ones(PAIRS), beta=0.1, nll="mean")
+    assert torch.isfinite(losses.loss).all()
 
 
 def test_every_objective_has_a_name_in_the_config():

@@ -45,6 +45,12 @@ JOBS = {
         "target": episodes("coevolve/seed3/iter2"),
         "failure": episodes("coevolve/seed3/iter2", "failure"),
     },
+    ("pairs", "coevolve/seed3/iter1", "failure"): {
+        "tasks": f"{DATA}/explore.jsonl",
+        "experts": f"{DATA}/experts.jsonl",
+        "target": episodes("base/seed3"),
+        "failure": episodes("base/seed3", "failure"),
+    },
     ("train", "coevolve/seed3/iter2", "failure"): {
         "pairs": f"{TINY}/coevolve/seed3/iter2/pairs/failure/pairs.jsonl",
         "start": policy("coevolve/seed3/iter1", "failure"),

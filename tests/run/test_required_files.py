@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevolve.assets import hub
-from coevolve.assets.checks import Check
 from coevolve.config.loading import load_suite
-from coevolve.config.suite import Suite
 from coevolve.run import required_files
 from coevolve.storage import files
 
@@ -19,7 +17,7 @@ DUMP = b"CREATE TABLE a (b int);\n"
 
 
 @pytest.fixture
-def suite(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
+def suite(root, tmp_path, monkeypatch):
     """A suite with a file to download, one put there by hand and a model of the hub, in an empty folder."""
     (tmp_path / "check").write_bytes(DUMP)
     sha256 = files.sha256(tmp_path / "check")
@@ -39,13 +37,13 @@ def suite(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     return loaded
 
 
-def fill(place: Path, *files: str) -> None:
+def fill(place, *files):
     for name in files:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_bytes(DUMP)
 
 
-def model(folder: Path) -> Path:
+def model(folder):
     """Files that look like a model, and their manifest."""
     fill(folder, "config.json", "tokenizer.json", "model.safetensors")
     listed = tuple(
@@ -57,11 +55,11 @@ def model(folder: Path) -> Path:
     return folder / hub.MANIFEST
 
 
-def statuses(suite: Suite, root: Path = Path("data/mirror"), *, thorough: bool = True) -> dict[str, Check]:
+def statuses(suite, root=Path("data/mirror"), *, thorough=True):
     return {check.name: check for check in required_files.verify(suite, "airgap", root, thorough=thorough)}
 
 
-def test_everything_is_listed_with_where_it_comes_from(suite: Suite) -> None:
+def test_everything_is_listed_with_where_it_comes_from(suite):
     listed = {need.path: str(need) for need in required_files.required_files(suite)}
     assert set(listed) == {
         "data/mirror/spider/spider_dev.sql", "data/mirror/mine.jsonl", "data/mirror/models/tiny/manifest.json"
@@ -72,14 +70,14 @@ def test_everything_is_listed_with_where_it_comes_from(suite: Suite) -> None:
     assert f"huggingface.co/owner/tiny/tree/{REVISION}" in listed["data/mirror/models/tiny/manifest.json"]
 
 
-def test_what_is_missing_is_named_with_what_to_do(suite: Suite) -> None:
+def test_what_is_missing_is_named_with_what_to_do(suite):
     found = statuses(suite)
     assert {check.status for check in found.values()} == {"missing"}
     assert "--until download snapshot` on a machine with a network" in found["models.tiny"].text
     assert "run `snakemake" not in found["envs.sciworld.experts"].text
 
 
-def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite: Suite) -> None:
+def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite):
     place = Path("data/mirror")
     fill(place, "spider/spider_dev.sql", "mine.jsonl")
     model(place / "models/tiny")
@@ -94,7 +92,7 @@ def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite: Suit
     assert "no *.safetensors" in statuses(suite, Path("elsewhere"))["models.tiny"].text
 
 
-def test_a_changed_file_is_wrong(suite: Suite) -> None:
+def test_a_changed_file_is_wrong(suite):
     place = Path("data/mirror")
     fill(place, "spider/spider_dev.sql", "mine.jsonl")
     model(place / "models/tiny")
@@ -107,9 +105,7 @@ def test_a_changed_file_is_wrong(suite: Suite) -> None:
     assert found["envs.intercode_sql.dump"].status == "ok"
 
 
-def test_a_quick_look_hashes_no_large_file_that_is_older_than_its_hash(
-    suite: Suite, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quick_look_hashes_no_large_file_that_is_older_than_its_hash(suite, root, monkeypatch):
     monkeypatch.setattr(required_files, "SMALL_BYTES", 4)
     path = Path("data/mirror/spider/spider_dev.sql")
     fill(path.parent, path.name)
@@ -122,7 +118,7 @@ def test_a_quick_look_hashes_no_large_file_that_is_older_than_its_hash(
     assert statuses(suite, thorough=False)["envs.intercode_sql.dump"].status == "wrong"
 
 
-def _provenance(root: Path, path: Path) -> Path:
+def _provenance(root, path):
     """A real provenance, of this file."""
     record = (root / "results/reference/micro/provenance.json").read_text()
     found = required_files.Provenance.from_json(record).model_copy(update={"outputs": {path.name: files.sha256(path)}})
@@ -131,8 +127,8 @@ def _provenance(root: Path, path: Path) -> Path:
     return beside
 
 
-def test_the_command_fails_with_one_sentence_a_problem(root: Path, tmp_path: Path) -> None:
-    def run(way: str, *more: str) -> "subprocess.CompletedProcess[str]":
+def test_the_command_fails_with_one_sentence_a_problem(root, tmp_path):
+    def run(way, *more):
         command = [sys.executable, "-m", "coevolve", "mirror", way, "--suite", "paper", *more]
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
 
@@ -146,7 +142,7 @@ def test_the_command_fails_with_one_sentence_a_problem(root: Path, tmp_path: Pat
     assert all(line.endswith(".") for line in lines)
 
 
-def test_a_model_behind_an_endpoint_is_no_file(root: Path) -> None:
+def test_a_model_behind_an_endpoint_is_no_file(root):
     suite = load_suite(root / "configs/suites/in_context.yaml")
     needed = required_files.required_files(suite)
     assert {file.key.split(".")[0] for file in needed} == {"envs"}

@@ -19,8 +19,8 @@ ENVS = 3
 
 
 @pytest.fixture
-def plan(root):
-    return Plan(load_suite(root / "configs/suites/smoke.yaml", LARGER))
+def plan():
+    return Plan(load_suite("smoke", LARGER))
 
 
 def test_nothing_is_computed_twice_and_the_base_is_shared(plan):
@@ -56,23 +56,6 @@ def test_no_model_has_the_name_of_another_results_folder(plan):
     assert {folder.split("/")[0] for folder in folders} - {"{model}"} == set(FOLDERS)
 
 
-def test_iteration_one_explores_with_the_base_and_later_ones_with_what_was_trained(plan):
-    first = plan.rollouts("tiny", "sciworld", Branch("coevolve", 1, 1))
-    assert first["target"].endswith("base/seed1/rollout/target/episodes.jsonl")
-    assert first["failure"].endswith("base/seed1/rollout/failure/episodes.jsonl")
-    second = plan.rollouts("tiny", "sciworld", Branch("coevolve", 1, 2))
-    assert second["failure"].endswith("coevolve/seed1/iter2/rollout/failure/episodes.jsonl")
-    explorer = plan.inputs(
-        "rollout", {"model": "tiny", "env": "sciworld", "branch": "coevolve/seed1/iter2", "agent": "failure"}
-    )
-    assert str(explorer["policy"]).endswith("coevolve/seed1/iter1/policy/failure/policy.json")
-
-
-def test_a_frozen_agent_keeps_its_base_policy(plan):
-    policy = plan.policy("tiny", "sciworld", Branch("frozen_failure_agent", 0, 2), "failure")
-    assert policy.endswith("base/seed0/policy/failure/policy.json")
-
-
 def test_rows_that_differ_from_the_second_iteration_on_take_coevolves_first_training(plan):
     for row in ("frozen_failure_agent", "beta_10"):
         targets = [plan.policy("tiny", "sciworld", Branch(row, 0, iteration), "target") for iteration in (1, 2)]
@@ -81,15 +64,6 @@ def test_rows_that_differ_from_the_second_iteration_on_take_coevolves_first_trai
         explorer = str(plan.inputs("rollout", wildcards)["policy"])
         trained = row == "beta_10"
         assert explorer.endswith(f"{'coevolve/seed0/iter1' if trained else 'base/seed0'}/policy/failure/policy.json")
-
-
-@pytest.mark.parametrize("reference", ["previous", "base"])
-def test_the_reference_is_the_policy_the_iteration_starts_from_or_the_base(root, reference):
-    suite = load_suite(root / "configs/suites/smoke.yaml", [f"dpo.reference={reference}"])
-    wildcards = {"model": "tiny", "env": "sciworld", "branch": "eto/seed0/iter2", "agent": "target"}
-    start = Plan(suite).inputs("train", wildcards)["start"]
-    scored = Plan(suite).inputs("reference", {**wildcards, "of": "experts_target"})
-    assert (scored["policy"] == start) == (reference == "previous")
 
 
 @pytest.mark.parametrize(
@@ -105,32 +79,49 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
     assert set(Suite.model_fields) - read == set(), "a config section that no stage reads"
 
 
+PRODUCTS = {name for name, stage in STAGES.items() if stage.product}
+
+
 @pytest.mark.parametrize(
     ("override", "stages"),
     [
         ("dpo.nll=mean", {"train"}),
-        ("sampler.dtype=bfloat16", {"rollout", "steps", "evaluate"}),
+        ("sampler.dtype=bfloat16", {"rollout", "evaluate"}),
         ("sampler.dtype=null", set()),
         ("models.tiny.training_dtype=null", set()),
         ("pairing.drop_conflicts=true", {"pairs"}),
         ("pairing.drop_conflicts=false", set()),
         ("recipes.coevolve.failure_agent_first=false", set()),
         ("gradients.pairs=4", set()),
+        ("envs.sciworld.workers=2", set()),
     ],
 )
-def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(root, plan, override, stages):
-    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, override]))
-    changed = {
-        stage
-        for stage, wildcards in plan.jobs()
-        if plan.fingerprint(stage, wildcards) != other.fingerprint(stage, wildcards)
-    }
-    assert changed == stages & {stage for stage, _ in plan.jobs()}
+def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(plan, override, stages):
+    assert changed(plan, override) == stages
 
 
-def test_measured_gradients_add_their_jobs_and_rerun_analysis_and_costs_alone(root, plan):
+@pytest.mark.parametrize(
+    "override",
+    ["iterations.sciworld=4", "envs.sciworld.label=Other", "recipes.coevolve.label=Other", "models.tiny.label=Other"],
+)
+def test_one_more_iteration_or_another_label_reruns_nothing_but_products(plan, override):
+    assert set() < changed(plan, override) <= PRODUCTS
+
+
+def test_the_type_of_training_is_part_of_every_digest_that_reads_a_model(plan):
+    readers = {"untrained", "pretrain", "sft", "reference", "train", "rollout", "evaluate"}
+    assert changed(plan, "models.tiny.training_dtype=bfloat16") - PRODUCTS == readers
+
+
+def changed(plan, override):
+    """The stages whose jobs have another fingerprint after the override."""
+    other = Plan(load_suite("smoke", [*LARGER, override]))
+    return {stage for stage, on in plan.jobs() if plan.fingerprint(stage, on) != other.fingerprint(stage, on)}
+
+
+def test_measured_gradients_add_their_jobs_and_rerun_analysis_and_costs_alone(plan):
     """Every preference training of a method's own is measured, and no training is added for it."""
-    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, "gradients.pairs=4"]))
+    other = Plan(load_suite("smoke", [*LARGER, "gradients.pairs=4"]))
     jobs, more = ([(stage, *names.values()) for stage, names in each.jobs()] for each in (plan, other))
     added = set(more) - set(jobs)
     assert set(jobs) < set(more) and {job[0] for job in added} == {"gradients"}
@@ -140,7 +131,7 @@ def test_measured_gradients_add_their_jobs_and_rerun_analysis_and_costs_alone(ro
 
 
 def test_the_measured_trainings_of_any_row_are_its_own(root):
-    base = load_suite(root / "configs/suites/smoke.yaml", ["gradients.pairs=4", "iterations.webshop=2"])
+    base = load_suite("smoke", ["gradients.pairs=4", "iterations.webshop=2"])
     suite = base.model_copy(update={"envs": {"webshop": base.envs["webshop"]}})
     for method in (method for method in suite.recipes if supports(suite, method)):
         jobs = list(Plan(suite.model_copy(update={"methods": [method]})).jobs())
@@ -152,8 +143,8 @@ def test_the_measured_trainings_of_any_row_are_its_own(root):
         assert by_stage["gradients"] == own, method
 
 
-def test_each_seed_can_have_weights_and_a_pretraining_of_its_own(root, plan):
-    own = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, "models.tiny.pretrain.per_seed=true"]))
+def test_each_seed_can_have_weights_and_a_pretraining_of_its_own(plan):
+    own = Plan(load_suite("smoke", [*LARGER, "models.tiny.pretrain.per_seed=true"]))
     seeds = own.suite.seeds
     assert len(seeds) > 1
     for seed in seeds:
@@ -171,34 +162,8 @@ def test_each_seed_can_have_weights_and_a_pretraining_of_its_own(root, plan):
     assert shared == {"base/untrained", "base/pretrained"}
 
 
-def test_the_type_of_training_is_part_of_every_digest_that_reads_a_model(root, plan):
-    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, "models.tiny.training_dtype=bfloat16"]))
-    changed = {s for s, names in plan.jobs() if plan.fingerprint(s, names) != other.fingerprint(s, names)}
-    assert {"pretrain", "sft", "reference", "train"} <= changed
-    assert not changed & {"prepare", "data", "pairs"}
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["iterations.sciworld=4", "envs.sciworld.label=Other", "recipes.coevolve.label=Other", "models.tiny.label=Other"],
-)
-def test_one_more_iteration_or_another_label_reruns_nothing_but_products(root, plan, override):
-    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, override]))
-    changed = {
-        stage for stage, names in plan.jobs() if plan.fingerprint(stage, names) != other.fingerprint(stage, names)
-    }
-    products = {name for name, stage in STAGES.items() if stage.product}
-    assert changed and changed <= products
-
-
-def test_fewer_episodes_at_once_rerun_nothing(root, plan):
-    other = Plan(load_suite(root / "configs/suites/smoke.yaml", [*LARGER, "envs.sciworld.workers=2"]))
-    assert all(plan.fingerprint(stage, names) == other.fingerprint(stage, names) for stage, names in plan.jobs())
-    assert other.restricted("data", {"env": "sciworld"}).envs["sciworld"].workers == 2
-
-
 def test_a_file_from_outside_has_one_pin_for_the_download_and_for_its_reader(root):
-    suite = load_suite(root / "configs/suites/smoke.yaml")
+    suite = load_suite("smoke")
     for env in suite.envs.values():
         for path in env.data_files.values():
             if path.startswith(MIRROR):
@@ -243,6 +208,6 @@ def test_the_command_of_a_job_is_short_however_many_files_it_reads(root, suite, 
 
 def test_the_arguments_of_a_job_change_with_the_names_of_its_inputs(root):
     def arguments(*overrides: str) -> str:
-        return Plan(load_suite(root / "configs/suites/smoke.yaml", overrides)).arguments("data", {"env": "sciworld"})
+        return Plan(load_suite("smoke", overrides)).arguments("data", {"env": "sciworld"})
 
     assert arguments() == arguments() != arguments("envs.sciworld.experts.path=elsewhere/gold.jsonl")

@@ -1,4 +1,4 @@
-"""Best-of-N: of several samples of a task the best counts, and one greedy sample is what it always was."""
+"""What counts towards a mean under either protocol (quirks 6 and 12), and best-of-N: of a task the best sample."""
 
 import json
 import logging
@@ -9,19 +9,18 @@ from builders import episode
 from stages import corridor
 
 from coevolve.config.baselines import EvaluationConfig
-from coevolve.config.loading import load_suite
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.stages import evaluate
 from coevolve.stages.evaluate import records
 from coevolve.storage import jsonl
 
-
-@pytest.fixture(scope="module")
-def quirks(root):
-    return load_suite(root / "configs/suites/smoke.yaml").protocols
-
-
+EPISODES = [
+    episode("t", 1.0),
+    episode("t", 0.5),
+    episode("t", 0.5, stop=StopReason.STEP_LIMIT),
+    episode("t", 0.0, stop=StopReason.ENV_ERROR),
+]
 BROKEN = StopReason.ENV_ERROR
 SAMPLES = [
     *[episode("a", r, sample=n) for n, r in enumerate((0.2, 0.9, 0.9))],
@@ -33,21 +32,38 @@ SAMPLES = [
 ]
 
 
-def test_the_best_sample_counts_and_of_equally_good_ones_the_first(quirks):
-    found = records(SAMPLES, quirks["fixed"], seed=0, samples=3)
+def scored(episodes, protocol, seed=0, **options):
+    """The records of the episodes under a protocol."""
+    return records(episodes, corridor.protocols()[protocol], seed=seed, **options)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "successes"), [("fixed", [True, False, False]), ("paper", [True, True, False, False])]
+)
+def test_fixed_counts_rewards_of_one_as_success_and_leaves_broken_episodes_out_and_paper_any_ending(
+    protocol, successes
+):
+    found = scored(EPISODES, protocol, seed=3)
+    assert [record.success for record in found] == successes
+    counted = EPISODES[: len(successes)]
+    assert [(r.reward, r.trajectory_id, r.seed) for r in found] == [(e.reward, e.digest(), 3) for e in counted]
+
+
+def test_the_best_sample_counts_and_of_equally_good_ones_the_first():
+    found = scored(SAMPLES, "fixed", samples=3)
     assert [(r.task_id, r.reward, r.samples) for r in found] == [("a", 0.9, 3), ("b", 1.0, 1)]
     assert [r.trajectory_id for r in found] == [SAMPLES[1].digest(), SAMPLES[4].digest()]
-    found = records(SAMPLES, quirks["paper"], seed=0, samples=3)
+    found = scored(SAMPLES, "paper", samples=3)
     assert [(r.task_id, r.reward, r.samples) for r in found] == [("a", 0.9, 3), ("b", 1.0, 3), ("c", 0.0, 3)]
 
 
-def test_a_task_that_is_listed_twice_has_two_records(quirks):
+def test_a_task_that_is_listed_twice_has_two_records():
     twice = [episode("a", r, sample=n) for n, r in enumerate((0.1, 0.2, 0.4, 0.3))]
-    assert [r.reward for r in records(twice, quirks["fixed"], seed=0, samples=2)] == [0.2, 0.4]
+    assert [r.reward for r in scored(twice, "fixed", samples=2)] == [0.2, 0.4]
 
 
-def test_a_record_of_one_sample_has_the_bytes_it_always_had(quirks):
-    (record,) = records([episode("a", 0.5, split="seen")], quirks["fixed"], seed=3)
+def test_a_record_of_one_sample_has_the_bytes_it_always_had():
+    (record,) = scored([episode("a", 0.5, split="seen")], "fixed", seed=3)
     assert record.to_json() == (
         '{"task_id":"a","split":"seen","seed":3,"environment":"","reward":0.5,"success":false,"stop":"done","turns":1,'
         f'"trajectory_id":"{episode("a", 0.5, split="seen").digest()}"}}'
@@ -58,7 +74,7 @@ def test_a_record_of_one_sample_has_the_bytes_it_always_had(quirks):
 
 
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory, quirks):
+def evaluated(tmp_path_factory):
     """Runs the stage in the corridor: what it wrote, and its notes."""
     base = tmp_path_factory.mktemp("corridor")
     policy = corridor.policy(base / "policy")
@@ -68,7 +84,7 @@ def evaluated(tmp_path_factory, quirks):
     def run(name, **sections):
         out = base / name
         files = {"policy": policy, "tasks": base / "tasks.jsonl", "instruction": base / "instruction.txt"}
-        job = corridor.job("evaluate", out, corridor.suite(quirks["fixed"], **sections), **files)
+        job = corridor.job("evaluate", out, corridor.suite(**sections), **files)
         notes = evaluate.run(job, out)
         return jsonl.read(out / "episodes.jsonl", Trajectory), jsonl.read(out / "records.jsonl", EvalRecord), notes
 

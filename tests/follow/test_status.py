@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 from checkout import heed_ctrl_c
+from command_line import stage_command
 from small_run import make
 
-from coevolve import cli
 from coevolve.config.loading import as_overrides, load_suite
 from coevolve.config.restriction import as_dict
 from coevolve.dag.machine import load_machine
@@ -50,11 +50,16 @@ def changed(plan: Plan, record: RunRecord | None = None) -> dict[str, str]:
     return {stage: f"{job.state}: {job.text}".removesuffix(": ") for stage, job in jobs.items()}
 
 
-def printed(capsys, expected: int) -> list[str]:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["status", "configs/glance.yaml"])
-    assert ended.value.code == expected
-    return capsys.readouterr().out.splitlines()
+@pytest.fixture
+def printed(coevolve):
+    """The lines of `coevolve status`, which ends with the expected status."""
+
+    def run(expected: int) -> list[str]:
+        status, out, _ = coevolve("status", "configs/glance.yaml")
+        assert status == expected
+        return out.splitlines()
+
+    return run
 
 
 def run_of(plan: Plan, stages: set[str], started: float) -> RunRecord:
@@ -85,22 +90,22 @@ def test_jobs_of_another_version_of_the_kit_are_left_out(root, tmp_path, monkeyp
     assert len(state.jobs) == len(state.requested) == len(record.jobs)
 
 
-def test_a_finished_suite_is_done(suite, capsys):
+def test_a_finished_suite_is_done(suite, printed):
     total = len(list(suite.jobs()))
-    assert printed(capsys, 0) == [
+    assert printed(0) == [
         f"Suite glance: {total} of {total} jobs are done.",
         "Report page: results/glance/paper/page/report.html",
     ]
 
 
-def test_deleted_and_edited_results_are_named_producers_first(suite, capsys):
+def test_deleted_and_edited_results_are_named_producers_first(suite, printed):
     """No reader has to be made again, so Snakemake would find nothing to do."""
     Path(f"{ITERATION}/policy/target/model.safetensors").unlink()
     shutil.rmtree(next(Path(f"{ITERATION}/pairs").glob("target")))
     with Path("results/glance/data/webshop/experts.jsonl").open("a") as file:
         file.write("\n")
     Path("results/glance/paper/figure3/figure3.json").touch()  # newer, with the same bytes
-    counts, *lines, _ = printed(capsys, 1)
+    counts, *lines, _ = printed(1)
     assert counts.endswith("jobs are done, 3 changed.")
     eto = "CHANGED  WebShop · ETO · seed 0 · iteration 1 ·"
     edited = "results/glance/data/webshop/experts.jsonl: the file was changed after its stage made it"
@@ -114,39 +119,38 @@ def test_deleted_and_edited_results_are_named_producers_first(suite, capsys):
     assert lines[-1] == f"         to make it again: {fix}"
 
 
-def test_unpacked_evidence_was_made_elsewhere(suite, tmp_path, capsys):
+def test_unpacked_evidence_was_made_elsewhere(suite, tmp_path, printed):
     """It has no weights and not every file, which nobody deleted."""
     paths = suite_evidence.write(suite, tmp_path / "glance.tar.xz")
     shutil.rmtree("results")
     subprocess.run(["tar", "-xJf", tmp_path / "glance.tar.xz"], check=True)
     jobs, products = len(list(suite.jobs())), len(exported(suite.suite))
-    counts, last = printed(capsys, 0)
+    counts, last = printed(0)
     assert counts == f"Suite glance: 0 of {jobs} jobs are done, {jobs - products} made elsewhere, {products} to do."
     assert last.startswith("No run yet; ")
     (episodes,) = (path for path in paths if path.endswith("base/seed0/rollout/target/episodes.jsonl"))
     with Path(episodes).open("a") as file:
         file.write("\n")
     edited = f"rollout target: {episodes}: the file was changed after its stage made it"
-    assert printed(capsys, 1)[1] == f"CHANGED  WebShop · seed 0 · {edited}"
+    assert printed(1)[1] == f"CHANGED  WebShop · seed 0 · {edited}"
     make(suite, suite.files("table1", {})[0])
     assert "table1" not in changed(suite), "done here"
     assert changed(Plan(load_suite("configs/glance.yaml", ["dpo.max_grad_norm=0.5"])))["train"] == "to do"
 
 
-def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, capsys):
+def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, printed):
     shutil.rmtree("results/glance/paper/page")
-    counts, last = printed(capsys, 0)
+    counts, last = printed(0)
     assert counts.endswith("jobs are done, 1 to do.")
     assert last == "No run yet; `coevolve plan --suite configs/glance.yaml --machine MACHINE` estimates its hours."
 
 
-def test_a_result_whose_provenance_cannot_be_read_is_to_do(suite, capsys):
+def test_a_result_whose_provenance_cannot_be_read_is_to_do(suite, coevolve):
     """Damaged, or of another version of the kit; the next commands neither call it done nor end in a traceback."""
     Path("results/glance/paper/table1/provenance.json").write_text('{"stage": "ta')
     assert changed(suite) == {"table1": "to do", "page": "to do"}
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["plan", "--suite", "configs/glance.yaml", "--machine", "cpu"])
-    assert ended.value.code == 0 and "table1" in capsys.readouterr().out
+    status, out, _ = coevolve("plan", "--suite", "configs/glance.yaml", "--machine", "cpu")
+    assert status == 0 and "table1" in out
 
 
 def test_an_edited_setting_leaves_its_readers_and_what_follows_to_do(suite):
@@ -219,13 +223,13 @@ def test_another_set_of_files_in_a_given_checkpoint_is_read_again(suite, tmp_pat
     assert changed(plan)["untrained"] == "to do"
 
 
-def test_the_machine_of_the_run_is_the_one_whose_costs_are_read(suite, capsys):
+def test_the_machine_of_the_run_is_the_one_whose_costs_are_read(suite, printed):
     shutil.copy("configs/machines/cpu.yaml", "configs/machines/mine.yaml")
     record = run_of(suite, set(), time.time())
     record.write("results/glance")
-    printed(capsys, 0)
+    printed(0)
     record.model_copy(update={"machine": "configs/machines/mine.yaml"}).write("results/glance")
-    assert ", 3 to do; " in printed(capsys, 0)[0], "failures, costs, page"
+    assert ", 3 to do; " in printed(0)[0], "failures, costs, page"
 
 
 def test_a_result_that_is_replaced_while_it_is_looked_at_is_to_do(suite):
@@ -235,7 +239,7 @@ def test_a_result_that_is_replaced_while_it_is_looked_at_is_to_do(suite):
     assert states["table1"] is JobState.TODO and states["figure3"] is JobState.DONE
 
 
-def test_jobs_of_an_agent_that_is_no_more_are_left_out(suite, capsys):
+def test_jobs_of_an_agent_that_is_no_more_are_left_out(suite, coevolve):
     """A run is asked about after a row lost its failure agent."""
     record = run_of(suite, set(), 0.0)
     stage, wildcards = next(job for job in record.jobs if job[0] == "rollout" and job[1]["agent"] == "failure")
@@ -245,13 +249,11 @@ def test_jobs_of_an_agent_that_is_no_more_are_left_out(suite, capsys):
     part.pop("agent")
     assert not suite.has_job("shard", part) and suite.has_job("shard", {**part, "whole": "rollout/target"})
     assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, (stage, gone)]})) == {}
-    on = [word for name, value in gone.items() for word in ("--on", f"{name}={value}")]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["stage", stage, "--suite", "configs/glance.yaml", "--out", "out", *on])
-    assert ended.value.code == 2 and "has no job with model=tiny, env=webshop, branch=eto" in capsys.readouterr().err
+    status, _, err = coevolve(*stage_command((stage, gone), "configs/glance.yaml", "out"))
+    assert status == 2 and "has no job with model=tiny, env=webshop, branch=eto" in err
 
 
-def test_states_of_a_run_that_goes_on(suite, capsys):
+def test_states_of_a_run_that_goes_on(suite, printed):
     """The run has to make two products; its scheduler and one of the jobs hold their locks."""
     for name in ("table1", "figure3"):
         shutil.rmtree(f"results/glance/paper/{name}")
@@ -269,19 +271,19 @@ def test_states_of_a_run_that_goes_on(suite, capsys):
     Path("results/glance/paper/.work-table1").rmdir()
     run.write("results/glance")
     total = len(run.jobs)
-    counts, running = printed(capsys, 0)
+    counts, running = printed(0)
     assert counts.startswith(f"Suite glance: {total - 3} of {total} jobs are done, 1 running, 2 to do; about ")
     assert running.startswith("running  figure3  0:0")
     Path("results/glance/logs/figure3.log").write_text(
         "Loading\n12:00:00 episodes 64/108, reward 0.087, 10:05:21 left\n"
     )
-    assert printed(capsys, 0)[1].endswith("  episodes 64/108, reward 0.087, 10:05:21 left")
+    assert printed(0)[1].endswith("  episodes 64/108, reward 0.087, 10:05:21 left")
     log.write_text("12:00:00 begun\ncoevolve: x.json: no such file; run its stage.\n")
     assert changed(suite, run)["table1"] == "failed: x.json: no such file; run its stage."
     job.release()
     scheduler.release()
     assert changed(suite, run)["figure3"] == "stopped"
-    lines = printed(capsys, 1)[1:]
+    lines = printed(1)[1:]
     assert lines == [
         "FAILED   table1: x.json: no such file; run its stage.",
         "         log: results/glance/logs/table1.log",
@@ -342,7 +344,5 @@ def test_jobs_of_the_last_run_are_counted_alone(suite):
     assert lines[1].endswith(f" {total - 1} of {total} jobs are done, 1 changed.")
 
 
-def test_without_a_suite_it_says_how_to_name_one(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["status"])
-    assert capsys.readouterr().err == "coevolve: which suite? Write `coevolve status SUITE`.\n"
+def test_without_a_suite_it_says_how_to_name_one(coevolve):
+    assert coevolve("status")[2] == "coevolve: which suite? Write `coevolve status SUITE`.\n"

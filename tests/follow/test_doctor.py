@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,23 +32,23 @@ SINFO = (
 
 
 @pytest.fixture
-def repo(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repo(root, monkeypatch):
     monkeypatch.chdir(root)
     return root
 
 
-def machine(root: Path, **settings: object) -> Machine:
+def machine(root, **settings):
     raw = yaml.safe_load((root / "configs/machines/h100.yaml").read_text()) | {"launch": None}
     stages = {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1}, "sft": {"gpus": settings.pop("gpus", 8)}}
     return Machine.model_validate(raw | {"stages": stages} | settings)
 
 
 @pytest.fixture
-def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def fake_slurm(tmp_path, monkeypatch):
     """Puts commands of Slurm on PATH, of which `sinfo` runs the given shell script."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
-    def script(text: str) -> None:
+    def script(text):
         for name in slurm.PROGRAMS:
             (tmp_path / name).write_text(f"#!/bin/sh\n{text if name == 'sinfo' else ''}\n")
             (tmp_path / name).chmod(0o755)
@@ -57,12 +56,12 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     return script
 
 
-def examine(root: Path, **settings: object) -> dict[str, Check]:
+def examine(root, **settings):
     needs = machine(root, **settings)
     return {check.name: check for check in doctor._machine(needs, doctor._needs(None, needs)[1], on_slurm=True)}
 
 
-def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], None]) -> None:
+def test_a_machine_that_has_all_is_well(repo, fake_slurm):
     fake_slurm(f"printf '{SINFO}'")
     found = examine(repo)
     assert {check.status for check in found.values()} == {"ok"}
@@ -73,11 +72,7 @@ def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], 
 @pytest.mark.parametrize(
     ("settings", "what", "words"),
     [
-        (
-            {"partition": "h10"},
-            "partition",
-            "Slurm has no `h10`; set `partition` to one of: cpu, h100, mixed, old, plain.",
-        ),
+        ({"partition": "h10"}, "partition", "no `h10`; set `partition` to one of: cpu, h100, mixed, old, plain."),
         ({"partition": "old"}, "partition", "`old` is not up"),
         ({"gpu": "b200"}, "GPU", "no node of `h100` has a `b200`; set `gpu` to a type that they have (h100 x 8)."),
         ({"partition": "cpu", "gpu": None}, "GPU", "no node of `cpu` has a GPU; set `partition` to one whose nodes"),
@@ -87,38 +82,35 @@ def test_a_machine_that_has_all_is_well(repo: Path, fake_slurm: Callable[[str], 
     ],
     ids=["no partition", "closed", "no type", "no GPU of any type", "no GPU", "no name", "too few"],
 )
-def test_what_slurm_has_not(
-    repo: Path, fake_slurm: Callable[[str], None], settings: dict[str, object], what: str, words: str
-) -> None:
+def test_what_slurm_has_not(repo, fake_slurm, settings, what, words):
     fake_slurm(f"printf '{SINFO}'")
     check = examine(repo, **settings)[what]
     assert check.status == "wrong" and words in check.text
 
 
-def test_a_gpu_of_any_type(repo: Path, fake_slurm: Callable[[str], None]) -> None:
-    fake_slurm("printf 'all*|up|gpu:2\\n'")
-    assert examine(repo, gpu=None, gpus=2)["GPU"].status == "ok"
-    assert examine(repo, gpu=None, gpus=3)["GPU"].status == "wrong"
+@pytest.mark.parametrize(
+    ("listed", "kind", "gpus"),
+    [
+        ("gpu:2", None, 2),
+        # types that begin with a digit
+        ("gpu:3090:4", "3090", 4),
+        ("gpu:2080ti:6(S:0-1)", "2080ti", 6),
+        ("gpu:1g.10gb:7,gpu:a100:2", "1g.10gb", 7),
+    ],
+)
+def test_as_many_gpus_as_the_nodes_have_and_one_more(listed, kind, gpus, repo, fake_slurm):
+    fake_slurm(f"printf 'all*|up|{listed}\\n'")
+    enough, more = (examine(repo, gpu=kind, gpus=number)["GPU"] for number in (gpus, gpus + 1))
+    assert enough.status == "ok" and (kind is None or enough.text == f"{gpus} x {kind} per node in `all`")
+    assert more.status == "wrong" and f"`gpus`: a stage requests {gpus + 1} per node" in more.text
 
 
-@pytest.mark.parametrize(("listed", "gpus"), [("3090:4", 4), ("2080ti:6(S:0-1)", 6), ("1g.10gb:7,gpu:a100:2", 7)])
-def test_a_gpu_type_that_begins_with_a_digit(
-    listed: str, gpus: int, repo: Path, fake_slurm: Callable[[str], None]
-) -> None:
-    fake_slurm(f"printf 'all*|up|gpu:{listed}\\n'")
-    kind = listed.split(":")[0]
-    assert examine(repo, gpu=kind, gpus=gpus)["GPU"].text == f"{gpus} x {kind} per node in `all`"
-    assert f"`gpus`: a stage requests {gpus + 1} per node" in examine(repo, gpu=kind, gpus=gpus + 1)["GPU"].text
-
-
-def test_a_cluster_without_a_default_partition(repo: Path, fake_slurm: Callable[[str], None]) -> None:
+def test_a_cluster_without_a_default_partition(repo, fake_slurm):
     fake_slurm("printf 'a|up|gpu:h100:8\\n'")
     assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
 
 
-def test_a_slurm_that_does_not_answer(
-    repo: Path, fake_slurm: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slurm_that_does_not_answer(repo, fake_slurm, monkeypatch):
     fake_slurm("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
     assert "Unable to contact slurm controller" in examine(repo)["Slurm"].text
     monkeypatch.setattr(slurm, "TIMEOUT_SECONDS", 0.5)
@@ -126,13 +118,13 @@ def test_a_slurm_that_does_not_answer(
     assert "timed out" in examine(repo)["Slurm"].text
 
 
-def test_no_slurm(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_slurm(repo, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(examine(repo)) == ["Slurm"]
     assert "sbatch, sinfo, squeue, scancel not on PATH" in examine(repo)["Slurm"].text
 
 
-def test_a_slurm_profile_without_slurm_ends_in_the_doctors_sentence(root: Path, tmp_path: Path) -> None:
+def test_a_slurm_profile_without_slurm_ends_in_the_doctors_sentence(root, tmp_path):
     if shutil.which("sbatch"):
         pytest.skip("Slurm is installed here")
     repo = copy_of(root, tmp_path / "repo")
@@ -145,7 +137,7 @@ def test_a_slurm_profile_without_slurm_ends_in_the_doctors_sentence(root: Path, 
     assert not (repo / "results/smoke/data").exists()
 
 
-def test_the_command_for_a_missing_file_can_be_pasted(repo: Path, tmp_path: Path) -> None:
+def test_the_command_for_a_missing_file_can_be_pasted(repo, tmp_path):
     suite = tmp_path / "my suites" / "mine.yaml"
     suite.parent.mkdir()
     suite.write_text("extends: smoke.yaml\nsuite: mine\n")
@@ -161,25 +153,25 @@ def test_the_command_for_a_missing_file_can_be_pasted(repo: Path, tmp_path: Path
     assert pasted.returncode == 0, pasted.stderr
 
 
-def test_a_launch_file_that_is_not_there(repo: Path) -> None:
+def test_a_launch_file_that_is_not_there(repo):
     check = examine(repo, launch="configs/accelerate/nowhere.yaml")["launch"]
     assert check.status == "missing" and "configs/accelerate/nowhere.yaml" in check.text
 
 
-def test_gpus_that_torch_does_not_see(repo: Path) -> None:
+def test_gpus_that_torch_does_not_see(repo):
     needs = machine(repo, gpus=99, gpus_per_node=99)
     (check,) = doctor._machine(needs, doctor._needs(None, needs)[1], on_slurm=False)
     assert check.status == "wrong" and "a stage needs 99" in check.text
 
 
-def test_only_the_stages_of_the_suite_count(repo: Path) -> None:
+def test_only_the_stages_of_the_suite_count(repo):
     suite = load_suite("in_context")  # an endpoint is not trained
     cluster = load_machine("h100")
     assert doctor._needs(None, cluster)[1] == 8 and doctor._needs(load_suite("paper"), cluster)[1] == 8
     assert doctor._needs(suite, cluster)[1] == 1
 
 
-def test_a_suite_without_estimates_is_examined_too(repo: Path) -> None:
+def test_a_suite_without_estimates_is_examined_too(repo):
     cluster = load_machine("h100")
     assert doctor._needs(load_suite("paper", ["envs.webshop.expected=null"]), cluster) == (0.0, 8)
     found = doctor.setup("smoke", ["envs.webshop.expected=null"], "cpu", None)
@@ -190,9 +182,7 @@ def test_a_suite_without_estimates_is_examined_too(repo: Path) -> None:
     "text",
     ["config: {suite: micro, machine: cpu}", "config: [suite=micro, machine=cpu]", "configfile: own.yaml"],
 )
-def test_a_profile_as_snakemake_takes_it(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_a_profile_as_snakemake_takes_it(repo, tmp_path, monkeypatch, text):
     (tmp_path / "config.yaml").write_text(text)
     (tmp_path / "own.yaml").write_text("suite: micro\nmachine: cpu\n")
     monkeypatch.chdir(tmp_path)
@@ -208,9 +198,7 @@ def test_a_profile_as_snakemake_takes_it(
         ("config: {machine: }", "--config machine=: it is empty"),
     ],
 )
-def test_a_profile_that_snakemake_does_not_take(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
-) -> None:
+def test_a_profile_that_snakemake_does_not_take(tmp_path, monkeypatch, text, sentence):
     (tmp_path / "config.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=re.escape(sentence)):
@@ -219,7 +207,7 @@ def test_a_profile_that_snakemake_does_not_take(
     assert doctor.Profile.read(".") == doctor.Profile()
 
 
-def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="`apptainer` is not on PATH"):
@@ -236,7 +224,7 @@ def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path: Path, m
     assert check.status == "wrong" and "is missing" in check.text
 
 
-def test_the_environments_of_images_are_not_looked_for_outside(repo: Path, tmp_path: Path) -> None:
+def test_the_environments_of_images_are_not_looked_for_outside(repo, tmp_path):
     profile = yaml.safe_load((repo / "profiles/slurm/config.yaml").read_text())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile | {"software-deployment-method": ["apptainer"]}))
     for folder, looked in (("profiles/slurm", True), (str(tmp_path), False)):
@@ -244,7 +232,7 @@ def test_the_environments_of_images_are_not_looked_for_outside(repo: Path, tmp_p
         assert ("database server" in names, "Apptainer" in names) == (looked, not looked)
 
 
-def test_packages_of_another_version_or_none(tmp_path: Path) -> None:
+def test_packages_of_another_version_or_none(tmp_path):
     lock = tmp_path / "requirements.lock"
     assert doctor.packages(lock).status == "missing"
     lock.write_text("pydantic==0.1\nno-such-package==1.0\n")
@@ -254,12 +242,12 @@ def test_packages_of_another_version_or_none(tmp_path: Path) -> None:
     assert doctor.packages(lock) == Check("packages", "missing", "no-such-package (1 in all); run `make setup`.")
 
 
-def test_room_that_is_not_there(tmp_path: Path) -> None:
+def test_room_that_is_not_there(tmp_path):
     assert doctor.disk(tmp_path / "not/yet/made", 0.0).status == "ok"
     assert "1000000000.0 GB needed; make room" in doctor.disk(tmp_path, 1e9).text
 
 
-def test_a_link_to_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_that_does_not_exist(tmp_path):
     """`results` may link to another disk; no run could make a file there."""
     link, target = tmp_path / "results", tmp_path / "scratch"
     link.symlink_to(target)
@@ -269,7 +257,7 @@ def test_a_link_to_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     assert doctor.disk(link, 0.0).status == "ok"
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path):
     look = f"from coevolve.follow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
     done = on_small_disk(tmp_path, f'head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"')
     assert done.stdout == (
@@ -278,7 +266,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     )
 
 
-def test_a_stage_on_a_full_disk_ends_in_one_sentence_and_leaves_nothing(repo: Path, tmp_path: Path) -> None:
+def test_a_stage_on_a_full_disk_ends_in_one_sentence_and_leaves_nothing(repo, tmp_path):
     arguments = f"stage data --suite smoke --out {tmp_path}/out --on env=sciworld"
     experts = "experts=data/sciworld/gold.jsonl"
     done = on_small_disk(tmp_path, f"{sys.executable} -m coevolve {arguments} {experts}; echo $?; ls {tmp_path}")
@@ -287,7 +275,7 @@ def test_a_stage_on_a_full_disk_ends_in_one_sentence_and_leaves_nothing(repo: Pa
     assert done.stdout == "2\n"
 
 
-def on_small_disk(folder: Path, command: str) -> "subprocess.CompletedProcess[str]":
+def on_small_disk(folder, command):
     """Runs a shell command while a disk of 64 KiB is mounted at `folder`, for the command alone."""
     spaces = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     mount = f"mount -t tmpfs -o size=64k none {folder}"
@@ -298,7 +286,7 @@ def on_small_disk(folder: Path, command: str) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_a_simulator_that_answers_otherwise(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulator_that_answers_otherwise(repo, tmp_path, monkeypatch):
     first = replay.GOLD.read_text().splitlines()[0]
     changed = tmp_path / "gold.jsonl"
     changed.write_text(first.replace("you", "ewe") + "\n")
@@ -308,7 +296,7 @@ def test_a_simulator_that_answers_otherwise(repo: Path, tmp_path: Path, monkeypa
     assert "1 of 1 recorded episodes differ" in check.text
 
 
-def test_a_tagger_that_is_not_installed(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tagger_that_is_not_installed(repo, monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)  # what an import finds where it is not installed
     paper = load_suite("paper").envs["webshop"]
     assert (found := webshop.check(paper)).status == "wrong" and "install both, or use `approximate`" in found.text
@@ -316,7 +304,7 @@ def test_a_tagger_that_is_not_installed(repo: Path, monkeypatch: pytest.MonkeyPa
     assert webshop.check(small).status == "ok"
 
 
-def test_a_profile_brings_its_suite_and_machine(repo: Path) -> None:
+def test_a_profile_brings_its_suite_and_machine(repo):
     found = doctor.setup(None, [], None, "slurm")
     assert found.slurm and found.suite and found.suite.suite == "paper"
     assert found.machine and found.machine.gpu == "h100"
@@ -325,10 +313,8 @@ def test_a_profile_brings_its_suite_and_machine(repo: Path) -> None:
         doctor.setup(None, [], None, "slurn")
 
 
-def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(*more: str) -> "subprocess.CompletedProcess[str]":
+def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(repo, tmp_path, monkeypatch):
+    def run(*more):
         command = [sys.executable, "-m", "coevolve", "doctor", "--suite", "smoke", *more]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 

@@ -13,7 +13,8 @@ import torch
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
-from builders import episode, turn
+from builders import episode, pair, turn
+from command_line import stage_command
 from safetensors.torch import load_file
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
@@ -22,8 +23,6 @@ from coevolve.config.names import PairKind
 from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.policies import loading
-from coevolve.records.episodes import Message
-from coevolve.records.pairs import PreferencePair
 from coevolve.run import launch
 from coevolve.run.launch import Launch
 from coevolve.storage import files, jsonl
@@ -46,33 +45,15 @@ def words(number, count):
     return " ".join(WORDS[(number * 7 + k * (number + 3)) % len(WORDS)] for k in range(count))
 
 
-def conversation(number, count):
-    actions = [Message(role="assistant", content=words(number + k, count)) for k in range(2)]
-    return (actions[0], Message(role="user", content=words(number + 2, 5)), actions[1])
-
-
 def trajectory(number):
     turns = (turn("look", words(number, 3), text=words(number + k, 4)) for k in range(2))
     name = f"sciworld/lifespan/{number}"
     return episode(name, 1.0, turns, agent="expert", prompt=words(number, 6))
 
 
-def pair(number):
-    return PreferencePair(
-        task_id=f"t{number}",
-        kind=list(PairKind)[number % 3],
-        prompt=(Message(role="user", content=words(number, 6)),),
-        chosen=conversation(number, 4 + number % 3),
-        rejected=conversation(number + 5, 6),
-        chosen_token_ids=((), ()),
-        rejected_token_ids=((), ()),
-        chosen_id="c",
-        rejected_id="r",
-        chosen_reward=1.0,
-        rejected_reward=0.0,
-        lambda_dpo=1.0,
-        lambda_sft=0.1 * number,
-    )
+def preference(number):
+    kind = list(PairKind)[number % 3]
+    return pair(trajectory(number), trajectory(number + 5), kind, lambda_sft=0.1 * number)
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +63,18 @@ def inputs(tmp_path_factory):
     wide = TinyArchitecture(vocab_size=300, hidden_size=384, layers=1, heads=2, intermediate_size=400)
     tiny_model.build(wide, context=96, texts=[words(n, 9) for n in range(20)], seed=1, out=home / "policy", name="tiny")
     jsonl.write(home / "sft.jsonl", [trajectory(number) for number in range(9)])
-    jsonl.write(home / "pairs.jsonl", [pair(number) for number in range(9)])
+    jsonl.write(home / "pairs.jsonl", [preference(number) for number in range(9)])
     renderer = Renderer(loading.load_tokenizer(home / "policy"))
-    sides = [(each.prompt, side) for each in map(pair, range(9)) for side in (each.chosen, each.rejected)]
+    sides = [(each.prompt, side) for each in map(preference, range(9)) for side in (each.chosen, each.rejected)]
     rows = reference_logps.without_prefixes(renderer.render(*side).input_ids for side in sides)
     scores = reference_logps.score(policy_io.load(home / "policy"), rows, lambda done, total: None)
     reference_logps.write(home / "scores.safetensors", rows, scores)
     policy = home / "policy/policy.json"
     return {
-        "sft": [f"start={policy}", f"experts={home / 'sft.jsonl'}"],
-        "train": [f"start={policy}", f"pairs={home / 'pairs.jsonl'}"],
-        "before": [f"scores={home / 'scores.safetensors'}"],
-        "on the fly": [f"reference={policy}"],
+        "sft": {"start": [policy], "experts": [home / "sft.jsonl"]},
+        "train": {"start": [policy], "pairs": [home / "pairs.jsonl"]},
+        "before": {"scores": [home / "scores.safetensors"]},
+        "on the fly": {"reference": [policy]},
     }
 
 
@@ -107,23 +88,10 @@ def command(inputs, root):
         given += [RATES[stage], "dpo.beta=[0.1]", "models.tiny.context=96", *settings]
         options = [part for setting in given for part in ("--set", setting)]
         on = {"model": "tiny", "env": "sciworld", "branch": BRANCHES[stage], "agent": "target"}
-        options += [part for item in on.items() for part in ("--on", "=".join(item))]
-        config = ["--suite", str(root / "configs/suites/smoke.yaml")]
-        on_the_fly = "dpo.precompute_reference=false" in settings
-        held_to = inputs["on the fly" if on_the_fly else "before"] if stage == "train" else []
-        return [
-            sys.executable,
-            "-m",
-            "coevolve",
-            "stage",
-            stage,
-            *config,
-            *options,
-            "--out",
-            str(out),
-            *inputs[stage],
-            *held_to,
-        ]
+        held_to = "on the fly" if "dpo.precompute_reference=false" in settings else "before"
+        files = inputs[stage] | (inputs[held_to] if stage == "train" else {})
+        suite = root / "configs/suites/smoke.yaml"
+        return [sys.executable, "-m", "coevolve", *stage_command((stage, on), suite, out, files, options)]
 
     return build
 

@@ -61,16 +61,9 @@ def test_a_second_copy_of_the_target_has_rollouts_of_its_own(plan):
     assert str(plan.inputs("rollout", wildcards)["policy"]).endswith("base/seed0/policy/target/policy.json")
 
 
-def test_the_compute_matched_control_plays_and_learns_as_much_as_both_agents(plan):
+def test_the_compute_matched_control_plays_as_much_as_both_agents(plan):
     wildcards = {"model": MODEL, "env": ENV, "branch": "eto_matched/seed0/iter2", "agent": "target"}
-    inputs = plan.inputs("train", wildcards)
-    assert [path.split("/webshop/")[1] for path in inputs["steps_like"]] == [
-        "coevolve/seed0/iter2/pairs/target/pairs.jsonl",
-        "coevolve/seed0/iter2/pairs/failure/pairs.jsonl",
-    ]
     assert plan.restricted("rollout", wildcards).rollout.k == 2 * plan.suite.rollout.k
-    last = plan.inputs("train", {**wildcards, "branch": "eto_matched/seed0/iter3"})["steps_like"]
-    assert [path.split("/")[-2] for path in last] == ["target"], "the failure agent is not trained any more"
 
 
 @pytest.mark.parametrize(

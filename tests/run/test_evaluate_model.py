@@ -4,9 +4,8 @@ import json
 
 import pytest
 from policies.chatserver import KEY, MODEL, refusing, serving
-from stages.test_in_context import PLAYER
+from policies.shopper import PLAYER
 
-from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.config.restriction import as_dict
 from coevolve.config.yaml_files import Section
@@ -19,17 +18,18 @@ POLICY = "results/glance/tiny/webshop/base/seed0/policy/target"
 EVALUATED = "results/glance/tiny/webshop/base/seed0/eval"
 
 
-def coevolve(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(list(map(str, arguments)))
-    shown = capsys.readouterr()
-    return ended.value.code, shown.out, shown.err
+@pytest.fixture
+def here(root, tmp_path, monkeypatch):
+    """An empty folder but for `configs`, in which the test runs."""
+    (tmp_path / "configs").symlink_to(root / "configs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(made, monkeypatch, capsys):
+def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(made, monkeypatch, coevolve):
     monkeypatch.chdir(made)
     command = ("evaluate-model", POLICY, "--suite", "configs/glance.yaml", "--env", "webshop", "--out", "mine.json")
-    code, out, err = coevolve(capsys, *command)
+    code, out, err = coevolve(*command)
     assert code == 0, err
     (folder,) = (made / "results/evaluate_model").glob("*/evaluation")
     ours, theirs = (jsonl.read(path / "records.jsonl", EvalRecord) for path in (folder, made / EVALUATED))
@@ -42,11 +42,11 @@ def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(ma
     assert str(made) not in json.dumps(result)
     assert f"{100 * result['splits']['test']['mean_reward']:.1f} [" in out and "an invented catalogue" in out
 
-    code, out, _ = coevolve(capsys, "compare", "mine.json", EVALUATED)
+    code, out, _ = coevolve("compare", "mine.json", EVALUATED)
     assert code == 0 and "test: comparable: every setting is the same." in out
 
     before = (folder / "records.jsonl").stat().st_mtime_ns
-    assert coevolve(capsys, *command)[0] == 0
+    assert coevolve(*command)[0] == 0
     assert (folder / "records.jsonl").stat().st_mtime_ns == before
 
     # Results of other inputs, as a killed run leaves them, are made again: the evaluation, and what it needs.
@@ -56,13 +56,13 @@ def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(ma
     for path, record in stale.items():
         others = record.model_copy(update={"inputs": dict.fromkeys(record.inputs, "0" * 64)})
         path.write_text(others.to_json())
-        assert coevolve(capsys, *command)[0] == 0
+        assert coevolve(*command)[0] == 0
         assert provenance.read(path).inputs == record.inputs
 
     changed = ("--set", "envs.webshop.step_limit=9", "--set", "envs.webshop.observation_length=299")
-    code, _, err = coevolve(capsys, *command, "--tasks", "2", *changed, "--out", "few.json")
+    code, _, err = coevolve(*command, "--tasks", "2", *changed, "--out", "few.json")
     assert code == 0, err
-    _, out, _ = coevolve(capsys, "compare", "mine.json", "few.json")
+    _, out, _ = coevolve("compare", "mine.json", "few.json")
     assert "NOT comparable (settings that differ: 4; not stated by both: 0)" in out
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines() if "| differs" in line]
     settings = {row[0]: row[1:3] for row in rows}
@@ -70,9 +70,7 @@ def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(ma
     assert settings["tasks"] == ["6", "2"] and "task_list" in settings
 
 
-def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configs").symlink_to(root / "configs")
+def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(here, monkeypatch, coevolve):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with serving(PLAYER, count=lambda messages: 10 * len(messages)) as server:
@@ -80,13 +78,13 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, mo
         command += ["--set", "envs.webshop.workers=2", "--context", "100000"]
         command += ["--set", "models.model.endpoint.length=max_completion_tokens"]
         server.faults.extend([lambda chat: False] * 16 + [refusing(401)])
-        code, _, err = coevolve(capsys, *command)
+        code, _, err = coevolve(*command)
         assert code == 2 and "not accepted" in err
         before = len(server.bodies)
-        code, out, err = coevolve(capsys, *command)
+        code, out, err = coevolve(*command)
         assert code == 0, err
     assert all("max_completion_tokens" in body and "max_tokens" not in body for body in server.bodies)
-    (folder,) = (tmp_path / "results/evaluate_model").glob("*/evaluation-8")
+    (folder,) = (here / "results/evaluate_model").glob("*/evaluation-8")
     turns = sum(len(episode.turns) for episode in jsonl.read(folder / "episodes.jsonl", Trajectory))
     assert len(server.bodies) - before < turns < len(server.bodies)  # finished episodes were not played again
     assert f"| {MODEL}" in out and "Tokens: " in out
@@ -105,13 +103,11 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(root, tmp_path, mo
         ("models.model.endpoint.lenght=max_tokens", "did you mean `length`?"),
     ],
 )
-def test_an_override_without_an_effect_is_one_sentence(root, tmp_path, monkeypatch, capsys, override, sentence):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configs").symlink_to(root / "configs")
+def test_an_override_without_an_effect_is_one_sentence(here, coevolve, override, sentence):
     command = ("evaluate-model", "http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop", "--suite", "smoke")
-    code, _, err = coevolve(capsys, *command, "--set", override)
+    code, _, err = coevolve(*command, "--set", override)
     assert code == 2 and sentence in err and len(err.splitlines()) == 1
-    assert not (tmp_path / "results").exists()
+    assert not (here / "results").exists()
 
 
 @pytest.mark.parametrize(
@@ -132,17 +128,15 @@ def test_an_override_without_an_effect_is_one_sentence(root, tmp_path, monkeypat
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "sciworl", "--suite", "smoke"], "did you mean `sciworld`?"),
     ],
 )
-def test_bad_input_is_one_sentence(root, tmp_path, monkeypatch, capsys, arguments, sentence):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configs").symlink_to(root / "configs")
-    (tmp_path / "bare.yaml").write_text("envs:\n")
+def test_bad_input_is_one_sentence(here, coevolve, arguments, sentence):
+    (here / "bare.yaml").write_text("envs:\n")
     for folder, config in {"torn": '{"max_position_embeddings": 64}', "garbled": "{", "listed": "[1]"}.items():
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "config.json").write_text(config)
-        (tmp_path / folder / "model.safetensors").write_bytes(b"half of it")
-    code, _, err = coevolve(capsys, "evaluate-model", *arguments)
+        (here / folder).mkdir()
+        (here / folder / "config.json").write_text(config)
+        (here / folder / "model.safetensors").write_bytes(b"half of it")
+    code, _, err = coevolve("evaluate-model", *arguments)
     assert code == 2 and sentence in err and len(err.splitlines()) == 1
-    assert not (tmp_path / "results").exists()
+    assert not (here / "results").exists()
 
 
 def test_an_environment_needs_no_number_of_iterations(root, tmp_path):

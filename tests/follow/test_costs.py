@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from small_run import run_job
 
-from coevolve import cli
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.dag.layout import Layout
@@ -28,12 +27,6 @@ def machine(root):
 def plan(root, machine, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what was downloaded here counts as done
     return Plan(load_suite(root / "configs/suites/paper.yaml"), root=str(tmp_path), shards=machine.shards)
-
-
-def test_a_plan_names_its_machine(root, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["plan", "--suite", str(root / "configs/suites/smoke.yaml")])
-    assert "required: --machine" in capsys.readouterr().err
 
 
 WILDCARDS = {"model": "llama2-7b-chat", "env": "webshop", "branch": "base/seed0", "agent": "target"}
