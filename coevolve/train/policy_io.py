@@ -9,6 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+# Before transformers.
+from coevolve.policies import optional_packages  # noqa: F401
+
+# isort: split
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, GenerationConfig
 from transformers.utils import logging as transformers_logging

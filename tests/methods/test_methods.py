@@ -91,7 +91,7 @@ def test_the_rows_that_tell_explanations_apart_differ_in_one_setting(row, than, 
 @pytest.mark.parametrize("name", ["science", "science_methods"])
 def test_the_suites_of_the_science_can_decide_between_trainings(name):
     """Trainings that share nothing but the tasks, enough of them, and a compute-matched control of the right size."""
-    suite = load_suite(FILE.with_name(f"{name}.yaml"))
+    suite = load_suite(name)
     assert len(suite.seeds) == 8 and all(model.pretrain.per_seed for model in suite.models.values())
     assert {suite.iterations[env] for env in suite.envs} == {3}
     assert {"sft", "sft_all", "eto", "eto_again", "coevolve"} <= set(suite.methods)

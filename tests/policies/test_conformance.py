@@ -9,6 +9,7 @@ from policies.talk import GREEDY, SAMPLED, after, generated, opening, play
 from templates.models import llama, qwen3, tokenizer
 
 from coevolve.chat.chat_template import Renderer
+from coevolve.config.machine import VllmDevices
 from coevolve.errors import UserError
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
@@ -50,8 +51,8 @@ class EngineUnderTest:
     def _load(self, **window):
         if self._engine == "transformers":
             return TransformersPolicy.load(self._path, slots=8, device="cpu", **window)
-        limit = {"gpu_memory_utilization": 0.1, "max_num_seqs": 16, "tensor_parallel_size": 1}
-        return VllmPolicy.load(self._path, **window, **limit)
+        devices = VllmDevices(gpu_memory_utilization=0.1, max_num_seqs=16)
+        return VllmPolicy.load(self._path, **window, devices=devices)
 
 
 @pytest.fixture(

@@ -11,10 +11,11 @@ from templates.models import llama, tokenizer
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.errors import UserError
-from coevolve.policies import openai
+from coevolve.policies import endpoint, openai
 from coevolve.policies.base import Conversation
+from coevolve.policies.endpoint import Usage
 from coevolve.policies.hf import TransformersPolicy
-from coevolve.policies.openai import OpenAIPolicy, Usage
+from coevolve.policies.openai import OpenAIPolicy
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import files, jsonl
@@ -79,7 +80,7 @@ def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, jour
     assert {episode.stop.value for episode in remote} == {"context"}
     assert {turn.truncated for episode in remote for turn in episode.turns} == {True}
     assert not any(turn.token_ids for episode in remote for turn in episode.turns)
-    spent = openai.spending(journal.records, 2.0, 8.0)
+    spent = endpoint.spending(journal.records, 2.0, 8.0)
     assert spent["answers"] == len(running.bodies) == sum(len(e.turns) + 1 for e in remote)
     for episode in remote:
         lengths = [
@@ -271,7 +272,7 @@ def test_what_was_answered_before_a_failure_is_counted(server, journal):
     with pytest.raises(UserError):
         connect(journal, concurrency=1).complete([conversation(), conversation(1)], SAMPLING)
     reopened = jsonl.Journal(journal.path, Usage)
-    assert openai.spending(reopened.records, 0.0, 0.0)["episodes"]["door0#0"]["answers"] == 2
+    assert endpoint.spending(reopened.records, 0.0, 0.0)["episodes"]["door0#0"]["answers"] == 2
     reopened.close()
 
 
@@ -309,14 +310,14 @@ def test_a_request_holds_the_sampling_parameters(server, journal, tmp_path):
 
 
 def test_a_policy_is_named_by_its_model_and_endpoint(server, tmp_path, monkeypatch):
-    ref = openai.endpoint_ref(MODEL)
+    ref = endpoint.endpoint_ref(MODEL)
     files.write_bytes(tmp_path / "policy.json", ref.to_json().encode())
-    openai.check_ref(tmp_path, MODEL)
+    endpoint.check_ref(tmp_path, MODEL)
     monkeypatch.setenv("OPENAI_API_KEY", "another")
-    assert openai.endpoint_ref(MODEL) == ref
-    assert openai.endpoint_ref("other") != ref
+    assert endpoint.endpoint_ref(MODEL) == ref
+    assert endpoint.endpoint_ref("other") != ref
     with pytest.raises(UserError, match="rerun"):
-        openai.check_ref(tmp_path / "missing", MODEL)
+        endpoint.check_ref(tmp_path / "missing", MODEL)
     monkeypatch.delenv("OPENAI_BASE_URL")
     with pytest.raises(UserError, match=r"another endpoint than api\.openai\.com"):
-        openai.check_ref(tmp_path, MODEL)
+        endpoint.check_ref(tmp_path, MODEL)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from coevolve.config.derived.training import is_reference_free
 from coevolve.config.sections import ObjectiveConfig
 from coevolve.train.losses import OBJECTIVES, TokenLogps, objective, pair_losses, turns
 
@@ -159,7 +160,7 @@ def test_only_simpo_ignores_the_reference(name):
         shifted = TokenLogps(chosen.policy, chosen.reference + shift, chosen.action_mask)
         return losses_of(name, shifted, rejected, 0.1, PARAMETERS[name]).loss
 
-    assert torch.equal(loss(0.0), loss(0.3)) == ObjectiveConfig(name=name, **PARAMETERS[name]).reference_free
+    assert torch.equal(loss(0.0), loss(0.3)) == is_reference_free(ObjectiveConfig(name=name, **PARAMETERS[name]))
 
 
 @pytest.mark.parametrize("name", NAMES)
