@@ -77,15 +77,20 @@ def write_page(folder: Path, claims: Claims) -> None:
 
 
 def _products(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> list[Path]:
-    """The files of a product or ablation except the page; raises as `export`."""
+    """The files of a product or ablation that an export holds; raises as `export`."""
     folder, paths = Path(plan.folder(stage, wildcards)), [Path(path) for path in plan.files(stage, wildcards)]
     if missing := next((path for path in paths if not path.is_file()), None):
         raise UserError(f"{missing}: no such file; run the suite to its end first.")
-    record, products = provenance.read(folder / provenance.NAME), [path for path in paths if path.name != PAGE]
+    record, products = provenance.read(folder / provenance.NAME), [path for path in paths if _is_exported(path)]
     provenance.check(record, {path: files.sha256(path) for path in products})
     if "settings" in plan.changed_since(record):
         raise UserError(f"{folder}: made with other settings than the suite's; run the suite again.")
     return products
+
+
+def _is_exported(path: Path) -> bool:
+    """An export's page is written anew, and a LaTeX table holds what the JSON beside it does."""
+    return path.name != PAGE and path.suffix != ".tex"
 
 
 def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
