@@ -97,11 +97,7 @@ ARGUMENTS = {
     "archive that is missing": (("import", "nowhere.zip", "--out", "OUT"), "nowhere.zip"),
     "replay of a missing file": (("replay", "sciworld", "nowhere.jsonl"), "nowhere.jsonl"),
     "replay of no episode": (("replay", "sciworld", "--limit", "0"), "argument --limit: `0`"),
-    "replay of less than none": (
-        ("replay", "intercode_sql", "--recorded", "FILE", "--limit", "-1"), "argument --limit: `-1`",
-    ),
     "replay of no scenario": (("replay", "bfcl", "--limit", "0"), "argument --limit: `0`"),
-    "replay of no random episode": (("replay", "webshop", "--episodes", "0"), "argument --episodes: `0`"),
 }  # fmt: skip
 
 
