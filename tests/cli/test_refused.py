@@ -62,7 +62,9 @@ ARGUMENTS = {
     ),
     "unknown environment": (("stage", "data", "--suite", "smoke", "--out", "OUT", "--on", "env=mars"), "env=mars"),
     "job of no model": (SFT, "which model? Give --on model=NAME"),
-    "job without a file": ((*SFT, *ON, "branch=base/seed0"), "sft.jsonl: input `experts` does not exist"),
+    "job without a file": (
+        (*SFT, "--root", "nowhere", *ON, "branch=base/seed0"), "sft.jsonl: input `experts` does not exist",
+    ),
     "job of another suite": (
         ("stage", "train", *SFT[2:], *ON, "branch=nothing/seed0/iter1"),
         "has no job with model=tiny, env=sciworld, agent=target, branch=nothing/seed0/iter1; correct --on",
