@@ -62,9 +62,7 @@ class Experiment:
     def base(self, agent: Agent, seed: int) -> Path:
         """Section 4.1: an agent's base policy, fine-tuned on the experts alone; agents differ by their seed."""
         experts, start = self.experts_of(self.tasks.sft), self.folder / f"{agent}_random"
-        tiny_model.build(
-            MODEL.tiny, context=MODEL.context, texts=texts(experts), seed=seed, out=start, name="tiny"
-        )  # fmt: skip
+        tiny_model.build(MODEL.tiny, context=MODEL.context, texts=texts(experts), seed=seed, out=start, name="tiny")
         tokenized = tokenize(experts, Renderer(loading.load_tokenizer(start)))
         pretrained = self.run(start, f"{agent}_pretrained", seed)
         run_pretrain(tokenized, MODEL.pretrain, pretrained)  # random weights learn the language first

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
 )
-
-
 CLAIMS = Path("configs/claims.yaml")
 
 
@@ -89,7 +87,6 @@ def given_machine(options: argparse.Namespace, record: RunRecord | None) -> Path
 
 def run_plan(options: argparse.Namespace) -> Plan:
     """The plan of a suite on the named machine, or on that of its last run."""
-    from coevolve.dag.layout import UNDIVIDED
     from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.follow.run_record import RunRecord
@@ -97,7 +94,7 @@ def run_plan(options: argparse.Namespace) -> Plan:
     suite = suite_of(options)
     machine = given_machine(options, RunRecord.read(Plan(suite).home))
     if machine is None:
-        return Plan(suite, shards=UNDIVIDED)
+        return Plan(suite)
     return Plan(suite, shards=load_machine(machine).shards, machine=str(machine))
 
 

@@ -52,7 +52,7 @@ def training_rounds(layout: Layout) -> dict[tuple[str, str, int, int], tuple[str
 def practice(layout: Layout) -> dict[tuple[str, int], str]:
     """The episodes that the row `regime.learnability` trains on, by (env, seed); of a suite with one model.
 
-    None if the suite has no such row, or one that trains on no episodes of its own.
+    Empty if the suite has no such row, or one that trains on no episodes of its own.
     """
     method = layout.suite.regime.learnability
     if method not in layout.suite.methods or layout.recipe(method).learns not in ("ppo", "grpo"):

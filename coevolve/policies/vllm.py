@@ -104,8 +104,14 @@ class VllmPolicy:
 
 def player(folder: Path, settings: EngineSettings) -> tuple[VllmPolicy, int]:
     """The policy in a directory; it plays as many episodes at once as there are workers."""
-    kept = {name: getattr(settings, name) for name in ("context", "long_prompt", "devices", "dtype")}
-    return VllmPolicy.load(folder, **kept), settings.workers
+    policy = VllmPolicy.load(
+        folder,
+        context=settings.context,
+        long_prompt=settings.long_prompt,
+        devices=settings.devices,
+        dtype=settings.dtype,
+    )
+    return policy, settings.workers
 
 
 def _vllm() -> Any:

@@ -21,8 +21,6 @@ from coevolve.storage import files
 from coevolve.storage.origin import git
 
 PACKAGE = Path(__file__).parents[1]
-
-
 #: The package whose values are in the config digest, and in it that of the behaviour that follows from them.
 DECLARATIONS, DERIVED = "coevolve.config", "coevolve.config.derived"
 #: Nodes of a syntax tree that may begin with a docstring.

@@ -18,24 +18,24 @@ TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations"
 product = functools.partial(Stage, reads=TABLE, product=True)
 
 
-def _first(layout: Layout) -> Layout:
+def first(layout: Layout) -> Layout:
     """The layout with the suite's first model alone."""
     return replace(layout, suite=with_model(layout.suite))
 
 
 def _records(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The evaluation records of the suite's methods with the first model."""
-    return {"records": _first(layout).records(layout.suite.methods)}
+    return {"records": first(layout).records(layout.suite.methods)}
 
 
 def _explorations(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The explorations of the suite's methods with the first model."""
-    return {"explorations": _first(layout).explorations(layout.suite.methods)}
+    return {"explorations": first(layout).explorations(layout.suite.methods)}
 
 
 def _summaries(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The pairing summaries of the suite's methods with the first model."""
-    return {"summaries": _first(layout).summaries(layout.suite.methods)}
+    return {"summaries": first(layout).summaries(layout.suite.methods)}
 
 
 def _machine(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -47,7 +47,7 @@ def _machine(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def _evaluated(layout: Layout, wildcards: Wildcards) -> list[str]:
     """History: the evaluation records of the suite's methods with the first model."""
-    return unique(_first(layout).records(layout.suite.methods).values())
+    return unique(first(layout).records(layout.suite.methods).values())
 
 
 def measured(layout: Layout, wildcards: Wildcards) -> list[str]:
@@ -58,7 +58,7 @@ def measured(layout: Layout, wildcards: Wildcards) -> list[str]:
 
 def _costed(layout: Layout, wildcards: Wildcards) -> list[str]:
     """History: everything that the products are made of, with all models, and the gradients if they are measured."""
-    gradients = _first(layout).gradients().values() if layout.suite.gradients.pairs else ()
+    gradients = first(layout).gradients().values() if layout.suite.gradients.pairs else ()
     return [*measured(layout, wildcards), *unique(gradients)]
 
 
@@ -137,10 +137,9 @@ def _failures_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 
     All are those of the first model. The gradients come with them if the suite measures them.
     """
-    first = _first(layout)
-    inputs: Inputs = {"experts": layout.experts(), "pairs": first.training_pairs(), "claims": CLAIMS}
+    inputs: Inputs = {"experts": layout.experts(), "pairs": first(layout).training_pairs(), "claims": CLAIMS}
     if layout.suite.gradients.pairs:
-        inputs["gradients"] = first.gradients()
+        inputs["gradients"] = first(layout).gradients()
     return _records(layout, wildcards) | _explorations(layout, wildcards) | inputs | _machine(layout, wildcards)
 
 
@@ -158,7 +157,7 @@ FAILURES = product(
 def _regime_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Evaluation records, explorations, pairing summaries and online training episodes, with the first model."""
     made = _records(layout, wildcards) | _explorations(layout, wildcards) | _summaries(layout, wildcards)
-    return made | {"practice": practice(_first(layout))}
+    return made | {"practice": practice(first(layout))}
 
 
 REGIME = product(

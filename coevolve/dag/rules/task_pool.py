@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.config.derived.methods import for_method, with_model
+from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.playing import explorer_engine
 from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.dag.layout import Layout
@@ -18,7 +18,7 @@ from coevolve.dag.rules.common import (
     setting,
     subject,
 )
-from coevolve.dag.rules.products import TABLE, table1_inputs
+from coevolve.dag.rules.products import TABLE, first, table1_inputs
 from coevolve.dag.rules.train import online_inputs
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 from coevolve.dag.task_pools import task_pool, training_episodes, training_rounds
@@ -167,8 +167,7 @@ GRPO_ROUND = Stage(
 
 def _growth_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The training episodes and the pools of the suite's methods with the first model, their records, the claims."""
-    first = Layout(with_model(layout.suite), layout.root)
-    rounds = training_rounds(first)
+    rounds = training_rounds(first(layout))
     return table1_inputs(layout, wildcards) | {
         "episodes": {key: path for key, (path, _) in rounds.items()},
         "pools": {key: pool for key, (_, pool) in rounds.items()},

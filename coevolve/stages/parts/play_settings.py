@@ -1,4 +1,4 @@
-"""What a stage hands to the room that plays: its job's settings as data."""
+"""The settings with which the module `playing` plays the episodes of a job."""
 
 from __future__ import annotations
 

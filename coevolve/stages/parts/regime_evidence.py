@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from coevolve.config.derived.methods import iterations_of
 from coevolve.config.suite import Suite
-from coevolve.dag.branch import Branch
+from coevolve.dag.branch import Branch, agent_of
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import ExplorationKey
 from coevolve.records.provenance import Provenance
@@ -38,7 +38,7 @@ def trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey, 
         branch = Branch.parse(job.wildcards.get("branch", ""))
         ours = branch.method in suite.methods and job.wildcards.get("model") in suite.models
         if isinstance(job.notes, TrainReport) and branch.iteration and ours:
-            env, agent = job.wildcards["env"], job.wildcards.get("agent", "target")
+            env, agent = job.wildcards["env"], agent_of(job.wildcards)
             last = iterations_of(suite, env, branch.method) if env in suite.envs else 0
             if branch.seed in suite.seeds and branch.iteration <= last:
                 reports[branch.method, env, branch.seed, branch.iteration, agent] = job.notes

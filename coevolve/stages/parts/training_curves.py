@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from coevolve.dag.branch import Branch
+from coevolve.dag.branch import Branch, agent_of
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report.training_figure import TrainingCurve
@@ -18,7 +18,7 @@ def trainings(jobs: Iterable[Provenance]) -> Iterator[TrainingCurve]:
             yield TrainingCurve(
                 model=job.wildcards["model"],
                 env=job.wildcards["env"],
-                agent=job.wildcards.get("agent", "target"),
+                agent=agent_of(job.wildcards),
                 **vars(branch),
                 result=job.result,
                 history=job.notes.history,
