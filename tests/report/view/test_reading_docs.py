@@ -34,7 +34,30 @@ def test_the_python_runs(page, made):
 
 
 def run(folder, *arguments):
-    command = [sys.executable, "-m", "coevolve", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = ask(folder, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_broken_chain_is_an_exit_status_of_one(made):
+    path = made / "results/glance/tiny/webshop/eto/seed0/iter1/eval/records.jsonl"
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b'"reward":0.0', b'"reward":1.0', 1))
+    done = ask(made, "why", "--suite", "glance", "eto webshop")
+    path.write_bytes(before)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith(
+        "results/glance/tiny/webshop/eto/seed0/iter1/eval/records.jsonl is not"
+    )
+
+
+def test_an_unknown_cell_is_one_sentence(made):
+    done = ask(made, "why", "--suite", "glance", "nothing of the kind")
+    assert done.returncode == 2
+    assert done.stderr.startswith("coevolve: `nothing of the kind` fits no cell")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def ask(folder, *arguments):
+    command = [sys.executable, "-m", "coevolve", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

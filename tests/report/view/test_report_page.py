@@ -361,3 +361,26 @@ def test_no_text_of_a_figure_covers_another(browser, page, tmp_path, length):
     browser.open(tmp_path / "many.html")
     assert browser.run("document.querySelectorAll('svg.drawn').length") == 3
     assert browser.run(COVERED) == []
+
+
+def test_rows_and_columns_are_in_the_papers_order(browser, page, made):
+    browser.open(page)
+    paper = claims.load(made / "configs/claims.yaml")
+    rows = browser.run("[...document.querySelectorAll('tbody')][0].innerText")
+    places = [rows.index(row.label) for row in paper.rows.values()]
+    assert places == sorted(places)
+
+
+def test_equal_inputs_give_equal_bytes_without_a_time(make, page):
+    assert make() == page.read_text(encoding="utf-8")
+    assert not re.search(r"\d\d:\d\d:\d\d", make())
+
+
+def test_the_keyboard_unfolds(browser, page):
+    browser.open(page)
+    browser.run("document.querySelector('details:last-of-type > summary').focus()")
+    folded = "document.activeElement.parentElement.open"
+    before = browser.run(folded)
+    browser.press("Enter")
+    browser.until(f"{folded} === {json.dumps(not before)}")
+    assert browser.run("[...document.querySelectorAll('.wide')].every((each) => each.tabIndex === 0)")

@@ -242,3 +242,9 @@ def test_a_state_that_git_could_not_tell_is_called_unknown(here, paper):
 def test_without_a_report_it_says_what_to_make(tmp_path):
     with pytest.raises(UserError, match="no tables; make the suite's tables first"):
         why.cells(tmp_path)
+
+
+def test_as_json_it_is_whole(here, paper):
+    answer = ask("coevolve webshop", paper)
+    assert why.CellTrace.from_json(answer.to_json()) == answer
+    assert len(json.loads(answer.to_json())["evidence"][0]["records"]) == 6
