@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from coevolve.config.derived.methods import for_method
+from coevolve.config.derived.playing import engine
 from coevolve.config.environments import Expected, ExpectedEpisodes
 from coevolve.config.names import PairKind
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import AgentName, Branch, agent_of
 from coevolve.dag.layout import Layout
-from coevolve.dag.stage import Inputs, Wildcards
+from coevolve.dag.stage import Inputs, Stage, Wildcards
 from coevolve.dag.task_pools import explored
 from coevolve.errors import UserError
 from coevolve.records.provenance import Workload
 
-SEED, ITERATION = r"base/seed\d+", r"(?!base/)\w+/seed\d+/iter[1-9]\d*"
+#: Patterns of the branches of base policies, and of those on which agents explore.
+SEED = r"base/seed\d+"
+EXPLORING = rf"{SEED}|(?!base/)\w+/seed\d+/iter[1-9]\d*"
 POLICY = ("policy.json",)
-PAIRS = ("pairs.jsonl", "drops.jsonl", "summary.json")
 TREE = "{model}/{env}/{branch}/"
 #: Config sections that jobs in an environment, jobs that play, and jobs that only sample read.
 ENVIRONMENT = ("envs", "protocol", "protocols")
 EPISODES = ("models", *ENVIRONMENT, "rollout")
 SAMPLED = (*EPISODES, "sampler")
+#: Stages that make an agent's policy, and those in which a policy plays.
+training = functools.partial(Stage, files=POLICY, folder=TREE + "policy/{agent}", image="train")
+playing = functools.partial(Stage, environment=("domain",), plays=engine, image="sample")
 
 
 def subject(wildcards: Wildcards) -> tuple[str, str, Branch, AgentName]:
@@ -40,8 +46,9 @@ def prepared(layout: Layout, env: str) -> dict[str, str]:
     return {"prepared": f"{layout.home}/prepared/{env}/meta.json"} if layout.suite.envs[env].prepared else {}
 
 
-def episodes(layout: Layout, model: str, env: str, branch: Branch, whole: str, jobs: int = 1) -> Inputs:
+def episodes(layout: Layout, wildcards: Wildcards, whole: str, jobs: int = 1) -> Inputs:
     """Inputs of a job that plays episodes; the parts of a rollout or evaluation that is divided over several `jobs`."""
+    model, env, branch, _ = subject(wildcards)
     evaluated = whole == "eval"
     tasks = layout.data(env, "evaluate.jsonl") if evaluated else explored(layout, model, env, branch, "explore.jsonl")
     if jobs > 1:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.playing import engine
 from coevolve.config.derived.recipes import PAIR_LEARNING
 from coevolve.dag.layout import Layout
 from coevolve.dag.rules.common import (
-    PAIRS,
     SAMPLED,
     TREE,
     episodes,
     excluded_example,
     pair_tokens,
+    playing,
     playing_work,
     setting,
     subject,
@@ -20,6 +19,8 @@ from coevolve.dag.rules.common import (
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 from coevolve.dag.task_pools import explored
 from coevolve.records.provenance import Workload
+
+PAIRS = ("pairs.jsonl", "drops.jsonl", "summary.json")
 
 
 def _pairs_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -54,7 +55,7 @@ PAIRING = Stage(
 def _steps_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of `pairs`, the policy that explores after steps, and the `scorer` whose continuations value them."""
     model, env, branch, agent = subject(wildcards)
-    inputs = episodes(layout, model, env, branch, f"rollout/{agent}")
+    inputs = episodes(layout, wildcards, f"rollout/{agent}")
     if excluded := excluded_example(layout, env, branch):
         inputs.pop("example")
     return {
@@ -73,7 +74,7 @@ def _steps_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return playing_work(expected, starts * (1 + 2 * suite.steps.samples) / 2)
 
 
-STEPS = Stage(
+STEPS = playing(
     name="steps",
     help="Build IPR's preference pairs of steps from the rewards of sampled continuations.",
     reads=(*SAMPLED, "recipes", "pairing", "steps"),
@@ -81,10 +82,7 @@ STEPS = Stage(
     folder=TREE + "pairs/{agent}",
     learns=("steps",),
     inputs=_steps_inputs,
-    environment=("domain",),
-    plays=engine,
     workload=_steps_work,
-    image="sample",
 )
 
 

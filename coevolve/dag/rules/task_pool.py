@@ -17,8 +17,9 @@ from coevolve.dag.rules.common import (
     prepared,
     setting,
     subject,
+    training,
 )
-from coevolve.dag.rules.products import TABLE, first, table1_inputs
+from coevolve.dag.rules.products import TABLE, first, made_of
 from coevolve.dag.rules.train import online_inputs
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 from coevolve.dag.task_pools import task_pool, training_episodes, training_rounds
@@ -52,7 +53,7 @@ def _explore_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of a rollout of `data`'s tasks, with the signals that guide it; the policy only if it explores."""
     model, env, branch, agent = subject(wildcards)
     config = for_method(layout.suite, branch.method).task_evolution
-    inputs = episodes(layout, model, env, branch, f"rollout/{agent}")
+    inputs = episodes(layout, wildcards, f"rollout/{agent}")
     inputs["tasks"] = layout.data(env, "explore.jsonl")
     if config.explorer != "policy":
         inputs.pop("policy")
@@ -112,7 +113,7 @@ VALIDATE_TASKS = Stage(
 def _pool_experts_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The pool whose reference solutions are played, and how agents are prompted."""
     model, env, branch, _ = subject(wildcards)
-    inputs = episodes(layout, model, env, branch, "rollout/target")
+    inputs = episodes(layout, wildcards, "rollout/target")
     names = ["instruction", "prepared", *layout.suite.envs[env].play_files]
     if layout.suite.prompt.trained:
         names.append("example")
@@ -151,24 +152,22 @@ def _round_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return playing_work(expected, suite.task_evolution.steps * suite.grpo.batch_size, 1)
 
 
-GRPO_ROUND = Stage(
+GRPO_ROUND = training(
     name="grpo_round",
     help="Train the target with GRPO on the pool's tasks.",
     reads=(*EPISODES, "grpo", "task_evolution"),
     files=(*POLICY, "episodes.jsonl"),
-    folder=TREE + "policy/{agent}",
     learns=("task_pool",),
     inputs=_round_inputs,
     environment=("domain",),
     workload=_round_work,
-    image="train",
 )
 
 
 def _growth_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The training episodes and the pools of the suite's methods with the first model, their records, the claims."""
     rounds = training_rounds(first(layout))
-    return table1_inputs(layout, wildcards) | {
+    return made_of("records", "claims")(layout, wildcards) | {
         "episodes": {key: path for key, (path, _) in rounds.items()},
         "pools": {key: pool for key, (_, pool) in rounds.items()},
     }

@@ -14,7 +14,7 @@ from coevolve.dag.branch import SOURCES, AgentName, Branch
 from coevolve.dag.layout import MIRROR, Layout
 from coevolve.dag.rules.common import (
     EPISODES,
-    ITERATION,
+    EXPLORING,
     POLICY,
     SEED,
     TREE,
@@ -26,9 +26,10 @@ from coevolve.dag.rules.common import (
     playing_work,
     setting,
     subject,
+    training,
     training_work,
 )
-from coevolve.dag.stage import Inputs, Stage, Wildcards
+from coevolve.dag.stage import Inputs, Wildcards
 from coevolve.dag.task_pools import explored
 from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS
@@ -60,16 +61,14 @@ def _untrained_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return Workload(starts=True, keeps_weights=layout.suite.models[wildcards["model"]].tiny is not None)
 
 
-UNTRAINED = Stage(
+UNTRAINED = training(
     name="untrained",
     help="Write the base model before training: a downloaded checkpoint, or a tokenizer and random weights.",
     reads=("models",),
-    files=POLICY,
     folder=TREE + "policy/target",
     branches=r"base/untrained|untrained/seed\d+",
     inputs=_untrained_inputs,
     workload=_untrained_work,
-    image="train",
 )
 
 
@@ -88,16 +87,14 @@ def _pretrain_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return training_work(expected.experts * expected.tokens * config.epochs if config else 0)
 
 
-PRETRAIN = Stage(
+PRETRAIN = training(
     name="pretrain",
     help="Pre-train a randomly initialised model on language modelling.",
     reads=("models",),
-    files=POLICY,
     folder=TREE + "policy/target",
     branches=r"base/pretrained|pretrained/seed\d+",
     inputs=_pretrain_inputs,
     workload=_pretrain_work,
-    image="train",
     launchable=True,
 )
 
@@ -114,16 +111,13 @@ def _sft_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return training_work(expected.experts * expected.tokens * suite.sft.epochs)
 
 
-SFT = Stage(
+SFT = training(
     name="sft",
     help="Fine-tune the base policies of the target and the failure agent, independently (section 4.1).",
     reads=("models", "sft"),
-    files=POLICY,
-    folder=TREE + "policy/{agent}",
     branches=SEED,
     inputs=_sft_inputs,
     workload=_sft_work,
-    image="train",
     launchable=True,
 )
 
@@ -145,16 +139,13 @@ def _rft_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return training_work((experts + successes) * expected.tokens * suite.sft.epochs)
 
 
-RFT_TRAIN = Stage(
+RFT_TRAIN = training(
     name="rft_train",
     help="Fine-tune a base policy on the selected trajectories (RFT).",
     reads=("models", "sft"),
-    files=POLICY,
-    folder=TREE + "policy/{agent}",
     learns=("selected",),
     inputs=_rft_inputs,
     workload=_rft_work,
-    image="train",
     launchable=True,
 )
 
@@ -162,7 +153,7 @@ RFT_TRAIN = Stage(
 def online_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of a rollout; the policy is trained while it plays."""
     model, env, branch, agent = subject(wildcards)
-    inputs = episodes(layout, model, env, branch, f"rollout/{agent}")
+    inputs = episodes(layout, wildcards, f"rollout/{agent}")
     return {**inputs, "policy": layout.policy(model, env, branch.previous, agent)}
 
 
@@ -172,17 +163,15 @@ def _ppo_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return playing_work(expected, expected.explore * suite.ppo.epochs, suite.ppo.passes)
 
 
-PPO = Stage(
+PPO = training(
     name="ppo",
     help="Train the target with PPO on episodes that it samples.",
     reads=(*EPISODES, "ppo"),
     files=(*POLICY, "episodes.jsonl"),
-    folder=TREE + "policy/{agent}",
     learns=("ppo",),
     inputs=online_inputs,
     environment=("domain",),
     workload=_ppo_work,
-    image="train",
 )
 
 
@@ -192,17 +181,15 @@ def _grpo_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return playing_work(expected, expected.explore * suite.grpo.epochs * suite.grpo.group, 1)
 
 
-GRPO = Stage(
+GRPO = training(
     name="grpo",
     help="Train the target with GRPO on groups of episodes that it samples.",
     reads=(*EPISODES, "grpo"),
     files=(*POLICY, "episodes.jsonl"),
-    folder=TREE + "policy/{agent}",
     learns=("grpo",),
     inputs=online_inputs,
     environment=("domain",),
     workload=_grpo_work,
-    image="train",
 )
 
 
@@ -250,16 +237,15 @@ def _reference_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return Workload(train=tokens * FORWARD / TRAINED, kept=tokens, starts=tokens > 0)
 
 
-REFERENCE = Stage(
+REFERENCE = training(
     name="reference",
     help="Compute a reference policy's log-probs, once for all trainings that share them.",
     reads=("models",),
     files=("scores.safetensors",),
     folder=TREE + "reference/{agent}/{of}",
-    branches=f"{SEED}|{ITERATION}",
+    branches=EXPLORING,
     inputs=_reference_inputs,
     workload=_reference_work,
-    image="train",
 )
 
 
@@ -330,16 +316,13 @@ def _train_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return training_work(passes * sum(of_agents))
 
 
-PREFERENCE_TRAIN = Stage(
+PREFERENCE_TRAIN = training(
     name="train",
     help="Train the failure agent (eq. 7) or the target agent (eq. 9): one objective, weights per pair.",
     reads=("models", "dpo"),
-    files=POLICY,
-    folder=TREE + "policy/{agent}",
     learns=(*PAIR_LEARNING, "steps"),
     inputs=_train_inputs,
     workload=_train_work,
-    image="train",
     launchable=True,
 )
 
@@ -362,7 +345,7 @@ def _gradients_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return Workload(train=2 * passes * tokens, starts=tokens > 0)
 
 
-GRADIENTS = Stage(
+GRADIENTS = training(
     name="gradients",
     help="Measure the gradient of each pair kind before and after a preference training.",
     reads=("models", "dpo", "gradients"),
@@ -371,7 +354,6 @@ GRADIENTS = Stage(
     learns=(*PAIR_LEARNING, "steps"),
     inputs=_gradients_inputs,
     workload=_gradients_work,
-    image="train",
 )
 
 STAGES = (UNTRAINED, PRETRAIN, SFT, RFT_TRAIN, PPO, GRPO, REFERENCE, PREFERENCE_TRAIN, GRADIENTS)
