@@ -86,7 +86,8 @@ class ObjectiveConfig(Strict):
     def _parameters_match(self) -> ObjectiveConfig:
         wanted = _PARAMETERS.get(self.name, set())
         if self.model_dump(exclude={"name"}, exclude_none=True).keys() != wanted:
-            raise ValueError(f"objective `{self.name}` takes only `name` and {_listed(wanted)}")
+            named = " and ".join(f"`{name}`" for name in sorted(wanted)) or "no parameter"
+            raise ValueError(f"objective `{self.name}` takes only `name` and {named}")
         return self
 
 
@@ -351,34 +352,22 @@ class Recipe(Strict):
     settings: dict[MethodSection, dict[str, Any]] = {}
 
     @model_validator(mode="after")
-    def _target_is_evaluated(self) -> Recipe:
-        if "target" not in self.agents or self.agents["target"].base == "failure":
+    def _keys_fit(self) -> Recipe:
+        target, failure = self.agents.get("target"), self.agents.get("failure")
+        if target is None or target.base == "failure":
             raise ValueError("`agents.target` is required, with `base` `target` or `untrained`: it is evaluated")
-        return self
-
-    @model_validator(mode="after")
-    def _failure_agent_can_be_first(self) -> Recipe:
-        failure = self.agents.get("failure")
         if self.failure_agent_first and not (failure and failure.explores and failure.trains_on):
             raise ValueError("`failure_agent_first` requires a failure agent that explores and is trained")
         if self.failure_agent_first and self.learns != "preference":
             raise ValueError("`failure_agent_first` requires `learns: preference`")
-        return self
-
-    @model_validator(mode="after")
-    def _keys_are_read(self) -> Recipe:
         if self.steps_like and not learns_from_pairs(self):
             raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
         if self.first_pool and not has_pool(self):
             raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
-        return self
-
-    @model_validator(mode="after")
-    def _step_pairs_have_their_stages(self) -> Recipe:
         with_steps = {name for name, agent in self.agents.items() if PairKind.EXPERT_STEP in agent.trains_on}
         if with_steps != ({"target"} if self.learns == "steps" else set()):
             raise ValueError("`learns: steps` requires `agents.target.trains_on.expert_step`, and the reverse")
-        if with_steps and "failure" in self.agents:
+        if with_steps and failure:
             raise ValueError("`learns: steps` has no failure agent; remove `agents.failure`")
         return self
 
@@ -443,7 +432,3 @@ class ReportConfig(Strict):
 
     bootstrap: Positive
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)]
-
-
-def _listed(names: set[str]) -> str:
-    return " and ".join(f"`{name}`" for name in sorted(names)) or "no parameter"
