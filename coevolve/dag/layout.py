@@ -193,6 +193,15 @@ class Layout:
             for key, path in self.training_pairs().items()
         }
 
+    def prepared(self, env: str) -> dict[str, str]:
+        """The files that all jobs of an environment share, if it has any."""
+        return {"prepared": f"{self.home}/prepared/{env}/meta.json"} if self.suite.envs[env].prepared else {}
+
+    def excluded_example(self, env: str, branch: Branch) -> dict[str, str]:
+        """The few-shot example that pairs leave out: episodes begin with it and experts do not."""
+        trained = self.suite.prompt.examples and self.suite.prompt.trained
+        return {"excluded_example": self.data(env, "example.json")} if self.examples(branch) and not trained else {}
+
     def drops(self) -> dict[str, str]:
         """The drops of each environment's `data`, by environment."""
         return {env: self.data(env, "drops.jsonl") for env in self.suite.envs}

@@ -5,17 +5,8 @@ from __future__ import annotations
 from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.recipes import PAIR_LEARNING
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import (
-    SAMPLED,
-    TREE,
-    episodes,
-    excluded_example,
-    pair_tokens,
-    playing,
-    playing_work,
-    setting,
-    subject,
-)
+from coevolve.dag.rules.common import SAMPLED, TREE, episodes, playing, subject
+from coevolve.dag.rules.work import pair_tokens, playing_work, setting
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 from coevolve.dag.task_pools import explored
 from coevolve.records.provenance import Workload
@@ -30,7 +21,7 @@ def _pairs_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
         "tasks": explored(layout, model, env, branch, "explore.jsonl"),
         "experts": explored(layout, model, env, branch, "experts.jsonl"),
         **layout.paired_rollouts(model, env, branch, agent),
-        **excluded_example(layout, env, branch),
+        **layout.excluded_example(env, branch),
     }
 
 
@@ -56,7 +47,7 @@ def _steps_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of `pairs`, the policy that explores after steps, and the `scorer` whose continuations value them."""
     model, env, branch, agent = subject(wildcards)
     inputs = episodes(layout, wildcards, f"rollout/{agent}")
-    if excluded := excluded_example(layout, env, branch):
+    if excluded := layout.excluded_example(env, branch):
         inputs.pop("example")
     return {
         **inputs,
@@ -92,7 +83,7 @@ def _select_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     inputs: Inputs = {
         "experts": layout.data(env, "sft.jsonl"),
         **layout.rollouts(model, env, branch),
-        **excluded_example(layout, env, branch),
+        **layout.excluded_example(env, branch),
     }
     if for_method(layout.suite, branch.method).selection.experts == "all":
         inputs["explored_experts"] = layout.data(env, "experts.jsonl")

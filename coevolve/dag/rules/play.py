@@ -5,7 +5,8 @@ from __future__ import annotations
 from coevolve.config.derived.recipes import prompting_only
 from coevolve.dag.branch import agent_of
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import EXPLORING, SAMPLED, TREE, episodes, explored_tasks, playing, playing_work, setting
+from coevolve.dag.rules.common import EXPLORING, SAMPLED, TREE, episodes, playing
+from coevolve.dag.rules.work import explored_tasks, playing_work, setting
 from coevolve.dag.stage import Inputs, Wildcards
 from coevolve.records.provenance import Workload
 

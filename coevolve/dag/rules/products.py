@@ -10,7 +10,6 @@ from typing import Any
 from coevolve.config.derived.methods import with_model
 from coevolve.config.yaml_files import extended_files
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import unique
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 from coevolve.dag.task_pools import practice
 
@@ -58,7 +57,7 @@ def made_of(*names: str) -> Callable[[Layout, Wildcards], Inputs]:
 
 def _evaluated(layout: Layout, wildcards: Wildcards) -> list[str]:
     """History: the evaluation records of the suite's methods with the first model."""
-    return unique(first(layout).records(layout.suite.methods).values())
+    return sorted({*first(layout).records(layout.suite.methods).values()})
 
 
 def measured(layout: Layout, wildcards: Wildcards) -> list[str]:
@@ -70,7 +69,7 @@ def measured(layout: Layout, wildcards: Wildcards) -> list[str]:
 def _costed(layout: Layout, wildcards: Wildcards) -> list[str]:
     """History: everything that the products are made of, with all models, and the gradients if they are measured."""
     gradients = first(layout).gradients().values() if layout.suite.gradients.pairs else ()
-    return [*measured(layout, wildcards), *unique(gradients)]
+    return [*measured(layout, wildcards), *sorted({*gradients})]
 
 
 def _ablation_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:

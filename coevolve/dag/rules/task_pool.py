@@ -6,21 +6,10 @@ from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.playing import explorer_engine
 from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import (
-    ENVIRONMENT,
-    EPISODES,
-    POLICY,
-    SAMPLED,
-    TREE,
-    episodes,
-    playing_work,
-    prepared,
-    setting,
-    subject,
-    training,
-)
+from coevolve.dag.rules.common import ENVIRONMENT, EPISODES, SAMPLED, TREE, episodes, online, subject
 from coevolve.dag.rules.products import TABLE, first, made_of
 from coevolve.dag.rules.train import online_inputs
+from coevolve.dag.rules.work import playing_work, setting
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 from coevolve.dag.task_pools import task_pool, training_episodes, training_rounds
 from coevolve.records.provenance import Workload
@@ -34,7 +23,7 @@ def _signals_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
         for number in range(1, branch.iteration)
     }
     pool = task_pool(layout, model, env, branch.previous)
-    return {"pool": pool, **rounds, **prepared(layout, env)}
+    return {"pool": pool, **rounds, **layout.prepared(env)}
 
 
 SIGNALS = Stage(
@@ -94,7 +83,7 @@ def _validate_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
         "evaluated": layout.data(env, "evaluate.jsonl"),
         **({"pool": task_pool(layout, model, env, branch.previous)} if branch.iteration > 1 else {}),
         **layout.suite.envs[env].play_files,
-        **prepared(layout, env),
+        **layout.prepared(env),
     }
 
 
@@ -152,14 +141,12 @@ def _round_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return playing_work(expected, suite.task_evolution.steps * suite.grpo.batch_size, 1)
 
 
-GRPO_ROUND = training(
+GRPO_ROUND = online(
     name="grpo_round",
     help="Train the target with GRPO on the pool's tasks.",
     reads=(*EPISODES, "grpo", "task_evolution"),
-    files=(*POLICY, "episodes.jsonl"),
     learns=("task_pool",),
     inputs=_round_inputs,
-    environment=("domain",),
     workload=_round_work,
 )
 

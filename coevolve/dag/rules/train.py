@@ -12,23 +12,8 @@ from coevolve.config.derived.training import is_reference_free
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import SOURCES, AgentName, Branch
 from coevolve.dag.layout import MIRROR, Layout
-from coevolve.dag.rules.common import (
-    EPISODES,
-    EXPLORING,
-    POLICY,
-    SEED,
-    TREE,
-    episodes,
-    excluded_example,
-    expected_pairs,
-    explored_tasks,
-    pair_tokens,
-    playing_work,
-    setting,
-    subject,
-    training,
-    training_work,
-)
+from coevolve.dag.rules.common import EPISODES, EXPLORING, SEED, TREE, episodes, online, subject, training
+from coevolve.dag.rules.work import expected_pairs, explored_tasks, pair_tokens, playing_work, setting, training_work
 from coevolve.dag.stage import Inputs, Wildcards
 from coevolve.dag.task_pools import explored
 from coevolve.errors import UserError
@@ -163,14 +148,12 @@ def _ppo_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return playing_work(expected, expected.explore * suite.ppo.epochs, suite.ppo.passes)
 
 
-PPO = training(
+PPO = online(
     name="ppo",
     help="Train the target with PPO on episodes that it samples.",
     reads=(*EPISODES, "ppo"),
-    files=(*POLICY, "episodes.jsonl"),
     learns=("ppo",),
     inputs=online_inputs,
-    environment=("domain",),
     workload=_ppo_work,
 )
 
@@ -181,14 +164,12 @@ def _grpo_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return playing_work(expected, expected.explore * suite.grpo.epochs * suite.grpo.group, 1)
 
 
-GRPO = training(
+GRPO = online(
     name="grpo",
     help="Train the target with GRPO on groups of episodes that it samples.",
     reads=(*EPISODES, "grpo"),
-    files=(*POLICY, "episodes.jsonl"),
     learns=("grpo",),
     inputs=online_inputs,
-    environment=("domain",),
     workload=_grpo_work,
 )
 
@@ -214,7 +195,7 @@ def _scored(layout: Layout, model: str, env: str, branch: Branch, agent: AgentNa
     files["experts"] = explored(layout, model, env, branch, "experts.jsonl")
     # A recipe may name an agent that does not explore; the pairing reports it.
     scored = {name: files[name] for name in names if name in files}
-    return {"policy": policy, **scored, **excluded_example(layout, env, branch)}
+    return {"policy": policy, **scored, **layout.excluded_example(env, branch)}
 
 
 def _reference_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
