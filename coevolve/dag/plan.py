@@ -155,7 +155,7 @@ class Plan(Layout):
 
     def workload(self, stage: str, wildcards: Wildcards) -> Workload:
         """Estimated work of a job; a job that joins parts has none."""
-        gathers = "parts" in self.inputs(stage, wildcards)
+        gathers = getattr(self.shards, stage, 1) > 1
         return Workload() if gathers else STAGES[stage].workload(self, wildcards)
 
     def jobs(self, targets: Sequence[str] = ()) -> Iterator[JobKey]:

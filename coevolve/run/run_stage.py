@@ -23,7 +23,7 @@ from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import Inputs, files_by_name, results_by_name
 from coevolve.errors import UserError, suggestion
-from coevolve.records.provenance import Notes, Provenance, Workload
+from coevolve.records.provenance import Notes, Provenance
 from coevolve.run.job import Job
 from coevolve.run.launch import LaunchedProcess, errors_to_launcher
 from coevolve.run.required_files import required_files
@@ -153,7 +153,9 @@ def _checked(
     # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
     fingerprint = digest([plan.fingerprint(stage, wildcards), contents, wildcards, LaunchedProcess.current().note])
     job = job_of(plan, stage, wildcards, given, work_folder(out) / fingerprint, threads, devices)
-    config = as_dict(job.suite)
+    config, workload = as_dict(job.suite), None
+    with contextlib.suppress(UserError):  # without `expected` there is no estimate, and only a cost report needs one
+        workload = plan.workload(stage, wildcards)
     return job, {
         "stage": stage,
         "wildcards": wildcards,
@@ -164,18 +166,8 @@ def _checked(
         "protocol": plan.suite.protocol,
         "seeds": {"suite": job.branch.seed, "job": job.seed} if "branch" in wildcards else {},
         "inputs": {str(path): sha256 for path, sha256 in hashes.items()},
-        "workload": _workload(plan, job),
+        "workload": workload,
     }
-
-
-def _workload(plan: Plan, job: Job) -> Workload | None:
-    """Estimated work of the job; a job that joins parts has none."""
-    if "parts" in job.inputs:
-        return Workload()
-    try:
-        return STAGES[job.stage].workload(plan, job.wildcards)
-    except UserError:  # without `expected` there is no estimate, and only a cost report needs one
-        return None
 
 
 def _is_made(record: dict[str, Any], out: Path) -> bool:
@@ -193,7 +185,7 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
     job.work.mkdir(parents=True, exist_ok=True)
     if process.launch_id:
         (job.work / process.launch_id).touch()
-    started, clock, cpu = datetime.now(UTC), time.monotonic(), _cpu_seconds()
+    started, clock, cpu = datetime.now(UTC), time.monotonic(), sum(os.times()[:4])
     with folders.directory(out) as folder:
         notes = _run(job, folder) | process.note
         envs = job.suite.envs.values() if "envs" in STAGES[job.stage].reads else ()
@@ -208,17 +200,11 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             notes=notes,
             started=started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - clock, 3),
-            cpu_seconds=round(_cpu_seconds() - cpu, 3),
+            cpu_seconds=round(sum(os.times()[:4]) - cpu, 3),  # user and system, of this process and its ended children
         )
         files.write_bytes(folder / provenance.NAME, made.model_dump_json(indent=2).encode() + b"\n")
     for rank in range(1, process.world_size):  # a stage without a collective operation does not wait for them
         _wait_for(job.work / f"{process.launch_id}-{rank}")
-
-
-def _cpu_seconds() -> float:
-    """User and system time of this process and of its ended children."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def _run_other_rank(job: Job, process: LaunchedProcess) -> None:

@@ -175,11 +175,8 @@ def _targets(node: ast.AST, importer: str) -> Iterator[str]:
 
 def _absolute(node: ast.ImportFrom, importer: str) -> str:
     """The name of the module that a statement imports from; one dot is the importer's package, two its parent."""
-    if not node.level:
-        return node.module or ""
-    parts = importer.split(".")
-    kept = len(parts) - node.level + (_path(importer).name == "__init__.py")
-    return ".".join([*parts[:kept], *([node.module] if node.module else [])])
+    package = importer if _path(importer).name == "__init__.py" else importer.rpartition(".")[0]
+    return importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
 
 
 def _top(name: str) -> str:
