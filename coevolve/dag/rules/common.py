@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from coevolve.config.derived.playing import engine
+from coevolve.config.derived.protocol import engine
 from coevolve.dag.branch import AgentName, Branch, agent_of
 from coevolve.dag.layout import Layout
 from coevolve.dag.stage import Inputs, Stage, Wildcards

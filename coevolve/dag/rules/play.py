@@ -7,15 +7,10 @@ from coevolve.dag.branch import agent_of
 from coevolve.dag.layout import Layout
 from coevolve.dag.rules.common import EXPLORING, SAMPLED, TREE, episodes, playing
 from coevolve.dag.rules.work import explored_tasks, playing_work, setting
-from coevolve.dag.stage import Inputs, Wildcards
+from coevolve.dag.stage import Wildcards
 from coevolve.records.provenance import Workload
 
 _PLAYED = f"base/untrained|{EXPLORING}"
-
-
-def _rollout_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Tasks to explore, the policy that explores and how it is prompted; or the parts that shards played."""
-    return episodes(layout, wildcards, f"rollout/{agent_of(wildcards)}", layout.shards.rollout)
 
 
 def _rollout_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
@@ -31,14 +26,11 @@ ROLLOUT = playing(
     files=("episodes.jsonl",),
     folder=TREE + "rollout/{agent}",
     branches=EXPLORING,
-    inputs=_rollout_inputs,
+    inputs=lambda layout, wildcards: episodes(
+        layout, wildcards, f"rollout/{agent_of(wildcards)}", layout.shards.rollout
+    ),
     workload=_rollout_work,
 )
-
-
-def _evaluate_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Tasks to evaluate on, the policy and how it is prompted; or the parts that shards played."""
-    return episodes(layout, wildcards, "eval", layout.shards.evaluate)
 
 
 def _evaluate_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
@@ -58,7 +50,7 @@ EVALUATE = playing(
     folder=TREE + "eval",
     branches=_PLAYED,
     evaluates=True,
-    inputs=_evaluate_inputs,
+    inputs=lambda layout, wildcards: episodes(layout, wildcards, "eval", layout.shards.evaluate),
     workload=_evaluate_work,
 )
 

@@ -19,7 +19,8 @@ TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations"
 
 def product(name: str, **fields: Any) -> Stage:
     """The declaration of a product; its files lie in a folder with its name."""
-    return Stage(**{"name": name, "reads": TABLE, "folder": f"paper/{name}", "product": True} | fields)
+    common: dict[str, Any] = {"name": name, "reads": TABLE, "folder": f"paper/{name}", "product": True}
+    return Stage(**common | fields)
 
 
 def first(layout: Layout) -> Layout:

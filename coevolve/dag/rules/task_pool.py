@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.playing import explorer_engine
+from coevolve.config.derived.protocol import explorer_engine
 from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.dag.layout import Layout
 from coevolve.dag.rules.common import ENVIRONMENT, EPISODES, SAMPLED, TREE, episodes, online, subject
