@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import yaml
-from checkout import decided
+from checkout import decided, heed_ctrl_c
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 #: What a test cannot wait for; a user's profile has the plugin's own 40 seconds.
@@ -54,7 +53,8 @@ class Run:
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         with (self.repo / "said.log").open("ab") as said:
-            return interruptible(self._command(words), cwd=self.repo, env=self._environment(), stdout=said, stderr=said)
+            options = {"cwd": self.repo, "env": self._environment(), "preexec_fn": heed_ctrl_c}
+            return subprocess.Popen(self._command(words), **options, stdout=said, stderr=said)
 
     def finish(self, *words: str) -> str:
         """Run to the end, which must be a good one; what was said."""
@@ -87,11 +87,6 @@ class Run:
 
     def _environment(self) -> dict[str, str]:
         return {**self.cluster.environment, "PYTHONPATH": str(self.repo), "HOME": str(self.repo)}
-
-
-def interruptible(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """A process that SIGINT ends, also where the tests run in the background: their shell then ignores SIGINT."""
-    return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
 
 
 def copied(repo: Path, target: Path) -> Path:
