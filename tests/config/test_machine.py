@@ -29,36 +29,29 @@ def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root
 DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
 
 
+def stages(default=DEFAULT, **others):
+    """The change of a machine that has these stages alone."""
+    return {"stages": {"default": default, **others}}
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"gpus": 4}, "unknown key `gpus`; did you mean `gpu`"),
-        ({"stages": {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1, "gpus": 9}}}, "9 GPUs of a node that has 8"),
+        (stages(DEFAULT | {"gpus": 9}), "9 GPUs of a node that has 8"),
         ({"stages": {"train": {"cpus": 1}}}, "`default` is missing"),
+        (stages(sft={"gpus": 8, "processes": 12, "nodes": 5}), "`sft` has 12 processes, not a multiple of 5 nodes"),
+        (stages(sft={"gpus": 4, "processes": 8}), "stages: `sft` has 8 processes for 4 GPUs"),
+        (stages(ppo={"gpus": 8, "processes": 8}), "key `stages.ppo.processes`: `ppo` runs in one process; remove the"),
         (
-            {"stages": {"default": DEFAULT, "sft": {"gpus": 8, "processes": 12, "nodes": 5}}},
-            "stages: `sft` has 12 processes, not a multiple of 5 nodes",
+            stages(DEFAULT | {"gpus": 8, "processes": 8}),
+            "key `stages.default.processes`: `download` runs in one process",
         ),
-        (
-            {"stages": {"default": DEFAULT, "sft": {"gpus": 4, "processes": 8}}},
-            "stages: `sft` has 8 processes for 4 GPUs",
-        ),
-        (
-            {"stages": {"default": DEFAULT, "ppo": {"gpus": 8, "processes": 8}}},
-            "key `stages.ppo.processes`: `ppo` runs in one process; remove the key.",
-        ),
-        (
-            {"stages": {"default": DEFAULT | {"gpus": 8, "processes": 8}}},
-            "key `stages.default.processes`: `download` runs in one process; remove the key.",
-        ),
-        (
-            {"vllm": {"tensor_parallel_size": 2}},
-            "`vllm.tensor_parallel_size`: it is 2, but a job of `shard` requests 1 GPUs; make them equal.",
-        ),
+        ({"vllm": {"tensor_parallel_size": 2}}, "it is 2, but a job of `shard` requests 1 GPUs; make them equal."),
         ({"launch": None}, "set `launch`"),
         ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),
-        ({"stages": {"default": 3}}, "each holds keys"),
-        ({"stages": {"default": DEFAULT, "shrd": {}}}, "key `stages.shrd`: no such stage; did you mean `shard`"),
+        (stages(3), "each holds keys"),
+        (stages(shrd={}), "key `stages.shrd`: no such stage; did you mean `shard`"),
         ({"costs": {"flops": -1}}, "key `costs.flops`"),
     ],
 )
