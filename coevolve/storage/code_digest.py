@@ -68,10 +68,7 @@ def is_current(*modules: str) -> bool:
 
 @functools.cache
 def edited_since(commit: str) -> frozenset[str]:
-    """Names of the package modules whose code is not that of a commit; empty where git does not know it.
-
-    An edit of comments, docstrings or layout is none.
-    """
+    """Names of the package modules whose code, by its digest, is not a commit's; empty where git does not know it."""
     listed = (git("diff", "--name-only", "--relative", commit, "--", ".") if commit else None) or ""
     changed = (path for path in listed.splitlines() if path.endswith(".py") and (PACKAGE / path).exists())
     return frozenset(_name(path) for path in changed if not _is_as_in(commit, path))

@@ -8,7 +8,6 @@ from coevolve.config.derived.protocol import engine
 from coevolve.dag.branch import AgentName, Branch, agent_of
 from coevolve.dag.layout import Layout
 from coevolve.dag.stage import Inputs, Stage, Wildcards
-from coevolve.dag.task_pools import explored
 
 #: Patterns of the branches of base policies, and of those on which agents explore.
 SEED = r"base/seed\d+"
@@ -33,7 +32,7 @@ def episodes(layout: Layout, wildcards: Wildcards, whole: str, jobs: int = 1) ->
     """Inputs of a job that plays episodes; the parts of a rollout or evaluation that is divided over several `jobs`."""
     model, env, branch, _ = subject(wildcards)
     evaluated = whole == "eval"
-    tasks = layout.data(env, "evaluate.jsonl") if evaluated else explored(layout, model, env, branch, "explore.jsonl")
+    tasks = layout.data(env, "evaluate.jsonl") if evaluated else layout.explored(model, env, branch, "explore.jsonl")
     if jobs > 1:
         parts = [f"parts/{whole}/{part}of{jobs}/episodes.jsonl" for part in range(1, jobs + 1)]
         return {"tasks": tasks, "parts": [layout.result(model, env, branch, part) for part in parts]}

@@ -8,7 +8,6 @@ from coevolve.dag.layout import Layout
 from coevolve.dag.rules.common import SAMPLED, TREE, episodes, playing, subject
 from coevolve.dag.rules.work import pair_tokens, playing_work, setting
 from coevolve.dag.stage import Inputs, Stage, Wildcards
-from coevolve.dag.task_pools import explored
 from coevolve.records.provenance import Workload
 
 PAIRS = ("pairs.jsonl", "drops.jsonl", "summary.json")
@@ -18,8 +17,8 @@ def _pairs_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Explored tasks, experts and the episodes of all exploring agents."""
     model, env, branch, agent = subject(wildcards)
     return {
-        "tasks": explored(layout, model, env, branch, "explore.jsonl"),
-        "experts": explored(layout, model, env, branch, "experts.jsonl"),
+        "tasks": layout.explored(model, env, branch, "explore.jsonl"),
+        "experts": layout.explored(model, env, branch, "experts.jsonl"),
         **layout.paired_rollouts(model, env, branch, agent),
         **layout.excluded_example(env, branch),
     }

@@ -11,7 +11,6 @@ from coevolve.config.derived.methods import with_model
 from coevolve.config.yaml_files import extended_files
 from coevolve.dag.layout import Layout
 from coevolve.dag.stage import Inputs, Stage, Wildcards
-from coevolve.dag.task_pools import practice
 
 CLAIMS = "configs/claims.yaml"
 TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report")
@@ -41,7 +40,7 @@ _SOURCES: dict[str, Callable[[Layout], Any]] = {
     "summaries": lambda layout: first(layout).summaries(layout.suite.methods),
     "pairs": lambda layout: first(layout).training_pairs(),
     "gradients": lambda layout: first(layout).gradients(),
-    "practice": lambda layout: practice(first(layout)),
+    "practice": lambda layout: first(layout).practice(),
     "experts": Layout.experts,
     "drops": Layout.drops,
     "differences": lambda layout: f"{layout.home}/paper/differences/differences.json",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from coevolve.config.derived.methods import for_method
 from coevolve.config.environments import Expected, ExpectedEpisodes
 from coevolve.config.names import PairKind
@@ -14,10 +16,7 @@ from coevolve.records.provenance import Workload
 
 
 def setting(layout: Layout, wildcards: Wildcards) -> tuple[Suite, Branch, Expected]:
-    """The suite with the settings of the job's method and agent, its branch, and what is expected of its environment.
-
-    Raises `UserError` for an environment without `expected`.
-    """
+    """The suite with the settings of the job's method and agent, the branch, and `expected` of the environment."""
     branch = Branch.parse(wildcards["branch"])
     suite = layout.suite
     if branch.method in suite.recipes:
@@ -28,6 +27,16 @@ def setting(layout: Layout, wildcards: Wildcards) -> tuple[Suite, Branch, Expect
             f"envs.{wildcards['env']}: `expected` is missing; add the numbers that costs are estimated with."
         )
     return suite, branch, expected
+
+
+def of_setting(work: Callable[[Suite, Expected], Workload]) -> Callable[[Layout, Wildcards], Workload]:
+    """The `workload` of a stage whose work depends on the job's settings and on what is expected alone."""
+
+    def workload(layout: Layout, wildcards: Wildcards) -> Workload:
+        suite, _, expected = setting(layout, wildcards)
+        return work(suite, expected)
+
+    return workload
 
 
 def training_work(tokens: float) -> Workload:
