@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 from snakemake.cli import parse_config
 
 from coevolve.config.derived.methods import for_method
@@ -67,6 +66,7 @@ from coevolve.errors import UserError
         ("recipes.eto.settings.rollout={k: 2, temperature: 0}", "rollout.k: `eto` explores greedily, and its 2 epi"),
         ("evaluation.samples=4", "key `evaluation`: several `samples` need a `temperature` above 0"),
         ("recipes.eto.settings.dpo.bta=1", "recipes.eto.settings.dpo: unknown key `bta`; did you mean `beta`"),
+        ("recipes.frozen_failure_agent.failure_agent_first=true", "requires a failure agent that explores"),
         ("recipes.base={extends: coevolve}", "`base` is the folder of shared results"),
         ("recipes.my-method={extends: coevolve}", "recipes.my-method"),
         ("recipes.k_9={extends: k_2, shares: coevolve}", "recipes.k_9.settings: all iterations are those of `coevolve"),
@@ -108,14 +108,6 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
     (tmp_path / "circle.yaml").write_text("extends: circle.yaml")
     with pytest.raises(UserError, match="leads back to the file itself"):
         load_suite(tmp_path / "circle.yaml")
-
-
-def test_children_override_parents_key_by_key(root, tmp_path):
-    (tmp_path / "child.yaml").write_text(
-        yaml.safe_dump({"extends": str(root / "configs/suites/smoke.yaml"), "suite": "child", "sft": {"epochs": 7}})
-    )
-    child, parent = load_suite(tmp_path / "child.yaml"), load_suite("smoke")
-    assert child.sft == parent.sft.model_copy(update={"epochs": 7})
 
 
 def test_a_restricted_suite_refuses_undeclared_sections(root):

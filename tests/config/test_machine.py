@@ -24,6 +24,7 @@ def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root
     assert "gpu" not in snakemake_resources(machine, "pairs")
     for name in ("mem_mb", "runtime"):
         assert asked[name](None, 2) == 2 * asked[name](None, 1)
+    assert asked["mem_mb"](None, 3) == 1000 * machine.most.memory_gb < 3 * asked["mem_mb"](None, 1), "a node's memory"
 
 
 DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
@@ -59,12 +60,6 @@ def test_a_bad_machine_is_one_sentence(root, tmp_path, change, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)) as caught:
         load_machine(tmp_path / "bad.yaml")
     assert str(caught.value).startswith(str(tmp_path / "bad.yaml"))
-
-
-def test_no_attempt_asks_for_more_than_a_node_has(root):
-    machine = load_machine("h100")
-    third = snakemake_resources(machine, "train")["mem_mb"](None, 3)
-    assert third == 1000 * machine.most.memory_gb < 3 * snakemake_resources(machine, "train")["mem_mb"](None, 1)
 
 
 def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_not(root):

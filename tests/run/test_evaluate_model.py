@@ -120,10 +120,7 @@ def test_an_override_without_an_effect_is_one_sentence(here, coevolve, override,
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "guess"], "environment without a suite `guess`: "),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop-small", "--split", "tset"], "should be 'test' or"),
-        (
-            ["http://127.0.0.1:9/v1", "--name", "m", "--env", "bare.yaml"],
-            "bare.yaml: key `envs` is empty; add an environment.",
-        ),
+        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "bare.yaml"], "bare.yaml: key `envs` is empty; add an"),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "sciworl", "--suite", "smoke"], "did you mean `sciworld`?"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -108,12 +107,6 @@ def ended(process: subprocess.Popen[bytes], repo: Path) -> str:
     said = (repo / "said.log").read_text()
     assert status == 0, said[-8000:]
     return said
-
-
-def killed(process: subprocess.Popen[bytes]) -> None:
-    """kill -9, of this process only."""
-    process.send_signal(signal.SIGKILL)
-    process.wait()
 
 
 def until(holds: Callable[[], object], what: str, seconds: float = 300) -> None:
