@@ -133,7 +133,7 @@ def test_validators_messages_and_what_a_suite_overrides_reach_nothing(repo, befo
         ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
         ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
         ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
-        ("coevolve/dag/rules/train.py", "All epochs over the experts.", "The epochs over the experts."),
+        ("coevolve/dag/rules/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
     ]
     assert changed(repo, before, *edits) == []
 
