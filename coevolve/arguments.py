@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 
 
-def positive(text: str) -> int:
-    """The value of an option that takes a whole number from 1 on, as argparse's `type`."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 on")
+def _whole_number(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from {least} on")
     return int(text)
 
 
-def natural(text: str) -> int:
-    """The value of an option that takes a whole number from 0 on, as argparse's `type`."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 0 on")
-    return int(text)
+#: argparse's `type` of an option that takes a whole number from 1 on, and from 0 on.
+positive, natural = (functools.partial(_whole_number, least=least) for least in (1, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import sys
 import time
@@ -46,11 +47,6 @@ class Progress:
         parts = [f"{self._label} {done}/{total}", *(f"{name} {value:.3f}" for name, value in numbers.items())]
         start, done_before = self._first or (now, done)
         if done_before < done < total:
-            parts.append(f"{_duration((now - start) / (done - done_before) * (total - done))} left")
+            seconds = round((now - start) / (done - done_before) * (total - done))
+            parts.append(f"{datetime.timedelta(seconds=seconds)} left")
         return ", ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

@@ -71,14 +71,6 @@ class PartialEpisode:
 EpisodeStream = Generator[Conversation | Trajectory, Completion | None, None]
 
 
-@dataclass(frozen=True)
-class StreamState:
-    """What a stream yielded since its last completion: finished episodes, and its conversation unless it has ended."""
-
-    finished: list[Trajectory]
-    awaiting: Conversation | None
-
-
 def rollout(
     tasks: Sequence[Task],
     policy: Policy,
@@ -167,18 +159,18 @@ def _play_all(
         )
         while groups:
             states = {stream: future.result() for stream, future in groups.popleft().items()}
-            for trajectory in (episode for state in states.values() for episode in state.finished):
+            for trajectory in (episode for finished, _ in states.values() for episode in finished):
                 policy.forget(_key(trajectory.task, trajectory.sample))
                 yield trajectory
-            awaiting = {stream: state.awaiting for stream, state in states.items() if state.awaiting}
+            awaiting = {stream: conversation for stream, (_, conversation) in states.items() if conversation}
             if awaiting:
                 completions = policy.complete([*awaiting.values()], settings.sampling)
                 sent = zip(awaiting, completions, strict=True)
                 groups.append({stream: threads.submit(_advance, stream, completion) for stream, completion in sent})
 
 
-def _advance(stream: EpisodeStream, completion: Completion | None) -> StreamState:
-    """Continue a stream until it awaits a completion or has no episode left."""
+def _advance(stream: EpisodeStream, completion: Completion | None) -> tuple[list[Trajectory], Conversation | None]:
+    """Continue a stream; the episodes that it finishes, and the conversation that awaits a completion, if one does."""
     finished = []
     try:
         event = stream.send(completion)
@@ -186,8 +178,8 @@ def _advance(stream: EpisodeStream, completion: Completion | None) -> StreamStat
             finished.append(event)
             event = next(stream)
     except StopIteration:
-        return StreamState(finished, None)
-    return StreamState(finished, event)
+        return finished, None
+    return finished, event
 
 
 def _stream(env: Env, waiting: deque[EpisodeStart], settings: RolloutSettings) -> EpisodeStream:

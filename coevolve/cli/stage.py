@@ -82,21 +82,20 @@ def _stage(name: str, options: argparse.Namespace) -> int:
 
 def _run_stage(name: str, options: argparse.Namespace) -> None:
     from coevolve.config.loading import machine_file
-    from coevolve.config.machine import VLLM_DEVICES
     from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.run import run_stage
 
     on, suite = dict(map(_pair, options.on)), suite_of(options)
-    plan, vllm = Plan(suite, root=options.root), VLLM_DEVICES
+    plan = Plan(suite, root=options.root)
     if options.machine:
         machine = load_machine(options.machine)
-        plan = replace(plan, shards=machine.shards, machine=str(machine_file(options.machine)))
-        vllm = machine.vllm
+        file = str(machine_file(options.machine))
+        plan = replace(plan, shards=machine.shards, machine=file, vllm=machine.vllm)
     inputs = run_stage.inputs(plan, name, on, list(map(_pair, options.files)), options.inputs)
     if options.processes == 1:
         out, threads, planned = options.out, options.threads, options.fingerprint
-        run_stage.execute(plan, name, on, inputs, out, threads, planned, reuse=options.reuse, devices=vllm)
+        run_stage.execute(plan, name, on, inputs, out, threads, planned, reuse=options.reuse)
     elif not (
         options.reuse and run_stage.reuse_before_launch(plan, name, on, inputs, options.out, options.fingerprint)
     ):

@@ -100,9 +100,7 @@ class Machine(Strict):
     def _fill_from_default(cls, raw: dict[str, Any]) -> dict[str, Any]:
         """Give every stage the keys of `default` that it does not set."""
         stages = raw.get("stages") or {}
-        if not isinstance(stages, dict):
-            raise ValueError("stages: it holds stages and their keys")
-        if not all(isinstance(resources, dict) for resources in stages.values()):
+        if not (isinstance(stages, dict) and all(isinstance(resources, dict) for resources in stages.values())):
             raise ValueError("stages: each holds keys such as `cpus`")
         if "default" not in stages:
             raise ValueError("stages: `default` is missing")

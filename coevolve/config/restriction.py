@@ -44,17 +44,9 @@ def _blanked(section: BaseModel) -> BaseModel:
 
 def as_dict(suite: Suite) -> dict[str, Any]:
     """A whole or restricted suite as JSON data."""
-    return {key: _plain(value) for key, value in sorted(suite.__dict__.items()) if key in suite.model_fields_set}
+    return dict(sorted(suite.model_dump(mode="json", include=suite.model_fields_set).items()))
 
 
 def digest(value: Any) -> str:
     """First 16 hex digits of the sha256 over JSON data with sorted keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return value

@@ -9,16 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from coevolve.config import names
 from coevolve.config.derived.recipes import has_pool, learns_from_pairs
-from coevolve.config.names import (
-    AgentSection,
-    ComputeDtype,
-    Learns,
-    LongPrompt,
-    MethodSection,
-    ObjectiveName,
-    PairKind,
-)
 
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0.0)]
@@ -76,7 +68,7 @@ class ObjectiveConfig(Strict):
     objectives (IPO: tau) is `dpo.beta`.
     """
 
-    name: ObjectiveName
+    name: names.ObjectiveName
     discount: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     margin: Annotated[float, Field(ge=0.0)] | None = None
     desirable: Rate | None = None
@@ -86,7 +78,8 @@ class ObjectiveConfig(Strict):
     def _parameters_match(self) -> ObjectiveConfig:
         wanted = _PARAMETERS.get(self.name, set())
         if self.model_dump(exclude={"name"}, exclude_none=True).keys() != wanted:
-            raise ValueError(f"objective `{self.name}` takes only `name` and {_listed(wanted)}")
+            named = " and ".join(f"`{name}`" for name in sorted(wanted)) or "no parameter"
+            raise ValueError(f"objective `{self.name}` takes only `name` and {named}")
         return self
 
 
@@ -210,7 +203,7 @@ class ModelConfig(Strict):
     revision: str = ""
     parameters: Rate | None = None
     lora: LoraConfig | None = None
-    training_dtype: ComputeDtype = Field(default=None, exclude_if=is_none)
+    training_dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
 
     @model_validator(mode="after")
     def _single_source(self) -> ModelConfig:
@@ -279,7 +272,7 @@ class SamplerConfig(Strict):
     """
 
     engine: Literal["transformers", "vllm"]
-    dtype: ComputeDtype = Field(default=None, exclude_if=is_none)
+    dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
 
 
 class PairingConfig(Strict):
@@ -315,8 +308,8 @@ class AgentRecipe(Strict):
     base: Literal["untrained", "target", "failure"]
     explores: bool
     foreign: dict[str, str] = {}
-    trains_on: dict[PairKind, PairWeights] = {}
-    settings: dict[AgentSection, dict[str, Any]] = Field(default={}, exclude_if=operator.not_)
+    trains_on: dict[names.PairKind, PairWeights] = {}
+    settings: dict[names.AgentSection, dict[str, Any]] = Field(default={}, exclude_if=operator.not_)
 
     @field_validator("trains_on", mode="before")
     @classmethod
@@ -341,44 +334,32 @@ class Recipe(Strict):
     label: str
     source: str
     iterations: Annotated[int, Field(ge=0)] | None
-    learns: Learns = "preference"
+    learns: names.Learns = "preference"
     shares: str | None = None
     shares_first: Positive | None = None
     steps_like: str | None = None
     first_pool: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
     failure_agent_first: bool = Field(default=False, exclude_if=operator.not_)
-    settings: dict[MethodSection, dict[str, Any]] = {}
+    settings: dict[names.MethodSection, dict[str, Any]] = {}
 
     @model_validator(mode="after")
-    def _target_is_evaluated(self) -> Recipe:
-        if "target" not in self.agents or self.agents["target"].base == "failure":
+    def _keys_fit(self) -> Recipe:
+        target, failure = self.agents.get("target"), self.agents.get("failure")
+        if target is None or target.base == "failure":
             raise ValueError("`agents.target` is required, with `base` `target` or `untrained`: it is evaluated")
-        return self
-
-    @model_validator(mode="after")
-    def _failure_agent_can_be_first(self) -> Recipe:
-        failure = self.agents.get("failure")
         if self.failure_agent_first and not (failure and failure.explores and failure.trains_on):
             raise ValueError("`failure_agent_first` requires a failure agent that explores and is trained")
         if self.failure_agent_first and self.learns != "preference":
             raise ValueError("`failure_agent_first` requires `learns: preference`")
-        return self
-
-    @model_validator(mode="after")
-    def _keys_are_read(self) -> Recipe:
         if self.steps_like and not learns_from_pairs(self):
             raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
         if self.first_pool and not has_pool(self):
             raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
-        return self
-
-    @model_validator(mode="after")
-    def _step_pairs_have_their_stages(self) -> Recipe:
-        with_steps = {name for name, agent in self.agents.items() if PairKind.EXPERT_STEP in agent.trains_on}
+        with_steps = {name for name, agent in self.agents.items() if names.PairKind.EXPERT_STEP in agent.trains_on}
         if with_steps != ({"target"} if self.learns == "steps" else set()):
             raise ValueError("`learns: steps` requires `agents.target.trains_on.expert_step`, and the reverse")
-        if with_steps and "failure" in self.agents:
+        if with_steps and failure:
             raise ValueError("`learns: steps` has no failure agent; remove `agents.failure`")
         return self
 
@@ -396,7 +377,7 @@ class Quirks(Strict):
 
     exploration_temperature: float = Field(ge=0.0)  # 1
     overlap: Literal["keep", "remove"]  # 3
-    long_prompt: LongPrompt  # 5
+    long_prompt: names.LongPrompt  # 5
     success: Literal["any_ending", "reward_one"]  # 6
     format_error_resets: bool  # 7
     webshop_draws: Literal["each_job", "once"]  # 2
@@ -443,7 +424,3 @@ class ReportConfig(Strict):
 
     bootstrap: Positive
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)]
-
-
-def _listed(names: set[str]) -> str:
-    return " and ".join(f"`{name}`" for name in sorted(names)) or "no parameter"

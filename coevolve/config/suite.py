@@ -10,30 +10,14 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, model_validator
 
+from coevolve.config import sections
 from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
 from coevolve.config.derived.methods import for_method, supports
 from coevolve.config.derived.protocol import exploration_temperature
 from coevolve.config.derived.recipes import has_rollouts, prompting_only, trained_on_pairs
 from coevolve.config.kinds import EnvConfig
 from coevolve.config.names import Protocol
-from coevolve.config.sections import (
-    Ablation,
-    DpoConfig,
-    GradientsConfig,
-    ModelConfig,
-    PairingConfig,
-    Positive,
-    PromptConfig,
-    Quirks,
-    Recipe,
-    RegimeConfig,
-    ReportConfig,
-    RolloutConfig,
-    SamplerConfig,
-    SftConfig,
-    Source,
-    Strict,
-)
+from coevolve.config.sections import Positive, Strict
 from coevolve.config.task_evolution import TaskEvolutionConfig
 from coevolve.errors import suggestion
 
@@ -55,30 +39,30 @@ class Suite(Strict):
 
     suite: Name
     protocol: Protocol
-    protocols: dict[Protocol, Quirks]
+    protocols: dict[Protocol, sections.Quirks]
     seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
-    models: dict[DottedName, ModelConfig]
-    sources: dict[DottedName, Source] = Field(default_factory=dict)
+    models: dict[DottedName, sections.ModelConfig]
+    sources: dict[DottedName, sections.Source] = Field(default_factory=dict)
     envs: Annotated[dict[DottedName, EnvConfig], Field(min_length=1)]
     iterations: dict[str, Positive]
     methods: Annotated[list[str], Field(min_length=1)]
-    recipes: dict[Name, Recipe]
-    ablations: dict[Name, Ablation] = Field(default_factory=dict)
-    sft: SftConfig
-    dpo: DpoConfig
-    prompt: PromptConfig
-    rollout: RolloutConfig
-    sampler: SamplerConfig
-    pairing: PairingConfig
+    recipes: dict[Name, sections.Recipe]
+    ablations: dict[Name, sections.Ablation] = Field(default_factory=dict)
+    sft: sections.SftConfig
+    dpo: sections.DpoConfig
+    prompt: sections.PromptConfig
+    rollout: sections.RolloutConfig
+    sampler: sections.SamplerConfig
+    pairing: sections.PairingConfig
     evaluation: EvaluationConfig
     selection: SelectionConfig
     steps: StepsConfig
     ppo: PpoConfig
     grpo: GrpoConfig
     task_evolution: TaskEvolutionConfig
-    report: ReportConfig
-    regime: RegimeConfig
-    gradients: GradientsConfig
+    report: sections.ReportConfig
+    regime: sections.RegimeConfig
+    gradients: sections.GradientsConfig
 
     @model_validator(mode="after")
     def _methods_are_recipes(self) -> Suite:
@@ -116,16 +100,6 @@ class Suite(Strict):
         return self
 
     @model_validator(mode="after")
-    def _endpoints_are_not_trained(self) -> Suite:
-        if any(model.endpoint for model in self.models.values()):
-            for method in self.methods:
-                if not prompting_only(self.recipes[method]):
-                    raise ValueError(
-                        f"methods: `{method}` trains, and an endpoint cannot be trained; take `in_context`"
-                    )
-        return self
-
-    @model_validator(mode="after")
     def _recipes_are_consistent(self) -> Suite:
         for method, recipe in self.recipes.items():
             if "trained" in recipe.settings.get("prompt", {}):
@@ -145,6 +119,8 @@ class Suite(Strict):
                     f"recipes.{method}.settings: all iterations are those of `{recipe.shares}`; remove them"
                 )
         for method in self.methods:  # a row that is not run may differ from an overridden one
+            if not prompting_only(self.recipes[method]) and any(model.endpoint for model in self.models.values()):
+                raise ValueError(f"methods: `{method}` trains, and an endpoint cannot be trained; take `in_context`")
             other = self.recipes[method].steps_like
             if other and not trained_on_pairs(self.recipes[other]):
                 raise ValueError(f"recipes.{method}.steps_like: `{other}` is not trained on pairs; name a row that is")

@@ -133,6 +133,7 @@ class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  
 
 
 def _section(loader: _Loader, node: yaml.MappingNode) -> Section:
+    _require_unique_keys(node)
     # Also replaces each `<<` in `node.value` by its keys.
     values: dict[Any, Any] = loader.construct_mapping(node, deep=True)
     keys = {loader.construct_object(key, deep=True): key.start_mark for key, _ in node.value}
@@ -157,30 +158,17 @@ def load(text: str | TextIO) -> Any:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
     if not isinstance(text, str):
         text.seek(0)
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _require_unique_keys(node, set())
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
+    return yaml.load(text, _Loader)
 
 
-def _require_unique_keys(node: yaml.Node, seen: set[int]) -> None:
-    """Raises YAMLError for a key that occurs twice in a mapping: yaml would keep the last value alone."""
-    if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
-        return
-    seen.add(id(node))
+def _require_unique_keys(node: yaml.MappingNode) -> None:
+    """Raises YAMLError for a key that occurs twice: yaml would keep the last value alone."""
     keys = set[tuple[str, str]]()
-    for child in node.value:
-        key, value = child if isinstance(child, tuple) else (None, child)
+    for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
             if (key.tag, key.value) in keys:
                 raise yaml.MarkedYAMLError(problem=f"key `{key.value}` occurs twice", problem_mark=key.start_mark)
             keys.add((key.tag, key.value))
-        _require_unique_keys(value, seen)
 
 
 def _read(path: Path) -> Section:

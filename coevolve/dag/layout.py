@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coevolve.config.derived.methods import for_method, iterations_of
 from coevolve.config.derived.recipes import has_pool, learns_from_pairs
-from coevolve.config.machine import Shards
+from coevolve.config.machine import VLLM_DEVICES, Shards, VllmDevices
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import AgentName, Branch
@@ -34,13 +34,14 @@ def work_folder(result: Path) -> Path:
 class Layout:
     """The files of one suite under `root`; `shards`: jobs that play one rollout, and one evaluation.
 
-    `machine` names the file with the costs that a report compares with what was measured.
+    `machine` names the file with the costs that a report compares with what was measured, `vllm` are its devices.
     """
 
     suite: Suite
     root: str = "results"
     shards: Shards = UNDIVIDED
     machine: str = "configs/machines/cpu.yaml"
+    vllm: VllmDevices = VLLM_DEVICES
 
     @property
     def home(self) -> str:
@@ -178,13 +179,12 @@ class Layout:
 
         A method that shares another's iterations has none in them.
         """
-        paths: dict[SummaryKey, str] = {}
-        for method, model, env, seed, iteration, agent in self.summaries(self.suite.methods):
-            branch = Branch(method, seed, iteration)
-            if self.owner(branch) == branch and agent in self.trained_agents(env, branch):
-                path = self.result(model, env, branch, f"pairs/{agent}/pairs.jsonl")
-                paths[method, model, env, seed, iteration, agent] = path
-        return paths
+        return {
+            (method, model, env, seed, iteration, agent): str(Path(summary).with_name("pairs.jsonl"))
+            for (method, model, env, seed, iteration, agent), summary in self.summaries(self.suite.methods).items()
+            for branch in [Branch(method, seed, iteration)]
+            if self.owner(branch) == branch and agent in self.trained_agents(env, branch)
+        }
 
     def gradients(self) -> dict[SummaryKey, str]:
         """The gradients of each training of `training_pairs`, by the same keys."""
@@ -192,6 +192,50 @@ class Layout:
             key: f"{Path(path).parents[2]}/gradients/{key[-1]}/gradients.json"
             for key, path in self.training_pairs().items()
         }
+
+    def task_pool(self, model: str, env: str, branch: Branch) -> str:
+        """The tasks that an iteration trains on; without exploration those of the first iteration."""
+        grows = for_method(self.suite, branch.method).task_evolution.exploration != "none"
+        where = branch if grows else branch.at(1)
+        if where.iteration == 1:
+            where = replace(where, method=self.recipe(branch.method).first_pool or branch.method)
+        return self.result(model, env, self.owner(where), "tasks/pool.jsonl")
+
+    def explored(self, model: str, env: str, branch: Branch, name: str) -> str:
+        """`explore.jsonl` (tasks) or `experts.jsonl` of an iteration's explorations: of `data`, or of the pool."""
+        recipe = self.suite.recipes.get(branch.method)
+        if recipe is None or recipe.learns != "pool_preference":
+            return self.data(env, name)
+        return self.result(model, env, self.owner(branch), f"pool/{name}")
+
+    def training_episodes(self, model: str, env: str, branch: Branch) -> dict[str, str]:
+        """The episodes that an online training, or a round on a pool, trains on, by agent: its own, or the rollouts."""
+        if self.recipe(branch.method).learns == "pool_preference":
+            return self.rollouts(model, env, branch)
+        return {"target": self.policy(model, env, branch, "target").replace("policy.json", "episodes.jsonl")}
+
+    def practice(self) -> dict[tuple[str, int], str]:
+        """The episodes that the row `regime.learnability` trains on, by (env, seed); of a suite with one model.
+
+        Empty if the suite has no such row, or one that trains on no episodes of its own.
+        """
+        method = self.suite.regime.learnability
+        if method not in self.suite.methods or self.recipe(method).learns not in ("ppo", "grpo"):
+            return {}
+        return {
+            (env, seed): self.training_episodes(model, env, Branch(method, seed, number))["target"]
+            for model, env, seed, number in self.evaluations(method)
+            if number == 1
+        }
+
+    def prepared(self, env: str) -> dict[str, str]:
+        """The files that all jobs of an environment share, if it has any."""
+        return {"prepared": f"{self.home}/prepared/{env}/meta.json"} if self.suite.envs[env].prepared else {}
+
+    def excluded_example(self, env: str, branch: Branch) -> dict[str, str]:
+        """The few-shot example that pairs leave out: episodes begin with it and experts do not."""
+        trained = self.suite.prompt.examples and self.suite.prompt.trained
+        return {"excluded_example": self.data(env, "example.json")} if self.examples(branch) and not trained else {}
 
     def drops(self) -> dict[str, str]:
         """The drops of each environment's `data`, by environment."""

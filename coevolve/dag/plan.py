@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,10 +121,7 @@ class Plan(Layout):
         return declared.module, *([engine_module(engine)] if engine else []), *of_kinds
 
     def changed_since(self, record: Provenance) -> list[str]:
-        """What changed since the provenance was written: `settings`, `code`, or both.
-
-        A job that the suite no longer has counts as changed settings.
-        """
+        """What changed since the provenance was written: `settings` (or the suite has no such job), `code`, or both."""
         stage, wildcards = record.stage, record.wildcards
         if not self.has_job(stage, wildcards):
             return ["settings"]
@@ -155,7 +152,7 @@ class Plan(Layout):
 
     def workload(self, stage: str, wildcards: Wildcards) -> Workload:
         """Estimated work of a job; a job that joins parts has none."""
-        gathers = "parts" in self.inputs(stage, wildcards)
+        gathers = getattr(self.shards, stage, 1) > 1
         return Workload() if gathers else STAGES[stage].workload(self, wildcards)
 
     def jobs(self, targets: Sequence[str] = ()) -> Iterator[JobKey]:
@@ -202,16 +199,12 @@ class Plan(Layout):
 
     def _constraints(self, stage: Stage) -> dict[str, str]:
         """Regular expressions of the wildcards of a stage's files."""
-        suite = self.suite
-        names: Mapping[str, Iterable[str]] = {
-            "model": suite.models,
-            "env": suite.envs,
-            "source": suite.sources,
-            "agent": ("target", "failure"),
-            "ablation": suite.ablations,
-        }
         return {
-            **{name: _any(values) for name, values in names.items()},
+            "model": _any(self.suite.models),
+            "env": _any(self.suite.envs),
+            "source": _any(self.suite.sources),
+            "agent": "target|failure",
+            "ablation": _any(self.suite.ablations),
             "branch": "|".join(self._branches(stage)),
             "file": r"[^/]+",
             "part": r"\d+of\d+",

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from coevolve.config.suite import Suite
 from coevolve.dag.layout import Layout
-from coevolve.dag.task_pools import practice
 from coevolve.records.evaluation import EvaluationKey
 from coevolve.report import exploration, measurement, pair_counts
 from coevolve.report.claim_tests import Results
@@ -50,7 +49,7 @@ def evidence_of_regime(layout: Layout) -> RegimeEvidence:
         explorations=exploration.read(suite, _present(layout.explorations(suite.methods))),
         summaries=pair_counts.read(_present(layout.summaries(suite.methods))),
         trainings=regime_evidence.trainings(suite, map(provenance.read, trained)),
-        practice=regime_evidence.episodes(_present(practice(layout))),
+        practice=regime_evidence.episodes(_present(layout.practice())),
     )
 
 

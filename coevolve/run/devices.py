@@ -55,20 +55,14 @@ def taken(count: int) -> Iterator[None]:
 
 def _by_uuid(given: Sequence[str] | None) -> list[str]:
     """The given GPUs (None: all) by their UUIDs, or as given where the driver's tool does not list them."""
-    known = _uuids()
+    known: list[str] = []
+    if tool := shutil.which("nvidia-smi"):  # its UUIDs, unlike numbers, do not depend on the order that CUDA gives GPUs
+        query = [tool, "--query-gpu=uuid", "--format=csv,noheader"]
+        done = subprocess.run(query, capture_output=True, text=True, check=False)
+        known = done.stdout.split() if done.returncode == 0 else []
     if given is None:
         return known
     return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in given]
-
-
-def _uuids() -> list[str]:
-    """The UUIDs of this computer's GPUs; unlike numbers, they do not depend on the order that CUDA gives them."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    query = [tool, "--query-gpu=uuid", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True, check=False)
-    return done.stdout.split() if done.returncode == 0 else []
 
 
 def _free(visible: Sequence[str], count: int) -> dict[str, ProcessLock]:

@@ -33,7 +33,7 @@ def single_environment(
         path = suite_file(suite)
         raw = read_yaml(path)
     else:
-        path = _environment_file(env)
+        path = named_file("environment without a suite", env, Path("configs/envs"))
         common = read_yaml(shipped_file(Path("configs/parts/hyperparameters.yaml")))
         raw = read_yaml(path).over(common).over(Section({"protocol": "fixed"}, {}))
     envs = raw.get("envs")
@@ -49,14 +49,6 @@ def single_environment(
         _require_effect(override, name)
     of_split = [f"envs.{name}.splits=[{split}]"] if split else []
     return validated(Suite, path, completed(path, raw, [*overrides, *of_split])), name
-
-
-def _environment_file(env: str) -> Path:
-    """The YAML file of an environment without a suite; raises `UserError` if there is none."""
-    try:
-        return named_file("environment", env, Path("configs/envs"))
-    except UserError as error:
-        raise UserError(f"{error} Or name its suite.") from None
 
 
 def _require_effect(override: str, env: str) -> None:

@@ -76,10 +76,7 @@ class LaunchedProcess:
 
 @contextlib.contextmanager
 def errors_to_launcher() -> Iterator[None]:
-    """Write an error to the launcher's error file, so that only the launching process prints it.
-
-    Without a launcher the error is raised.
-    """
+    """Write an error to the launcher's error file, if there is one: then only the launching process prints it."""
     if "TORCHELASTIC_ERROR_FILE" not in os.environ:
         yield
         return

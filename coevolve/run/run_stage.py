@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.kinds import distributions
-from coevolve.config.machine import VLLM_DEVICES, VllmDevices
 from coevolve.config.restriction import as_dict, digest
 from coevolve.dag.layout import work_folder
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import Inputs, files_by_name, results_by_name
 from coevolve.errors import UserError, suggestion
-from coevolve.records.provenance import Notes, Provenance, Workload
+from coevolve.records.provenance import Notes, Provenance
 from coevolve.run.job import Job
 from coevolve.run.launch import LaunchedProcess, errors_to_launcher
 from coevolve.run.required_files import required_files
@@ -44,23 +43,21 @@ def execute(
     planned: str = "",
     *,
     reuse: bool = False,
-    devices: VllmDevices = VLLM_DEVICES,
 ) -> None:
     """Run `stage` and write its files and `provenance.json` to the folder `out`.
 
     A job resumes from the checkpoints and journals of a killed job with the same fingerprint (config, code, inputs,
     launch). Of several processes only the first writes; all take part in the computation. `planned` is the fingerprint
     that the scheduler's plan has for the job, empty if a person starts it. With `reuse`, another suite's result of an
-    equal job is taken instead (`coevolve.run.reuse`), and no code of the stage is imported. `devices` are those of the
-    machine, for vLLM.
+    equal job is taken instead (`coevolve.run.reuse`), and no code of the stage is imported.
 
-    Raises `UserError` for a missing wildcard, for an input that does not exist or that the stage does not read, if the
-    job's fingerprint is not the planned one, for an input that is not as its stage wrote it or as its pin
-    says, and for an `out` that holds anything else than a result of this stage.
+    Raises `UserError` for a missing wildcard, for an input that does not exist, that the stage does not read or that is
+    not as its stage wrote it or as its pin says, if the job's fingerprint is not the planned one, and for an `out` that
+    holds anything else than a result of this stage.
     """
     process, scratch = LaunchedProcess.current(), work_folder(out)
     with errors_to_launcher():
-        job, record = _checked(plan, stage, wildcards, inputs, out, planned, threads, devices)
+        job, record = _checked(plan, stage, wildcards, inputs, out, planned, threads)
         if process.rank:
             _load_code(plan, stage, wildcards)
             _run_other_rank(job, process)
@@ -97,10 +94,7 @@ def inputs(plan: Plan, stage: str, wildcards: dict[str, str], given: Sequence[tu
 def reuse_before_launch(
     plan: Plan, stage: str, wildcards: dict[str, str], inputs: Inputs, out: Path, planned: str
 ) -> bool:
-    """Take another suite's result of an equal job before several processes are started; returns whether there is one.
-
-    Raises `UserError` as `execute`.
-    """
+    """Take another suite's result before several processes start, as `execute` does; returns whether there is one."""
     scratch = work_folder(out)
     _, record = _checked(plan, stage, wildcards, inputs, out, planned, threads=1)
     with _result_lock(scratch):
@@ -110,19 +104,11 @@ def reuse_before_launch(
     return taken
 
 
-def job_of(
-    plan: Plan,
-    stage: str,
-    wildcards: dict[str, str],
-    inputs: Inputs,
-    work: Path,
-    threads: int,
-    devices: VllmDevices = VLLM_DEVICES,
-) -> Job:
+def job_of(plan: Plan, stage: str, wildcards: dict[str, str], inputs: Inputs, work: Path, threads: int) -> Job:
     """The job of a stage with these inputs."""
     files = {name: [Path(path) for path in paths] for name, paths in files_by_name(inputs).items()}
     results = results_by_name(inputs)
-    return Job(stage, plan.restricted(stage, wildcards), files, wildcards, work, threads, results, devices)
+    return Job(stage, plan.restricted(stage, wildcards), files, wildcards, work, threads, results, plan.vllm)
 
 
 def _is_taken(record: dict[str, Any], out: Path) -> bool:
@@ -133,14 +119,7 @@ def _is_taken(record: dict[str, Any], out: Path) -> bool:
 
 
 def _checked(
-    plan: Plan,
-    stage: str,
-    wildcards: dict[str, str],
-    given: Inputs,
-    out: Path,
-    planned: str,
-    threads: int,
-    devices: VllmDevices = VLLM_DEVICES,
+    plan: Plan, stage: str, wildcards: dict[str, str], given: Inputs, out: Path, planned: str, threads: int
 ) -> tuple[Job, dict[str, Any]]:
     """The job, and its provenance as far as it is known before it runs; raises `UserError` if it must not run."""
     inputs = {name: [Path(path) for path in paths] for name, paths in files_by_name(given).items()}
@@ -152,8 +131,10 @@ def _checked(
     contents = {name: [hashes[path] for path in paths] for name, paths in inputs.items()}
     # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
     fingerprint = digest([plan.fingerprint(stage, wildcards), contents, wildcards, LaunchedProcess.current().note])
-    job = job_of(plan, stage, wildcards, given, work_folder(out) / fingerprint, threads, devices)
-    config = as_dict(job.suite)
+    job = job_of(plan, stage, wildcards, given, work_folder(out) / fingerprint, threads)
+    config, workload = as_dict(job.suite), None
+    with contextlib.suppress(UserError):  # without `expected` there is no estimate, and only a cost report needs one
+        workload = plan.workload(stage, wildcards)
     return job, {
         "stage": stage,
         "wildcards": wildcards,
@@ -164,18 +145,8 @@ def _checked(
         "protocol": plan.suite.protocol,
         "seeds": {"suite": job.branch.seed, "job": job.seed} if "branch" in wildcards else {},
         "inputs": {str(path): sha256 for path, sha256 in hashes.items()},
-        "workload": _workload(plan, job),
+        "workload": workload,
     }
-
-
-def _workload(plan: Plan, job: Job) -> Workload | None:
-    """Estimated work of the job; a job that joins parts has none."""
-    if "parts" in job.inputs:
-        return Workload()
-    try:
-        return STAGES[job.stage].workload(plan, job.wildcards)
-    except UserError:  # without `expected` there is no estimate, and only a cost report needs one
-        return None
 
 
 def _is_made(record: dict[str, Any], out: Path) -> bool:
@@ -193,7 +164,7 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
     job.work.mkdir(parents=True, exist_ok=True)
     if process.launch_id:
         (job.work / process.launch_id).touch()
-    started, clock, cpu = datetime.now(UTC), time.monotonic(), _cpu_seconds()
+    started, clock, cpu = datetime.now(UTC), time.monotonic(), sum(os.times()[:4])
     with folders.directory(out) as folder:
         notes = _run(job, folder) | process.note
         envs = job.suite.envs.values() if "envs" in STAGES[job.stage].reads else ()
@@ -208,17 +179,11 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             notes=notes,
             started=started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - clock, 3),
-            cpu_seconds=round(_cpu_seconds() - cpu, 3),
+            cpu_seconds=round(sum(os.times()[:4]) - cpu, 3),  # user and system, of this process and its ended children
         )
         files.write_bytes(folder / provenance.NAME, made.model_dump_json(indent=2).encode() + b"\n")
     for rank in range(1, process.world_size):  # a stage without a collective operation does not wait for them
         _wait_for(job.work / f"{process.launch_id}-{rank}")
-
-
-def _cpu_seconds() -> float:
-    """User and system time of this process and of its ended children."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def _run_other_rank(job: Job, process: LaunchedProcess) -> None:
@@ -300,10 +265,7 @@ def _require_planned(plan: Plan, stage: str, wildcards: dict[str, str], planned:
 
 
 def _load_code(plan: Plan, stage: str, wildcards: dict[str, str]) -> None:
-    """Import the job's code, so that an edit while the job runs does not reach it.
-
-    Raises `UserError` if the code was edited after its digest was taken and before it was imported.
-    """
+    """Import the job's code before an edit reaches it; raises `UserError` if it is not that of its digest any more."""
     modules = plan.modules(stage, wildcards)
     code_digest.load(*modules)
     if not code_digest.is_current(*modules):

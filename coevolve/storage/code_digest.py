@@ -68,10 +68,7 @@ def is_current(*modules: str) -> bool:
 
 @functools.cache
 def edited_since(commit: str) -> frozenset[str]:
-    """Names of the package modules whose code is not that of a commit; empty where git does not know it.
-
-    An edit of comments, docstrings or layout is none.
-    """
+    """Names of the package modules whose code, by its digest, is not a commit's; empty where git does not know it."""
     listed = (git("diff", "--name-only", "--relative", commit, "--", ".") if commit else None) or ""
     changed = (path for path in listed.splitlines() if path.endswith(".py") and (PACKAGE / path).exists())
     return frozenset(_name(path) for path in changed if not _is_as_in(commit, path))
@@ -175,11 +172,8 @@ def _targets(node: ast.AST, importer: str) -> Iterator[str]:
 
 def _absolute(node: ast.ImportFrom, importer: str) -> str:
     """The name of the module that a statement imports from; one dot is the importer's package, two its parent."""
-    if not node.level:
-        return node.module or ""
-    parts = importer.split(".")
-    kept = len(parts) - node.level + (_path(importer).name == "__init__.py")
-    return ".".join([*parts[:kept], *([node.module] if node.module else [])])
+    package = importer if _path(importer).name == "__init__.py" else importer.rpartition(".")[0]
+    return importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
 
 
 def _top(name: str) -> str:

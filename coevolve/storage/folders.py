@@ -13,10 +13,7 @@ from coevolve.storage.files import disk_errors, temporary_name
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Hard-link a file; copy it where the file system or the file's owner does not allow links.
-
-    Raises FileNotFoundError for a missing source.
-    """
+    """Hard-link a file, or copy it where no link is allowed; raises FileNotFoundError for a missing source."""
     try:
         os.link(Path(source).resolve(), target)
     except FileNotFoundError:

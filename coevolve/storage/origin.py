@@ -31,10 +31,7 @@ REPORTED = (
 
 
 def versions(distributions: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of Python and of the packages that can change a number, and of other `distributions` that a job uses.
-
-    Packages that are not installed are left out.
-    """
+    """Versions of Python, and of the installed packages that can change a number or are named in `distributions`."""
     installed = {"python": platform.python_version()}
     for name in (*REPORTED, *distributions):
         try:

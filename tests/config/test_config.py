@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 from snakemake.cli import parse_config
 
 from coevolve.config.derived.methods import for_method
@@ -28,17 +27,10 @@ from coevolve.errors import UserError
         ("regime.headroom=sft_al", "regime.headroom: `sft_al` is not a recipe; did you mean `sft_all`?"),
         ("dpo.beta=[]", "key `dpo.beta`"),
         ("protocol=fast", "key `protocol`"),
-        (
-            "models.a/b={label: A}",
-            "key `models.a/b`: it is part of a path; name it with letters, digits, `_`, `.` and `-`.",
-        ),
-        ("envs.sciworld.tasks.kind=null", "unknown key `envs.sciworld.tasks.kind`; did you mean `kinds`"),
+        ("models.a/b={label: A}", "key `models.a/b`: it is part of a path; name it with letters, digits,"),
         ("envs.webshop.tasks.listed=eto", "unknown key `envs.webshop.tasks.listed`; did you mean `lists`"),
         ("envs.sciworld.kind=sciwrld", "key `envs.sciworld.kind`: no environment `sciwrld`; did you mean `sciworld`?"),
-        (
-            "envs.sciworld.kind=..config",
-            "key `envs.sciworld.kind`: no environment `..config`; known are bfcl, intercode_sql, sciworld, webshop.",
-        ),
+        ("envs.sciworld.kind=..config", "no environment `..config`; known are bfcl, intercode_sql, sciworld, webshop."),
         ("envs.more={label: More}", "key `envs.more.kind` is missing"),
         ("envs.more=3", "key `envs.more`: input should be a valid dictionary"),
         ("sft.epochs", "write it as key.subkey=value"),
@@ -48,22 +40,12 @@ from coevolve.errors import UserError
         ("suite=reference", "suite: `results/reference` has committed results; give the suite another name"),
         ("models.7.context=9", "key `models.7.label` is missing"),
         ("iterations.sciwrld=5", "iterations: this suite has no environment `sciwrld`; did you mean `sciworld`?"),
-        (
-            "recipes.late={extends: eto, shares: iterations_2, shares_first: 1}",
-            "recipes.late.shares: `iterations_2` itself `shares` `coevolve`; name that row",
-        ),
+        ("recipes.late={extends: eto, shares: iterations_2}", "`iterations_2` itself `shares` `coevolve`; name that"),
         ("recipes.eto.settings.sft={epochs: 1}", "key `recipes.eto.settings.sft`: input should be 'dpo', 'pairing', "),
         ("models.tiny.tiny.words=['']", "key `models.tiny.tiny.words.0`: string should have at least 1 character"),
         ("envs={}", "key `envs`: dictionary should have at least 1 item"),
-        (
-            "models.tiny.lora={rank: 1, alpha: 1, dropout: 0, target_modules: []}",
-            "key `models.tiny.lora.target_modules.list[str]`: list should have at least 1 item",
-        ),
         ("recipes.eto.first_pool=agent_data", "`first_pool` requires a method with a pool of tasks, not `learns: pref"),
-        (
-            "recipes.grpo.steps_like=coevolve",
-            "`steps_like` requires a method that is trained on pairs, not `learns: grpo`",
-        ),
+        ("recipes.grpo.steps_like=coevolve", "`steps_like` requires a method that is trained on pairs, not `learns:"),
         ("recipes.ipr.agents.failure={base: failure, explores: true}", "`learns: steps` has no failure agent; remove"),
         ("recipes.eto.steps_like=sft", "recipes.eto.steps_like: `sft` is not trained on pairs; name a row that is"),
         ("recipes.eto.steps_like=grpo", "recipes.eto.steps_like: `grpo` is not trained on pairs; name a row that is"),
@@ -71,30 +53,25 @@ from coevolve.errors import UserError
         ("models.data={label: Data, context: 9, path: data, parameters: 1}", "models: `data` is the folder of other"),
         ("evaluation={1: 2}", "key `evaluation.1`: keys should be strings (got 1, set by --set"),
         ("recipes.eto.agents.targt={base: target}", "key `recipes.eto.agents.targt`: input should be 'target' or 'fai"),
-        ("recipes.eto.settings.dop={nll: sum}", "key `recipes.eto.settings.dop`: input should be 'dpo', 'pairing',"),
         ("recipes.eto.settings.dpo={1: 2}", "key `recipes.eto.settings.dpo.1`: input should be a valid string (got 1"),
         ("dpo.micro_batch=5", "key `dpo`: `batch_size` must be a multiple of `micro_batch`"),
         (
-            "models.tiny.lora={rank: 1, alpha: 1, dropout: 1, target_modules: all-linear}",
-            "key `models.tiny.lora.dropout`: input should be less than 1",
+            "models.tiny.lora={rank: 1, alpha: 1, dropout: 1, target_modules: [q]}",
+            "dropout`: input should be less than 1",
         ),
         (
-            "recipes.eto.settings.rollout={k: 2, temperature: 0}",
-            "rollout.k: `eto` explores greedily, and its 2 episodes of a task would be equal",
+            "models.tiny.lora={rank: 1, alpha: 1, dropout: 0, target_modules: []}",
+            "list[str]`: list should have at least",
         ),
+        ("recipes.eto.settings.rollout={k: 2, temperature: 0}", "rollout.k: `eto` explores greedily, and its 2 epi"),
         ("evaluation.samples=4", "key `evaluation`: several `samples` need a `temperature` above 0"),
         ("recipes.eto.settings.dpo.bta=1", "recipes.eto.settings.dpo: unknown key `bta`; did you mean `beta`"),
+        ("recipes.frozen_failure_agent.failure_agent_first=true", "requires a failure agent that explores"),
         ("recipes.base={extends: coevolve}", "`base` is the folder of shared results"),
         ("recipes.my-method={extends: coevolve}", "recipes.my-method"),
-        (
-            "recipes.k_9={extends: k_2, shares: coevolve}",
-            "recipes.k_9.settings: all iterations are those of `coevolve`; remove them",
-        ),
+        ("recipes.k_9={extends: k_2, shares: coevolve}", "recipes.k_9.settings: all iterations are those of `coevolve"),
         ("suite=../x", "key `suite`"),
-        (
-            "recipes.many.extends=coevolv",
-            "key `recipes.many.extends`: `coevolv` is not a recipe; did you mean `coevolve`",
-        ),
+        ("recipes.many.extends=coevolv", "key `recipes.many.extends`: `coevolv` is not a recipe; did you mean `coevol"),
         ("ablations.positive_agent.methods=[etoo]", "ablations.positive_agent.methods: `etoo` is not a recipe"),
         ("recipes.eto.agents.target.trains_on=null", "key `recipes.eto.agents.target.trains_on`: input should be a va"),
     ],
@@ -106,10 +83,8 @@ def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, senten
 
 
 def test_a_methods_settings_keep_the_keys_that_digests_leave_out(root):
-    endpoint = (
-        "{model: m, seeds: true, length: max_tokens, concurrency: 4, timeout_seconds: 60, retries: 2, price_in: 1,"
-        " price_out: 2}"
-    )
+    limits = "concurrency: 4, timeout_seconds: 60, retries: 2, price_in: 1, price_out: 2"
+    endpoint = f"{{model: m, seeds: true, length: max_tokens, {limits}}}"
     overrides = [
         "task_evolution.explorer=endpoint",
         f"task_evolution.endpoint={endpoint}",
@@ -135,14 +110,6 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
         load_suite(tmp_path / "circle.yaml")
 
 
-def test_children_override_parents_key_by_key(root, tmp_path):
-    (tmp_path / "child.yaml").write_text(
-        yaml.safe_dump({"extends": str(root / "configs/suites/smoke.yaml"), "suite": "child", "sft": {"epochs": 7}})
-    )
-    child, parent = load_suite(tmp_path / "child.yaml"), load_suite("smoke")
-    assert child.sft == parent.sft.model_copy(update={"epochs": 7})
-
-
 def test_a_restricted_suite_refuses_undeclared_sections(root):
     suite = load_suite("smoke")
     (model,) = suite.models
@@ -153,20 +120,15 @@ def test_a_restricted_suite_refuses_undeclared_sections(root):
     assert set(as_dict(restricted)) == {"models", "sft"}
 
 
+ENVIRONMENTS = ("envs/sciworld.yaml", "envs/intercode_sql.yaml", "envs/webshop.yaml")
+FILES_OF_THE_PAPER = ("suites/paper.yaml", "parts/hyperparameters.yaml", *ENVIRONMENTS)
+
+
 def test_every_number_of_the_paper_suite_cites_its_place(root):
     """Law 5: each value is followed by a place in the paper, or by `choice:` and why."""
     silent = [
         f"{path.name}:{number}: {line.strip()}"
-        for path in (
-            root / "configs" / name
-            for name in (
-                "suites/paper.yaml",
-                "parts/hyperparameters.yaml",
-                "envs/sciworld.yaml",
-                "envs/intercode_sql.yaml",
-                "envs/webshop.yaml",
-            )
-        )
+        for path in (root / "configs" / name for name in FILES_OF_THE_PAPER)
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if re.search(r":\s+\[?\.?\d", line.split("#")[0]) and not re.search(r"# (?:choice|appendix|section|eq\.)", line)
     ]
@@ -180,24 +142,16 @@ def test_a_name_with_dots_is_one_key(root):
     assert load_suite("reviewer", [setting]) == suite
 
 
-def test_nested_settings_become_overrides(root):
-    overrides = as_overrides({"dpo": {"nll": "sum", "beta": [0.1, 0.5]}, "protocol": "paper"})
-    assert overrides == ['dpo.nll="sum"', "dpo.beta=[0.1, 0.5]", 'protocol="paper"']
-    suite = load_suite("smoke", overrides)
-    assert (suite.dpo.nll, suite.dpo.beta, suite.protocol) == ("sum", [0.1, 0.5], "paper")
-
-
-def test_snakemakes_config_sets_numbers_nulls_and_empty_sections(root):
+def test_snakemakes_config_sets_texts_numbers_lists_nulls_and_empty_sections(root):
     """Snakemake reads them all as text."""
-    words = ["dpo={beta: 0.3, learning_rate: 1e-5}", "rollout={temperature: null}", "pairing={hard_negative: ~}"]
-    overrides = as_overrides(parse_config([*words, "recipes={eto: {agents: {target: {trains_on: {}}}}}"]))
-    suite = load_suite(
-        root / "configs/suites/smoke.yaml", ["rollout.temperature=0.5", "pairing.hard_negative=0.5", *overrides]
-    )
-    assert (suite.dpo.beta, suite.dpo.learning_rate) == ([0.3], [1e-5])
+    words = ["dpo={nll: sum, beta: [0.1, 0.3], learning_rate: 1e-5}", "protocol=paper", "rollout={temperature: null}"]
+    words += ["pairing={hard_negative: ~}", "recipes={eto: {agents: {target: {trains_on: {}}}}}"]
+    before = ["rollout.temperature=0.5", "pairing.hard_negative=0.5"]
+    suite = load_suite("smoke", before + as_overrides(parse_config(words)))
+    assert (suite.protocol, suite.dpo.nll) == ("paper", "sum")
+    assert (suite.dpo.beta, suite.dpo.learning_rate) == ([0.1, 0.3], [1e-5])
     assert suite.rollout.temperature is None and suite.pairing.hard_negative is None
     assert suite.recipes["eto"].agents["target"].trains_on == {}
-    assert as_overrides({}) == []
 
 
 def test_one_number_is_every_iterations(root):

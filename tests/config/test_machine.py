@@ -24,41 +24,32 @@ def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root
     assert "gpu" not in snakemake_resources(machine, "pairs")
     for name in ("mem_mb", "runtime"):
         assert asked[name](None, 2) == 2 * asked[name](None, 1)
+    assert asked["mem_mb"](None, 3) == 1000 * machine.most.memory_gb < 3 * asked["mem_mb"](None, 1), "a node's memory"
 
 
 DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
+
+
+def stages(default=DEFAULT, **others):
+    """The change of a machine that has these stages alone."""
+    return {"stages": {"default": default, **others}}
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"gpus": 4}, "unknown key `gpus`; did you mean `gpu`"),
-        ({"stages": {"default": {"cpus": 1, "memory_gb": 1, "minutes": 1, "gpus": 9}}}, "9 GPUs of a node that has 8"),
+        (stages(DEFAULT | {"gpus": 9}), "9 GPUs of a node that has 8"),
         ({"stages": {"train": {"cpus": 1}}}, "`default` is missing"),
-        (
-            {"stages": {"default": DEFAULT, "sft": {"gpus": 8, "processes": 12, "nodes": 5}}},
-            "stages: `sft` has 12 processes, not a multiple of 5 nodes",
-        ),
-        (
-            {"stages": {"default": DEFAULT, "sft": {"gpus": 4, "processes": 8}}},
-            "stages: `sft` has 8 processes for 4 GPUs",
-        ),
-        (
-            {"stages": {"default": DEFAULT, "ppo": {"gpus": 8, "processes": 8}}},
-            "key `stages.ppo.processes`: `ppo` runs in one process; remove the key.",
-        ),
-        (
-            {"stages": {"default": DEFAULT | {"gpus": 8, "processes": 8}}},
-            "key `stages.default.processes`: `download` runs in one process; remove the key.",
-        ),
-        (
-            {"vllm": {"tensor_parallel_size": 2}},
-            "`vllm.tensor_parallel_size`: it is 2, but a job of `shard` requests 1 GPUs; make them equal.",
-        ),
+        (stages(sft={"gpus": 8, "processes": 12, "nodes": 5}), "`sft` has 12 processes, not a multiple of 5 nodes"),
+        (stages(sft={"gpus": 4, "processes": 8}), "stages: `sft` has 8 processes for 4 GPUs"),
+        (stages(ppo={"gpus": 8, "processes": 8}), "key `stages.ppo.processes`: `ppo` runs in one process; remove the"),
+        (stages(DEFAULT | {"gpus": 8, "processes": 8}), "key `stages.default.processes`: `download` runs in one"),
+        ({"vllm": {"tensor_parallel_size": 2}}, "it is 2, but a job of `shard` requests 1 GPUs; make them equal."),
         ({"launch": None}, "set `launch`"),
         ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),
-        ({"stages": {"default": 3}}, "each holds keys"),
-        ({"stages": {"default": DEFAULT, "shrd": {}}}, "key `stages.shrd`: no such stage; did you mean `shard`"),
+        (stages(3), "each holds keys"),
+        (stages(shrd={}), "key `stages.shrd`: no such stage; did you mean `shard`"),
         ({"costs": {"flops": -1}}, "key `costs.flops`"),
     ],
 )
@@ -69,12 +60,6 @@ def test_a_bad_machine_is_one_sentence(root, tmp_path, change, sentence):
     with pytest.raises(UserError, match=re.escape(sentence)) as caught:
         load_machine(tmp_path / "bad.yaml")
     assert str(caught.value).startswith(str(tmp_path / "bad.yaml"))
-
-
-def test_no_attempt_asks_for_more_than_a_node_has(root):
-    machine = load_machine("h100")
-    third = snakemake_resources(machine, "train")["mem_mb"](None, 3)
-    assert third == 1000 * machine.most.memory_gb < 3 * snakemake_resources(machine, "train")["mem_mb"](None, 1)
 
 
 def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_not(root):

@@ -213,34 +213,30 @@ def test_without_a_lock_one_sentence_says_how_to_build(tmp_path, root):
     assert len(images.problems(tmp_path / "images.lock")) == 1
 
 
-def test_an_image_not_in_the_lock_is_named(built, root):
-    entries = yaml.safe_load(built.read_text())
-    del entries["images"]["sample"]
-    built.write_text(yaml.safe_dump(entries))
-    assert "`sample` is not in it" in refusal(built)
-
-
-def test_an_image_whose_file_is_gone_is_named(built, root):
+def test_an_image_whose_file_is_changed_or_gone_is_named(built, root):
     file = images.named(IMAGES, built)["train"].file
+    file.write_text("tampered")
+    (problem,) = images.problems(built)
+    assert str(file) in problem and "copy it again" in problem
     file.unlink()
     assert f"{file} of the image `train` is missing" in refusal(built)
     assert [str(file) in problem for problem in images.problems(built)] == [True]
 
 
-def test_a_changed_byte_is_found(built, root):
-    file = images.named(IMAGES, built)["train"].file
-    file.write_text("tampered")
-    (problem,) = images.problems(built)
-    assert str(file) in problem and "copy it again" in problem
-
-
 @pytest.mark.parametrize(
-    ("key", "value", "sentence"),
-    [("sha256", "1" * 64, "does not end with"), ("sha256", "short", "sha256"), ("digest", "x", "digest")],
+    ("image", "entry", "sentence"),
+    [
+        ("sample", None, "`sample` is not in it"),
+        ("train", {"sha256": "1" * 64}, "does not end with"),
+        ("train", {"sha256": "short"}, "sha256"),
+        ("train", {"digest": "x"}, "digest"),
+    ],
 )
-def test_a_lock_edited_by_hand_is_refused(built, root, key, value, sentence):
+def test_a_lock_edited_by_hand_is_refused(built, root, image, entry, sentence):
     entries = yaml.safe_load(built.read_text())
-    entries["images"]["train"][key] = value
+    before = entries["images"].pop(image)
+    if entry:
+        entries["images"][image] = before | entry
     built.write_text(yaml.safe_dump(entries))
     assert sentence in refusal(built)
 

@@ -129,13 +129,6 @@ def test_a_failure_agent_trained_first_plays_for_the_target_after_its_training(p
     assert list(plan.jobs([plan.policy(MODEL, ENV, Branch("failure_agent_first", 0, iteration), "target")]))
 
 
-def test_a_frozen_failure_agent_cannot_be_trained_first(root):
-    with pytest.raises(UserError, match="`failure_agent_first` requires a failure agent that explores and is trained"):
-        load_suite(
-            root / "configs/suites/studies/micro.yaml", ["recipes.frozen_failure_agent.failure_agent_first=true"]
-        )
-
-
 def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):
     everywhere = {target.name for target in targets(Plan(load_suite(root / "configs/suites/smoke.yaml")))}
     assert "webshop_coevolve" in everywhere

@@ -27,10 +27,6 @@ def test_an_objective_and_a_rate_are_those_of_the_failure_agent_alone():
     assert dpo.epochs == after.suite.dpo.epochs, "the other keys are the suite's"
     assert after.restricted(*target).dpo == after.suite.dpo != dpo
     assert "scores" in before.inputs(*failure) and not {"scores", "reference"} & after.inputs(*failure).keys()
-    changed = {
-        job[1]["agent"] for job in map(train, ("failure", "target")) if prints(before, job) != prints(after, job)
-    }
-    assert changed == {"failure"}
 
 
 def prints(of, job):

@@ -57,18 +57,17 @@ def test_no_module_tells_stages_apart_by_name(root):
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'stage == "train"',
-        'job.stage in ("ppo", "grpo")',
-        '"sft" != stage.name',
-        'STAGES["table1"]',
-        'f(stage != "sft")',
-    ],
-)
-def test_what_is_looked_for_is_found(text):
-    assert list(named_stages(ast.parse(text))) == [1]
+NAMED = """
+stage == "train"
+job.stage in ("ppo", "grpo")
+"sft" != stage.name
+STAGES["table1"]
+f(stage != "sft")
+"""
+
+
+def test_what_is_looked_for_is_found():
+    assert sorted(named_stages(ast.parse(NAMED))) == [2, 3, 4, 5, 6]
 
 
 def test_declarations_are_whole(root):
@@ -108,14 +107,6 @@ def test_a_product_is_made_alone(plan):
     assert {product: products_behind(plan, product) for product in alone} == {product: {product} for product in alone}
     assert products_behind(plan, "summary") == {"summary", "differences"}
     assert products_behind(plan, "page") == set(PRODUCTS)
-
-
-def test_a_product_reads_what_it_is_made_of(plan):
-    read = {product: set(plan.inputs(product, {})) for product in PRODUCTS}
-    assert read["figure3"] == read["differences"] == {"records"}
-    assert read["figure2"] == read["examples"] == {"explorations"}
-    assert read["pair_counts"] == {"summaries"} and read["costs"] == {"machine", "machine_parents", "provenance"}
-    assert read["table1"] == {"records", "claims"}
 
 
 def test_every_product_is_a_target_and_a_full_run_makes_them_all(plan):

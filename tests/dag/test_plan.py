@@ -1,4 +1,3 @@
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from coevolve.dag.layout import MIRROR
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import files_by_name
-from coevolve.storage.code_digest import code_digest, reachable
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3
@@ -169,24 +167,6 @@ def test_a_file_from_outside_has_one_pin_for_the_download_and_for_its_reader(roo
             if path.startswith(MIRROR):
                 assert path.split("/")[-2:] == [next(n for n in suite.sources if n in path), Path(path).name]
     assert suite.envs["intercode_sql"].dump.sha256 == suite.sources["spider"].sha256
-
-
-def test_a_job_depends_on_the_code_of_its_own_environment_only(plan):
-    branch = {"model": "tiny", "branch": "base/seed0", "agent": "target"}
-    sciworld, sql = ({**branch, "env": env} for env in ("sciworld", "intercode_sql"))
-    assert plan.code("rollout", sciworld) != plan.code("rollout", sql)
-    assert plan.code("sft", sciworld) == plan.code("sft", sql)
-    assert "coevolve.envs.sciworld.jvm" in reachable("coevolve.envs.sciworld.domain")
-    assert not any("sciworld" in name for name in reachable("coevolve.envs.intercode_sql.domain"))
-    for stage in ("data", "rollout", "evaluate", "train"):
-        assert not any("sciworld" in name or "sql" in name for name in reachable(f"coevolve.stages.{stage}"))
-
-
-def test_code_reached_by_a_stage_is_in_its_digest():
-    assert "coevolve.train.losses" in reachable("coevolve.stages.train")
-    assert "coevolve.train.losses" not in reachable("coevolve.stages.rollout")
-    assert not any(re.search(r"stages\.|train", name) for name in reachable("coevolve.methods.pairing"))
-    assert code_digest("coevolve.stages.pairs") != code_digest("coevolve.stages.rollout")
 
 
 def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):

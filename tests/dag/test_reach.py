@@ -7,7 +7,7 @@ import ast
 import json
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -78,6 +78,9 @@ CODE = {
     "coevolve/train/grpo.py": {"grpo", "grpo_round"},
     "coevolve/report/regime.py": {"regime", "page"},
     "coevolve/report/html.py": {"page"},
+    "coevolve/report/page_template.py": {"page"},
+    "coevolve/config/derived/training.py": {"train", "failures", "page"},
+    "coevolve/config/derived/sizes.py": {"costs", "failures", "page", "verdicts"},
 }
 
 
@@ -86,7 +89,11 @@ def test_an_edit_of_code_reaches_the_stages_that_run_it(repo, before, file):
     assert stages(changed(repo, before, with_a_line(repo, file))) == CODE[file]
 
 
-@pytest.mark.parametrize("file", ["records/tables.py", "report/stats.py", "methods/task_evolution/signals.py"])
+@pytest.mark.parametrize(
+    "file",
+    ["records/tables.py", "report/stats.py", "methods/task_evolution/signals.py"]
+    + [f"config/derived/{name}.py" for name in ("methods", "recipes")],
+)
 def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, file):
     reached = stages(changed(repo, before, with_a_line(repo, f"coevolve/{file}")))
     assert reached and reached <= PRODUCTS | {"signals"}
@@ -126,7 +133,7 @@ def test_validators_messages_and_what_a_suite_overrides_reach_nothing(repo, befo
         ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
         ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
         ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
-        ("coevolve/dag/rules/train.py", "All epochs over the experts.", "The epochs over the experts."),
+        ("coevolve/dag/rules/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
     ]
     assert changed(repo, before, *edits) == []
 
@@ -146,6 +153,12 @@ def test_an_engine_reaches_the_jobs_that_it_plays(repo, before):
     assert stages(vllm) == {"rollout", "evaluate"} and {suite for suite, _, _ in vllm} == {"paper"}
 
 
+def test_a_rule_of_the_protocol_reaches_what_plays(repo, before):
+    reached = stages(changed(repo, before, with_a_line(repo, "coevolve/config/derived/protocol.py")))
+    assert {"data", "rollout", "evaluate", "steps", "ppo", "grpo_round", "explore_tasks"} <= reached
+    assert not {"sft", "train", "pairs", "reference", "pretrain"} & reached
+
+
 def test_an_environment_reaches_its_own_jobs(repo, before):
     jobs = changed(repo, before, with_a_line(repo, "coevolve/envs/webshop/session.py"))
     assert {wildcards.get("env") for _, _, wildcards in jobs} == {"webshop"}
@@ -153,52 +166,9 @@ def test_an_environment_reaches_its_own_jobs(repo, before):
     assert not {"sft", "train", "pairs", "reference", "pretrain"} & stages(jobs)
 
 
-def test_each_function_of_derived_behaviour_reaches_its_readers(root, repo):
-    done = subprocess.run(
-        [sys.executable, "tests/dag/derived_edits.py"], cwd=repo, env=environment(repo), capture_output=True, check=True
-    )
-    reached = {name: {*stages} for name, stages in json.loads(done.stdout).items()}
-    read = defaultdict(set)
-    for stage in STAGES:
-        for name in readers(root, stage):
-            read[name].add(stage)
-    functions = {name: stages for name, stages in read.items() if name in reached}
-    assert len(functions) >= 10
-    assert {name for name, stages in functions.items() if not stages <= reached[name]} == set()
-
-
-def imports(path: Path) -> set[tuple[str, str]]:
-    """(module, name) of everything that a file imports from the kit when it runs, wherever the statement stands."""
-    found, waiting = set(), [ast.parse(path.read_text())]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("coevolve"):
-            found.update((node.module, alias.name) for alias in node.names)
-        waiting += ast.iter_child_nodes(node)
-    return found
-
-
 def file_of(root: Path, module: str) -> Path | None:
     path = root / module.replace(".", "/")
     return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
-
-
-def readers(root: Path, stage: str) -> set[str]:
-    """What a stage's code imports of derived behaviour; the declarations of the config are no stage's code."""
-    read, seen, waiting = set(), set(), [STAGES[stage].module]
-    while waiting:
-        module = waiting.pop()
-        path = file_of(root, module)
-        if path is None or module in seen or module.startswith("coevolve.config."):
-            continue
-        seen.add(module)
-        for source, name in imports(path):
-            waiting += [source, f"{source}.{name}"]
-            if source.startswith("coevolve.config.derived."):
-                read.add(f"{source}.{name}")
-    return read
 
 
 def test_few_modules_are_reached_by_most_stages(root):

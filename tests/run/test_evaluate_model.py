@@ -6,8 +6,7 @@ import pytest
 from policies.chatserver import KEY, MODEL, refusing, serving
 from policies.shopper import PLAYER
 
-from coevolve.config.loading import load_suite
-from coevolve.config.restriction import as_dict
+from coevolve.config.loading import load_suite, merged
 from coevolve.config.yaml_files import Section
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
@@ -119,12 +118,9 @@ def test_an_override_without_an_effect_is_one_sentence(here, coevolve, override,
         (["listed", "--env", "webshop-small"], "listed/config.json: no JSON object"),
         (["http://127.0.0.1:9/v1", "--env", "webshop-small"], "Give --name MODEL."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
-        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "guess"], "a path to a YAML file. Or name its suite."),
+        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "guess"], "environment without a suite `guess`: "),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshop-small", "--split", "tset"], "should be 'test' or"),
-        (
-            ["http://127.0.0.1:9/v1", "--name", "m", "--env", "bare.yaml"],
-            "bare.yaml: key `envs` is empty; add an environment.",
-        ),
+        (["http://127.0.0.1:9/v1", "--name", "m", "--env", "bare.yaml"], "bare.yaml: key `envs` is empty; add an"),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "sciworl", "--suite", "smoke"], "did you mean `sciworld`?"),
     ],
 )
@@ -140,9 +136,8 @@ def test_bad_input_is_one_sentence(here, coevolve, arguments, sentence):
 
 
 def test_an_environment_needs_no_number_of_iterations(root, tmp_path):
-    section = load_suite(root / "configs/suites/studies/micro_methods.yaml").envs["webshop"]
-    path = tmp_path / "shop.yaml"
-    path.write_text(json.dumps({"envs": {"shop": as_dict(section)}}))
+    study, path = root / "configs/suites/studies/micro_methods.yaml", tmp_path / "shop.yaml"
+    path.write_text(json.dumps({"envs": {"shop": merged(study).plain()["envs"]["webshop"]}}))
     model = Section({"label": "m", "path": "m", "context": 100, "parameters": 1.0}, {})
     suite, name = single_environment(str(path), None, [], model, seed=0)
-    assert name == "shop" and suite.envs["shop"] == section
+    assert name == "shop" and suite.envs["shop"] == load_suite(study).envs["webshop"]

@@ -241,27 +241,18 @@ def test_what_every_process_refuses_is_said_once(command, environment, root, tmp
         (("ddp", 2, 1), "rollout", "`rollout` runs in one process"),
         (("ddp", 4, 2), "sft", "no Slurm job"),
         (("ddp", 64, 1), "sft", "64 devices required"),
+        (("fsdp", 2, 1), "sft", "FSDP would be DDP"),
+        (("other", 2, 1), "sft", r"unknown keys \(\['zero_stage'\]\)"),
     ],
 )
-def test_what_cannot_start_is_one_sentence(settings, stage, sentence, root, monkeypatch):
-    for name in ("ACCELERATE_USE_CPU", "SLURM_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
+def test_what_cannot_start_is_one_sentence(settings, stage, sentence, root, tmp_path, monkeypatch):
     kind, processes, nodes = settings
+    monkeypatch.setenv("ACCELERATE_USE_CPU", str(int(kind == "fsdp")))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    (tmp_path / "other.yaml").write_text("distributed_type: MULTI_GPU\nzero_stage: 3\n")
+    folder = tmp_path if kind == "other" else root / "configs/accelerate"
     with pytest.raises(UserError, match=sentence):
-        launch.launch(Launch(root / f"configs/accelerate/{kind}.yaml", processes, nodes), stage, [], threads=1)
-
-
-def test_fsdp_is_refused_on_cpus(root, monkeypatch):
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
-    with pytest.raises(UserError, match="FSDP would be DDP"):
-        launch.launch(Launch(root / "configs/accelerate/fsdp.yaml", 2, 1), "sft", [], threads=1)
-
-
-def test_a_file_of_something_else_is_one_sentence(tmp_path):
-    file = tmp_path / "launch.yaml"
-    file.write_text("distributed_type: MULTI_GPU\nzero_stage: 3\n")
-    with pytest.raises(UserError, match=r"unknown keys \(\['zero_stage'\]\)"):
-        launch.launch(Launch(file, 2, 1), "sft", [], threads=1)
+        launch.launch(Launch(folder / f"{kind}.yaml", processes, nodes), stage, [], threads=1)
 
 
 def test_launch_files_name_keys_that_accelerate_reads(root):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from checkout import decided
+from command_line import exit_status, stage_command
 
-from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
@@ -39,12 +39,9 @@ def run(suite, *flags, target=None):
             return
         for each in files_of(plan.inputs(*job)):
             make(each)
-        options = ["--suite", suite, "--out", plan.folder(*job), "--fingerprint", plan.fingerprint(*job), *flags]
-        on = [word for name, value in job[1].items() for word in ("--on", f"{name}={value}")]
         folders.append(plan.folder(*job))
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["stage", job[0], *options, *on])
-        assert ended.value.code == 0, job
+        options = ["--fingerprint", plan.fingerprint(*job), *flags]
+        assert exit_status(*stage_command(job, suite, folders[-1], options=options)) == 0, job
 
     for path in files:
         make(path)
@@ -141,9 +138,7 @@ def test_the_costs_count_them(here, second):
 def test_the_suite_stands_without_the_other(here, second, capsys):
     Path("results/glance").rename("results-of-glance")
     for status in (["why", "--suite", "second", "table1: SFT, WebShop"], ["view", "--suite", "second"]):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(status)
-        assert ended.value.code == 0
+        assert exit_status(*status) == 0
     text = capsys.readouterr().out
     assert "all as they were" in text and f"reused from results/glance/{TARGET}" in text
     third = run("third", "--reuse", target=RECORDS)
@@ -200,14 +195,8 @@ def test_nothing_is_taken_without_the_flag_or_to_a_folder_outside(alone):
     assert len(computed(run("third", "--no-reuse", target="prepared/webshop/meta.json"))) == 1
     plan = Plan(load_suite("third"))
     job = plan.maker("results/third/prepared/webshop/meta.json")
-    inputs = [f"{name}={path}" for name, path in plan.inputs(*job).items()]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["stage", *SUITE_AND_JOB, "--out", "prepared", "--reuse", *inputs])
-    assert ended.value.code == 0
+    assert exit_status(*stage_command(job, "third", "prepared", plan.inputs(*job), ["--reuse"])) == 0
     assert provenance.read(Path("prepared", provenance.NAME)).reused_from is None
-
-
-SUITE_AND_JOB = ("prepare", "--suite", "third", "--on", "env=webshop")
 
 
 def test_a_job_of_several_processes_is_not_launched(here, second):

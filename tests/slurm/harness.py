@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import yaml
-from checkout import decided
+from checkout import decided, heed_ctrl_c
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 #: What a test cannot wait for; a user's profile has the plugin's own 40 seconds.
@@ -54,7 +52,8 @@ class Run:
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         with (self.repo / "said.log").open("ab") as said:
-            return interruptible(self._command(words), cwd=self.repo, env=self._environment(), stdout=said, stderr=said)
+            options = {"cwd": self.repo, "env": self._environment(), "preexec_fn": heed_ctrl_c}
+            return subprocess.Popen(self._command(words), **options, stdout=said, stderr=said)
 
     def finish(self, *words: str) -> str:
         """Run to the end, which must be a good one; what was said."""
@@ -89,11 +88,6 @@ class Run:
         return {**self.cluster.environment, "PYTHONPATH": str(self.repo), "HOME": str(self.repo)}
 
 
-def interruptible(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """A process that SIGINT ends, also where the tests run in the background: their shell then ignores SIGINT."""
-    return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
-
-
 def copied(repo: Path, target: Path) -> Path:
     """A repository with its results, times and all, at another place."""
     return Path(shutil.copytree(repo, target, symlinks=True, dirs_exist_ok=True))
@@ -113,12 +107,6 @@ def ended(process: subprocess.Popen[bytes], repo: Path) -> str:
     said = (repo / "said.log").read_text()
     assert status == 0, said[-8000:]
     return said
-
-
-def killed(process: subprocess.Popen[bytes]) -> None:
-    """kill -9, of this process only."""
-    process.send_signal(signal.SIGKILL)
-    process.wait()
 
 
 def until(holds: Callable[[], object], what: str, seconds: float = 300) -> None:

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from slurm.harness import Run, copied, ended, killed, machine, results, same, until
+from slurm.harness import Run, copied, ended, machine, results, same, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -85,7 +85,8 @@ def test_a_job_over_its_time_is_tried_again_with_more(run, alone):
 def test_a_job_that_outlives_its_killed_snakemake_is_waited_for_and_never_run_beside(run, alone):
     first = run.start()
     orphan = run.frozen()
-    killed(first)
+    first.kill()
+    first.wait()
     second = run.start()
     until(lambda: "waiting for it" in run.log(), "the second job to find the first")
     assert len(run.cluster.jobs("running")) == 2 and orphan.is_running()

@@ -186,12 +186,6 @@ def test_directory_hash_follows_names_and_contents_but_not_hidden_files(tmp_path
     assert files.sha256(tmp_path) != second == files.sha256(tmp_path, without=("LICENSE",))
 
 
-def test_a_wrong_sha256_names_file_and_key(tmp_path):
-    (tmp_path / "experts.json").write_text("[]")
-    with pytest.raises(UserError, match=r"experts\.json: sha256 is .*`envs\.x\.experts\.sha256` is"):
-        files.verified(tmp_path / "experts.json", "0" * 64, "envs.x.experts")
-
-
 def test_directory_hash_depends_neither_on_the_order_of_the_file_system_nor_on_the_folders_place(tmp_path, monkeypatch):
     hidden = tmp_path / ".cache" / "policy"
     for folder, names in ((tmp_path / "policy", "abc"), (hidden, "cba")):

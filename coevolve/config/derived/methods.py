@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def for_method(suite: Suite, method: str, agent: str | None = None) -> Suite:
-    """The suite with the `settings` of a method's recipe applied, and then those of one of its agents.
-
-    Raises `ValueError` if one is invalid.
-    """
+    """The suite with a recipe's `settings`, then those of one of its agents; raises `ValueError` if one is wrong."""
     recipe = suite.recipes[method]
     changed = _applied(suite, recipe.settings, f"recipes.{method}.settings")
     if agent in recipe.agents:

@@ -1,4 +1,4 @@
-"""What follows from a suite's protocol."""
+"""How a suite's episodes are played: by which rules, at which temperature, by which engine."""
 
 from __future__ import annotations
 
@@ -18,3 +18,14 @@ def exploration_temperature(suite: Suite) -> float:
     """The temperature of exploration, by default the protocol's; 0 is greedy."""
     temperature = suite.rollout.temperature
     return quirks(suite).exploration_temperature if temperature is None else temperature
+
+
+def engine(suite: Suite, model: str) -> str:
+    """The engine of a model's policies: the suite's sampler, or `endpoint`."""
+    return "endpoint" if suite.models[model].endpoint else suite.sampler.engine
+
+
+def explorer_engine(suite: Suite, model: str) -> str:
+    """The engine that explores for new tasks: the policy's own, `endpoint`, or `scripted`."""
+    explorer = suite.task_evolution.explorer
+    return engine(suite, model) if explorer == "policy" else explorer

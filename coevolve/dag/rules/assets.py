@@ -10,19 +10,13 @@ from coevolve.dag.layout import Layout
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 from coevolve.records.provenance import Workload
 
-
-def _pinned_file(config: Mapping[str, Any], wildcards: Wildcards) -> str:
-    """Digest of a file's pin: the content of a pinned file does not depend on code."""
-    return f"{digest(config)}-"
-
-
 DOWNLOAD = Stage(
     name="download",
     help="Fetch a file, pinned by sha256, once for all suites.",
     reads=("sources",),
     files=("{file}",),
     folder="{source}",
-    digest=_pinned_file,
+    digest=lambda config, wildcards: f"{digest(config)}-",  # the content of a pinned file does not depend on code
     image="",
     network=True,
     shared=True,
@@ -50,7 +44,6 @@ SNAPSHOT = Stage(
 
 
 def _gguf_file(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The model's GGUF file."""
     gguf = layout.suite.models[wildcards["model"]].gguf
     return {"gguf": gguf.path} if gguf else {}
 

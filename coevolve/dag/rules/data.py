@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import ENVIRONMENT, prepared
+from coevolve.dag.rules.common import ENVIRONMENT
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 
 GOLD = Stage(
@@ -34,7 +34,7 @@ PREPARE = Stage(
 
 def _prepared_data(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The environment's data files, and the prepared folder."""
-    return {**_data_files(layout, wildcards), **prepared(layout, wildcards["env"])}
+    return {**_data_files(layout, wildcards), **layout.prepared(wildcards["env"])}
 
 
 DATA = Stage(

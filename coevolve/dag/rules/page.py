@@ -26,7 +26,6 @@ PAGE = products.product(
     name="page",
     help="Put all products on one HTML page.",
     files=("report.html", "training_curves.svg"),
-    folder="paper/page",
     inputs=_page_inputs,
     history=products.measured,
 )

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.playing import engine
 from coevolve.config.derived.recipes import PAIR_LEARNING
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import (
-    PAIRS,
-    SAMPLED,
-    TREE,
-    episodes,
-    excluded_example,
-    pair_tokens,
-    playing_work,
-    setting,
-    subject,
-)
+from coevolve.dag.rules.common import SAMPLED, TREE, episodes, playing, subject
+from coevolve.dag.rules.work import pair_tokens, playing_work, setting
 from coevolve.dag.stage import Inputs, Stage, Wildcards
-from coevolve.dag.task_pools import explored
 from coevolve.records.provenance import Workload
+
+PAIRS = ("pairs.jsonl", "drops.jsonl", "summary.json")
 
 
 def _pairs_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """Explored tasks, experts and the episodes of all exploring agents."""
     model, env, branch, agent = subject(wildcards)
     return {
-        "tasks": explored(layout, model, env, branch, "explore.jsonl"),
-        "experts": explored(layout, model, env, branch, "experts.jsonl"),
+        "tasks": layout.explored(model, env, branch, "explore.jsonl"),
+        "experts": layout.explored(model, env, branch, "experts.jsonl"),
         **layout.paired_rollouts(model, env, branch, agent),
-        **excluded_example(layout, env, branch),
+        **layout.excluded_example(env, branch),
     }
 
 
@@ -54,8 +45,8 @@ PAIRING = Stage(
 def _steps_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of `pairs`, the policy that explores after steps, and the `scorer` whose continuations value them."""
     model, env, branch, agent = subject(wildcards)
-    inputs = episodes(layout, model, env, branch, f"rollout/{agent}")
-    if excluded := excluded_example(layout, env, branch):
+    inputs = episodes(layout, wildcards, f"rollout/{agent}")
+    if excluded := layout.excluded_example(env, branch):
         inputs.pop("example")
     return {
         **inputs,
@@ -73,7 +64,7 @@ def _steps_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return playing_work(expected, starts * (1 + 2 * suite.steps.samples) / 2)
 
 
-STEPS = Stage(
+STEPS = playing(
     name="steps",
     help="Build IPR's preference pairs of steps from the rewards of sampled continuations.",
     reads=(*SAMPLED, "recipes", "pairing", "steps"),
@@ -81,10 +72,7 @@ STEPS = Stage(
     folder=TREE + "pairs/{agent}",
     learns=("steps",),
     inputs=_steps_inputs,
-    environment=("domain",),
-    plays=engine,
     workload=_steps_work,
-    image="sample",
 )
 
 
@@ -94,7 +82,7 @@ def _select_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     inputs: Inputs = {
         "experts": layout.data(env, "sft.jsonl"),
         **layout.rollouts(model, env, branch),
-        **excluded_example(layout, env, branch),
+        **layout.excluded_example(env, branch),
     }
     if for_method(layout.suite, branch.method).selection.experts == "all":
         inputs["explored_experts"] = layout.data(env, "experts.jsonl")

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from coevolve.config.derived.playing import engine
 from coevolve.config.derived.recipes import prompting_only
+from coevolve.dag.branch import agent_of
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import (
-    ITERATION,
-    SAMPLED,
-    SEED,
-    TREE,
-    episodes,
-    explored_tasks,
-    playing_work,
-    setting,
-    subject,
-)
-from coevolve.dag.stage import Inputs, Stage, Wildcards
+from coevolve.dag.rules.common import EXPLORING, SAMPLED, TREE, episodes, playing
+from coevolve.dag.rules.work import explored_tasks, playing_work, setting
+from coevolve.dag.stage import Wildcards
 from coevolve.records.provenance import Workload
 
-_PLAYED = f"base/untrained|{SEED}|{ITERATION}"
-
-
-def _rollout_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Tasks to explore, the policy that explores and how it is prompted; or the parts that shards played."""
-    model, env, branch, agent = subject(wildcards)
-    return episodes(layout, model, env, branch, f"rollout/{agent}", layout.shards.rollout)
+_PLAYED = f"base/untrained|{EXPLORING}"
 
 
 def _rollout_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
@@ -34,25 +19,18 @@ def _rollout_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workl
     return playing_work(expected, explored_tasks(suite, branch, expected) * suite.rollout.k / parts)
 
 
-ROLLOUT = Stage(
+ROLLOUT = playing(
     name="rollout",
     help="Explore the training tasks with one agent.",
     reads=SAMPLED,
     files=("episodes.jsonl",),
     folder=TREE + "rollout/{agent}",
-    branches=f"{SEED}|{ITERATION}",
-    inputs=_rollout_inputs,
-    environment=("domain",),
-    plays=engine,
+    branches=EXPLORING,
+    inputs=lambda layout, wildcards: episodes(
+        layout, wildcards, f"rollout/{agent_of(wildcards)}", layout.shards.rollout
+    ),
     workload=_rollout_work,
-    image="sample",
 )
-
-
-def _evaluate_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """Tasks to evaluate on, the policy and how it is prompted; or the parts that shards played."""
-    model, env, branch, _ = subject(wildcards)
-    return episodes(layout, model, env, branch, "eval", layout.shards.evaluate)
 
 
 def _evaluate_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
@@ -64,7 +42,7 @@ def _evaluate_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Work
     return playing_work(expected, count, means=means)
 
 
-EVALUATE = Stage(
+EVALUATE = playing(
     name="evaluate",
     help="Play the evaluation tasks with the target agent.",
     reads=(*SAMPLED, "evaluation"),
@@ -72,18 +50,9 @@ EVALUATE = Stage(
     folder=TREE + "eval",
     branches=_PLAYED,
     evaluates=True,
-    inputs=_evaluate_inputs,
-    environment=("domain",),
-    plays=engine,
+    inputs=lambda layout, wildcards: episodes(layout, wildcards, "eval", layout.shards.evaluate),
     workload=_evaluate_work,
-    image="sample",
 )
-
-
-def _shard_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
-    """The inputs of the undivided rollout or evaluation."""
-    model, env, branch, _ = subject(wildcards)
-    return episodes(layout, model, env, branch, wildcards["whole"])
 
 
 def _shard_work(layout: Layout, wildcards: Wildcards) -> Workload:
@@ -92,7 +61,7 @@ def _shard_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return whole(layout, wildcards, int(wildcards["part"].partition("of")[2]))
 
 
-SHARD = Stage(
+SHARD = playing(
     name="shard",
     help="Play one shard of a rollout or evaluation (key `shards` of the machine file).",
     reads=(*SAMPLED, "evaluation"),
@@ -100,11 +69,8 @@ SHARD = Stage(
     folder=TREE + "parts/{whole}/{part}",
     branches=_PLAYED,
     evaluates=True,
-    inputs=_shard_inputs,
-    environment=("domain",),
-    plays=engine,
+    inputs=lambda layout, wildcards: episodes(layout, wildcards, wildcards["whole"]),
     workload=_shard_work,
-    image="sample",
 )
 
 STAGES = (SHARD, ROLLOUT, EVALUATE)

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.playing import explorer_engine
-from coevolve.config.derived.recipes import POOL_LEARNING
+from coevolve.config.derived.protocol import explorer_engine
+from coevolve.config.derived.recipes import POOL_LEARNING, has_pool
+from coevolve.dag.branch import Branch
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import (
-    ENVIRONMENT,
-    EPISODES,
-    POLICY,
-    SAMPLED,
-    TREE,
-    episodes,
-    playing_work,
-    prepared,
-    setting,
-    subject,
-)
-from coevolve.dag.rules.products import TABLE, first, table1_inputs
+from coevolve.dag.rules.common import ENVIRONMENT, EPISODES, SAMPLED, TREE, episodes, online, subject
+from coevolve.dag.rules.products import TABLE, first, made_of
 from coevolve.dag.rules.train import online_inputs
+from coevolve.dag.rules.work import of_setting, playing_work, setting
 from coevolve.dag.stage import Inputs, Stage, Wildcards
-from coevolve.dag.task_pools import task_pool, training_episodes, training_rounds
 from coevolve.records.provenance import Workload
 
 
@@ -29,11 +19,11 @@ def _signals_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """All agents' training episodes of the earlier rounds (`round1`, ...), the last one's pool, and a prepared shop."""
     model, env, branch, _ = subject(wildcards)
     rounds = {
-        f"round{number}": [*training_episodes(layout, model, env, branch.at(number)).values()]
+        f"round{number}": [*layout.training_episodes(model, env, branch.at(number)).values()]
         for number in range(1, branch.iteration)
     }
-    pool = task_pool(layout, model, env, branch.previous)
-    return {"pool": pool, **rounds, **prepared(layout, env)}
+    pool = layout.task_pool(model, env, branch.previous)
+    return {"pool": pool, **rounds, **layout.prepared(env)}
 
 
 SIGNALS = Stage(
@@ -52,7 +42,7 @@ def _explore_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of a rollout of `data`'s tasks, with the signals that guide it; the policy only if it explores."""
     model, env, branch, agent = subject(wildcards)
     config = for_method(layout.suite, branch.method).task_evolution
-    inputs = episodes(layout, model, env, branch, f"rollout/{agent}")
+    inputs = episodes(layout, wildcards, f"rollout/{agent}")
     inputs["tasks"] = layout.data(env, "explore.jsonl")
     if config.explorer != "policy":
         inputs.pop("policy")
@@ -91,9 +81,9 @@ def _validate_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     return {
         "candidates": layout.result(model, env, branch, "explored/candidates.jsonl"),
         "evaluated": layout.data(env, "evaluate.jsonl"),
-        **({"pool": task_pool(layout, model, env, branch.previous)} if branch.iteration > 1 else {}),
+        **({"pool": layout.task_pool(model, env, branch.previous)} if branch.iteration > 1 else {}),
         **layout.suite.envs[env].play_files,
-        **prepared(layout, env),
+        **layout.prepared(env),
     }
 
 
@@ -112,11 +102,11 @@ VALIDATE_TASKS = Stage(
 def _pool_experts_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The pool whose reference solutions are played, and how agents are prompted."""
     model, env, branch, _ = subject(wildcards)
-    inputs = episodes(layout, model, env, branch, "rollout/target")
+    inputs = episodes(layout, wildcards, "rollout/target")
     names = ["instruction", "prepared", *layout.suite.envs[env].play_files]
     if layout.suite.prompt.trained:
         names.append("example")
-    pool = task_pool(layout, model, env, branch)
+    pool = layout.task_pool(model, env, branch)
     return {"pool": pool} | {name: inputs[name] for name in names if name in inputs}
 
 
@@ -142,35 +132,34 @@ def _round_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     inputs.pop("tasks")
     if for_method(layout.suite, branch.method).grpo.beta and not layout.suite.models[model].lora:
         inputs["reference"] = layout.policy(model, env, branch.at(0), agent)
-    return {**inputs, "pool": task_pool(layout, model, env, branch)}
+    return {**inputs, "pool": layout.task_pool(model, env, branch)}
 
 
-def _round_work(layout: Layout, wildcards: Wildcards) -> Workload:
-    """The episodes of a round's steps, and one pass of training over each."""
-    suite, _, expected = setting(layout, wildcards)
-    return playing_work(expected, suite.task_evolution.steps * suite.grpo.batch_size, 1)
-
-
-GRPO_ROUND = Stage(
+GRPO_ROUND = online(
     name="grpo_round",
     help="Train the target with GRPO on the pool's tasks.",
     reads=(*EPISODES, "grpo", "task_evolution"),
-    files=(*POLICY, "episodes.jsonl"),
-    folder=TREE + "policy/{agent}",
     learns=("task_pool",),
     inputs=_round_inputs,
-    environment=("domain",),
-    workload=_round_work,
-    image="train",
+    workload=of_setting(
+        lambda suite, of: playing_work(of, suite.task_evolution.steps * suite.grpo.batch_size, passes=1)
+    ),
 )
 
 
 def _growth_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The training episodes and the pools of the suite's methods with the first model, their records, the claims."""
-    rounds = training_rounds(first(layout))
-    return table1_inputs(layout, wildcards) | {
-        "episodes": {key: path for key, (path, _) in rounds.items()},
-        "pools": {key: pool for key, (_, pool) in rounds.items()},
+    layout = first(layout)
+    rounds = {
+        (method, env, seed, number): (model, env, Branch(method, seed, number))
+        for method in layout.suite.methods
+        if has_pool(layout.recipe(method))
+        for model, env, seed, number in layout.evaluations(method)
+        if number
+    }
+    return made_of("records", "claims")(layout, wildcards) | {
+        "episodes": {key: layout.training_episodes(*of_round)["target"] for key, of_round in rounds.items()},
+        "pools": {key: layout.task_pool(*of_round) for key, of_round in rounds.items()},
     }
 
 

@@ -12,24 +12,9 @@ from coevolve.config.derived.training import is_reference_free
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import SOURCES, AgentName, Branch
 from coevolve.dag.layout import MIRROR, Layout
-from coevolve.dag.rules.common import (
-    EPISODES,
-    ITERATION,
-    POLICY,
-    SEED,
-    TREE,
-    episodes,
-    excluded_example,
-    expected_pairs,
-    explored_tasks,
-    pair_tokens,
-    playing_work,
-    setting,
-    subject,
-    training_work,
-)
-from coevolve.dag.stage import Inputs, Stage, Wildcards
-from coevolve.dag.task_pools import explored
+from coevolve.dag.rules import work
+from coevolve.dag.rules.common import EPISODES, EXPLORING, SEED, TREE, episodes, online, subject, training
+from coevolve.dag.stage import Inputs, Wildcards
 from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.records.provenance import Workload
@@ -60,16 +45,14 @@ def _untrained_work(layout: Layout, wildcards: Wildcards) -> Workload:
     return Workload(starts=True, keeps_weights=layout.suite.models[wildcards["model"]].tiny is not None)
 
 
-UNTRAINED = Stage(
+UNTRAINED = training(
     name="untrained",
     help="Write the base model before training: a downloaded checkpoint, or a tokenizer and random weights.",
     reads=("models",),
-    files=POLICY,
     folder=TREE + "policy/target",
     branches=r"base/untrained|untrained/seed\d+",
     inputs=_untrained_inputs,
     workload=_untrained_work,
-    image="train",
 )
 
 
@@ -83,21 +66,19 @@ def _pretrain_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def _pretrain_work(layout: Layout, wildcards: Wildcards) -> Workload:
     """All epochs over the experts and the sequences that repeat themselves."""
-    _, _, expected = setting(layout, wildcards)
+    _, _, expected = work.setting(layout, wildcards)
     config = layout.suite.models[wildcards["model"]].pretrain
-    return training_work(expected.experts * expected.tokens * config.epochs if config else 0)
+    return work.training_work(expected.experts * expected.tokens * config.epochs if config else 0)
 
 
-PRETRAIN = Stage(
+PRETRAIN = training(
     name="pretrain",
     help="Pre-train a randomly initialised model on language modelling.",
     reads=("models",),
-    files=POLICY,
     folder=TREE + "policy/target",
     branches=r"base/pretrained|pretrained/seed\d+",
     inputs=_pretrain_inputs,
     workload=_pretrain_work,
-    image="train",
     launchable=True,
 )
 
@@ -108,22 +89,13 @@ def _sft_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     return {"experts": layout.data(env, "sft.jsonl"), "start": layout.pretrained(model, env, branch.seed)}
 
 
-def _sft_work(layout: Layout, wildcards: Wildcards) -> Workload:
-    """All epochs over the experts."""
-    suite, _, expected = setting(layout, wildcards)
-    return training_work(expected.experts * expected.tokens * suite.sft.epochs)
-
-
-SFT = Stage(
+SFT = training(
     name="sft",
     help="Fine-tune the base policies of the target and the failure agent, independently (section 4.1).",
     reads=("models", "sft"),
-    files=POLICY,
-    folder=TREE + "policy/{agent}",
     branches=SEED,
     inputs=_sft_inputs,
-    workload=_sft_work,
-    image="train",
+    workload=work.of_setting(lambda suite, of: work.training_work(of.experts * of.tokens * suite.sft.epochs)),
     launchable=True,
 )
 
@@ -137,24 +109,21 @@ def _rft_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def _rft_work(layout: Layout, wildcards: Wildcards) -> Workload:
     """All epochs over the experts and the expected successes, as far as the method selects them."""
-    suite, branch, expected = setting(layout, wildcards)
+    suite, branch, expected = work.setting(layout, wildcards)
     explores = layout.recipe(branch.method).agents["target"].explores
     successes = expected.explore * suite.rollout.k * (1 - expected.failures) if explores else 0.0
     experts = expected.experts + (expected.explore if suite.selection.experts == "all" else 0)
     experts *= suite.selection.with_experts
-    return training_work((experts + successes) * expected.tokens * suite.sft.epochs)
+    return work.training_work((experts + successes) * expected.tokens * suite.sft.epochs)
 
 
-RFT_TRAIN = Stage(
+RFT_TRAIN = training(
     name="rft_train",
     help="Fine-tune a base policy on the selected trajectories (RFT).",
     reads=("models", "sft"),
-    files=POLICY,
-    folder=TREE + "policy/{agent}",
     learns=("selected",),
     inputs=_rft_inputs,
     workload=_rft_work,
-    image="train",
     launchable=True,
 )
 
@@ -162,47 +131,29 @@ RFT_TRAIN = Stage(
 def online_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
     """The inputs of a rollout; the policy is trained while it plays."""
     model, env, branch, agent = subject(wildcards)
-    inputs = episodes(layout, model, env, branch, f"rollout/{agent}")
+    inputs = episodes(layout, wildcards, f"rollout/{agent}")
     return {**inputs, "policy": layout.policy(model, env, branch.previous, agent)}
 
 
-def _ppo_work(layout: Layout, wildcards: Wildcards) -> Workload:
-    """Episodes, and several passes of training over each."""
-    suite, _, expected = setting(layout, wildcards)
-    return playing_work(expected, expected.explore * suite.ppo.epochs, suite.ppo.passes)
-
-
-PPO = Stage(
+PPO = online(
     name="ppo",
     help="Train the target with PPO on episodes that it samples.",
     reads=(*EPISODES, "ppo"),
-    files=(*POLICY, "episodes.jsonl"),
-    folder=TREE + "policy/{agent}",
     learns=("ppo",),
     inputs=online_inputs,
-    environment=("domain",),
-    workload=_ppo_work,
-    image="train",
+    workload=work.of_setting(lambda suite, of: work.playing_work(of, of.explore * suite.ppo.epochs, suite.ppo.passes)),
 )
 
 
-def _grpo_work(layout: Layout, wildcards: Wildcards) -> Workload:
-    """Groups of episodes, and one pass of training over each."""
-    suite, _, expected = setting(layout, wildcards)
-    return playing_work(expected, expected.explore * suite.grpo.epochs * suite.grpo.group, 1)
-
-
-GRPO = Stage(
+GRPO = online(
     name="grpo",
     help="Train the target with GRPO on groups of episodes that it samples.",
     reads=(*EPISODES, "grpo"),
-    files=(*POLICY, "episodes.jsonl"),
-    folder=TREE + "policy/{agent}",
     learns=("grpo",),
     inputs=online_inputs,
-    environment=("domain",),
-    workload=_grpo_work,
-    image="train",
+    workload=work.of_setting(
+        lambda suite, of: work.playing_work(of, of.explore * suite.grpo.epochs * suite.grpo.group, 1)
+    ),
 )
 
 
@@ -224,10 +175,10 @@ def _scored(layout: Layout, model: str, env: str, branch: Branch, agent: AgentNa
     else:
         policy = layout.result(model, env, branch, f"policy/{agent}/policy.json")
         files = {name: layout.result(model, env, branch, f"rollout/{name}/episodes.jsonl") for name in names}
-    files["experts"] = explored(layout, model, env, branch, "experts.jsonl")
+    files["experts"] = layout.explored(model, env, branch, "experts.jsonl")
     # A recipe may name an agent that does not explore; the pairing reports it.
     scored = {name: files[name] for name in names if name in files}
-    return {"policy": policy, **scored, **excluded_example(layout, env, branch)}
+    return {"policy": policy, **scored, **layout.excluded_example(env, branch)}
 
 
 def _reference_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -238,28 +189,27 @@ def _reference_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def _reference_work(layout: Layout, wildcards: Wildcards) -> Workload:
     """One forward pass over what is scored: both sides of pairs, or all trajectories of a task with a failure."""
-    suite, branch, expected = setting(layout, wildcards)
+    suite, branch, expected = work.setting(layout, wildcards)
     if wildcards["of"] == "pairs":
-        tokens = pair_tokens(suite, branch, subject(wildcards)[-1], expected)
+        tokens = work.pair_tokens(suite, branch, subject(wildcards)[-1], expected)
     else:
         sources = wildcards["of"].split("_")
         experts = sources.count("experts")
         rollouts = (len(sources) - experts) * suite.rollout.k
         failed = 1 - (1 - expected.failures) ** rollouts
-        tokens = explored_tasks(suite, branch, expected) * failed * (experts + rollouts) * expected.tokens
+        tokens = work.explored_tasks(suite, branch, expected) * failed * (experts + rollouts) * expected.tokens
     return Workload(train=tokens * FORWARD / TRAINED, kept=tokens, starts=tokens > 0)
 
 
-REFERENCE = Stage(
+REFERENCE = training(
     name="reference",
     help="Compute a reference policy's log-probs, once for all trainings that share them.",
     reads=("models",),
     files=("scores.safetensors",),
     folder=TREE + "reference/{agent}/{of}",
-    branches=f"{SEED}|{ITERATION}",
+    branches=EXPLORING,
     inputs=_reference_inputs,
     workload=_reference_work,
-    image="train",
 )
 
 
@@ -319,27 +269,24 @@ def _train_work(layout: Layout, wildcards: Wildcards) -> Workload:
 
     A compute-matched control takes as many steps, and so about as many pairs, as the agents that it is matched to.
     """
-    suite, branch, expected = setting(layout, wildcards)
+    suite, branch, expected = work.setting(layout, wildcards)
     passes = suite.dpo.epochs * (1 + (FORWARD / TRAINED if _on_the_fly(suite) else 0))
     agent, other = subject(wildcards)[-1], layout.recipe(branch.method).steps_like
     if other is None or agent == "failure":
-        return training_work(passes * pair_tokens(suite, branch, agent, expected))
+        return work.training_work(passes * work.pair_tokens(suite, branch, agent, expected))
     matched = replace(branch, method=other)
     agents = layout.trained_agents(wildcards["env"], matched)
-    of_agents = (pair_tokens(for_method(layout.suite, other, name), matched, name, expected) for name in agents)
-    return training_work(passes * sum(of_agents))
+    of_agents = (work.pair_tokens(for_method(layout.suite, other, name), matched, name, expected) for name in agents)
+    return work.training_work(passes * sum(of_agents))
 
 
-PREFERENCE_TRAIN = Stage(
+PREFERENCE_TRAIN = training(
     name="train",
     help="Train the failure agent (eq. 7) or the target agent (eq. 9): one objective, weights per pair.",
     reads=("models", "dpo"),
-    files=POLICY,
-    folder=TREE + "policy/{agent}",
     learns=(*PAIR_LEARNING, "steps"),
     inputs=_train_inputs,
     workload=_train_work,
-    image="train",
     launchable=True,
 )
 
@@ -354,15 +301,15 @@ def _gradients_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def _gradients_work(layout: Layout, wildcards: Wildcards) -> Workload:
     """A forward and two backward passes (one for each part of eq. 9) over the measured pairs, at two policies."""
-    suite, branch, expected = setting(layout, wildcards)
+    suite, branch, expected = work.setting(layout, wildcards)
     forward, backward = 1 + _on_the_fly(suite), 2
     passes = (forward * FORWARD + backward * (TRAINED - FORWARD)) / TRAINED
-    limit, of_kinds = suite.gradients.pairs or 0, expected_pairs(suite, branch, subject(wildcards)[-1], expected)
+    limit, of_kinds = suite.gradients.pairs or 0, work.expected_pairs(suite, branch, subject(wildcards)[-1], expected)
     tokens = sum(min(limit, pairs) for pairs in of_kinds.values()) * 2 * expected.tokens
     return Workload(train=2 * passes * tokens, starts=tokens > 0)
 
 
-GRADIENTS = Stage(
+GRADIENTS = training(
     name="gradients",
     help="Measure the gradient of each pair kind before and after a preference training.",
     reads=("models", "dpo", "gradients"),
@@ -371,7 +318,6 @@ GRADIENTS = Stage(
     learns=(*PAIR_LEARNING, "steps"),
     inputs=_gradients_inputs,
     workload=_gradients_work,
-    image="train",
 )
 
 STAGES = (UNTRAINED, PRETRAIN, SFT, RFT_TRAIN, PPO, GRPO, REFERENCE, PREFERENCE_TRAIN, GRADIENTS)

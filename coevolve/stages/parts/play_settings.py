@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from coevolve.config.derived.playing import engine
-from coevolve.config.derived.protocol import exploration_temperature, quirks
+from coevolve.config.derived.protocol import engine, exploration_temperature, quirks
 from coevolve.policies.engines import EngineSettings
 from coevolve.run.job import Job
 from coevolve.stages.parts.environment import env_setup
