@@ -37,7 +37,6 @@ class TaskSynthesis(Protocol):
 
     def open_task(self, start: Task, name: str, instruction: str) -> Task:
         """A task `name` that shows `instruction` and begins in the state of `start`; nothing in it earns a reward."""
-        ...
 
     def propose(
         self, setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[str], rng: np.random.Generator
@@ -46,45 +45,36 @@ class TaskSynthesis(Protocol):
 
         `favoured` are patterns of actions near which exploration stays.
         """
-        ...
 
     def write(self, setup: Setup, task: Task, action: str) -> str:
         """The text of a turn with this action."""
-        ...
 
     def executed(self, setup: Setup, turns: Sequence[Turn]) -> tuple[str, ...]:
         """The actions of `turns` that the environment executed, without those that end a task; at most one of a turn.
 
         The actions of the first turns are the first actions.
         """
-        ...
 
     def pattern(self, action: str) -> str:
         """What counts as the same kind of action: the action without its values."""
-        ...
 
     def normalised(self, setup: Setup, start: Task, action: str) -> str:
         """The same text for actions that differ in notation only."""
-        ...
 
     def describe(self, setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | None:
         """An instruction by rules, and the reference solution; None if the actions reach nothing to ask for."""
-        ...
 
     def goal_task(self, setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
         """The task of a draft, with everything in `data` that an environment needs to start and reward it.
 
         `data["request"]` is the draft's instruction, which the prompts of exploring models quote.
         """
-        ...
 
     def solution_texts(self, setup: Setup, task: Task) -> Sequence[str]:
         """The texts of the turns that execute the reference solution of a task made by `goal_task`."""
-        ...
 
     def reference_solution(self, task: Task) -> Sequence[str]:
         """The actions of any task's reference solution, in the form of a draft's; none if the task does not hold it."""
-        ...
 
 
 def synthesis(config: EnvConfig) -> TaskSynthesis:

@@ -41,17 +41,12 @@ class DataDirectoryTemplate:
             raise UserError(f"{dump}: no such file; run the stage that fetches it, or correct `dump.path`.")
         self._program = program
         self._dump = dump
-        key = (
-            files.sha256(dump),
-            program.identity,
-            *server_options.OPTIONS,
-            *server_options.TEMPLATE_STATEMENTS,
-        )
+        key = (files.sha256(dump), program.identity, *server_options.OPTIONS, *server_options.TEMPLATE_STATEMENTS)
         digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
-        self.path = cache_directory() / "templates" / f"mysql-{program.version}-{digest}"
+        self.path = cache_directory() / "templates" / f"mysql-{digest}"
 
-    def copy(self, target: Path) -> None:
-        """Copy the template to `target`; build it first if it is absent or incomplete.
+    def copy(self, target: Path, rebuild: bool = False) -> None:
+        """Copy the template to `target`; build it first if it is absent, or with `rebuild`.
 
         Concurrent processes build it once: the others wait for the lock. Raises `UserError` if the cache is unusable.
         """
@@ -59,19 +54,11 @@ class DataDirectoryTemplate:
         lock = locks.ProcessLock(self.path.with_name(f"{self.path.name}.lock"))
         lock.acquire(wait=True)
         try:
-            if not self._is_complete():
+            if rebuild or not self.path.is_dir():
                 self._build()
             _copy(self.path / "data", target)
         finally:
             lock.release()
-
-    def discard(self) -> None:
-        """Mark the template as incomplete, so that the next copy builds it again."""
-        (self.path / "stamp").unlink(missing_ok=True)
-
-    def _is_complete(self) -> bool:
-        stamp = self.path / "stamp"
-        return stamp.exists() and stamp.read_text() == _listing(self.path / "data")
 
     def _build(self) -> None:
         free = shutil.disk_usage(self.path.parent).free
@@ -86,7 +73,6 @@ class DataDirectoryTemplate:
             chown_to_server_user(partial / "data")
             _initialise(self._program, partial / "data")
             _load(self._program, partial / "data", self._dump)
-            (partial / "stamp").write_text(_listing(partial / "data"))
 
 
 def wait_until_ready(process: ServerProcess, user: str) -> pymysql.Connection[pymysql.cursors.Cursor]:
@@ -184,9 +170,3 @@ def _copy(source: Path, target: Path) -> None:
     if done.returncode:
         shutil.rmtree(target, ignore_errors=True)
         raise UserError(f"{target}: cannot be written ({done.stderr.strip()[-200:]}); make room, then run again.")
-
-
-def _listing(data: Path) -> str:
-    """Sizes and relative paths of all files under `data`, a line each."""
-    paths = sorted(path for path in data.rglob("*") if path.is_file())
-    return "".join(f"{path.stat().st_size} {path.relative_to(data)}\n" for path in paths)

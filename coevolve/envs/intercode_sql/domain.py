@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from coevolve.chat.prompts import write_action
-from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, fixed_script, match_experts, play_expert, read_eto
 from coevolve.envs.intercode_sql import recorded_runs, tasks
@@ -44,14 +43,16 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     Raises `UserError` for a malformed file, or if the scripted expert is configured for other than template questions.
     """
     config: InterCodeSqlConfig = setup.config
-    source = config.experts
-    if source.file is None and config.items.source != "templates":
-        raise UserError(f"{setup.key}.experts: the scripted expert answers template questions only; give a `file`.")
+    source, questions = config.experts, config.items.source
+    if (needed := {"scripted": "templates", "recorded": "dev"}.get(source.format, questions)) != questions:
+        raise UserError(
+            f"{setup.key}.experts: `{source.format}` experts answer `{needed}` questions only; take others."
+        )
     if source.file is None:
         return _play_scripts(setup, wanted, {task.task_id: expert_turns(task) for task in wanted})
     path = files.verified(Path(source.file.path), source.file.sha256, f"{setup.key}.experts.file")
-    if source.format == "recorded":
-        return _play_scripts(setup, wanted, dict(_recorded_scripts(path, config.items.dev)))
+    if config.items.dev and source.format == "recorded":
+        return _play_scripts(setup, wanted, dict(_recorded_scripts(path, Path(config.items.dev.path))))
     return match_experts(read_eto(path, _training_task, _parse_action), wanted, source.min_reward)
 
 
@@ -65,7 +66,7 @@ def pool(setup: Setup, n: int) -> Iterator[list[InterCodeSql]]:
     dump = files.verified(Path(config.dump.path), config.dump.sha256, "dump")
     with DatabaseServer(config.server, dump) as server, contextlib.ExitStack() as stack:
         gold_queries = stack.enter_context(contextlib.closing(GoldQueries(server)))
-        identity = f"{server.identity} (rows {fingerprint(gold_queries, tasks.items(config))})"
+        identity = f"{server.identity} (rows {fingerprint(gold_queries, tasks.questions(config)[0])})"
         envs = [InterCodeSql(server, gold_queries, config, setup.quirks, identity) for _ in range(n)]
         for env in envs:
             stack.callback(env.close)
@@ -91,9 +92,9 @@ def _play_scripts(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Se
     return Experts(matched.trajectories, (*drops, *matched.drops))
 
 
-def _recorded_scripts(path: Path, dev: SourceFile | None) -> Iterator[tuple[str, list[str]]]:
+def _recorded_scripts(path: Path, dev: Path) -> Iterator[tuple[str, list[str]]]:
     """Task ids and turns of the recorded runs with reward 1.0: the executed statements, then `submit`."""
-    for episode in recorded_runs.read(path, Path(dev.path) if dev else None):
+    for episode in recorded_runs.read(path, dev):
         statements = [turn.statement for turn in episode.turns if turn.statement is not None]
         if statements and episode.turns[-1].reward == 1.0:
             yield f"intercode_sql/dev/{episode.number}", [*map(statement_turn, statements), write_action("submit")]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, StepResult, truncate
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, item_of
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.envs.intercode_sql.reward import is_exact, reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
+from coevolve.envs.intercode_sql.tasks import SqlItem, item_of
 from coevolve.records.episodes import Task
 
 NOT_UNDERSTOOD = (
@@ -68,11 +70,12 @@ class InterCodeSql:
     def step(self, action: str | None) -> StepResult:
         """Execute the statement in `action`, or submit the last result; answers `NOT_UNDERSTOOD` to anything else."""
         if self._item is None or self._last.done:
-            self._last = self._unrewarded(OVER, done=True)
+            self._last = dataclasses.replace(self._last, observation=OVER, done=True)
         elif self._is_submission(action or ""):
             self._last = self._submit(self._item)
         else:
-            self._last = self._unrewarded(self._execute(self._statement(action or "")))
+            observation = self._execute(self._statement(action or ""))
+            self._last = dataclasses.replace(self._last, observation=observation)
         return self._last
 
     def step_limit(self, task: Task) -> int:
@@ -121,10 +124,6 @@ class InterCodeSql:
 
     def _cut(self, text: str) -> str:
         return truncate(text, self._config.observation_length)
-
-    def _unrewarded(self, text: str, done: bool = False) -> StepResult:
-        """An observation that leaves reward and score unchanged."""
-        return StepResult(observation=text, reward=self._last.reward, score=self._last.score, done=done)
 
 
 def _result_text(result: QueryResult) -> str:

@@ -7,8 +7,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import pymysql
 
@@ -18,7 +17,7 @@ from coevolve.envs.intercode_sql import dump as dumps
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.data_directory import DataDirectoryTemplate
 from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess, chown_to_server_user
-from coevolve.envs.intercode_sql.server_program import ServerProgram, find_server_program, mysql_version
+from coevolve.envs.intercode_sql.server_program import ServerProgram, find_server_program, mysql_identity
 from coevolve.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ class NoResponseError(EnvError):
     """The server does not respond to a connection attempt."""
 
 
-class DatabaseServer:
+class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
     """A private server on the dump's databases, started at the first connection and restarted after a crash.
 
     With `config.address`, connections go to that server, and none is started; the first connection checks that it holds
@@ -50,23 +49,20 @@ class DatabaseServer:
         self._dump = dump
         self._lock = threading.Lock()
         self._process: ServerProcess | None = None
-        self._version = ""
+        self._identity = ""
         self._pids_past_limit: set[int] = set()
         self._copy_lock = threading.Lock()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def identity(self) -> str:
         """Name and version that the server reports, such as "MySQL 9.7.4"."""
-        if not self._version:
+        if not self._identity:
             with self.connect() as connection:
-                self._version = _query_version(connection)
-        return f"MySQL {self._version}"
+                self._identity = _query_identity(connection)
+        return self._identity
 
     @property
     def pid(self) -> int | None:
@@ -116,9 +112,9 @@ class DatabaseServer:
         connection = self._open(database, **external_server.connection_arguments(address))
         try:
             with self._lock:
-                if not self._version:
+                if not self._identity:
                     external_server.check_server(connection, address, self.databases())
-                    self._version = _query_version(connection)
+                    self._identity = _query_identity(connection)
             with connection.cursor() as cursor:
                 for name, value in server_options.statement_limits(self.config).items():
                     cursor.execute(f"SET SESSION {name} = {value}")
@@ -181,17 +177,16 @@ def start_server(config: SqlServerConfig, dump: Path) -> ServerProcess:
         return _start_on_copy(program, template, config, dump)
     except EnvError as error:
         logger.warning("the database template is built again: %s", error)
-        template.discard()
-        return _start_on_copy(program, template, config, dump)
+        return _start_on_copy(program, template, config, dump, rebuild=True)
 
 
 def _start_on_copy(
-    program: ServerProgram, template: DataDirectoryTemplate, config: SqlServerConfig, dump: Path
+    program: ServerProgram, template: DataDirectoryTemplate, config: SqlServerConfig, dump: Path, rebuild: bool = False
 ) -> ServerProcess:
     with contextlib.ExitStack() as undo:
         directory = ServerDirectory()
         undo.callback(directory.remove)
-        template.copy(directory.data)
+        template.copy(directory.data, rebuild)
         limits = server_options.statement_limits(config).items()
         directory.init_file.write_text("".join(f"SET GLOBAL {name} = {value};\n" for name, value in limits))
         chown_to_server_user(directory.init_file)
@@ -218,14 +213,14 @@ def _read_all_tables(process: ServerProcess, dump: Path) -> None:
             raise EnvError(f"the database server cannot read its data: {details}") from error
 
 
-def _query_version(connection: Connection) -> str:
-    """Version number of a MySQL server; raises `UserError` for another server."""
+def _query_identity(connection: Connection) -> str:
+    """Name and version of a MySQL server; raises `UserError` for another server."""
     with connection.cursor() as cursor:
         # The version in MariaDB's handshake begins with a MySQL version, for compatibility.
         cursor.execute("SELECT VERSION()")
         text = cursor.fetchall()[0][0]
-    if version := mysql_version(text):
-        return version
+    if identity := mysql_identity(text):
+        return identity
     raise UserError(f"`server.address`: {text} answers there, which is not MySQL; correct it.")
 
 

@@ -7,6 +7,7 @@ before it focuses on something there.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Sequence
@@ -69,14 +70,11 @@ def trajectories_of(tasks: Sequence[Task], journal: Journal[Trajectory], config:
     made = {trajectory.task.task_id: trajectory for trajectory in journal.records}
     solver, player = (Simulator(config.memory_mb, config.read_timeout) for _ in range(2))
     env = SciWorld(player, config.simplification, step_limit=sys.maxsize)  # a gold path is played to its end
-    try:
+    with contextlib.closing(solver), contextlib.closing(player):
         for task in tasks:
             if task.task_id not in made and (trajectory := expert(solver, env, task, config.simplification)):
                 journal.append(trajectory)
                 made[task.task_id] = trajectory
-    finally:
-        solver.close()
-        player.close()
     return [made[task.task_id] for task in tasks if task.task_id in made]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     """Writes the first difference and the counts; returns 1 if an episode differs, else 0."""
     summary = replay_file(options.file, limit=options.limit)
-    if first := summary.first:
+    for first in summary.differences[:1]:
         write(f"first difference: {first.task_id}, turn {first.turn}, {first.what}")
         write(f"recorded: {first.expected}\nreplayed: {first.actual}")
     write(f"{summary.episodes} episodes, {summary.turns} turns compared; {summary.different} episodes differ")
@@ -53,9 +54,6 @@ def replay_file(path: Path, limit: int | None = None) -> ReplaySummary:
     trajectories = jsonl.read(path, Trajectory)
     if not trajectories:
         raise UserError(f"{path}: holds no episodes; give another file.")
-    simulator = Simulator(MEMORY_MB, READ_TIMEOUT_S)
-    try:
+    with contextlib.closing(Simulator(MEMORY_MB, READ_TIMEOUT_S)) as simulator:
         env = SciWorld(simulator, "easy", format_error_resets=trajectories[0].protocol == "paper")
         return replay_all(env, trajectories[:limit])
-    finally:
-        simulator.close()
