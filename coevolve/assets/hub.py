@@ -135,10 +135,7 @@ def _mirrored(mirror: Path, hub: str, revision: str) -> Path | None:
 
 
 def _mirrored_files(folder: Path, hub: str, revision: str) -> list[str]:
-    """Names of the model's files in a folder of the mirror; with a manifest they are verified.
-
-    Raises `FetchError` for another model's manifest, and for a link that leads out of the mirror's models.
-    """
+    """Names of the model's files in a folder of the mirror, verified if there is a manifest; links may not lead out."""
     if (path := folder / MANIFEST).is_file():
         manifest = verify(path)
         if (manifest.hub, manifest.revision) != (hub, revision):

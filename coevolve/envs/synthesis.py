@@ -97,15 +97,10 @@ def observed_actions(setup: Setup, tasks: TaskSynthesis, turns: Sequence[Turn]) 
 
 
 def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup, retries: int = 0) -> Trajectory:
-    """The episode of a reference solution from a fresh reset.
-
-    Raises `EnvError` if the environment fails once more than `retries` times.
-    """
-    while True:
+    """The episode of a reference solution from a fresh reset; raises the `EnvError` that follows `retries` others."""
+    for _ in range(retries):
         try:
             return play_expert(env, task, fixed_script(texts), "", setup.protocol)
         except EnvError as error:
-            if not retries:
-                raise
-            retries -= 1
             log.warning("%s: %s", task.task_id, error)
+    return play_expert(env, task, fixed_script(texts), "", setup.protocol)

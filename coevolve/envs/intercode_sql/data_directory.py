@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -39,8 +40,7 @@ class DataDirectoryTemplate:
     def __init__(self, program: ServerProgram, dump: Path) -> None:
         if not dump.exists():
             raise UserError(f"{dump}: no such file; run the stage that fetches it, or correct `dump.path`.")
-        self._program = program
-        self._dump = dump
+        self.program, self.dump = program, dump
         key = (files.sha256(dump), program.identity, *server_options.OPTIONS, *server_options.TEMPLATE_STATEMENTS)
         digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
         self.path = cache_directory() / "templates" / f"mysql-{digest}"
@@ -71,8 +71,8 @@ class DataDirectoryTemplate:
             partial.chmod(0o711)
             (partial / "data").mkdir()
             chown_to_server_user(partial / "data")
-            _initialise(self._program, partial / "data")
-            _load(self._program, partial / "data", self._dump)
+            _initialise(self.program, partial / "data")
+            _load(self.program, partial / "data", self.dump)
 
 
 def wait_until_ready(process: ServerProcess, user: str) -> pymysql.Connection[pymysql.cursors.Cursor]:
@@ -124,11 +124,8 @@ def _initialise(program: ServerProgram, data: Path) -> None:
     """Write the server's system tables to the empty directory `data`."""
     directory = ServerDirectory()
     command = server_options.server_command(program, directory, data, "--initialize-insecure")
-    process = ServerProcess(command, directory)
-    try:
+    with contextlib.closing(ServerProcess(command, directory)) as process:
         _wait_for_success(process, f"initialise {data}")
-    finally:
-        process.stop()
 
 
 def _wait_for_success(process: ServerProcess, task: str) -> None:
@@ -141,20 +138,19 @@ def _wait_for_success(process: ServerProcess, task: str) -> None:
 def _load(program: ServerProgram, data: Path, dump: Path) -> None:
     """Load the dump, compute the tables' statistics, and leave only the reading account."""
     directory = ServerDirectory()
-    process = ServerProcess(server_options.server_command(program, directory, data, LOADING_OPTION), directory)
-    try:
-        with wait_until_ready(process, "root") as connection, connection.cursor() as cursor:
-            _execute_all(cursor, dump.read_text(encoding="utf-8"))
-            for table in table_names(cursor, dumps.databases(dump)):
-                _execute_all(cursor, f"ANALYZE TABLE {table}")
-            _execute_all(cursor, ";".join(server_options.TEMPLATE_STATEMENTS))
-            _execute_all(cursor, "SHUTDOWN")
+    command = server_options.server_command(program, directory, data, LOADING_OPTION)
+    with contextlib.closing(ServerProcess(command, directory)) as process:
+        try:
+            with wait_until_ready(process, "root") as connection, connection.cursor() as cursor:
+                _execute_all(cursor, dump.read_text(encoding="utf-8"))
+                for table in table_names(cursor, dumps.databases(dump)):
+                    _execute_all(cursor, f"ANALYZE TABLE {table}")
+                _execute_all(cursor, ";".join(server_options.TEMPLATE_STATEMENTS))
+                _execute_all(cursor, "SHUTDOWN")
+        except pymysql.MySQLError as error:
+            log = directory.last_log_lines()
+            raise EnvError(f"the database server did not load {dump}: {error}; {log}") from error
         _wait_for_success(process, f"load {dump}")
-    except pymysql.MySQLError as error:
-        log = directory.last_log_lines()
-        raise EnvError(f"the database server did not load {dump}: {error}; {log}") from error
-    finally:
-        process.stop()
 
 
 def _execute_all(cursor: pymysql.cursors.Cursor, statements: str) -> None:

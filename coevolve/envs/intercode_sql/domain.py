@@ -38,10 +38,7 @@ def select(setup: Setup) -> TaskSplit:
 
 
 def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
-    """At most one trajectory per wanted task, with at least the configured reward.
-
-    Raises `UserError` for a malformed file, or if the scripted expert is configured for other than template questions.
-    """
+    """At most one trajectory per wanted task; raises `UserError` for a malformed file, or one for other questions."""
     config: InterCodeSqlConfig = setup.config
     source, questions = config.experts, config.items.source
     if (needed := {"scripted": "templates", "recorded": "dev"}.get(source.format, questions)) != questions:

@@ -112,10 +112,7 @@ class InterCodeSql:
         return StepResult(observation=observation, reward=earned, score=score, done=True)
 
     def _protocol_reward(self, score: float, exact: bool) -> float:
-        """The reward for upstream's raw `score`, in [-1, 1], under the configuration and the protocol.
-
-        It is 1 for an `exact` answer alone, but under a protocol that takes the raw score for the reward.
-        """
+        """The reward for upstream's raw `score`, in [-1, 1]: 1 for an `exact` answer alone, unless the score itself."""
         if self._config.reward == "binary":
             return float(exact)
         if not self._clipped:

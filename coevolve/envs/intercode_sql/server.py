@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pymysql
+from pymysql.constants import ER
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import data_directory, external_server, server_options
@@ -17,16 +18,15 @@ from coevolve.envs.intercode_sql import dump as dumps
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.data_directory import DataDirectoryTemplate
 from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess, chown_to_server_user
-from coevolve.envs.intercode_sql.server_program import ServerProgram, find_server_program, mysql_identity
+from coevolve.envs.intercode_sql.server_program import find_server_program, mysql_identity
 from coevolve.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 #: Seconds beyond a statement's time limit after which a connection without a response is given up.
 GRACE_SECONDS = 5.0
-UNKNOWN_DATABASE = 1049
 #: Error numbers for a wrong password, and for an account that takes none.
-ACCESS_DENIED = (1045, 1698)
+ACCESS_DENIED = (ER.ACCESS_DENIED_ERROR, 1698)
 #: Error numbers from here on are raised by the client: the server did not respond.
 MIN_CLIENT_ERROR = 2000
 
@@ -135,7 +135,7 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
                 ssl_disabled="unix_socket" in endpoint,
             )
         except pymysql.MySQLError as error:
-            if error.args[0] == UNKNOWN_DATABASE:
+            if error.args[0] == ER.BAD_DB_ERROR:
                 raise UserError(f"the database server has no database `{database}`; correct the task's.") from None
             if error.args[0] in ACCESS_DENIED:
                 fix = f"correct it or {external_server.PASSWORD_VARIABLE}"
@@ -162,7 +162,7 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
         if process.has_passed_limit():
             logger.warning("the database server has passed its limit of memory or of temporary files: it is restarted")
             self._pids_past_limit.add(process.pid)
-        process.stop()
+        process.close()
         self._process = None
 
 
@@ -171,18 +171,15 @@ def start_server(config: SqlServerConfig, dump: Path) -> ServerProcess:
 
     If no server starts from the template, the template is built again, once; then `EnvError` is raised.
     """
-    program = find_server_program(config)
-    template = DataDirectoryTemplate(program, dump)
+    template = DataDirectoryTemplate(find_server_program(config), dump)
     try:
-        return _start_on_copy(program, template, config, dump)
+        return _start_on_copy(template, config)
     except EnvError as error:
         logger.warning("the database template is built again: %s", error)
-        return _start_on_copy(program, template, config, dump, rebuild=True)
+        return _start_on_copy(template, config, rebuild=True)
 
 
-def _start_on_copy(
-    program: ServerProgram, template: DataDirectoryTemplate, config: SqlServerConfig, dump: Path, rebuild: bool = False
-) -> ServerProcess:
+def _start_on_copy(template: DataDirectoryTemplate, config: SqlServerConfig, rebuild: bool = False) -> ServerProcess:
     with contextlib.ExitStack() as undo:
         directory = ServerDirectory()
         undo.callback(directory.remove)
@@ -191,10 +188,10 @@ def _start_on_copy(
         directory.init_file.write_text("".join(f"SET GLOBAL {name} = {value};\n" for name, value in limits))
         chown_to_server_user(directory.init_file)
         options = (f"--init-file={directory.init_file}", "--super-read-only=ON")
-        command = server_options.server_command(program, directory, directory.data, *options)
+        command = server_options.server_command(template.program, directory, directory.data, *options)
         process = ServerProcess(command, directory, config)
-        undo.callback(process.stop)
-        _read_all_tables(process, dump)
+        undo.callback(process.close)
+        _read_all_tables(process, template.dump)
         undo.pop_all()
     return process
 

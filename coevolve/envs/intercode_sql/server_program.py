@@ -56,25 +56,16 @@ def unpacked_servers() -> Path:
 
 def find_server_program(config: SqlServerConfig) -> ServerProgram:
     """The configured server, else one on PATH, else the unpacked one; raises `UserError` if there is none."""
-    if config.binary is not None:
-        return _configured_program(config.binary)
+    path = shutil.which(config.binary or "mysqld")
     # MariaDB's packages also install a program named mysqld.
-    on_path = shutil.which("mysqld")
-    program = (on_path and _inspect((on_path,))) or _unpacked_program()
-    if not program:
-        raise UserError(
-            f"no MySQL on PATH or in {unpacked_servers()}; run `envs_setup/mysql.sh` or set `server.address`."
-        )
-    return program
-
-
-def _configured_program(binary: str) -> ServerProgram:
-    path = shutil.which(binary)
-    if path is None:
-        raise UserError(f"`server.binary`: {binary} is not an executable; correct it, or leave it empty.")
-    if program := _inspect((path,)):
+    if path and (program := _inspect((path,))):
         return program
-    raise UserError(f"`server.binary`: {binary} is not MySQL; correct it, or leave it empty.")
+    if config.binary is not None:
+        fault = "is not MySQL" if path else "is not an executable"
+        raise UserError(f"`server.binary`: {config.binary} {fault}; correct it, or leave it empty.")
+    if program := _unpacked_program():
+        return program
+    raise UserError(f"no MySQL on PATH or in {unpacked_servers()}; run `envs_setup/mysql.sh` or set `server.address`.")
 
 
 def _unpacked_program() -> ServerProgram | None:

@@ -89,10 +89,7 @@ def indices(name: str) -> tuple[int, ...]:
 
 
 def _read(file: SourceFile | None, name: Literal["dev", "train", "test"], sizes: range, wanted: str) -> list[Task]:
-    """All items of a file in InterCode's format, as training tasks.
-
-    Raises `UserError` naming the key for a file in another format, and for one with a number of items not in `sizes`.
-    """
+    """All items of a file, as training tasks; raises `UserError` for another format, or a number not in `sizes`."""
     assert file is not None, f"the configuration was validated without the file `items.{name}`"
     items = jsonl.read_items(files.verified(Path(file.path), file.sha256, f"items.{name}"), SqlItem)
     if len(items) not in sizes:

@@ -65,8 +65,10 @@ class SciWorld:
         elif action is None:
             reward = 0.0 if self._format_error_resets else self._last.reward
             self._last = dataclasses.replace(self._last, observation=FORMAT_ERROR, reward=reward)
+        elif self._world is None:
+            raise EnvError("no episode is running; call start")
         else:
-            self._last = self._result(self._simulator.step(self._running(), first_line(action)))
+            self._last = self._result(self._simulator.step(self._world, first_line(action)))
         return self._last
 
     def step_limit(self, task: Task) -> int:
@@ -94,11 +96,6 @@ class SciWorld:
         self._world = world
         self._last = StepResult(observation=seen.observation, reward=0.0, score=seen.score, done=False)
         return f"{description}\n{seen.observation}"
-
-    def _running(self) -> World:
-        if self._world is None:
-            raise EnvError("no episode is running; call start")
-        return self._world
 
     def _result(self, reading: Reading) -> StepResult:
         done = reading.completed or reading.score < 0

@@ -41,7 +41,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "lifespan-shortest-lived": ("The {} lives shortest.",),
     "lifespan-longest-lived-then-shortest-lived": ("The {} lives longest.", "The {} lives shortest."),
 }
-_OTHER_REASON = ("The task is about the {}.",)
 
 
 def generate(setup: Setup, work: Path, out: Path) -> dict[str, Any]:
@@ -160,7 +159,7 @@ def canonical(actions: Sequence[str], replies: Sequence[str]) -> list[str]:
 
 def thoughts(kind: str, actions: Sequence[str]) -> list[str]:
     """A short sentence for each action, made by rule."""
-    reasons = list(_REASONS.get(kind, _OTHER_REASON))
+    reasons = list(_REASONS.get(kind, ("The task is about the {}.",)))
     lines: list[str] = []
     for action in actions:
         verb, _, thing = action.partition(" on ") if action.startswith("focus on ") else action.partition(" to ")

@@ -44,10 +44,7 @@ def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
 
 
 def replay_file(path: Path, limit: int | None = None) -> ReplaySummary:
-    """Replays a file of the kit's trajectories, or its first `limit`, in a new simulator.
-
-    Raises `UserError` for a file without episodes.
-    """
+    """Replays the first `limit` trajectories of a file (None: all); raises `UserError` for a file without any."""
     from coevolve.envs.sciworld.env import SciWorld
     from coevolve.envs.sciworld.jvm import Simulator
 

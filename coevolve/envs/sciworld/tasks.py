@@ -20,13 +20,12 @@ PACKAGE_STEP_LIMIT = 100
 Split = Literal["train", "seen", "unseen"]
 #: The name of each split in either source: ETO calls the development list "seen" and the test list "unseen".
 SPLITS: dict[Split, str] = {"train": "train", "seen": "dev", "unseen": "test"}
-EVALUATED: tuple[Split, ...] = ("seen", "unseen")
 
 
 def select(config: SciWorldSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> TaskSplit:
     """The tasks that `config` selects from its lists; see `coevolve.envs.task_split.select`."""
     train = _ordered(config, "train")
-    evaluation: dict[str, Sequence[Task]] = {split: _ordered(config, split) for split in EVALUATED}
+    evaluation: dict[str, Sequence[Task]] = {split: _ordered(config, split) for split in SPLITS if split != "train"}
     return task_split.select(config, train, evaluation, splits, overlap, kinds())
 
 
@@ -59,7 +58,8 @@ def task_of(kind: str, variation: int, split: str) -> Task:
 def step_limit(kind: str) -> int:
     """ETO's step limit for a task type, else the package's."""
     names = _json("eto/names.json")
-    return {names[old]: limit for old, limit in _json("eto/max_steps.json").items()}.get(kind, PACKAGE_STEP_LIMIT)
+    limits: dict[str, int] = {names[old]: limit for old, limit in _json("eto/max_steps.json").items()}
+    return limits.get(kind, PACKAGE_STEP_LIMIT)
 
 
 def kinds_by_number() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """A real server on the real databases, shared by tests that do not break it."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,16 +10,8 @@ import yaml
 from coevolve.config.sections import Source
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.storage.files import verified
-
-DEFAULTS = {
-    "address": None,
-    "binary": None,
-    "statement_seconds": 10.0,
-    "rows": 20_000,
-    "memory_mb": 2048,
-    "temporary_mb": 4096,
-}
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +25,7 @@ def dump(root: Path, upstream: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def sql_config() -> SqlServerConfig:
-    return SqlServerConfig(**DEFAULTS)
+    return DEFAULT_CONFIG
 
 
 @pytest.fixture(scope="session")
@@ -45,12 +38,7 @@ def server(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
 @pytest.fixture
 def own_server(dump: Path) -> Iterator[Callable[..., DatabaseServer]]:
     """Makes servers that a test may break, with keys of the configuration replaced; they are closed at its end."""
-    made: list[DatabaseServer] = []
-
-    def make(**changes: object) -> DatabaseServer:
-        made.append(DatabaseServer(SqlServerConfig(**DEFAULTS | changes), dump))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.close()
+    with contextlib.ExitStack() as stack:
+        yield lambda **changes: stack.enter_context(
+            DatabaseServer(DEFAULT_CONFIG.model_copy(update=changes), dump),
+        )

@@ -14,7 +14,7 @@ from coevolve.envs.intercode_sql.server_program import (
     DEFAULT_CONFIG,
     ServerProgram,
     find_server_program,
-    mysql_version,
+    mysql_identity,
     unpacked_servers,
 )
 from coevolve.errors import UserError
@@ -57,20 +57,20 @@ def other_server(path: Path) -> str:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("9.7.4-2 for Linux on x86_64 ((Debian))", "9.7.4"),
-        ("8.0.46", "8.0.46"),
+        ("9.7.4-2 for Linux on x86_64 ((Debian))", "MySQL 9.7.4"),
+        ("8.0.46", "MySQL 8.0.46"),
         ("10.11.18-MariaDB-0+deb12u1 for debian-linux-gnu", ""),
         ("no number", ""),
     ],
 )
 def test_the_version_of_mysql_is_read(text: str, expected: str) -> None:
-    assert mysql_version(text) == expected
+    assert mysql_identity(text) == expected
 
 
 def test_a_server_on_path_is_taken_before_the_cache(installed: ServerProgram, bin_folder: Path) -> None:
     program = wrap(installed, bin_folder / "mysqld")
     found = find_server_program(DEFAULT_CONFIG)
-    assert (found.command, found.identity) == ((program,), f"MySQL {installed.version}")
+    assert (found.command, found.identity) == ((program,), installed.identity)
 
 
 def test_another_server_on_path_is_not_taken(installed: ServerProgram, bin_folder: Path) -> None:
@@ -84,7 +84,7 @@ def test_another_server_on_path_is_not_taken(installed: ServerProgram, bin_folde
 def test_a_named_program_is_the_one_that_runs(installed: ServerProgram, tmp_path: Path) -> None:
     program = wrap(installed, tmp_path / "mariadb-9.9.9")
     found = find_server_program(named(program))
-    assert (found.command, found.version) == ((program,), installed.version)
+    assert (found.command, found.identity) == ((program,), installed.identity)
 
 
 def test_a_named_program_that_is_no_mysql_is_the_users_error(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import builders
 import pytest
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, fingerprint, item_of
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.tasks import item_of
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
 
@@ -39,11 +40,11 @@ def test_gold_rows_are_those_of_the_items_database(golds: GoldQueries) -> None:
 
 @pytest.mark.parametrize("gold", ["SELECT * FROM towns", "", "SET @x = 1", "DELETE FROM city"])
 def test_a_gold_that_gives_no_rows_is_empty(golds: GoldQueries, gold: str) -> None:
-    assert golds.rows(SqlItem("world_1", gold, "?")) == []
+    assert golds.rows(item_of(task(gold))) == []
 
 
 def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> None:
-    slow = SqlItem("world_1", "SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID", "?")
+    slow = item_of(task("SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID"))
     with (
         contextlib.closing(GoldQueries(own_server(statement_seconds=0.2))) as golds,
         pytest.raises(EnvError, match="cut short"),
@@ -52,10 +53,10 @@ def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> N
 
 
 def test_golds_may_be_asked_from_many_threads_and_each_once(golds: GoldQueries) -> None:
-    once = SqlItem("world_1", "SELECT CONNECTION_ID(), UUID()", "?")
+    once = item_of(task("SELECT CONNECTION_ID(), UUID()"))
     first = golds.rows(once)
     databases = ("world_1", "car_1") * 40
-    items = [SqlItem(database, f"SELECT {n // 2}, DATABASE()", "?") for n, database in enumerate(databases)] * 3
+    items = [item_of(task(f"SELECT {n // 2}, DATABASE()", database)) for n, database in enumerate(databases)] * 3
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(golds.rows, items))
     assert found == [[(number // 2 % 40, item.database)] for number, item in enumerate(items)]

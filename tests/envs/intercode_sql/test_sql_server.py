@@ -176,7 +176,7 @@ def addresses(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str
     data_directory.wait_until_ready(process, server_options.ACCOUNT).close()
     users = ("reader", "writer", "narrow")
     yield {user: f"{user}@{directory.socket}" for user in users} | {"remote": f"remote@127.0.0.1:{port}"}
-    process.stop()
+    process.close()
 
 
 @pytest.mark.parametrize("user", ["reader", "remote"])

@@ -102,7 +102,7 @@ def test_the_committed_gold_file_in_the_order_of_the_tasks() -> None:
         ({"id": "11_218"}, "valid array"),
         ([{"id": "11_218"}], "0.conversations"),
         ([item() | {"conversations": [{"from": "robot", "value": "x"}]}], "0.conversations.0.from"),
-        ([item() | {"conversations": item()["conversations"][1:]}], "item 0: `conversations`"),
+        ([item() | {"conversations": item()["conversations"][1:]}], "0.conversations"),
         ([item(), item("99_0")], "item 1: id `99_0`"),
         ([item("4116")], "item 0: id `4116`"),
         ([item(reward=1.5)], "0.reward"),

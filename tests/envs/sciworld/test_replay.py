@@ -30,7 +30,7 @@ def tampered(trajectory: Trajectory, number: int, **change) -> Trajectory:
 
 def test_committed_gold_replays_exactly_also_in_part(env: SciWorld, committed: list[Trajectory]) -> None:
     summary = replay_all(env, committed[::32])
-    assert (summary.episodes, summary.different, summary.first) == (25, 0, None)
+    assert (summary.episodes, summary.different) == (25, 0)
     assert summary.turns == sum(len(trajectory.turns) for trajectory in committed[::32])
     lines: list[str] = []
     assert run(SimpleNamespace(file=DATA / "gold.jsonl", limit=2), lines.append) == 0
@@ -77,12 +77,6 @@ def test_recorded_gold_paths_of_others_replay_exactly(env: SciWorld, upstream: P
     recorded = [*recorded_paths(upstream / "sciworld/micro_gold.json")]
     summary = replay_all(env, recorded[::25], ROUNDING)
     assert (summary.episodes, summary.differences) == (32, ())
-
-
-@pytest.mark.slow
-def test_all_recorded_gold_paths_of_others_replay_exactly(env: SciWorld, upstream: Path) -> None:
-    summary = replay_all(env, [*recorded_paths(upstream / "sciworld/micro_gold.json")], ROUNDING)
-    assert (summary.episodes, summary.differences) == (786, ())
 
 
 @pytest.mark.slow
