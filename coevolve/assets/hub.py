@@ -90,10 +90,7 @@ def write_manifest(out: Path, hub: str, revision: str, names: Iterable[str]) -> 
 
 
 def verify(path: Path, *, thorough: bool = True) -> Manifest:
-    """The manifest at `path`, if the files beside it have its sizes and, with `thorough`, its sha256s.
-
-    Raises `UserError` with the first file that is missing or changed.
-    """
+    """The manifest at `path`; a `UserError` for a missing file, another size or, with `thorough`, another sha256."""
     manifest = product_file.read(path, Manifest)
     advice = "; fetch the model again (delete its folder, run the stage `snapshot`)."
     for listed in manifest.files:

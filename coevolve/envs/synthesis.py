@@ -41,10 +41,7 @@ class TaskSynthesis(Protocol):
     def propose(
         self, setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[str], rng: np.random.Generator
     ) -> str:
-        """The next action of scripted exploration: a documented one, with arguments drawn from the state.
-
-        `favoured` are patterns of actions near which exploration stays.
-        """
+        """The next action of scripted exploration: a documented one near a pattern in `favoured`, if there are any."""
 
     def write(self, setup: Setup, task: Task, action: str) -> str:
         """The text of a turn with this action."""

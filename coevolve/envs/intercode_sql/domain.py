@@ -50,7 +50,8 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     path = files.verified(Path(source.file.path), source.file.sha256, f"{setup.key}.experts.file")
     if config.items.dev and source.format == "recorded":
         return _play_scripts(setup, wanted, dict(_recorded_scripts(path, Path(config.items.dev.path))))
-    return match_experts(read_eto(path, _training_task, _parse_action), wanted, source.min_reward)
+    published = read_eto(path, _training_task, lambda text: text.partition("Action:")[2].strip() or None)
+    return match_experts(published, wanted, source.min_reward)
 
 
 @contextlib.contextmanager
@@ -64,28 +65,26 @@ def pool(setup: Setup, n: int) -> Iterator[list[InterCodeSql]]:
     with DatabaseServer(config.server, dump) as server, contextlib.ExitStack() as stack:
         gold_queries = stack.enter_context(contextlib.closing(GoldQueries(server)))
         identity = f"{server.identity} (rows {fingerprint(gold_queries, tasks.questions(config)[0])})"
-        envs = [InterCodeSql(server, gold_queries, config, setup.quirks, identity) for _ in range(n)]
-        for env in envs:
-            stack.callback(env.close)
-        yield envs
+        envs = (InterCodeSql(server, gold_queries, config, setup.quirks, identity) for _ in range(n))
+        yield [stack.enter_context(contextlib.closing(env)) for env in envs]
 
 
 def _play_scripts(setup: Setup, wanted: Sequence[Task], scripts: Mapping[str, Sequence[str]]) -> Experts:
     """Expert trajectories from scripts by task id; scripts with more turns than the step limit are dropped."""
-    scripted = [task for task in wanted if task.task_id in scripts]
-    overlong = [task for task in scripted if len(scripts[task.task_id]) > setup.config.step_limit]
+    turns = {task_id: len(script) for task_id, script in scripts.items()}
+    overlong = [task for task in wanted if turns.get(task.task_id, 0) > setup.config.step_limit]
+    rest = [task for task in wanted if task not in overlong]
     with pool(setup, 1) as (env,):
         trajectories = [
             play_expert(env, task, fixed_script(scripts[task.task_id]), INSTRUCTION, setup.protocol)
-            for task in scripted
-            if task not in overlong
+            for task in rest
+            if task.task_id in scripts
         ]
-    rest = [task for task in wanted if task not in overlong]
     matched = match_experts(trajectories, rest, setup.config.experts.min_reward)
-    drops = tuple(
-        Drop(task_id=task.task_id, reason=DropReason.OVERLONG, detail=f"{len(scripts[task.task_id])} turns")
+    drops = [
+        Drop(task_id=task.task_id, reason=DropReason.OVERLONG, detail=f"{turns[task.task_id]} turns")
         for task in overlong
-    )
+    ]
     return Experts(matched.trajectories, (*drops, *matched.drops))
 
 
@@ -101,7 +100,3 @@ def _training_task(number: str) -> Task | None:
     """The training task with this id in IPR's file, None if the id is not a number."""
     task_id = f"intercode_sql/ipr/{number}"
     return Task(env="intercode_sql", task_id=task_id, split="train") if number.isdecimal() else None
-
-
-def _parse_action(text: str) -> str | None:
-    return text.partition("Action:")[2].strip() or None

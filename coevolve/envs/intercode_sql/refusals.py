@@ -34,8 +34,7 @@ def is_refused(statement: str, default_syntax: bool = True) -> bool:
     """Whether `statement` is refused; without `default_syntax` any statement that contains a refused word is."""
     if not _CONTAINS_WORD.search(statement):
         return False
-    skipped = _SKIPPED.match(statement)
-    text = statement[skipped.end() :] if skipped else statement
+    text = _SKIPPED.sub("", statement, count=1)  # matches at the beginning, if only nothing
     if default_syntax and (prepared := _PREPARED.fullmatch(text)):
         return is_refused(prepared[1] or prepared[2] or "")
     return not default_syntax or not _SIMPLE.match(text)

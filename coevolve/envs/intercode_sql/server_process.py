@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from coevolve.envs.intercode_sql import supervisor
@@ -157,17 +157,9 @@ def _remove_stale_directories() -> None:
     """Remove directories whose owner and supervisor were both killed."""
     uids = (os.geteuid(), *(server_user() or ())[:1])
     for path in _base_directory().glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError), _locked(path):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            handle = os.open(path, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an OSError if another process holds the lock
             if path.stat().st_uid in uids and time.time() - path.stat().st_mtime > MIN_STALE_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lock a directory; raises `OSError` if another process holds the lock."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)

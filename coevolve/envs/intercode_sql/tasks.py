@@ -35,10 +35,7 @@ MAX_DEV_EVALUATED = 200
 
 
 class SqlItem(BaseModel, frozen=True):
-    """A question over a database, its gold query, and Spider's class of difficulty.
-
-    Read from a task's `data` or from InterCode's files, which have shorter names for two of the keys.
-    """
+    """A question over a database and its gold query: a task's `data`, or an item of InterCode's files."""
 
     database: str = Field(validation_alias=AliasChoices("db", "database"))
     gold: str

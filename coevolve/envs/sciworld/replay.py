@@ -22,14 +22,8 @@ READ_TIMEOUT_S = 60.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `run`."""
-    parser.add_argument(
-        "file",
-        type=Path,
-        nargs="?",
-        default=GOLD,
-        metavar="FILE",
-        help="recorded episodes (default: the kit's gold trajectories)",
-    )
+    about = "recorded episodes (default: the kit's gold trajectories)"
+    parser.add_argument("file", type=Path, nargs="?", default=GOLD, metavar="FILE", help=about)
     parser.add_argument("--limit", type=positive, metavar="N", help="replay the first N episodes only")
 
 

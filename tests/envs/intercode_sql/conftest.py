@@ -11,6 +11,7 @@ from coevolve.config.sections import Source
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
+from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.storage.files import verified
 
 
@@ -33,6 +34,23 @@ def server(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
     """A server for tests that leave it alive."""
     with DatabaseServer(sql_config, dump) as server:
         yield server
+
+
+@pytest.fixture
+def attacker(limited: DatabaseServer) -> Iterator[SqlSession]:
+    """A session on the server that a module calls `limited`."""
+    with contextlib.closing(SqlSession(limited)) as session:
+        session.use("world_1")
+        yield session
+
+
+@pytest.fixture
+def neighbour(limited: DatabaseServer) -> Iterator[SqlSession]:
+    """Another one in the middle of an episode, with a variable that only it knows."""
+    with contextlib.closing(SqlSession(limited)) as session:
+        session.use("world_1")
+        session.execute("SET @mine = 42")
+        yield session
 
 
 @pytest.fixture

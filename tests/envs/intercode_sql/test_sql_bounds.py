@@ -5,7 +5,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -76,7 +76,7 @@ ATTACKS = {
 
 
 @pytest.fixture(scope="module")
-def bounded(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+def limited(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
     """A server with low limits."""
     bounds = {"statement_seconds": STATEMENT_SECONDS, "memory_mb": MEMORY_MB, "temporary_mb": 256}
     with DatabaseServer(sql_config.model_copy(update=bounds), dump) as server:
@@ -84,23 +84,7 @@ def bounded(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]
 
 
 @pytest.fixture
-def attacker(bounded: DatabaseServer) -> Iterator[SqlSession]:
-    with contextlib.closing(SqlSession(bounded)) as session:
-        session.use("world_1")
-        yield session
-
-
-@pytest.fixture
-def neighbour(bounded: DatabaseServer) -> Iterator[SqlSession]:
-    """A session in the middle of an episode."""
-    with contextlib.closing(SqlSession(bounded)) as session:
-        session.use("world_1")
-        session.execute("SET @mine = 42")
-        yield session
-
-
-@pytest.fixture
-def most_temporary_bytes(bounded: DatabaseServer) -> Iterator[list[int]]:
+def most_temporary_bytes(limited: DatabaseServer) -> Iterator[list[int]]:
     """The largest size of the server's temporary files during a test, as the only element of a list."""
     most, ended = [0], threading.Event()
 
@@ -108,7 +92,7 @@ def most_temporary_bytes(bounded: DatabaseServer) -> Iterator[list[int]]:
         while not ended.wait(0.05):
             # The server is replaced in some tests.
             with contextlib.suppress(psutil.Error, OSError, TypeError):
-                most[0] = max(most[0], temporary_bytes(bounded))
+                most[0] = max(most[0], temporary_bytes(limited))
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -124,43 +108,43 @@ def temporary_bytes(server: DatabaseServer) -> int:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_ends_as_an_observation(
-    bounded: DatabaseServer,
+    limited: DatabaseServer,
     attacker: SqlSession,
     neighbour: SqlSession,
     most_temporary_bytes: list[int],
     attack: str,
 ) -> None:
     number = neighbour.execute("SELECT CONNECTION_ID()").rows[0][0]
-    pid = bounded.pid
+    pid = limited.pid
     for statement in ATTACKS[attack]:
         result = attacker.execute(statement.replace(NEIGHBOUR, str(number)))
         assert isinstance(result, QueryResult)
         assert attacker.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
-    assert (result.error == LIMIT_PASSED) == (bounded.pid != pid) == (attack == "memory: aggregate")
+    assert (result.error == LIMIT_PASSED) == (limited.pid != pid) == (attack == "memory: aggregate")
     attacker.use("world_1")
     assert attacker.execute("SELECT Name FROM city WHERE ID = 1") == QueryResult([("Kabul",)])
     # A raw connection finds no prepared transaction of this name.
-    with bounded.connect("world_1") as connection, connection.cursor() as cursor:
+    with limited.connect("world_1") as connection, connection.cursor() as cursor:
         for step in ("START", "END", "ROLLBACK"):
             cursor.execute(f"XA {step} 'a'")
-    if bounded.pid == pid:
+    if limited.pid == pid:
         assert neighbour.execute("SELECT @mine, CONNECTION_ID()") == QueryResult([(42, number)])
-    while temporary_bytes(bounded) >= 64 << 20:  # at last the test's time limit
+    while temporary_bytes(limited) >= 64 << 20:  # at last the test's time limit
         time.sleep(0.1)
-    assert most_temporary_bytes[0] < bounded.config.temporary_mb << 20
-    assert psutil.Process(bounded.pid).memory_info().rss < bounded.config.memory_mb << 20
+    assert most_temporary_bytes[0] < limited.config.temporary_mb << 20
+    assert psutil.Process(limited.pid).memory_info().rss < limited.config.memory_mb << 20
 
 
-def test_a_server_that_passes_its_limit_is_replaced(bounded: DatabaseServer, attacker: SqlSession, neighbour) -> None:
+def test_a_server_that_passes_its_limit_is_replaced(limited: DatabaseServer, attacker: SqlSession, neighbour) -> None:
     """Sessions each hold less than the limit and together more: none is told that it passed it."""
-    pid = bounded.pid
+    pid = limited.pid
     values = "SET " + ", ".join(f"@a{number} = REPEAT('x', 1000000)" for number in range(95))
-    sessions = [SqlSession(bounded) for _ in range(6)]
+    sessions = [SqlSession(limited) for _ in range(6)]
     with contextlib.ExitStack() as closing:
         for session in sessions:
             closing.callback(session.close)
             session.use("world_1")
-        while bounded.pid == pid:
+        while limited.pid == pid:
             session = sessions.pop()
             # The server may be ended during the statement.
             with contextlib.suppress(EnvError):
@@ -170,7 +154,7 @@ def test_a_server_that_passes_its_limit_is_replaced(bounded: DatabaseServer, att
         neighbour.execute("SELECT @mine")
     attacker.use("world_1")
     assert attacker.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
-    assert bounded.pid not in (pid, None)
+    assert limited.pid not in (pid, None)
 
 
 FRAGMENTS = (
@@ -179,12 +163,12 @@ FRAGMENTS = (
 )
 
 
-def test_the_server_executes_no_command_that_is_not_refused(bounded: DatabaseServer) -> None:
+def test_the_server_executes_no_command_that_is_not_refused(limited: DatabaseServer) -> None:
     """Where the server finds a SELECT behind some text, KILL behind the same text is refused."""
     chosen = random.Random(0)
     texts = [*itertools.product(FRAGMENTS, repeat=2), *(chosen.choices(FRAGMENTS, k=4) for _ in range(700))]
     executed = 0
-    with bounded.connect("world_1") as connection, connection.cursor() as cursor:
+    with limited.connect("world_1") as connection, connection.cursor() as cursor:
         for text in map("".join, texts):
             with contextlib.suppress(pymysql.MySQLError):
                 cursor.execute(f"{text}SELECT 7")
@@ -240,10 +224,6 @@ def test_long_statements_are_read_in_linear_time(unit: str) -> None:
     assert long < 40 * (short + 0.005)
 
 
-def names_of(texts: Sequence[str]) -> set[str]:
-    return set().union(*map(refusals.variables, texts))
-
-
 def test_variables_are_told_apart_as_the_server_does() -> None:
     texts = ("SET @a = 1, @`a` = 2", "SELECT @A + @b.c", "SELECT @'a b', @`a``b`, @😀1, @😀2")
-    assert names_of(texts) == {"a", "`a`", "b.c", "'a b'", "`a``b`", "😀1", "😀2"}
+    assert set().union(*map(refusals.variables, texts)) == {"a", "`a`", "b.c", "'a b'", "`a``b`", "😀1", "😀2"}

@@ -8,13 +8,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from envs.intercode_sql.packages import package
 
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server_program import (
     DEFAULT_CONFIG,
     ServerProgram,
     find_server_program,
-    mysql_identity,
     unpacked_servers,
 )
 from coevolve.errors import UserError
@@ -52,19 +52,6 @@ def other_server(path: Path) -> str:
     path.write_text("#!/bin/sh\necho 'mysqld  Ver 10.11.18-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64'\n")
     path.chmod(0o755)
     return str(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("9.7.4-2 for Linux on x86_64 ((Debian))", "MySQL 9.7.4"),
-        ("8.0.46", "MySQL 8.0.46"),
-        ("10.11.18-MariaDB-0+deb12u1 for debian-linux-gnu", ""),
-        ("no number", ""),
-    ],
-)
-def test_the_version_of_mysql_is_read(text: str, expected: str) -> None:
-    assert mysql_identity(text) == expected
 
 
 def test_a_server_on_path_is_taken_before_the_cache(installed: ServerProgram, bin_folder: Path) -> None:
@@ -117,26 +104,13 @@ def install(root: Path, tmp_path: Path):
     return run
 
 
-def package(folder: Path) -> Path:
-    """A small .debian package in `folder` that holds `mysqld` and something a server does not need."""
-    tree = folder / "tree"
-    for name in ("usr/sbin/mysqld", "usr/bin/tool", "lib/x/libx.so"):
-        (tree / name).parent.mkdir(parents=True)
-        (tree / name).write_text(name)
-    (tree / "DEBIAN").mkdir()
-    control = "Package: some-server\nVersion: 1.2-3\nArchitecture: all\nMaintainer: nobody <n@n>\nDescription: x\n"
-    (tree / "DEBIAN" / "control").write_text(control)
-    subprocess.run(["dpkg-deb", "--build", tree, folder / "x.deb"], check=True, capture_output=True)
-    return folder / "x.deb"
-
-
 def test_packages_of_a_mirror_are_unpacked_once_and_listed(install, tmp_path: Path) -> None:
-    deb = package(tmp_path / "mirror" / "mysql")
+    deb = package(tmp_path / "mirror/mysql", "usr/sbin/mysqld", "usr/bin/tool", "lib/x/libx.so")
     first = install()
     assert first.returncode == 0, first.stderr
     servers = tmp_path / "cache" / "servers"
     home = servers / "mysql"
-    assert (home / "usr" / "sbin" / "mysqld").read_text() == "usr/sbin/mysqld"
+    assert (home / "usr" / "sbin" / "mysqld").read_text() == "#!/bin/sh\n"
     assert (home / "usr" / "lib" / "x" / "libx.so").exists()
     assert not (home / "usr" / "bin" / "tool").exists()
     digest = hashlib.sha256(deb.read_bytes()).hexdigest()
@@ -163,7 +137,7 @@ def test_without_apt_a_server_on_path_is_enough(
 
 @pytest.mark.skipif(shutil.which("mysqld") is not None, reason="this machine has a mysqld on PATH, which is enough")
 def test_without_any_server_the_installer_fails_in_one_sentence(install, tmp_path: Path) -> None:
-    package(tmp_path / "mirror" / "mysql").write_bytes(b"torn")
+    package(tmp_path / "mirror/mysql").write_bytes(b"torn")
     done = install()
     assert done.returncode != 0
     assert "no server could be had" in done.stderr.splitlines()[-1]

@@ -8,7 +8,6 @@ from envs.intercode_sql.sections import section
 from envs.setups import QUIRKS, source, write
 
 from coevolve.envs.base import Setup
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.domain import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import questions
 from coevolve.errors import UserError
@@ -19,12 +18,12 @@ Make = Callable[..., Setup]
 
 
 @pytest.fixture
-def make(dump: Path, sql_config: SqlServerConfig) -> Make:
+def make(dump: Path) -> Make:
     """Makes the setup with some questions and experts under a protocol."""
 
     def make(asked: dict, trajectories: dict, protocol: str = "fixed", **changes) -> Setup:
         source = {"min_reward": 1.0, **trajectories}
-        config = section(dump, asked, experts=source, server=sql_config.model_dump(), **changes)
+        config = section(dump, asked, experts=source, **changes)
         return Setup(config, "envs.intercode_sql", protocol, QUIRKS[protocol])
 
     return make

@@ -11,7 +11,6 @@ from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.tasks import item_of
-from coevolve.errors import UserError
 from coevolve.records.episodes import Task
 
 
@@ -70,8 +69,3 @@ def test_the_fingerprint_is_of_rows_statements_databases_and_order(server: Datab
         assert fingerprint(others, TASKS) == first
     changed = [TASKS[::-1], TASKS[:2], [*TASKS[:2], task("none")], [task("SELECT COUNT(*) FROM country"), *TASKS[1:]]]
     assert len({first, *(fingerprint(golds, tasks) for tasks in changed)}) == 5
-
-
-def test_a_task_of_another_environment_is_the_users_error(golds: GoldQueries) -> None:
-    with pytest.raises(UserError, match="sciworld/find-animal/0"):
-        fingerprint(golds, [builders.task("sciworld/find-animal/0", data={"task": "x"})])

@@ -35,10 +35,7 @@ ENDLESS = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SEL
 #: What a privilege more, or none, would allow: the account may only SELECT, as its grants say.
 WRITES = (
     "DELETE FROM city",
-    "DROP DATABASE world_1",
     "CREATE TEMPORARY TABLE towns (id INT)",
-    "CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN 1",
-    "GRANT ALL ON *.* TO CURRENT_USER()",
     "SET PASSWORD = 'x'",
     "ALTER USER CURRENT_USER() IDENTIFIED BY 'x'",
     "SET GLOBAL max_connections = 1",
@@ -49,9 +46,7 @@ WRITES = (
     "LOCK TABLES city READ",
     "LOCK INSTANCE FOR BACKUP",
     "SELECT * FROM city FOR UPDATE",
-    "ANALYZE TABLE city",
     "SHUTDOWN",
-    "INSTALL PLUGIN x SONAME 'x.so'",
     "KILL 1",
     "SELECT * INTO OUTFILE '/tmp/coevolve-hostile' FROM city",
     "SELECT 1 INTO DUMPFILE '/tmp/coevolve-hostile'",
@@ -131,57 +126,41 @@ STALLS = (
 
 
 @pytest.fixture(scope="module")
-def strict(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+def limited(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
     """A server that gives a statement one second."""
     with DatabaseServer(sql_config.model_copy(update={"statement_seconds": STATEMENT_SECONDS}), dump) as server:
         yield server
 
 
-@pytest.fixture
-def attacker(strict: DatabaseServer) -> Iterator[SqlSession]:
-    with contextlib.closing(SqlSession(strict)) as session:
-        session.use("world_1")
-        yield session
-
-
 @pytest.fixture(scope="module")
-def neighbour(strict: DatabaseServer) -> Iterator[SqlSession]:
-    """A session in an episode that lasts all the time, with a variable that only it knows."""
-    with contextlib.closing(SqlSession(strict)) as session:
-        session.use("world_1")
-        session.execute("SET @mine = 42")
-        yield session
-
-
-@pytest.fixture(scope="module")
-def fresh(strict: DatabaseServer) -> list[QueryResult]:
+def fresh(limited: DatabaseServer) -> list[QueryResult]:
     """What a session answers where nothing has happened yet."""
-    with contextlib.closing(SqlSession(strict)) as session:
+    with contextlib.closing(SqlSession(limited)) as session:
         session.use("world_1")
         return probe(session)
 
 
 @pytest.fixture(scope="module")
-def untouched(strict: DatabaseServer, fresh: list[QueryResult]) -> list[QueryResult]:
-    return contents(strict)
+def untouched(limited: DatabaseServer, fresh: list[QueryResult]) -> list[QueryResult]:
+    return contents(limited)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_seen(
-    strict: DatabaseServer,
+    limited: DatabaseServer,
     fresh: list[QueryResult],
     untouched: list[QueryResult],
     attacker: SqlSession,
     neighbour: SqlSession,
 ) -> Iterator[None]:
     """After each test the neighbour, the attacker's next episode and the databases are as they were."""
-    pid = strict.pid
+    pid = limited.pid
     yield
     assert probe(neighbour) == [*fresh[:-1], QueryResult([(42,)])]
     attacker.use("world_1")
     assert probe(attacker) == fresh
-    assert contents(strict) == untouched
-    assert strict.pid == pid
+    assert contents(limited) == untouched
+    assert limited.pid == pid
     assert not Path("/tmp/coevolve-hostile").exists()
 
 
@@ -229,10 +208,10 @@ def test_what_is_allowed_ends_in_time_and_leaves_nothing(attacker: SqlSession, s
 
 
 def test_stalls_are_ended_and_do_not_stop_others(
-    strict: DatabaseServer, neighbour: SqlSession, fresh: list[QueryResult]
+    limited: DatabaseServer, neighbour: SqlSession, fresh: list[QueryResult]
 ) -> None:
     def stall(statements: Sequence[str]) -> QueryResult:
-        with contextlib.closing(SqlSession(strict)) as session:
+        with contextlib.closing(SqlSession(limited)) as session:
             session.use("world_1")
             *_, last = attempt(session, statements)
             assert session.execute("SELECT DATABASE()") == QueryResult([("world_1",)])

@@ -105,12 +105,6 @@ def test_rewards_of_2023_did_not_look_at_the_order(server: DatabaseServer, recor
     assert (report.equal_rewards, report.equal_overlaps) == (0, 0)
 
 
-def test_episodes_do_not_see_each_other(server: DatabaseServer, recorded) -> None:
-    first = [("SET @seen = 1", "None", 0.0), ("SELECT @seen", "[(1,)]", 0.0)]
-    report = compare(server, recorded([PETS, PETS], first, [("SELECT @seen", "[(None,)]", 0.0)]))
-    assert not report.differences
-
-
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

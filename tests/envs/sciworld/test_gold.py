@@ -82,12 +82,15 @@ def test_things_are_called_what_the_simulator_calls_them_and_thoughts_follow_the
 
 def test_independent_gold_paths_agree(committed: list[Trajectory], upstream: Path) -> None:
     recorded = json.loads((upstream / "sciworld/micro_gold.json").read_text(encoding="utf-8"))
-    steps = {
-        f"sciworld/{item['task']}/{item['variation']}": [(s[0], s[1], s[2]) for s in item["steps"]] for item in recorded
+    theirs = {
+        f"sciworld/{item['task']}/{item['variation']}": (
+            f"{item['instruction']}\n{item['first_obs']}",
+            [tuple(step[:3]) for step in item["steps"]],
+        )
+        for item in recorded
     }
-    different = [
-        t.task.task_id
+    ours = {
+        t.task.task_id: (t.prompt[-1].content, [(u.action, u.observation, round(u.score, 4)) for u in t.turns])
         for t in committed
-        if [(u.action, u.observation, round(u.score, 4)) for u in t.turns] != steps[t.task.task_id]
-    ]
-    assert different == []
+    }
+    assert ours == theirs
