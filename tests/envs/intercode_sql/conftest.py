@@ -1,14 +1,11 @@
 """A real server on the real databases, shared by tests that do not break it."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
 from coevolve.config.sections import Source
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.envs.intercode_sql.session import SqlSession
@@ -16,7 +13,7 @@ from coevolve.storage.files import verified
 
 
 @pytest.fixture(scope="session")
-def dump(root: Path, upstream: Path) -> Path:
+def dump(root, upstream):
     """The dump of the twenty databases: the downloaded one, or else the same bytes out of `tests/data`."""
     source = Source(**yaml.safe_load((root / "configs/parts/sources.yaml").read_text())["sources"]["spider"])
     path = root / "data" / "mirror" / "spider" / source.file
@@ -25,19 +22,19 @@ def dump(root: Path, upstream: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sql_config() -> SqlServerConfig:
+def sql_config():
     return DEFAULT_CONFIG
 
 
 @pytest.fixture(scope="session")
-def server(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+def server(sql_config, dump):
     """A server for tests that leave it alive."""
     with DatabaseServer(sql_config, dump) as server:
         yield server
 
 
 @pytest.fixture
-def attacker(limited: DatabaseServer) -> Iterator[SqlSession]:
+def attacker(limited):
     """A session on the server that a module calls `limited`."""
     with contextlib.closing(SqlSession(limited)) as session:
         session.use("world_1")
@@ -45,7 +42,7 @@ def attacker(limited: DatabaseServer) -> Iterator[SqlSession]:
 
 
 @pytest.fixture
-def neighbour(limited: DatabaseServer) -> Iterator[SqlSession]:
+def neighbour(limited):
     """Another one in the middle of an episode, with a variable that only it knows."""
     with contextlib.closing(SqlSession(limited)) as session:
         session.use("world_1")
@@ -54,7 +51,7 @@ def neighbour(limited: DatabaseServer) -> Iterator[SqlSession]:
 
 
 @pytest.fixture
-def own_server(dump: Path) -> Iterator[Callable[..., DatabaseServer]]:
+def own_server(dump):
     """Makes servers that a test may break, with keys of the configuration replaced; they are closed at its end."""
     with contextlib.ExitStack() as stack:
         yield lambda **changes: stack.enter_context(

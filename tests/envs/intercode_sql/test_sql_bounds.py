@@ -5,7 +5,6 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,7 +13,6 @@ import pytest
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import refusals, supervisor
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import LIMIT_PASSED, REFUSED, QueryResult, SqlSession
 
@@ -76,7 +74,7 @@ ATTACKS = {
 
 
 @pytest.fixture(scope="module")
-def limited(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+def limited(sql_config, dump):
     """A server with low limits."""
     bounds = {"statement_seconds": STATEMENT_SECONDS, "memory_mb": MEMORY_MB, "temporary_mb": 256}
     with DatabaseServer(sql_config.model_copy(update=bounds), dump) as server:
@@ -84,7 +82,7 @@ def limited(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]
 
 
 @pytest.fixture
-def most_temporary_bytes(limited: DatabaseServer) -> Iterator[list[int]]:
+def most_temporary_bytes(limited):
     """The largest size of the server's temporary files during a test, as the only element of a list."""
     most, ended = [0], threading.Event()
 
@@ -107,13 +105,7 @@ def temporary_bytes(server: DatabaseServer) -> int:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_ends_as_an_observation(
-    limited: DatabaseServer,
-    attacker: SqlSession,
-    neighbour: SqlSession,
-    most_temporary_bytes: list[int],
-    attack: str,
-) -> None:
+def test_an_attack_ends_as_an_observation(limited, attacker, neighbour, most_temporary_bytes, attack):
     number = neighbour.execute("SELECT CONNECTION_ID()").rows[0][0]
     pid = limited.pid
     for statement in ATTACKS[attack]:
@@ -135,7 +127,7 @@ def test_an_attack_ends_as_an_observation(
     assert psutil.Process(limited.pid).memory_info().rss < limited.config.memory_mb << 20
 
 
-def test_a_server_that_passes_its_limit_is_replaced(limited: DatabaseServer, attacker: SqlSession, neighbour) -> None:
+def test_a_server_that_passes_its_limit_is_replaced(limited, attacker, neighbour):
     """Sessions each hold less than the limit and together more: none is told that it passed it."""
     pid = limited.pid
     values = "SET " + ", ".join(f"@a{number} = REPEAT('x', 1000000)" for number in range(95))
@@ -163,7 +155,7 @@ FRAGMENTS = (
 )
 
 
-def test_the_server_executes_no_command_that_is_not_refused(limited: DatabaseServer) -> None:
+def test_the_server_executes_no_command_that_is_not_refused(limited):
     """Where the server finds a SELECT behind some text, KILL behind the same text is refused."""
     chosen = random.Random(0)
     texts = [*itertools.product(FRAGMENTS, repeat=2), *(chosen.choices(FRAGMENTS, k=4) for _ in range(700))]
@@ -193,14 +185,14 @@ def test_the_server_executes_no_command_that_is_not_refused(limited: DatabaseSer
         "(SELECT 1 AS `prepare`) UNION (SELECT 'é kill')",
     ],
 )
-def test_the_words_elsewhere_are_not_refused(statement: str) -> None:
+def test_the_words_elsewhere_are_not_refused(statement):
     assert not refusals.is_refused(statement)
 
 
 @pytest.mark.parametrize(
     "setting", ["SET NAMES sjis", "SET @@sql_mode = 'ANSI_QUOTES'", "PREPARE s FROM 'SET NAMES gbk'"]
 )
-def test_after_a_change_of_syntax_the_words_are_refused_anywhere(attacker: SqlSession, setting: str) -> None:
+def test_after_a_change_of_syntax_the_words_are_refused_anywhere(attacker, setting):
     assert attacker.execute("SELECT 'KILL'") == QueryResult([("KILL",)])
     attacker.execute(setting)
     assert attacker.execute("SELECT 'KILL'") == QueryResult(None, REFUSED)
@@ -209,7 +201,7 @@ def test_after_a_change_of_syntax_the_words_are_refused_anywhere(attacker: SqlSe
 
 
 @pytest.mark.parametrize("unit", ["SET ", "/*", "'", "--", "@'", "@`", "''", "\\'", "KILL ", "XA/*", "`", "#", "x@"])
-def test_long_statements_are_read_in_linear_time(unit: str) -> None:
+def test_long_statements_are_read_in_linear_time(unit):
     """Ten times the length takes far less than a hundred times the time; 5 ms is what a clock may miss."""
 
     def spent(length: int) -> float:
@@ -224,6 +216,6 @@ def test_long_statements_are_read_in_linear_time(unit: str) -> None:
     assert long < 40 * (short + 0.005)
 
 
-def test_variables_are_told_apart_as_the_server_does() -> None:
+def test_variables_are_told_apart_as_the_server_does():
     texts = ("SET @a = 1, @`a` = 2", "SELECT @A + @b.c", "SELECT @'a b', @`a``b`, @😀1, @😀2")
     assert set().union(*map(refusals.variables, texts)) == {"a", "`a`", "b.c", "'a b'", "`a``b`", "😀1", "😀2"}

@@ -18,7 +18,7 @@ Make = Callable[..., Setup]
 
 
 @pytest.fixture
-def make(dump: Path) -> Make:
+def make(dump):
     """Makes the setup with some questions and experts under a protocol."""
 
     def make(asked: dict, trajectories: dict, protocol: str = "fixed", **changes) -> Setup:
@@ -38,7 +38,7 @@ def reasons(drops: tuple[Drop, ...]) -> list[tuple[str, DropReason]]:
 
 
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_the_script_earns_one_on_every_template_question(make: Make, protocol: str) -> None:
+def test_the_script_earns_one_on_every_template_question(make, protocol):
     setup = make({"source": "templates", "per_kind": 90}, {"format": "scripted"}, protocol)
     tasks = questions(setup.config)[0]
     found = experts(setup, tasks)
@@ -54,7 +54,7 @@ def test_the_script_earns_one_on_every_template_question(make: Make, protocol: s
     assert first.environment.startswith("MySQL")
 
 
-def test_an_episode_too_short_for_the_expert_is_counted(make: Make) -> None:
+def test_an_episode_too_short_for_the_expert_is_counted(make):
     setup = make({"source": "templates", "per_kind": 1}, {"format": "scripted"}, step_limit=3)
     found = experts(setup, questions(setup.config)[0])
     assert found.trajectories == ()
@@ -62,7 +62,7 @@ def test_an_episode_too_short_for_the_expert_is_counted(make: Make) -> None:
     assert len(found.drops) == 6
 
 
-def test_the_script_is_refused_for_questions_that_are_not_its_own(make: Make, tmp_path: Path) -> None:
+def test_the_script_is_refused_for_questions_that_are_not_its_own(make, tmp_path):
     setup = make({"source": "dev", "dev": development(tmp_path / "dev.json")}, {"format": "scripted"})
     with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: `scripted` .* `templates` questions only"):
         experts(setup, questions(setup.config)[0])
@@ -85,7 +85,7 @@ def run(number: int, actions: list[str], reward: float) -> dict:
     return {"task_id": number, "query": f"Over {number}?", "turn_history": history, "summary": {"max_reward": reward}}
 
 
-def test_recorded_runs_are_worded_and_played_again(make: Make, tmp_path: Path) -> None:
+def test_recorded_runs_are_worded_and_played_again(make, tmp_path):
     right = "SELECT COUNT(*) FROM singer WHERE Age > 40"
     runs = [
         run(40, ["DESCRIBE singer", right], 1.0),
@@ -115,7 +115,7 @@ def test_recorded_runs_are_worded_and_played_again(make: Make, tmp_path: Path) -
     ]
 
 
-def test_gpt_4s_recorded_runs_still_earn_one(make: Make, upstream: Path) -> None:
+def test_gpt_4s_recorded_runs_still_earn_one(make, upstream):
     runs = upstream / "intercode/ic_sql_multiturn_gpt-4_10_turns.json"
     asked = {"source": "dev", "dev": source(upstream / "intercode/ic_spider_dev.json")}
     setup = make(asked, {"format": "recorded", "file": source(runs)}, "paper")
@@ -140,7 +140,7 @@ def published(number: int | str, reward: float | None = None) -> dict:
     return {"id": number, "conversations": conversations} | ({} if reward is None else {"reward": reward})
 
 
-def test_iprs_published_experts_are_read_as_they_are(make: Make, tmp_path: Path) -> None:
+def test_iprs_published_experts_are_read_as_they_are(make, tmp_path):
     train = [{"db": "concert_singer", "gold": "SELECT 1", "query": "?", "hardness": "easy"}] * 4555
     lists = {name: source(write(tmp_path / f"{name}.json", train[:size])) for name, size in SIZES.items()}
     file = write(tmp_path / "sft.json", [published(1287), published("438"), published(0), published(531, reward=0.4)])
@@ -160,7 +160,7 @@ def test_iprs_published_experts_are_read_as_they_are(make: Make, tmp_path: Path)
     ]
 
 
-def test_an_id_that_is_none_and_a_changed_file_are_one_sentence(make: Make, tmp_path: Path) -> None:
+def test_an_id_that_is_none_and_a_changed_file_are_one_sentence(make, tmp_path):
     file = source(write(tmp_path / "sft.json", [published("item 5")]))
     asked = {"source": "dev", "dev": development(tmp_path / "dev.json")}
     setup = make(asked, {"format": "eto", "file": file}, "paper")

@@ -38,7 +38,7 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def dev_tasks(upstream: Path) -> list[Task]:
+def dev_tasks(upstream):
     return [
         task(
             f"intercode_sql/dev/{number}",
@@ -54,7 +54,7 @@ def compared(server: DatabaseServer, upstream: Path, name: str, limit: int | Non
 
 
 @pytest.mark.parametrize("name", [GPT4, GPT35])
-def test_the_first_items_are_answered_as_in_2023(server: DatabaseServer, upstream: Path, name: str) -> None:
+def test_the_first_items_are_answered_as_in_2023(server, upstream, name):
     report = compared(server, upstream, name, SUBSET)
     assert report.statements > 3 * SUBSET
     assert report.stateless_share >= 0.99
@@ -63,7 +63,7 @@ def test_the_first_items_are_answered_as_in_2023(server: DatabaseServer, upstrea
 
 
 @pytest.mark.slow
-def test_both_recorded_runs_are_answered_as_in_2023(server: DatabaseServer, upstream: Path) -> None:
+def test_both_recorded_runs_are_answered_as_in_2023(server, upstream):
     """Of GPT-3.5's statements one in twenty met tables that upstream's server had been left with, and no dump has.
 
     Rows of information_schema come in an order that MySQL draws when it starts (up to 21 of 31 such statements).
@@ -81,11 +81,11 @@ def test_both_recorded_runs_are_answered_as_in_2023(server: DatabaseServer, upst
 
 
 @pytest.mark.slow
-def test_the_past_of_a_server_does_not_show(server: DatabaseServer, upstream: Path) -> None:
+def test_the_past_of_a_server_does_not_show(server, upstream):
     assert compared(server, upstream, GPT4) == compared(server, upstream, GPT4)
 
 
-def test_all_golds_but_the_19_that_mysql_refuses_earn_one(server: DatabaseServer, upstream: Path) -> None:
+def test_all_golds_but_the_19_that_mysql_refuses_earn_one(server, upstream):
     items = jsonl.read_items(upstream / DEV, SqlItem)
     failing = []
     with closing(GoldQueries(server)) as gold_queries, closing(SqlSession(server)) as session:

@@ -1,7 +1,6 @@
 """Gold rows and the fingerprint over them."""
 
 import contextlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import builders
@@ -9,7 +8,6 @@ import pytest
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
-from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.tasks import item_of
 from coevolve.records.episodes import Task
 
@@ -27,22 +25,22 @@ TASKS = [
 
 
 @pytest.fixture
-def golds(server: DatabaseServer) -> Iterator[GoldQueries]:
+def golds(server):
     with contextlib.closing(GoldQueries(server)) as golds:
         yield golds
 
 
-def test_gold_rows_are_those_of_the_items_database(golds: GoldQueries) -> None:
+def test_gold_rows_are_those_of_the_items_database(golds):
     assert golds.rows(item_of(TASKS[0])) == [(4079,)]
     assert golds.rows(item_of(TASKS[1])) == [(1,), (2,), (3,), (4,), (5,)]
 
 
 @pytest.mark.parametrize("gold", ["SELECT * FROM towns", "", "SET @x = 1", "DELETE FROM city"])
-def test_a_gold_that_gives_no_rows_is_empty(golds: GoldQueries, gold: str) -> None:
+def test_a_gold_that_gives_no_rows_is_empty(golds, gold):
     assert golds.rows(item_of(task(gold))) == []
 
 
-def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> None:
+def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server):
     slow = item_of(task("SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID"))
     with (
         contextlib.closing(GoldQueries(own_server(statement_seconds=0.2))) as golds,
@@ -51,7 +49,7 @@ def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> N
         golds.rows(slow)
 
 
-def test_golds_may_be_asked_from_many_threads_and_each_once(golds: GoldQueries) -> None:
+def test_golds_may_be_asked_from_many_threads_and_each_once(golds):
     once = item_of(task("SELECT CONNECTION_ID(), UUID()"))
     first = golds.rows(once)
     databases = ("world_1", "car_1") * 40
@@ -62,7 +60,7 @@ def test_golds_may_be_asked_from_many_threads_and_each_once(golds: GoldQueries) 
     assert golds.rows(once) is first
 
 
-def test_the_fingerprint_is_of_rows_statements_databases_and_order(server: DatabaseServer, golds: GoldQueries) -> None:
+def test_the_fingerprint_is_of_rows_statements_databases_and_order(server, golds):
     first = fingerprint(golds, TASKS)
     assert len(first) == 16
     with contextlib.closing(GoldQueries(server)) as others:

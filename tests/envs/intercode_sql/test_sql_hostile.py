@@ -2,13 +2,12 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import TIMED_OUT, QueryResult, SqlSession
 
@@ -126,14 +125,14 @@ STALLS = (
 
 
 @pytest.fixture(scope="module")
-def limited(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+def limited(sql_config, dump):
     """A server that gives a statement one second."""
     with DatabaseServer(sql_config.model_copy(update={"statement_seconds": STATEMENT_SECONDS}), dump) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def fresh(limited: DatabaseServer) -> list[QueryResult]:
+def fresh(limited):
     """What a session answers where nothing has happened yet."""
     with contextlib.closing(SqlSession(limited)) as session:
         session.use("world_1")
@@ -141,18 +140,12 @@ def fresh(limited: DatabaseServer) -> list[QueryResult]:
 
 
 @pytest.fixture(scope="module")
-def untouched(limited: DatabaseServer, fresh: list[QueryResult]) -> list[QueryResult]:
+def untouched(limited, fresh):
     return contents(limited)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_seen(
-    limited: DatabaseServer,
-    fresh: list[QueryResult],
-    untouched: list[QueryResult],
-    attacker: SqlSession,
-    neighbour: SqlSession,
-) -> Iterator[None]:
+def nothing_is_seen(limited, fresh, untouched, attacker, neighbour):
     """After each test the neighbour, the attacker's next episode and the databases are as they were."""
     pid = limited.pid
     yield
@@ -188,7 +181,7 @@ def attempt(session: SqlSession, statements: Sequence[str]) -> list[QueryResult]
     return answers
 
 
-def test_there_is_something_to_lose_and_the_account_may_only_read(attacker: SqlSession, fresh, untouched) -> None:
+def test_there_is_something_to_lose_and_the_account_may_only_read(attacker, fresh, untouched):
     assert fresh[1].rows == [("city",), ("country",), ("countrylanguage",)]
     assert fresh[-1] == QueryResult([(None,)])
     assert len(untouched[1].rows) == 81 and all(checksum for _, checksum in untouched[1].rows[:20])
@@ -197,19 +190,17 @@ def test_there_is_something_to_lose_and_the_account_may_only_read(attacker: SqlS
 
 
 @pytest.mark.parametrize("statement", [*WRITES, *NONSENSE], ids=lambda text: repr(text[:40]))
-def test_what_would_change_something_or_is_nonsense_is_an_error(attacker: SqlSession, statement: str) -> None:
+def test_what_would_change_something_or_is_nonsense_is_an_error(attacker, statement):
     [answer] = attempt(attacker, [statement])
     assert answer.rows is None and answer.error
 
 
 @pytest.mark.parametrize("statements", ALLOWED, ids=lambda texts: repr(texts[0][:30]))
-def test_what_is_allowed_ends_in_time_and_leaves_nothing(attacker: SqlSession, statements: Sequence[str]) -> None:
+def test_what_is_allowed_ends_in_time_and_leaves_nothing(attacker, statements):
     attempt(attacker, statements)
 
 
-def test_stalls_are_ended_and_do_not_stop_others(
-    limited: DatabaseServer, neighbour: SqlSession, fresh: list[QueryResult]
-) -> None:
+def test_stalls_are_ended_and_do_not_stop_others(limited, neighbour, fresh):
     def stall(statements: Sequence[str]) -> QueryResult:
         with contextlib.closing(SqlSession(limited)) as session:
             session.use("world_1")

@@ -3,19 +3,17 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from checkout import copy_of, environment
 from envs.intercode_sql.packages import package
 
-from coevolve.config.kinds import EnvConfig
 from coevolve.config.loading import load_suite
 from coevolve.envs import registry
 
 
 @pytest.fixture
-def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mirror(tmp_path, monkeypatch):
     """A mirror with one package: a `mysqld` that only knows its version. Nothing else of a server is on PATH."""
     if shutil.which("dpkg-deb") is None or shutil.which("mysqld"):
         pytest.skip("no dpkg-deb here, or a server on PATH: nothing is unpacked")
@@ -28,12 +26,12 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def section(root: Path, monkeypatch: pytest.MonkeyPatch) -> EnvConfig:
+def section(root, monkeypatch):
     monkeypatch.chdir(root)
     return load_suite("smoke").envs["intercode_sql"]
 
 
-def test_a_missing_server_is_unpacked_once(mirror: Path, section: EnvConfig, tmp_path: Path) -> None:
+def test_a_missing_server_is_unpacked_once(mirror, section, tmp_path):
     registry.install([section])
     program = tmp_path / "cache/servers/mysql/usr/sbin/mysqld"
     made = program.stat().st_mtime_ns
@@ -42,9 +40,7 @@ def test_a_missing_server_is_unpacked_once(mirror: Path, section: EnvConfig, tmp
     assert program.stat().st_mtime_ns == made
 
 
-def test_a_shared_folder_of_servers_is_unpacked_to_and_then_only_read(
-    mirror: Path, section: EnvConfig, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shared_folder_of_servers_is_unpacked_to_and_then_only_read(mirror, section, root, tmp_path, monkeypatch):
     shared = tmp_path / "shared"
     monkeypatch.setenv("COEVOLVE_SERVERS", str(shared))
     registry.install([section])
@@ -58,14 +54,14 @@ def test_a_shared_folder_of_servers_is_unpacked_to_and_then_only_read(
     assert done.returncode == 1 and f"cannot write to {shared}; set COEVOLVE_SERVERS" in done.stderr
 
 
-def test_a_server_that_the_suite_names_is_not_unpacked(mirror: Path, section: EnvConfig, tmp_path: Path) -> None:
+def test_a_server_that_the_suite_names_is_not_unpacked(mirror, section, tmp_path):
     for key in ("address", "binary"):
         server = section.server.model_copy(update={key: "node7:3306"})  # type: ignore[attr-defined]
         registry.install([section.model_copy(update={"server": server})])
     assert not (tmp_path / "cache").exists()
 
 
-def test_only_a_run_that_needs_a_server_unpacks_one(mirror: Path, root: Path, tmp_path: Path) -> None:
+def test_only_a_run_that_needs_a_server_unpacks_one(mirror, root, tmp_path):
     repo = copy_of(root, tmp_path / "repo")
     (mirror / "mysql/x.deb").write_bytes(b"torn")
 
@@ -82,7 +78,7 @@ def test_only_a_run_that_needs_a_server_unpacks_one(mirror: Path, root: Path, tm
     assert not (repo / "results/smoke/data/intercode_sql").exists()
 
 
-def test_make_setup_needs_no_apt_and_the_tests_have_a_server(root: Path) -> None:
+def test_make_setup_needs_no_apt_and_the_tests_have_a_server(root):
     def commands(target: str) -> str:
         command = ["make", "--always-make", "--dry-run", target]
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout

@@ -22,14 +22,14 @@ def archives(folder: Path) -> list[Path]:
     return [data, trajectories]
 
 
-def test_the_files_are_found_and_their_hashes_given(tmp_path: Path) -> None:
+def test_the_files_are_found_and_their_hashes_given(tmp_path):
     found = unpack(archives(tmp_path), tmp_path / "out")
     assert sorted(found) == ["all.sql", TEST, TRAIN, EXPERTS]
     assert {path.name: files.sha256(path) for path in (tmp_path / "out").iterdir()} == found
     assert (tmp_path / "out" / TRAIN).read_text() == TRAIN
 
 
-def test_an_archive_alone_and_a_broken_one_are_named(tmp_path: Path) -> None:
+def test_an_archive_alone_and_a_broken_one_are_named(tmp_path):
     data, trajectories = archives(tmp_path)
     with pytest.raises(UserError, match=rf"data\.zip: no {EXPERTS} inside"):
         unpack([data], tmp_path / "out")

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +35,7 @@ class Kit:
 
 
 @pytest.fixture
-def kit(dump: Path) -> Iterator[Callable[[], Kit]]:
+def kit(dump):
     with contextlib.ExitStack() as stack:
 
         def start() -> Kit:
@@ -50,7 +49,7 @@ def kit(dump: Path) -> Iterator[Callable[[], Kit]]:
 
 
 @pytest.mark.parametrize("how", ["exit", "close", "exception"])
-def test_a_kit_that_ends_leaves_no_server(dump: Path, how: str) -> None:
+def test_a_kit_that_ends_leaves_no_server(dump, how):
     with ending(START, how, dump) as (process, server):
         process.wait()
     while psutil.pid_exists(server):  # at last the test's time limit
@@ -60,7 +59,7 @@ def test_a_kit_that_ends_leaves_no_server(dump: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "everybody"), [("SIGTERM", False), ("SIGTERM", True), ("SIGINT", False), ("SIGKILL", False)]
 )
-def test_a_kit_that_is_ended_leaves_neither_server_nor_directory(kit, how: str, everybody: bool) -> None:
+def test_a_kit_that_is_ended_leaves_neither_server_nor_directory(kit, how, everybody):
     """Also where the supervisor gets the signal, too."""
     started = kit()
     assert started.server.is_running()
@@ -70,7 +69,7 @@ def test_a_kit_that_is_ended_leaves_neither_server_nor_directory(kit, how: str, 
     assert not started.directory.exists()
 
 
-def test_what_a_kit_killed_with_its_supervisor_leaves_is_removed_by_the_next(kit) -> None:
+def test_what_a_kit_killed_with_its_supervisor_leaves_is_removed_by_the_next(kit):
     dead, living = kit(), kit()
     for process in (dead.supervisor, dead.process):
         process.kill()

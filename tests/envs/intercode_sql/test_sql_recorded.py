@@ -1,8 +1,6 @@
 """Records made on our own server are repeated by it, and each way of leaving a record is found and named."""
 
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from envs.intercode_sql.difference_classes import CLASSES
@@ -21,7 +19,7 @@ LONG = "SELECT Name FROM city WHERE ID <= 40 ORDER BY ID"
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Callable[..., list[RecordedEpisode]]:
+def recorded(tmp_path):
     """The episodes of a record with one episode an item, each a list of (action, observation, reward)."""
 
     def recorded(items: list[dict[str, str]], *episodes: list[tuple], react: bool = False) -> list[RecordedEpisode]:
@@ -45,7 +43,7 @@ def asked(server: DatabaseServer, database: str, statement: str) -> str:
     return f"{ERROR}{answer.error}" if answer.error else str(answer.rows)
 
 
-def test_a_record_of_this_server_is_repeated_turn_by_turn(server: DatabaseServer, recorded) -> None:
+def test_a_record_of_this_server_is_repeated_turn_by_turn(server, recorded):
     statements = ["SHOW TABLES", "DESCRIBE country", "SELECT nothing FROM country", COUNTRY["gold"]]
     turns = [
         (statement, asked(server, "world_1", statement), float(statement == COUNTRY["gold"]))
@@ -57,7 +55,7 @@ def test_a_record_of_this_server_is_repeated_turn_by_turn(server: DatabaseServer
     assert (report.differences, report.equal_rewards, report.equal_overlaps) == ([], 4, 4)
 
 
-def test_a_react_record_is_read_as_its_loop_wrote_it(server: DatabaseServer, recorded) -> None:
+def test_a_react_record_is_read_as_its_loop_wrote_it(server, recorded):
     rows = asked(server, "world_1", LONG).removeprefix("[").removesuffix("]").split(", (")
     turns = [
         (f"execute[{LONG}; SELECT 2]\nObservation: [and so on", "[" + ", (".join(rows[:25]) + "]", 0),
@@ -88,7 +86,7 @@ LEFT = [
 ]
 
 
-def test_each_class_of_difference_is_named(server: DatabaseServer, recorded) -> None:
+def test_each_class_of_difference_is_named(server, recorded):
     assert {kind for kind, _, _ in LEFT} == {*CLASSES, "other"}
     for kind, statement, observation in LEFT:
         item = PETS | {"db": "world_1" if "country" in statement else "pets_1", "gold": "SELECT 1"}
@@ -96,7 +94,7 @@ def test_each_class_of_difference_is_named(server: DatabaseServer, recorded) -> 
         assert report.by_class == {kind: 1}, report.differences
 
 
-def test_rewards_of_2023_did_not_look_at_the_order(server: DatabaseServer, recorded) -> None:
+def test_rewards_of_2023_did_not_look_at_the_order(server, recorded):
     other_way = "SELECT Name FROM (SELECT Name FROM country ORDER BY Name LIMIT 3) a ORDER BY Name DESC"
     turns = [(other_way, asked(server, "world_1", other_way), 1.0)]
     report = compare(server, recorded([COUNTRY], turns))
@@ -116,7 +114,7 @@ def test_rewards_of_2023_did_not_look_at_the_order(server: DatabaseServer, recor
         ('{"0": {"task_id": 0, "query": "Which kinds of pet are there?", "turn_history": {"actions": 1}}}', "KeyError"),
     ],
 )
-def test_a_file_that_is_no_record_is_one_sentence(tmp_path: Path, content: str, complaint: str) -> None:
+def test_a_file_that_is_no_record_is_one_sentence(tmp_path, content, complaint):
     path = write(tmp_path / "run.json", content)
     with pytest.raises(UserError) as error:
         read(path, write(tmp_path / "dev.json", [PETS]))

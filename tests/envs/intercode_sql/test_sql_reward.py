@@ -37,7 +37,7 @@ def by_scipy(answer: list[tuple], gold: list[tuple]) -> float:
 
 @given(RESULTS.flatmap(lambda gold: st.tuples(st.just(gold), st.permutations(gold), RESULTS)))
 @settings(max_examples=600, deadline=None)
-def test_any_two_results_the_gold_in_another_order_and_that_with_other_rows_between(case: tuple) -> None:
+def test_any_two_results_the_gold_in_another_order_and_that_with_other_rows_between(case):
     """With so few rows the second-best reward is far below 0.995: what is rounded to one is exact."""
     gold, shuffled, others = case
     for answer in (others, shuffled, between(shuffled, others)):
@@ -45,7 +45,7 @@ def test_any_two_results_the_gold_in_another_order_and_that_with_other_rows_betw
         assert is_exact(answer, gold) == (reward(answer, gold) == 1.0)
 
 
-def test_an_answer_that_is_rounded_up_to_one_is_not_exact() -> None:
+def test_an_answer_that_is_rounded_up_to_one_is_not_exact():
     gold = [(number,) for number in range(201)]
     assert reward(gold[:200], gold) == reward(gold, gold[:200]) == reward(gold, gold) == 1.0
     assert not is_exact(gold[:200], gold) and not is_exact(gold, gold[:200]) and is_exact(gold, gold)
@@ -78,5 +78,5 @@ def test_an_answer_that_is_rounded_up_to_one_is_not_exact() -> None:
         ([*[("a",)] * 3, ("b",)], [("b",), ("a",), ("a",)], -0.37),
     ],
 )
-def test_known_rewards(answer: list[tuple] | None, gold: list[tuple], expected: float) -> None:
+def test_known_rewards(answer, gold, expected):
     assert reward(answer, gold) == expected

@@ -1,7 +1,5 @@
 """Real simulators, shared by tests that do not break them."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from coevolve.envs.sciworld.env import SciWorld
@@ -12,7 +10,7 @@ READ_TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="session")
-def simulator() -> Iterator[Simulator]:
+def simulator():
     """A simulator for tests that leave it alive."""
     simulator = Simulator(MEMORY_MB, READ_TIMEOUT_S)
     yield simulator
@@ -20,7 +18,7 @@ def simulator() -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def env(simulator: Simulator) -> Iterator[SciWorld]:
+def env(simulator):
     """An environment of the `fixed` protocol."""
     env = SciWorld(simulator, "easy")
     yield env
@@ -28,7 +26,7 @@ def env(simulator: Simulator) -> Iterator[SciWorld]:
 
 
 @pytest.fixture
-def own_simulator() -> Iterator[Callable[..., Simulator]]:
+def own_simulator():
     """Makes simulators that a test may break; they are closed at its end."""
     made: list[Simulator] = []
 

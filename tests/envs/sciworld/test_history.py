@@ -59,11 +59,11 @@ def check(simulator: Simulator, other: Simulator, tasks: list[Task], n: int) -> 
     assert len({str(transcript) for transcript in expected.values()}) == len(tasks), "the scripts tell tasks apart"
 
 
-def test_episodes_do_not_depend_on_history_or_neighbours(simulator: Simulator, own_simulator) -> None:
+def test_episodes_do_not_depend_on_history_or_neighbours(simulator, own_simulator):
     check(simulator, own_simulator(), [task_of(kind, 1, "train") for kind in kinds()[::3]], n=4)
 
 
 @pytest.mark.slow
-def test_hundred_episodes_do_not_depend_on_history_or_neighbours(own_simulator) -> None:
+def test_hundred_episodes_do_not_depend_on_history_or_neighbours(own_simulator):
     tasks = [task for kind in kinds() for task in listed("official", "train") if task.kind == kind]
     check(own_simulator(), own_simulator(), tasks[:: len(tasks) // 120][:120], n=16)

@@ -18,7 +18,7 @@ SciWorld(started, "easy").start(task_of("boil", 0, "train"))
 
 
 @pytest.mark.parametrize("how", ["exit", "close", "exception", "SIGTERM", "SIGKILL"])
-def test_no_orphan(how: str) -> None:
+def test_no_orphan(how):
     with ending(START, how) as (process, jvm):
         if how.startswith("SIG"):
             assert psutil.pid_exists(jvm)
