@@ -22,14 +22,9 @@ def dump(root, upstream):
 
 
 @pytest.fixture(scope="session")
-def sql_config():
-    return DEFAULT_CONFIG
-
-
-@pytest.fixture(scope="session")
-def server(sql_config, dump):
+def server(dump):
     """A server for tests that leave it alive."""
-    with DatabaseServer(sql_config, dump) as server:
+    with DatabaseServer(DEFAULT_CONFIG, dump) as server:
         yield server
 
 

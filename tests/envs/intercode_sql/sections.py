@@ -1,10 +1,14 @@
-"""InterCodeSQL's section of a suite, as tests make it."""
+"""What tests of InterCodeSQL share: the section of a suite, a question, and where a server runs."""
 
 from pathlib import Path
 
+import psutil
+from builders import task
 from envs import setups
 
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.records.episodes import Task
 
 ALL = {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
 
@@ -14,3 +18,13 @@ def section(dump: Path, questions: dict, **changes) -> InterCodeSqlConfig:
     small = setups.section("intercode_sql", "intercode_sql-small").model_dump()
     plain = small | {"tasks": ALL, "items": questions, "dump": setups.source(dump), "workers": 2}
     return InterCodeSqlConfig.model_validate(plain | changes)
+
+
+def question(gold: str, database: str = "world_1", text: str = "?") -> Task:
+    data = {"database": database, "gold": gold, "question": text}
+    return task("intercode_sql/test/0", env="intercode_sql", split="test", data=data)
+
+
+def folder(server: DatabaseServer) -> Path:
+    """The private directory of a running server, which runs in its data directory."""
+    return Path(psutil.Process(server.pid).cwd()).parent

@@ -5,15 +5,16 @@ import itertools
 import random
 import threading
 import time
-from pathlib import Path
 
 import psutil
 import pymysql
 import pytest
+from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import refusals, supervisor
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.envs.intercode_sql.session import LIMIT_PASSED, REFUSED, QueryResult, SqlSession
 
 STATEMENT_SECONDS = 1.0
@@ -74,10 +75,10 @@ ATTACKS = {
 
 
 @pytest.fixture(scope="module")
-def limited(sql_config, dump):
+def limited(dump):
     """A server with low limits."""
     bounds = {"statement_seconds": STATEMENT_SECONDS, "memory_mb": MEMORY_MB, "temporary_mb": 256}
-    with DatabaseServer(sql_config.model_copy(update=bounds), dump) as server:
+    with DatabaseServer(DEFAULT_CONFIG.model_copy(update=bounds), dump) as server:
         yield server
 
 
@@ -100,8 +101,7 @@ def most_temporary_bytes(limited):
 
 
 def temporary_bytes(server: DatabaseServer) -> int:
-    pid = server.pid
-    return supervisor.temporary_bytes(pid, Path(psutil.Process(pid).cwd()).parent)
+    return supervisor.temporary_bytes(server.pid, folder(server))
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -6,8 +6,8 @@ import random
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-import builders
 import pytest
+from envs.intercode_sql.sections import question
 from envs.setups import QUIRKS, section
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,8 +25,7 @@ FOUND = "[('German',), ('French',), ('Italian',), ('Romansh',)]"
 
 
 def task(database: str = "world_1", gold: str = LANGUAGES) -> Task:
-    data = {"database": database, "gold": gold, "question": "Which languages are spoken in Switzerland?"}
-    return builders.task("intercode_sql/test/0", env="intercode_sql", split="test", data=data)
+    return question(gold, database, "Which languages are spoken in Switzerland?")
 
 
 def sql(statement: str) -> str:

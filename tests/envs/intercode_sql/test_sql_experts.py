@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from envs.intercode_sql.sections import section
-from envs.setups import QUIRKS, source, write
+from envs.setups import QUIRKS, eto_item, source, write
 
 from coevolve.envs.base import Setup
 from coevolve.envs.intercode_sql.domain import INSTRUCTION, experts
@@ -126,18 +126,11 @@ def test_gpt_4s_recorded_runs_still_earn_one(make, upstream):
     assert all(trajectory.turns[-1].action == "submit" for trajectory in found.trajectories)
 
 
-def published(number: int | str, reward: float | None = None) -> dict:
+def published(number: int | str, **more) -> dict:
     """A trajectory as IPR publishes them."""
-    said = [
-        ("human", "Use SQL."),
-        ("gpt", "OK"),
-        ("human", "How many?"),
-        ("gpt", "Thought: I count.\nAction: \n```sql\nSELECT COUNT(*) FROM singer\n```"),
-        ("human", "Observation: [(6,)]"),
-        ("gpt", "Thought: Done.\nAction: submit."),
-    ]
-    conversations = [{"from": speaker, "value": value} for speaker, value in said]
-    return {"id": number, "conversations": conversations} | ({} if reward is None else {"reward": reward})
+    count = "Thought: I count.\nAction: \n```sql\nSELECT COUNT(*) FROM singer\n```"
+    said = ("Use SQL.", "OK", "How many?", count, "Observation: [(6,)]", "Thought: Done.\nAction: submit.")
+    return eto_item(number, *said, **more)
 
 
 def test_iprs_published_experts_are_read_as_they_are(make, tmp_path):

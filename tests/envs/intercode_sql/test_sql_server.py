@@ -8,12 +8,13 @@ from pathlib import Path
 import psutil
 import pymysql
 import pytest
+from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import data_directory, server_options
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess
-from coevolve.envs.intercode_sql.server_program import find_server_program
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
 from coevolve.errors import UserError
 
 SESSIONS = 200
@@ -39,11 +40,6 @@ def ask(server: DatabaseServer, statement: str, database: str = "") -> tuple[tup
     with server.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchall()
-
-
-def folder(server: DatabaseServer) -> Path:
-    """The private directory of a running server, which runs in its data directory."""
-    return Path(psutil.Process(server.pid).cwd()).parent
 
 
 def test_the_server_names_itself(server):
@@ -92,11 +88,11 @@ def test_there_is_no_other_account_to_come_in_by(server):
         assert raised.value.args[0] in ACCESS_DENIED
 
 
-def test_a_database_or_a_dump_that_is_not_there_is_the_users_error(server, sql_config, tmp_path):
+def test_a_database_or_a_dump_that_is_not_there_is_the_users_error(server, tmp_path):
     with pytest.raises(UserError, match="no_such_database"):
         server.connect("no_such_database")
     with pytest.raises(UserError, match=r"absent\.sql"):
-        DatabaseServer(sql_config, tmp_path / "absent.sql").connect()
+        DatabaseServer(DEFAULT_CONFIG, tmp_path / "absent.sql").connect()
 
 
 def test_two_hundred_sessions_at_once(server):
@@ -143,9 +139,9 @@ def test_two_servers_are_independent_and_a_new_one_is_soon_ready(own_server, ser
 
 
 @pytest.fixture(scope="module")
-def addresses(dump, sql_config):
+def addresses(dump):
     """Addresses of a server that was not started by `DatabaseServer`, by account: reader, remote, writer, narrow."""
-    program, directory = find_server_program(sql_config), ServerDirectory()
+    program, directory = find_server_program(DEFAULT_CONFIG), ServerDirectory()
     data_directory.DataDirectoryTemplate(program, dump).copy(directory.data)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pymysql
 import pytest
+from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, cache_directory
 from coevolve.errors import UserError
@@ -28,11 +28,6 @@ def cities(server: DatabaseServer) -> int:
     with server.connect("world_1") as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM city")
         return cursor.fetchall()[0][0]
-
-
-def folder(server: DatabaseServer) -> Path:
-    """The private directory of a running server, which runs in its data directory."""
-    return Path(psutil.Process(server.pid).cwd()).parent
 
 
 def supervisor(server: DatabaseServer) -> psutil.Process:
@@ -130,14 +125,14 @@ def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache, dump, tmp_path
 PROGRAM = """
 import resource, sys
 from pathlib import Path
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 
-config, dump, largest_file = sys.argv[1:]
+dump, largest_file = sys.argv[1:]
 if largest_file != "any":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest_file), int(largest_file)))
 try:
-    with DatabaseServer(SqlServerConfig.model_validate_json(config), Path(dump)) as server:
+    with DatabaseServer(DEFAULT_CONFIG, Path(dump)) as server:
         server.connect("world_1")
         print("ready")
 except Exception as error:
@@ -145,20 +140,20 @@ except Exception as error:
 """
 
 
-def kit(config: SqlServerConfig, dump: Path, largest_file: int | str = "any") -> subprocess.Popen[str]:
+def kit(dump: Path, largest_file: int | str = "any") -> subprocess.Popen[str]:
     """Another process that starts a server and says how that went."""
-    command = [sys.executable, "-c", PROGRAM, config.model_dump_json(), str(dump), str(largest_file)]
+    command = [sys.executable, "-c", PROGRAM, str(dump), str(largest_file)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_of_two_kits_at_once_one_makes_the_template(sql_config, dump, cache):
-    kits = [kit(sql_config, dump) for _ in range(2)]
+def test_of_two_kits_at_once_one_makes_the_template(dump, cache):
+    kits = [kit(dump) for _ in range(2)]
     assert [process.communicate()[0] for process in kits] == ["ready\n"] * 2
     assert len(templates(cache)) == 1
 
 
-def test_a_disk_that_fills_up_leaves_nothing_behind(sql_config, dump, cache):
-    said = kit(sql_config, dump, resource.getpagesize() << 11).communicate()[0]
+def test_a_disk_that_fills_up_leaves_nothing_behind(dump, cache):
+    said = kit(dump, resource.getpagesize() << 11).communicate()[0]
     assert said.startswith("EnvError the database server did not initialise") and len(said.splitlines()) == 1
     assert templates(cache) == []
 

@@ -27,18 +27,18 @@ ANIMAL = task_of("find-animal", 218, "train")
 BOIL = task_of("boil", 3, "train")
 
 
-def item(identity: str = "11_218", **more) -> dict:
-    values = [
-        "You are a helpful assistant. Answer with Thought and Action.",
-        "OK",
-        "Your task is to find a(n) animal.",
-        "Thought: go\nAction: teleport to outside",
-        "Observation: You teleport to the outside.",
-        "Thought: done\nAction: focus on dove egg",
-    ]
-    speakers = ["human", "gpt"] * 3
-    said = [{"from": speaker, "value": value} for speaker, value in zip(speakers, values, strict=True)]
-    return {"id": identity, "conversations": said, **more}
+SAID = (
+    "You are a helpful assistant. Answer with Thought and Action.",
+    "OK",
+    "Your task is to find a(n) animal.",
+    "Thought: go\nAction: teleport to outside",
+    "Observation: You teleport to the outside.",
+    "Thought: done\nAction: focus on dove egg",
+)
+
+
+def item(identity: str = "11_218", said: Sequence[str] = SAID, **more) -> dict:
+    return setups.eto_item(identity, *said, **more)
 
 
 def source(path: Path, form: str = "eto", min_reward: float = 0.0) -> ExpertSource:
@@ -72,7 +72,7 @@ def test_every_id_of_etos_training_list_is_understood(tmp_path):
 
 def test_what_is_not_used_is_counted(tmp_path):
     low, other, twice = item("0_3", reward=0.5), item("0_4"), item()
-    silent = item("1_2") | {"conversations": item()["conversations"][:3]}
+    silent = item("1_2", SAID[:3])
     wanted = [ANIMAL, BOIL, task_of("change-the-state-of-matter-of", 2, "train")]
     path = write(tmp_path / "eto.json", [item(), low, other, twice, silent])
     found = read(source(path, min_reward=0.7), wanted)

@@ -4,8 +4,6 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from coevolve.chat.prompts import parse_action
 from coevolve.config.loading import load_suite
 from coevolve.envs.sciworld.gold import canonical, shortened, thoughts, trajectories_of, with_looks
@@ -21,11 +19,6 @@ CHEAP = (
     ("find-plant", 66),
     ("find-non-living-thing", 12),
 )
-
-
-@pytest.fixture(scope="module")
-def committed():
-    return jsonl.read(GOLD, Trajectory)
 
 
 def make(tasks, path: Path):

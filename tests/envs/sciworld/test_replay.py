@@ -15,11 +15,6 @@ from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.storage import jsonl
 
 
-@pytest.fixture(scope="module")
-def committed():
-    return jsonl.read(DATA / "gold.jsonl", Trajectory)
-
-
 def tampered(trajectory: Trajectory, number: int, **change) -> Trajectory:
     turns = list(trajectory.turns)
     turns[number] = turns[number].model_copy(update=change)
