@@ -128,7 +128,7 @@ def _unused(
 
 
 def _trajectory(item: _EtoItem, task: Task, parse: Callable[[str], str | None]) -> Trajectory:
-    said = [
+    messages = [
         Message(role="user" if message.speaker == "human" else "assistant", content=message.value)
         for message in item.conversations
     ]
@@ -136,8 +136,8 @@ def _trajectory(item: _EtoItem, task: Task, parse: Callable[[str], str | None]) 
         task=task,
         agent="expert",
         protocol="paper",
-        prompt=tuple(said[:3]),
-        turns=tuple(_turns(said[3:], parse)),
+        prompt=tuple(messages[:3]),
+        turns=tuple(_turns(messages[3:], parse)),
         reward=item.reward,
         raw_score=item.reward,
         stop=StopReason.DONE,
