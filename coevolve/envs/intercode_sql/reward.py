@@ -15,13 +15,13 @@ def reward(answer: list[tuple[Any, ...]] | None, gold: list[tuple[Any, ...]]) ->
     multiplied by Kendall's tau-b between the common rows in the answer's order and in the gold's, and rounded to two
     digits. If tau is undefined, as for a single common row, the reward is the share.
     """
-    from scipy.stats import kendalltau  # takes a second, and a policy without a right row needs none of it
-
     share = overlap(answer, gold)
     answer_rows, gold_rows = [str(row) for row in answer or ()], [str(row) for row in gold]
     common = Counter(answer_rows) & Counter(gold_rows)
     if common.total() < 2:
         return share
+    from scipy.stats import kendalltau  # takes a second, and a policy without two right rows needs none of it
+
     tau = kendalltau(_first_occurrences(answer_rows, common), _first_occurrences(gold_rows, common)).statistic
     # A numpy float is scaled before it is rounded: numpy rounds 0.175 to 0.18, Python's float to 0.17.
     return share if math.isnan(tau) else float(round(tau * share, 2))
