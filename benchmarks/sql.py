@@ -37,7 +37,7 @@ from coevolve.config.sections import Quirks
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import InterCodeSql
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries, item_of
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.envs.intercode_sql.question_templates import expert_turns
 from coevolve.envs.intercode_sql.reward import reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
@@ -70,8 +70,8 @@ class Shared:
 
     def start(self, task: Task) -> str:
         """Go to the task's database."""
-        item = item_of(task)
-        self._gold = item.gold_query
+        item = tasks.item_of(task)
+        self._gold = item.gold
         self._cursor.execute(f"use {item.database}")
         return item.question
 
@@ -117,7 +117,7 @@ def main() -> None:
     suite = load_suite(options.suite)
     settings = suite.envs["intercode_sql"]
     assert isinstance(settings, InterCodeSqlConfig)
-    asked = tasks.items(settings)
+    asked, _ = tasks.questions(settings)
     played = [asked[number % len(asked)] for number in range(options.episodes)]
     with DatabaseServer(settings.server, Path(settings.dump.path)) as server:
         rows = measure(server, settings, quirks(suite), played)

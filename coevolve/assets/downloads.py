@@ -130,10 +130,7 @@ def _copy(original: Path, part: Path) -> None:
 
 
 def _download(url: str, part: Path, stall_seconds: float, ends: float) -> None:
-    """Append the rest of the body at `url` to `part`, or replace its content where the server sends all of it.
-
-    Raises `FetchError`, also for a body that is too large or not complete at the time `ends`.
-    """
+    """Append the rest of the body at `url` to `part`, or replace its content where the server sends all of it."""
     import httpx2  # the core does without
 
     start = part.stat().st_size if part.exists() else 0

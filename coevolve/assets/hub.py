@@ -90,10 +90,7 @@ def write_manifest(out: Path, hub: str, revision: str, names: Iterable[str]) -> 
 
 
 def verify(path: Path, *, thorough: bool = True) -> Manifest:
-    """The manifest at `path`, if the files beside it have its sizes and, with `thorough`, its sha256s.
-
-    Raises `UserError` with the first file that is missing or changed.
-    """
+    """The manifest at `path`; a `UserError` for a missing file, another size or, with `thorough`, another sha256."""
     manifest = product_file.read(path, Manifest)
     advice = "; fetch the model again (delete its folder, run the stage `snapshot`)."
     for listed in manifest.files:
@@ -135,10 +132,7 @@ def _mirrored(mirror: Path, hub: str, revision: str) -> Path | None:
 
 
 def _mirrored_files(folder: Path, hub: str, revision: str) -> list[str]:
-    """Names of the model's files in a folder of the mirror; with a manifest they are verified.
-
-    Raises `FetchError` for another model's manifest, and for a link that leads out of the mirror's models.
-    """
+    """Names of the model's files in a folder of the mirror, verified if there is a manifest; links may not lead out."""
     if (path := folder / MANIFEST).is_file():
         manifest = verify(path)
         if (manifest.hub, manifest.revision) != (hub, revision):

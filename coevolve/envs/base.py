@@ -67,24 +67,18 @@ class Env(Interface):
     @property
     def identity(self) -> str:
         """Name and version of the implementation; results of different identities are never averaged."""
-        ...
 
     def parse(self, text: str) -> str | None:
         """The action in a policy's text; None if there is none."""
-        ...
 
     def start(self, task: Task) -> str:
         """Starts `task`; returns the instruction and the first observation, the first text that the policy sees."""
-        ...
 
     def step(self, action: str | None) -> StepResult:
         """Executes `action` in the running episode."""
-        ...
 
     def step_limit(self, task: Task) -> int:
         """The maximum number of steps in an episode of `task`."""
-        ...
 
     def close(self) -> None:
         """Releases processes and files; may be called twice."""
-        ...

@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from coevolve.chat.prompts import prompt_messages
 from coevolve.config.names import Protocol
@@ -93,7 +93,7 @@ def read_eto(path: Path, task_of: Callable[[str], Task | None], parse: Callable[
         task = task_of(str(item.id))
         if task is None:
             raise UserError(f"{path}: item {index}: id `{item.id}` stands for no task; fetch the file again.")
-        trajectories.append(_trajectory(item, task, parse, f"{path}: item {index}"))
+        trajectories.append(_trajectory(item, task, parse))
     return trajectories
 
 
@@ -104,8 +104,15 @@ class _EtoMessage(BaseModel):
 
 class _EtoItem(BaseModel):
     id: str | int
-    conversations: list[_EtoMessage]
+    conversations: Annotated[list[_EtoMessage], Field(min_length=3)]
     reward: float = Field(default=1.0, ge=0.0, le=1.0)
+
+    @field_validator("conversations")
+    @classmethod
+    def _alternate(cls, messages: list[_EtoMessage]) -> list[_EtoMessage]:
+        if any(message.speaker != speaker for message, speaker in zip(messages, itertools.cycle(("human", "gpt")))):
+            raise ValueError("human and gpt must alternate, from instruction, OK, task")
+        return messages
 
 
 def _unused(
@@ -120,18 +127,16 @@ def _unused(
     return DropReason.LOW_REWARD if trajectory.reward < min_reward else None
 
 
-def _trajectory(item: _EtoItem, task: Task, parse: Callable[[str], str | None], where: str) -> Trajectory:
-    messages = item.conversations
-    speakers = itertools.cycle(("human", "gpt"))
-    if len(messages) < 3 or any(message.speaker != next(speakers) for message in messages):
-        raise UserError(
-            f"{where}: `conversations` must alternate human and gpt from instruction, OK, task; fetch it again."
-        )
+def _trajectory(item: _EtoItem, task: Task, parse: Callable[[str], str | None]) -> Trajectory:
+    messages = [
+        Message(role="user" if message.speaker == "human" else "assistant", content=message.value)
+        for message in item.conversations
+    ]
     return Trajectory(
         task=task,
         agent="expert",
         protocol="paper",
-        prompt=tuple(_message(message) for message in messages[:3]),
+        prompt=tuple(messages[:3]),
         turns=tuple(_turns(messages[3:], parse)),
         reward=item.reward,
         raw_score=item.reward,
@@ -139,12 +144,8 @@ def _trajectory(item: _EtoItem, task: Task, parse: Callable[[str], str | None], 
     )
 
 
-def _message(message: _EtoMessage) -> Message:
-    return Message(role="user" if message.speaker == "human" else "assistant", content=message.value)
-
-
-def _turns(messages: list[_EtoMessage], parse: Callable[[str], str | None]) -> Iterable[Turn]:
+def _turns(messages: list[Message], parse: Callable[[str], str | None]) -> Iterable[Turn]:
     """Actions with the observations after them, without ETO's prefix; the last action may have no observation."""
-    observations = [message.value.removeprefix(OBSERVATION) for message in messages[1::2]]
+    observations = [message.content.removeprefix(OBSERVATION) for message in messages[1::2]]
     for action, observation in zip(messages[::2], [*observations, ""], strict=False):
-        yield Turn(text=action.value, action=parse(action.value), observation=observation)
+        yield Turn(text=action.content, action=parse(action.content), observation=observation)

@@ -31,15 +31,12 @@ class Domain(Protocol):
 
     def select(self, setup: Setup) -> TaskSplit:
         """The tasks that a suite uses; raises `UserError` naming the key that leaves a list empty."""
-        ...
 
     def experts(self, setup: Setup, wanted: Sequence[Task]) -> Experts:
         """At most one expert trajectory per wanted task, and a drop with its reason for each other task."""
-        ...
 
     def pool(self, setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
         """`n` environments for as many threads; their servers and files end with the block."""
-        ...
 
 
 class Preparing(Protocol):
@@ -47,7 +44,6 @@ class Preparing(Protocol):
 
     def prepare(self, setup: Setup, out: Path) -> dict[str, Any]:
         """Writes the files that all jobs of the environment share to the folder `out`; notes for the provenance."""
-        ...
 
 
 class Observations(Protocol):
@@ -55,7 +51,6 @@ class Observations(Protocol):
 
     def is_refused(self, before: str, turn: Turn) -> bool:
         """Whether the environment did not execute the turn's action; `before` is the observation before the turn."""
-        ...
 
 
 class Replay(Protocol):
@@ -65,11 +60,9 @@ class Replay(Protocol):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Adds the arguments of `run`."""
-        ...
 
     def run(self, options: argparse.Namespace, write: Callable[[str], None]) -> int:
         """Replays, writes the result line by line with `write`, and returns the exit status."""
-        ...
 
 
 class Doctor(Protocol):
@@ -77,7 +70,6 @@ class Doctor(Protocol):
 
     def check(self, config: Any) -> Check:
         """Whether this machine can run the environment; `config` is a section of its kind, None without a suite."""
-        ...
 
 
 class Installation(Protocol):
@@ -85,7 +77,6 @@ class Installation(Protocol):
 
     def install(self, config: Any) -> None:
         """Installs what is missing; raises `UserError` if it cannot. It may use the network: no job calls it."""
-        ...
 
 
 class Gold(Protocol):
@@ -96,7 +87,6 @@ class Gold(Protocol):
 
         `work` keeps the trajectories made so far when the job is killed.
         """
-        ...
 
 
 def domain(config: EnvConfig) -> Domain:

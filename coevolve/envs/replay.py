@@ -36,11 +36,6 @@ class ReplaySummary:
     different: int
     differences: tuple[ReplayDifference, ...]
 
-    @property
-    def first(self) -> ReplayDifference | None:
-        """The first difference, None if there is none."""
-        return self.differences[0] if self.differences else None
-
 
 def replay(env: Env, trajectory: Trajectory, tolerance: float = 0.0) -> list[ReplayDifference]:
     """All differences between `trajectory` and what its actions meet in `env`; scores may differ by `tolerance`."""

@@ -37,54 +37,41 @@ class TaskSynthesis(Protocol):
 
     def open_task(self, start: Task, name: str, instruction: str) -> Task:
         """A task `name` that shows `instruction` and begins in the state of `start`; nothing in it earns a reward."""
-        ...
 
     def propose(
         self, setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[str], rng: np.random.Generator
     ) -> str:
-        """The next action of scripted exploration: a documented one, with arguments drawn from the state.
-
-        `favoured` are patterns of actions near which exploration stays.
-        """
-        ...
+        """The next action of scripted exploration: a documented one near a pattern in `favoured`, if there are any."""
 
     def write(self, setup: Setup, task: Task, action: str) -> str:
         """The text of a turn with this action."""
-        ...
 
     def executed(self, setup: Setup, turns: Sequence[Turn]) -> tuple[str, ...]:
         """The actions of `turns` that the environment executed, without those that end a task; at most one of a turn.
 
         The actions of the first turns are the first actions.
         """
-        ...
 
     def pattern(self, action: str) -> str:
         """What counts as the same kind of action: the action without its values."""
-        ...
 
     def normalised(self, setup: Setup, start: Task, action: str) -> str:
         """The same text for actions that differ in notation only."""
-        ...
 
     def describe(self, setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | None:
         """An instruction by rules, and the reference solution; None if the actions reach nothing to ask for."""
-        ...
 
     def goal_task(self, setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
         """The task of a draft, with everything in `data` that an environment needs to start and reward it.
 
         `data["request"]` is the draft's instruction, which the prompts of exploring models quote.
         """
-        ...
 
     def solution_texts(self, setup: Setup, task: Task) -> Sequence[str]:
         """The texts of the turns that execute the reference solution of a task made by `goal_task`."""
-        ...
 
     def reference_solution(self, task: Task) -> Sequence[str]:
         """The actions of any task's reference solution, in the form of a draft's; none if the task does not hold it."""
-        ...
 
 
 def synthesis(config: EnvConfig) -> TaskSynthesis:
@@ -107,15 +94,10 @@ def observed_actions(setup: Setup, tasks: TaskSynthesis, turns: Sequence[Turn]) 
 
 
 def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup, retries: int = 0) -> Trajectory:
-    """The episode of a reference solution from a fresh reset.
-
-    Raises `EnvError` if the environment fails once more than `retries` times.
-    """
-    while True:
+    """The episode of a reference solution from a fresh reset; raises the `EnvError` that follows `retries` others."""
+    for _ in range(retries):
         try:
             return play_expert(env, task, fixed_script(texts), "", setup.protocol)
         except EnvError as error:
-            if not retries:
-                raise
-            retries -= 1
             log.warning("%s: %s", task.task_id, error)
+    return play_expert(env, task, fixed_script(texts), "", setup.protocol)

@@ -49,9 +49,6 @@ def select(
 ) -> TaskSplit:
     """The tasks that `config` selects from the training list and the evaluation lists in `splits`.
 
-    The list `development` has the last `config.evaluate` training tasks of each type, without those of fine-tuning and
-    exploration.
-
     Training tasks that are in *any* evaluation list of the source count as overlap, whether or not this suite evaluates
     them. Raises `UserError` for a type not in `kinds`, and naming the key that leaves a list empty.
     """

@@ -32,10 +32,7 @@ END_TIMEOUT_S = 30.0
 
 
 def environments(setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
-    """`n` environments of a suite, in as many worker processes as its section configures.
-
-    A worker process whose code is not that of this process raises `UserError`.
-    """
+    """`n` environments of a suite, in as many worker processes as its section configures, all with the same code."""
     opened = functools.partial(domain(setup.config).pool, setup)
     module = opened.func.__module__
     code = code_digest.code_digest(module)
@@ -141,10 +138,7 @@ class WorkerProcess:
             self._link.send_bytes(greeting)
 
     def call(self, env: int, name: str, arguments: Sequence[Any] | None = None) -> Any:
-        """An attribute of an environment, or the result of a method; raises the method's exception.
-
-        Raises `EnvError` if the process ends before it answers.
-        """
+        """An attribute of an environment, or a method's result or exception; an `EnvError` where the process ends."""
         answer: Future[Any] = Future()
         with self._sending:
             if self.ended:

@@ -1,5 +1,6 @@
 """Sections of environments and the switches of both protocols, as `configs` states them, and files for sections."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def section(kind, file=None, **changes):
 def source(path):
     """A file as a config names it."""
     return {"path": str(path), "sha256": files.sha256(path)}
+
+
+def eto_item(identity, *said, **more):
+    """A trajectory in ETO's format, with what the human and the model say in turn."""
+    conversations = [{"from": who, "value": value} for who, value in zip(itertools.cycle(("human", "gpt")), said)]
+    return {"id": identity, "conversations": conversations, **more}
 
 
 def write(path, content):

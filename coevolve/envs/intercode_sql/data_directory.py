@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -39,19 +40,13 @@ class DataDirectoryTemplate:
     def __init__(self, program: ServerProgram, dump: Path) -> None:
         if not dump.exists():
             raise UserError(f"{dump}: no such file; run the stage that fetches it, or correct `dump.path`.")
-        self._program = program
-        self._dump = dump
-        key = (
-            files.sha256(dump),
-            program.identity,
-            *server_options.OPTIONS,
-            *server_options.TEMPLATE_STATEMENTS,
-        )
+        self.program, self.dump = program, dump
+        key = (files.sha256(dump), program.identity, *server_options.OPTIONS, *server_options.TEMPLATE_STATEMENTS)
         digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
-        self.path = cache_directory() / "templates" / f"mysql-{program.version}-{digest}"
+        self.path = cache_directory() / "templates" / f"mysql-{digest}"
 
-    def copy(self, target: Path) -> None:
-        """Copy the template to `target`; build it first if it is absent or incomplete.
+    def copy(self, target: Path, rebuild: bool = False) -> None:
+        """Copy the template to `target`; build it first if it is absent, or with `rebuild`.
 
         Concurrent processes build it once: the others wait for the lock. Raises `UserError` if the cache is unusable.
         """
@@ -59,19 +54,11 @@ class DataDirectoryTemplate:
         lock = locks.ProcessLock(self.path.with_name(f"{self.path.name}.lock"))
         lock.acquire(wait=True)
         try:
-            if not self._is_complete():
+            if rebuild or not self.path.is_dir():
                 self._build()
             _copy(self.path / "data", target)
         finally:
             lock.release()
-
-    def discard(self) -> None:
-        """Mark the template as incomplete, so that the next copy builds it again."""
-        (self.path / "stamp").unlink(missing_ok=True)
-
-    def _is_complete(self) -> bool:
-        stamp = self.path / "stamp"
-        return stamp.exists() and stamp.read_text() == _listing(self.path / "data")
 
     def _build(self) -> None:
         free = shutil.disk_usage(self.path.parent).free
@@ -84,9 +71,8 @@ class DataDirectoryTemplate:
             partial.chmod(0o711)
             (partial / "data").mkdir()
             chown_to_server_user(partial / "data")
-            _initialise(self._program, partial / "data")
-            _load(self._program, partial / "data", self._dump)
-            (partial / "stamp").write_text(_listing(partial / "data"))
+            _initialise(self.program, partial / "data")
+            _load(self.program, partial / "data", self.dump)
 
 
 def wait_until_ready(process: ServerProcess, user: str) -> pymysql.Connection[pymysql.cursors.Cursor]:
@@ -138,11 +124,8 @@ def _initialise(program: ServerProgram, data: Path) -> None:
     """Write the server's system tables to the empty directory `data`."""
     directory = ServerDirectory()
     command = server_options.server_command(program, directory, data, "--initialize-insecure")
-    process = ServerProcess(command, directory)
-    try:
+    with contextlib.closing(ServerProcess(command, directory)) as process:
         _wait_for_success(process, f"initialise {data}")
-    finally:
-        process.stop()
 
 
 def _wait_for_success(process: ServerProcess, task: str) -> None:
@@ -155,20 +138,19 @@ def _wait_for_success(process: ServerProcess, task: str) -> None:
 def _load(program: ServerProgram, data: Path, dump: Path) -> None:
     """Load the dump, compute the tables' statistics, and leave only the reading account."""
     directory = ServerDirectory()
-    process = ServerProcess(server_options.server_command(program, directory, data, LOADING_OPTION), directory)
-    try:
-        with wait_until_ready(process, "root") as connection, connection.cursor() as cursor:
-            _execute_all(cursor, dump.read_text(encoding="utf-8"))
-            for table in table_names(cursor, dumps.databases(dump)):
-                _execute_all(cursor, f"ANALYZE TABLE {table}")
-            _execute_all(cursor, ";".join(server_options.TEMPLATE_STATEMENTS))
-            _execute_all(cursor, "SHUTDOWN")
+    command = server_options.server_command(program, directory, data, LOADING_OPTION)
+    with contextlib.closing(ServerProcess(command, directory)) as process:
+        try:
+            with wait_until_ready(process, "root") as connection, connection.cursor() as cursor:
+                _execute_all(cursor, dump.read_text(encoding="utf-8"))
+                for table in table_names(cursor, dumps.databases(dump)):
+                    _execute_all(cursor, f"ANALYZE TABLE {table}")
+                _execute_all(cursor, ";".join(server_options.TEMPLATE_STATEMENTS))
+                _execute_all(cursor, "SHUTDOWN")
+        except pymysql.MySQLError as error:
+            log = directory.last_log_lines()
+            raise EnvError(f"the database server did not load {dump}: {error}; {log}") from error
         _wait_for_success(process, f"load {dump}")
-    except pymysql.MySQLError as error:
-        log = directory.last_log_lines()
-        raise EnvError(f"the database server did not load {dump}: {error}; {log}") from error
-    finally:
-        process.stop()
 
 
 def _execute_all(cursor: pymysql.cursors.Cursor, statements: str) -> None:
@@ -184,9 +166,3 @@ def _copy(source: Path, target: Path) -> None:
     if done.returncode:
         shutil.rmtree(target, ignore_errors=True)
         raise UserError(f"{target}: cannot be written ({done.stderr.strip()[-200:]}); make room, then run again.")
-
-
-def _listing(data: Path) -> str:
-    """Sizes and relative paths of all files under `data`, a line each."""
-    paths = sorted(path for path in data.rglob("*") if path.is_file())
-    return "".join(f"{path.stat().st_size} {path.relative_to(data)}\n" for path in paths)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, StepResult, truncate
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, item_of
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.envs.intercode_sql.reward import is_exact, reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
+from coevolve.envs.intercode_sql.tasks import SqlItem, item_of
 from coevolve.records.episodes import Task
 
 NOT_UNDERSTOOD = (
@@ -68,11 +70,12 @@ class InterCodeSql:
     def step(self, action: str | None) -> StepResult:
         """Execute the statement in `action`, or submit the last result; answers `NOT_UNDERSTOOD` to anything else."""
         if self._item is None or self._last.done:
-            self._last = self._unrewarded(OVER, done=True)
+            self._last = dataclasses.replace(self._last, observation=OVER, done=True)
         elif self._is_submission(action or ""):
             self._last = self._submit(self._item)
         else:
-            self._last = self._unrewarded(self._execute(self._statement(action or "")))
+            observation = self._execute(self._statement(action or ""))
+            self._last = dataclasses.replace(self._last, observation=observation)
         return self._last
 
     def step_limit(self, task: Task) -> int:
@@ -109,10 +112,7 @@ class InterCodeSql:
         return StepResult(observation=observation, reward=earned, score=score, done=True)
 
     def _protocol_reward(self, score: float, exact: bool) -> float:
-        """The reward for upstream's raw `score`, in [-1, 1], under the configuration and the protocol.
-
-        It is 1 for an `exact` answer alone, but under a protocol that takes the raw score for the reward.
-        """
+        """The reward for upstream's raw `score`, in [-1, 1]: 1 for an `exact` answer alone, unless the score itself."""
         if self._config.reward == "binary":
             return float(exact)
         if not self._clipped:
@@ -121,10 +121,6 @@ class InterCodeSql:
 
     def _cut(self, text: str) -> str:
         return truncate(text, self._config.observation_length)
-
-    def _unrewarded(self, text: str, done: bool = False) -> StepResult:
-        """An observation that leaves reward and score unchanged."""
-        return StepResult(observation=text, reward=self._last.reward, score=self._last.score, done=done)
 
 
 def _result_text(result: QueryResult) -> str:

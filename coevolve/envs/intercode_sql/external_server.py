@@ -58,11 +58,8 @@ def check_server(
 
 def _granted_privileges(grants: Sequence[str]) -> set[str]:
     """The privileges in `GRANT ... ON ... TO ...` statements; a granted role, which has no ON, counts as one."""
-    privileges: set[str] = set()
-    for grant in grants:
-        listed = re.split(r" ON | TO ", grant.removeprefix("GRANT "), maxsplit=1)[0]
-        privileges.update(re.sub(r"\(.*?\)", "", listed).split(", "))
-    return privileges
+    lists = (re.split(r" ON | TO ", grant.removeprefix("GRANT "), maxsplit=1)[0] for grant in grants)
+    return {privilege for listed in lists for privilege in re.sub(r"\(.*?\)", "", listed).split(", ")}
 
 
 def _first_column(cursor: pymysql.cursors.Cursor, statement: str) -> list[Any]:

@@ -5,23 +5,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import INTERRUPTED, LIMIT_PASSED, TIMED_OUT, SqlSession
-from coevolve.errors import UserError
+from coevolve.envs.intercode_sql.tasks import SqlItem, item_of
 from coevolve.records.episodes import Task
-
-
-@dataclass(frozen=True)
-class SqlItem:
-    """An item of InterCode: a question over a database, and the gold query that answers it."""
-
-    database: str
-    gold_query: str
-    question: str
 
 
 class GoldQueries:
@@ -37,13 +27,13 @@ class GoldQueries:
 
         Raises `EnvError` if the query was interrupted, timed out or passed a limit, as on an overloaded machine.
         """
-        key = (item.database, item.gold_query)
+        key = (item.database, item.gold)
         with self._lock:
             if key not in self._rows:
                 self._session.use(item.database)
-                result = self._session.execute(item.gold_query)
+                result = self._session.execute(item.gold)
                 if result.error in (INTERRUPTED, TIMED_OUT, LIMIT_PASSED):
-                    raise EnvError(f"the gold query `{item.gold_query}` was cut short: {result.error}")
+                    raise EnvError(f"the gold query `{item.gold}` was cut short: {result.error}")
                 self._rows[key] = result.rows or []
             return self._rows[key]
 
@@ -56,13 +46,5 @@ def fingerprint(gold_queries: GoldQueries, tasks: Iterable[Task]) -> str:
     """First 16 hex digits of the sha256 over database, gold query and gold rows of `tasks`, in their order."""
     digest = hashlib.sha256()
     for item in map(item_of, tasks):
-        digest.update(repr((item.database, item.gold_query, gold_queries.rows(item))).encode())
+        digest.update(repr((item.database, item.gold, gold_queries.rows(item))).encode())
     return digest.hexdigest()[:16]
-
-
-def item_of(task: Task) -> SqlItem:
-    """The item in `task.data`; raises `UserError` if a key is missing or not a text."""
-    values = [task.data.get(key) for key in ("database", "gold", "question")]
-    if not all(isinstance(value, str) for value in values):
-        raise UserError(f"task `{task.task_id}`: `data` must hold `database`, `gold` and `question`, all text.")
-    return SqlItem(*map(str, values))

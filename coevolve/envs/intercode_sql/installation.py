@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 from pathlib import Path
 
@@ -21,9 +20,9 @@ def install(config: InterCodeSqlConfig) -> None:
     server = config.server
     if server.address or server.binary:
         return
-    with contextlib.suppress(UserError):
+    try:
         find_server_program(server)
-        return
-    if SCRIPT.is_file():
-        subprocess.run([SCRIPT.absolute()], check=False)  # its last line on stderr is the reason of a failure
-    find_server_program(server)
+    except UserError:
+        if SCRIPT.is_file():
+            subprocess.run([SCRIPT.absolute()], check=False)  # its last line on stderr is the reason of a failure
+        find_server_program(server)

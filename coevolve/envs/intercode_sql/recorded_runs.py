@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coevolve.envs.intercode_sql.gold_queries import SqlItem
-from coevolve.envs.intercode_sql.tasks import InterCodeItem
+from coevolve.envs.intercode_sql.tasks import SqlItem
 from coevolve.errors import UserError
 from coevolve.storage import jsonl
 
-DEV_ITEMS = "ic_spider_dev.json"
 #: Prefix of an error's text; the text of another result is a list of rows, or `None`.
 ERROR_PREFIX = "Error executing query: "
 _EXECUTE = re.compile(r"execute\[(.*)\]", re.DOTALL)
@@ -44,22 +42,17 @@ class RecordedEpisode:
     react: bool
 
 
-def read(path: Path, dev: Path | None = None) -> list[RecordedEpisode]:
-    """The episodes of a recorded run in the file's order, each with its item from `dev`.
+def read(path: Path, dev: Path) -> list[RecordedEpisode]:
+    """The episodes of a recorded run in the file's order, each with its item from the development items `dev`.
 
     Raises `UserError` for files in another format, or if `dev` holds other items.
     """
-    records, items = _records(path), read_items(dev or _find_items(path))
+    items = jsonl.read_items(dev, SqlItem)
     try:
-        return [_episode(record, items) for record in records.values()]
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        return [_episode(record, items) for record in json.loads(path.read_text(encoding="utf-8")).values()]
+    except (OSError, LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{path}: not a run that InterCode recorded on these items ({reason}).") from None
-
-
-def read_items(dev: Path) -> list[SqlItem]:
-    """The development items of a file in InterCode's format; raises `UserError` for another format."""
-    return [SqlItem(item.db, item.gold, item.query) for item in jsonl.read_items(dev, InterCodeItem)]
 
 
 def _episode(record: dict[str, Any], items: Sequence[SqlItem]) -> RecordedEpisode:
@@ -87,21 +80,3 @@ def _react_turn(number: int, action: str, observation: str, earned: float) -> Re
         return RecordedTurn(number, None, observation, earned)
     match = _EXECUTE.search(action)
     return RecordedTurn(number, match[1].partition(";")[0], observation, None) if match else None
-
-
-def _find_items(path: Path) -> Path:
-    """The file of the development items in the folder of `path` or in its parent."""
-    for folder in (path.parent, path.parent.parent):
-        if (folder / DEV_ITEMS).is_file():
-            return folder / DEV_ITEMS
-    raise UserError(f"{path}: a recorded run does not name the databases; give InterCode's {DEV_ITEMS} as well.")
-
-
-def _records(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not readable as JSON ({error}).") from None
-    if not isinstance(content, dict) or not content:
-        raise UserError(f"{path}: does not hold a dict of items; give a file in InterCode's format.")
-    return content

@@ -7,10 +7,10 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import pymysql
+from pymysql.constants import ER
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import data_directory, external_server, server_options
@@ -18,16 +18,15 @@ from coevolve.envs.intercode_sql import dump as dumps
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.data_directory import DataDirectoryTemplate
 from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess, chown_to_server_user
-from coevolve.envs.intercode_sql.server_program import ServerProgram, find_server_program, mysql_version
+from coevolve.envs.intercode_sql.server_program import find_server_program, mysql_identity
 from coevolve.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 #: Seconds beyond a statement's time limit after which a connection without a response is given up.
 GRACE_SECONDS = 5.0
-UNKNOWN_DATABASE = 1049
 #: Error numbers for a wrong password, and for an account that takes none.
-ACCESS_DENIED = (1045, 1698)
+ACCESS_DENIED = (ER.ACCESS_DENIED_ERROR, 1698)
 #: Error numbers from here on are raised by the client: the server did not respond.
 MIN_CLIENT_ERROR = 2000
 
@@ -38,7 +37,7 @@ class NoResponseError(EnvError):
     """The server does not respond to a connection attempt."""
 
 
-class DatabaseServer:
+class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
     """A private server on the dump's databases, started at the first connection and restarted after a crash.
 
     With `config.address`, connections go to that server, and none is started; the first connection checks that it holds
@@ -50,23 +49,20 @@ class DatabaseServer:
         self._dump = dump
         self._lock = threading.Lock()
         self._process: ServerProcess | None = None
-        self._version = ""
+        self._identity = ""
         self._pids_past_limit: set[int] = set()
         self._copy_lock = threading.Lock()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def identity(self) -> str:
         """Name and version that the server reports, such as "MySQL 9.7.4"."""
-        if not self._version:
+        if not self._identity:
             with self.connect() as connection:
-                self._version = _query_version(connection)
-        return f"MySQL {self._version}"
+                self._identity = _query_identity(connection)
+        return self._identity
 
     @property
     def pid(self) -> int | None:
@@ -116,9 +112,9 @@ class DatabaseServer:
         connection = self._open(database, **external_server.connection_arguments(address))
         try:
             with self._lock:
-                if not self._version:
+                if not self._identity:
                     external_server.check_server(connection, address, self.databases())
-                    self._version = _query_version(connection)
+                    self._identity = _query_identity(connection)
             with connection.cursor() as cursor:
                 for name, value in server_options.statement_limits(self.config).items():
                     cursor.execute(f"SET SESSION {name} = {value}")
@@ -139,7 +135,7 @@ class DatabaseServer:
                 ssl_disabled="unix_socket" in endpoint,
             )
         except pymysql.MySQLError as error:
-            if error.args[0] == UNKNOWN_DATABASE:
+            if error.args[0] == ER.BAD_DB_ERROR:
                 raise UserError(f"the database server has no database `{database}`; correct the task's.") from None
             if error.args[0] in ACCESS_DENIED:
                 fix = f"correct it or {external_server.PASSWORD_VARIABLE}"
@@ -166,7 +162,7 @@ class DatabaseServer:
         if process.has_passed_limit():
             logger.warning("the database server has passed its limit of memory or of temporary files: it is restarted")
             self._pids_past_limit.add(process.pid)
-        process.stop()
+        process.close()
         self._process = None
 
 
@@ -175,31 +171,27 @@ def start_server(config: SqlServerConfig, dump: Path) -> ServerProcess:
 
     If no server starts from the template, the template is built again, once; then `EnvError` is raised.
     """
-    program = find_server_program(config)
-    template = DataDirectoryTemplate(program, dump)
+    template = DataDirectoryTemplate(find_server_program(config), dump)
     try:
-        return _start_on_copy(program, template, config, dump)
+        return _start_on_copy(template, config)
     except EnvError as error:
         logger.warning("the database template is built again: %s", error)
-        template.discard()
-        return _start_on_copy(program, template, config, dump)
+        return _start_on_copy(template, config, rebuild=True)
 
 
-def _start_on_copy(
-    program: ServerProgram, template: DataDirectoryTemplate, config: SqlServerConfig, dump: Path
-) -> ServerProcess:
+def _start_on_copy(template: DataDirectoryTemplate, config: SqlServerConfig, rebuild: bool = False) -> ServerProcess:
     with contextlib.ExitStack() as undo:
         directory = ServerDirectory()
         undo.callback(directory.remove)
-        template.copy(directory.data)
+        template.copy(directory.data, rebuild)
         limits = server_options.statement_limits(config).items()
         directory.init_file.write_text("".join(f"SET GLOBAL {name} = {value};\n" for name, value in limits))
         chown_to_server_user(directory.init_file)
         options = (f"--init-file={directory.init_file}", "--super-read-only=ON")
-        command = server_options.server_command(program, directory, directory.data, *options)
+        command = server_options.server_command(template.program, directory, directory.data, *options)
         process = ServerProcess(command, directory, config)
-        undo.callback(process.stop)
-        _read_all_tables(process, dump)
+        undo.callback(process.close)
+        _read_all_tables(process, template.dump)
         undo.pop_all()
     return process
 
@@ -218,14 +210,14 @@ def _read_all_tables(process: ServerProcess, dump: Path) -> None:
             raise EnvError(f"the database server cannot read its data: {details}") from error
 
 
-def _query_version(connection: Connection) -> str:
-    """Version number of a MySQL server; raises `UserError` for another server."""
+def _query_identity(connection: Connection) -> str:
+    """Name and version of a MySQL server; raises `UserError` for another server."""
     with connection.cursor() as cursor:
         # The version in MariaDB's handshake begins with a MySQL version, for compatibility.
         cursor.execute("SELECT VERSION()")
         text = cursor.fetchall()[0][0]
-    if version := mysql_version(text):
-        return version
+    if identity := mysql_identity(text):
+        return identity
     raise UserError(f"`server.address`: {text} answers there, which is not MySQL; correct it.")
 
 

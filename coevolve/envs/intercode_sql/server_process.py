@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from coevolve.envs.intercode_sql import supervisor
@@ -36,23 +36,18 @@ class ServerDirectory:
     def __init__(self) -> None:
         try:
             _remove_stale_directories()
-            self._create()
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base_directory()))
+            self.lock_fd = os.open(self.path, os.O_RDONLY)
+            fcntl.flock(self.lock_fd, fcntl.LOCK_EX)
+            (self.path / "tmp").mkdir()
+            chown_to_server_user(self.path, self.path / "tmp")
         except OSError as error:
             base = tempfile.gettempdir()
-            raise UserError(
-                f"{base}: no directory for a server can be made ({error}); set TMPDIR elsewhere."
-            ) from error
-
-    def _create(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base_directory()))
-        self.lock_fd = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(self.lock_fd, fcntl.LOCK_EX)
+            raise UserError(f"{base}: no directory for a server can be made ({error}); set TMPDIR elsewhere.") from None
         self.socket = self.path / "mysqld.sock"
         self.data = self.path / "data"
         self.init_file = self.path / "begin.sql"
         self.log = self.path / "log"
-        (self.path / "tmp").mkdir()
-        chown_to_server_user(self.path, self.path / "tmp")
 
     def last_log_lines(self) -> str:
         """The last errors in the server's log, or else its last lines, joined into one line."""
@@ -123,7 +118,7 @@ class ServerProcess:
             self._last_line = self._output.readline()
         return self._last_line
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Kill the server, which has no data to save, and remove its directory."""
         self._input.close()
         self._supervisor.wait()
@@ -162,17 +157,9 @@ def _remove_stale_directories() -> None:
     """Remove directories whose owner and supervisor were both killed."""
     uids = (os.geteuid(), *(server_user() or ())[:1])
     for path in _base_directory().glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError), _locked(path):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            handle = os.open(path, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an OSError if another process holds the lock
             if path.stat().st_uid in uids and time.time() - path.stat().st_mtime > MIN_STALE_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lock a directory; raises `OSError` if another process holds the lock."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)

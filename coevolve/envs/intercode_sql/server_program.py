@@ -28,20 +28,15 @@ DEFAULT_CONFIG = SqlServerConfig(
 class ServerProgram:
     """A server program: `command` starts it with `options`, which depend on where the program is unpacked."""
 
-    version: str
+    identity: str
     command: tuple[str, ...]
     options: tuple[str, ...] = ()
 
-    @property
-    def identity(self) -> str:
-        """Name and version as recorded with results, such as "MySQL 9.7.4"."""
-        return f"MySQL {self.version}"
 
-
-def mysql_version(text: str) -> str:
-    """Version number in a server's version text, such as "8.0.46"; empty if the server is not MySQL."""
+def mysql_identity(text: str) -> str:
+    """Name and version in a server's version text, such as "MySQL 9.7.4"; empty if it is another server."""
     match = re.search(r"\d+\.\d+\.\d+", text)
-    return match[0] if match and "mariadb" not in text.lower() else ""
+    return f"MySQL {match[0]}" if match and "mariadb" not in text.lower() else ""
 
 
 def cache_directory() -> Path:
@@ -61,25 +56,16 @@ def unpacked_servers() -> Path:
 
 def find_server_program(config: SqlServerConfig) -> ServerProgram:
     """The configured server, else one on PATH, else the unpacked one; raises `UserError` if there is none."""
-    if config.binary is not None:
-        return _configured_program(config.binary)
+    path = shutil.which(config.binary or "mysqld")
     # MariaDB's packages also install a program named mysqld.
-    on_path = shutil.which("mysqld")
-    program = (on_path and _inspect((on_path,))) or _unpacked_program()
-    if not program:
-        raise UserError(
-            f"no MySQL on PATH or in {unpacked_servers()}; run `envs_setup/mysql.sh` or set `server.address`."
-        )
-    return program
-
-
-def _configured_program(binary: str) -> ServerProgram:
-    path = shutil.which(binary)
-    if path is None:
-        raise UserError(f"`server.binary`: {binary} is not an executable; correct it, or leave it empty.")
-    if program := _inspect((path,)):
+    if path and (program := _inspect((path,))):
         return program
-    raise UserError(f"`server.binary`: {binary} is not MySQL; correct it, or leave it empty.")
+    if config.binary is not None:
+        fault = "is not MySQL" if path else "is not an executable"
+        raise UserError(f"`server.binary`: {config.binary} {fault}; correct it, or leave it empty.")
+    if program := _unpacked_program():
+        return program
+    raise UserError(f"no MySQL on PATH or in {unpacked_servers()}; run `envs_setup/mysql.sh` or set `server.address`.")
 
 
 def _unpacked_program() -> ServerProgram | None:
@@ -106,5 +92,5 @@ def _inspect(command: tuple[str, ...], options: tuple[str, ...] = ()) -> ServerP
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"{command[-1]} does not run ({error}); correct `server.binary` or delete the file.") from None
     # The program's path, printed before " Ver ", may hold digits or the name of another server.
-    version = mysql_version(done.stdout.partition(" Ver ")[2] or done.stdout + done.stderr)
-    return ServerProgram(version, command, options) if version else None
+    identity = mysql_identity(done.stdout.partition(" Ver ")[2] or done.stdout + done.stderr)
+    return ServerProgram(identity, command, options) if identity else None

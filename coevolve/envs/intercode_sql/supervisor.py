@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 #: Signals that a terminal or a batch system sends to a whole process group; the supervisor must outlive its parent.
@@ -91,8 +92,7 @@ def temporary_bytes(pid: int, directory: Path) -> int:
 def _start_server(directory: Path, uid: int, gid: int, file_bytes: int, command: list[str]) -> subprocess.Popen[bytes]:
     # The time zone is that of upstream's MySQL container.
     environment = {"PATH": os.defpath, "TZ": "UTC", "LC_ALL": "C", **ALLOCATOR}
-    groups: list[int] = []
-    user = (uid, gid, groups) if uid >= 0 else (None, None, None)
+    user: dict[str, Any] = {"user": uid, "group": gid, "extra_groups": []} if uid >= 0 else {}
     with (directory / "log").open("ab") as log:
         return subprocess.Popen(
             command,
@@ -101,10 +101,8 @@ def _start_server(directory: Path, uid: int, gid: int, file_bytes: int, command:
             stderr=log,
             env=environment,
             cwd=directory,
-            user=user[0],
-            group=user[1],
-            extra_groups=user[2],
             preexec_fn=lambda: _prepare(file_bytes),
+            **user,
         )
 
 

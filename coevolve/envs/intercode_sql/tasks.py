@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from coevolve import shipped
 from coevolve.config.sections import SourceFile
@@ -34,44 +34,49 @@ SOURCE_NAMES = {"dev": "dev", "train": "ipr", "test": "ipr_test"}
 MAX_DEV_EVALUATED = 200
 
 
-@dataclass(frozen=True)
-class QuestionLists:
-    """Training and evaluation questions of a source, in its order, and those dropped because their gold query fails."""
+class SqlItem(BaseModel, frozen=True):
+    """A question over a database and its gold query: a task's `data`, or an item of InterCode's files."""
 
-    train: tuple[Task, ...]
-    test: tuple[Task, ...]
-    drops: tuple[Drop, ...] = ()
+    database: str = Field(validation_alias=AliasChoices("db", "database"))
+    gold: str
+    question: str = Field(validation_alias=AliasChoices("query", "question"))
+    hardness: str = ""
+
+
+def item_of(task: Task) -> SqlItem:
+    """The item in `task.data`; raises `UserError` if a key is missing or not a text."""
+    try:
+        return SqlItem.model_validate(task.data)
+    except ValidationError:
+        needed = "`data` must hold `database`, `gold` and `question`, all text"
+        raise UserError(f"task `{task.task_id}`: {needed}.") from None
 
 
 def select(config: InterCodeSqlConfig, overlap: Literal["keep", "remove"]) -> TaskSplit:
     """The tasks of a suite; raises `UserError` for an unexpected file and for an empty list."""
-    lists = question_lists(config)
-    kinds = dict.fromkeys(task.kind for task in (*lists.train, *lists.test))
-    chosen = task_split.select(config.tasks, lists.train, {"test": lists.test}, config.splits, overlap, kinds)
-    return dataclasses.replace(chosen, drops=(*lists.drops, *chosen.drops))
+    usable, drops = questions(config)
+    train, test = ([task for task in usable if task.split == split] for split in ("train", "test"))
+    kinds = dict.fromkeys(task.kind for task in usable)
+    chosen = task_split.select(config.tasks, train, {"test": test}, config.splits, overlap, kinds)
+    return dataclasses.replace(chosen, drops=(*drops, *chosen.drops))
 
 
-def items(config: InterCodeSqlConfig) -> tuple[Task, ...]:
-    """Every usable question of the configured source, training first."""
-    lists = question_lists(config)
-    return (*lists.train, *lists.test)
-
-
-def question_lists(config: InterCodeSqlConfig) -> QuestionLists:
-    """The questions of the configured source; development items whose gold query fails are dropped."""
+def questions(config: InterCodeSqlConfig) -> tuple[tuple[Task, ...], tuple[Drop, ...]]:
+    """Every usable question of the configured source, training first; development items whose gold query fails."""
     source = config.items
     if source.source == "templates":
         dump = files.verified(Path(config.dump.path), config.dump.sha256, "dump")
-        return _by_split(question_templates.template_tasks(dump, source.per_kind or 0, source.databases))
+        return _training_first(question_templates.template_tasks(dump, source.per_kind or 0, source.databases)), ()
     if source.source == "ipr":
-        test = _require_size(_read(source.test, "test"), USABLE, "test", "the `ic_spider_test.json` of IPR's archive")
-        evaluated = tuple(_as_test(test[index]) for index in indices("ipr/test_indices.json"))
-        return QuestionLists(_ipr_training(_read(source.train, "train")), evaluated)
-    dev = _require_size(_read(source.dev, "dev"), DEV_ITEMS, "dev", "InterCode's `ic_spider_dev.json`")
-    failing = [dev[index] for index in indices("gold_fails.json")]
+        numbers = indices("ipr/train_indices.json")
+        test = _read(source.test, "test", range(USABLE, USABLE + 1), "the `ic_spider_test.json` of IPR's archive")
+        train = _read(source.train, "train", range(max(numbers) + 1, sys.maxsize), "IPR's `ic_spider_train.json`")
+        evaluated = (_as_test(test[number]) for number in indices("ipr/test_indices.json"))
+        return (*(train[number] for number in numbers), *evaluated), ()
+    dev = _read(source.dev, "dev", range(DEV_ITEMS, DEV_ITEMS + 1), "InterCode's `ic_spider_dev.json`")
+    failing = [dev[number] for number in indices("gold_fails.json")]
     drops = tuple(Drop(task_id=task.task_id, reason=DropReason.GOLD_FAILS) for task in failing)
-    lists = _by_split(_split_by_database([task for task in dev if task not in failing]))
-    return dataclasses.replace(lists, drops=drops)
+    return _training_first(_split_by_database([task for task in dev if task not in failing])), drops
 
 
 @functools.cache
@@ -80,47 +85,22 @@ def indices(name: str) -> tuple[int, ...]:
     return tuple(json.loads((DATA / name).read_text(encoding="utf-8")))
 
 
-class InterCodeItem(BaseModel):
-    """An item of a file in InterCode's format: database, gold query, question, and Spider's class of difficulty."""
-
-    db: str
-    gold: str
-    query: str
-    hardness: str = ""
-
-
-def _read(file: SourceFile | None, name: Literal["dev", "train", "test"]) -> list[Task]:
-    """All items of a file in InterCode's format, as training tasks; raises `UserError` naming the file and the key."""
+def _read(file: SourceFile | None, name: Literal["dev", "train", "test"], sizes: range, wanted: str) -> list[Task]:
+    """All items of a file, as training tasks; raises `UserError` for another format, or a number not in `sizes`."""
     assert file is not None, f"the configuration was validated without the file `items.{name}`"
-    path = files.verified(Path(file.path), file.sha256, f"items.{name}")
+    items = jsonl.read_items(files.verified(Path(file.path), file.sha256, f"items.{name}"), SqlItem)
+    if len(items) not in sizes:
+        raise UserError(f"key `items.{name}`: {len(items)} items are too few or too many; give {wanted}.")
     return [
-        _task(SOURCE_NAMES[name], number, item) for number, item in enumerate(jsonl.read_items(path, InterCodeItem))
+        Task(
+            env="intercode_sql",
+            task_id=f"intercode_sql/{SOURCE_NAMES[name]}/{number}",
+            split="train",
+            kind=item.hardness,
+            data=item.model_dump(exclude={"hardness"}),
+        )
+        for number, item in enumerate(items)
     ]
-
-
-def _require_size(tasks: list[Task], size: int, name: str, wanted: str) -> list[Task]:
-    if len(tasks) != size:
-        raise UserError(f"key `items.{name}`: {len(tasks)} items, not {size}; give {wanted}.")
-    return tasks
-
-
-def _task(source: str, number: int, item: InterCodeItem) -> Task:
-    return Task(
-        env="intercode_sql",
-        task_id=f"intercode_sql/{source}/{number}",
-        split="train",
-        kind=item.hardness,
-        data={"database": item.db, "gold": item.gold, "question": item.query},
-    )
-
-
-def _ipr_training(tasks: list[Task]) -> tuple[Task, ...]:
-    """The tasks that IPR trains on, in its order."""
-    numbers = indices("ipr/train_indices.json")
-    if len(tasks) <= max(numbers):
-        wanted = f"IPR's list reaches item {max(numbers)}; give the `ic_spider_train.json` of IPR's archive"
-        raise UserError(f"key `items.train`: {len(tasks)} items, but {wanted}.")
-    return tuple(tasks[index] for index in numbers)
 
 
 def _split_by_database(tasks: Sequence[Task]) -> list[Task]:
@@ -133,11 +113,8 @@ def _split_by_database(tasks: Sequence[Task]) -> list[Task]:
     return [_as_test(task) if task.data["database"] in evaluated else task for task in tasks]
 
 
-def _by_split(tasks: Iterable[Task]) -> QuestionLists:
-    parts: dict[str, list[Task]] = {"train": [], "test": []}
-    for task in tasks:
-        parts[task.split].append(task)
-    return QuestionLists(tuple(parts["train"]), tuple(parts["test"]))
+def _training_first(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    return tuple(sorted(tasks, key=lambda task: task.split != "train"))
 
 
 def _as_test(task: Task) -> Task:

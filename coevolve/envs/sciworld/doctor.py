@@ -17,9 +17,7 @@ def check(config: SciWorldConfig | None) -> Check:
 def _replayed() -> str:
     try:
         summary = replay.replay_file(replay.GOLD, limit=2)
-    except ImportError as error:
-        raise UserError(f"{error}; run `make setup`.") from None
-    except (EnvError, OSError) as error:
+    except (ImportError, EnvError, OSError) as error:
         raise UserError(f"no episode can be played ({' '.join(str(error).split())}); run `make setup`.") from None
     if summary.different:
         raise UserError(f"{summary.different} of {summary.episodes} recorded episodes differ; run `make setup`.")

@@ -45,8 +45,10 @@ def pool(setup: Setup, n: int) -> Iterator[list[SciWorld]]:
     A JVM starts with the first episode in it and runs one call at a time.
     """
     config: SciWorldConfig = setup.config
-    simulators = [Simulator(config.memory_mb, config.read_timeout) for _ in range(math.ceil(n / ENVS_PER_JVM))]
-    try:
+    with contextlib.ExitStack() as stack:
+        simulators = [Simulator(config.memory_mb, config.read_timeout) for _ in range(math.ceil(n / ENVS_PER_JVM))]
+        for simulator in simulators:
+            stack.callback(simulator.close)
         yield [
             SciWorld(
                 simulators[i // ENVS_PER_JVM],
@@ -56,9 +58,6 @@ def pool(setup: Setup, n: int) -> Iterator[list[SciWorld]]:
             )
             for i in range(n)
         ]
-    finally:
-        for simulator in simulators:
-            simulator.close()
 
 
 def task_of_id(identity: str) -> Task | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from importlib import metadata
 
 from coevolve.chat.prompts import parse_action
@@ -60,11 +61,14 @@ class SciWorld:
     def step(self, action: str | None) -> StepResult:
         """Executes the first line of `action`; None leads to an observation without a call of the simulator."""
         if self._last.done:
-            self._last = self._answer(OVER, self._last.reward, done=True)
+            self._last = dataclasses.replace(self._last, observation=OVER)
         elif action is None:
-            self._last = self._answer(FORMAT_ERROR, 0.0 if self._format_error_resets else self._last.reward, done=False)
+            reward = 0.0 if self._format_error_resets else self._last.reward
+            self._last = dataclasses.replace(self._last, observation=FORMAT_ERROR, reward=reward)
+        elif self._world is None:
+            raise EnvError("no episode is running; call start")
         else:
-            self._last = self._result(self._simulator.step(self._running(), first_line(action)))
+            self._last = self._result(self._simulator.step(self._world, first_line(action)))
         return self._last
 
     def step_limit(self, task: Task) -> int:
@@ -92,14 +96,6 @@ class SciWorld:
         self._world = world
         self._last = StepResult(observation=seen.observation, reward=0.0, score=seen.score, done=False)
         return f"{description}\n{seen.observation}"
-
-    def _running(self) -> World:
-        if self._world is None:
-            raise EnvError("no episode is running; call start")
-        return self._world
-
-    def _answer(self, text: str, reward: float, done: bool) -> StepResult:
-        return StepResult(observation=text, reward=reward, score=self._last.score, done=done)
 
     def _result(self, reading: Reading) -> StepResult:
         done = reading.completed or reading.score < 0

@@ -7,6 +7,7 @@ before it focuses on something there.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Sequence
@@ -40,7 +41,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "lifespan-shortest-lived": ("The {} lives shortest.",),
     "lifespan-longest-lived-then-shortest-lived": ("The {} lives longest.", "The {} lives shortest."),
 }
-_OTHER_REASON = ("The task is about the {}.",)
 
 
 def generate(setup: Setup, work: Path, out: Path) -> dict[str, Any]:
@@ -69,14 +69,11 @@ def trajectories_of(tasks: Sequence[Task], journal: Journal[Trajectory], config:
     made = {trajectory.task.task_id: trajectory for trajectory in journal.records}
     solver, player = (Simulator(config.memory_mb, config.read_timeout) for _ in range(2))
     env = SciWorld(player, config.simplification, step_limit=sys.maxsize)  # a gold path is played to its end
-    try:
+    with contextlib.closing(solver), contextlib.closing(player):
         for task in tasks:
             if task.task_id not in made and (trajectory := expert(solver, env, task, config.simplification)):
                 journal.append(trajectory)
                 made[task.task_id] = trajectory
-    finally:
-        solver.close()
-        player.close()
     return [made[task.task_id] for task in tasks if task.task_id in made]
 
 
@@ -162,7 +159,7 @@ def canonical(actions: Sequence[str], replies: Sequence[str]) -> list[str]:
 
 def thoughts(kind: str, actions: Sequence[str]) -> list[str]:
     """A short sentence for each action, made by rule."""
-    reasons = list(_REASONS.get(kind, _OTHER_REASON))
+    reasons = list(_REASONS.get(kind, ("The task is about the {}.",)))
     lines: list[str] = []
     for action in actions:
         verb, _, thing = action.partition(" on ") if action.startswith("focus on ") else action.partition(" to ")

@@ -83,10 +83,7 @@ class Simulator:
         return jvm is not None and world in jvm.loaded and jvm.process.poll() is None
 
     def load(self, world: World, task: str, variation: int, simplifications: str, gold: bool = False) -> str:
-        """Put `world` at the start of a task variation and return the task's description.
-
-        Raises `UserError` for a task or variation the simulator does not know.
-        """
+        """Starts a task variation in `world`; its description, or a `UserError` if the simulator does not know it."""
         with self._entered(world) as interface:
             complaint = interface.load(task, variation, simplifications, gold)
             # The table of all tasks is rebuilt by every load; kept, it would be nine tenths of a world's memory.
@@ -134,7 +131,8 @@ class Simulator:
             yield
         except (Py4JError, OSError) as error:
             self._end()
-            raise EnvError(f"the ScienceWorld JVM failed during {what}: {_first_line(error)}") from error
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise EnvError(f"the ScienceWorld JVM failed during {what}: {reason}") from error
 
     def _end(self) -> None:
         if self._jvm is not None:
@@ -230,7 +228,3 @@ def _launch(memory_mb: int) -> tuple[int, str, Any]:
         raise EnvError(f"the ScienceWorld JVM did not start with a heap of {memory_mb} MB: {error}") from error
     logger.debug("JVM %d started", launched[2].pid)
     return launched
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

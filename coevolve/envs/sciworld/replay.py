@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,21 +22,15 @@ READ_TIMEOUT_S = 60.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `run`."""
-    parser.add_argument(
-        "file",
-        type=Path,
-        nargs="?",
-        default=GOLD,
-        metavar="FILE",
-        help="recorded episodes (default: the kit's gold trajectories)",
-    )
+    about = "recorded episodes (default: the kit's gold trajectories)"
+    parser.add_argument("file", type=Path, nargs="?", default=GOLD, metavar="FILE", help=about)
     parser.add_argument("--limit", type=positive, metavar="N", help="replay the first N episodes only")
 
 
 def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     """Writes the first difference and the counts; returns 1 if an episode differs, else 0."""
     summary = replay_file(options.file, limit=options.limit)
-    if first := summary.first:
+    for first in summary.differences[:1]:
         write(f"first difference: {first.task_id}, turn {first.turn}, {first.what}")
         write(f"recorded: {first.expected}\nreplayed: {first.actual}")
     write(f"{summary.episodes} episodes, {summary.turns} turns compared; {summary.different} episodes differ")
@@ -43,19 +38,13 @@ def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
 
 
 def replay_file(path: Path, limit: int | None = None) -> ReplaySummary:
-    """Replays a file of the kit's trajectories, or its first `limit`, in a new simulator.
-
-    Raises `UserError` for a file without episodes.
-    """
+    """Replays the first `limit` trajectories of a file (None: all); raises `UserError` for a file without any."""
     from coevolve.envs.sciworld.env import SciWorld
     from coevolve.envs.sciworld.jvm import Simulator
 
     trajectories = jsonl.read(path, Trajectory)
     if not trajectories:
         raise UserError(f"{path}: holds no episodes; give another file.")
-    simulator = Simulator(MEMORY_MB, READ_TIMEOUT_S)
-    try:
+    with contextlib.closing(Simulator(MEMORY_MB, READ_TIMEOUT_S)) as simulator:
         env = SciWorld(simulator, "easy", format_error_resets=trajectories[0].protocol == "paper")
         return replay_all(env, trajectories[:limit])
-    finally:
-        simulator.close()

@@ -20,13 +20,12 @@ PACKAGE_STEP_LIMIT = 100
 Split = Literal["train", "seen", "unseen"]
 #: The name of each split in either source: ETO calls the development list "seen" and the test list "unseen".
 SPLITS: dict[Split, str] = {"train": "train", "seen": "dev", "unseen": "test"}
-EVALUATED: tuple[Split, ...] = ("seen", "unseen")
 
 
 def select(config: SciWorldSelection, splits: Collection[str], overlap: Literal["keep", "remove"]) -> TaskSplit:
     """The tasks that `config` selects from its lists; see `coevolve.envs.task_split.select`."""
     train = _ordered(config, "train")
-    evaluation: dict[str, Sequence[Task]] = {split: _ordered(config, split) for split in EVALUATED}
+    evaluation: dict[str, Sequence[Task]] = {split: _ordered(config, split) for split in SPLITS if split != "train"}
     return task_split.select(config, train, evaluation, splits, overlap, kinds())
 
 
@@ -40,11 +39,13 @@ def _ordered(config: SciWorldSelection, split: Split) -> Sequence[Task]:
 def listed(source: Literal["eto", "official"], split: Split) -> tuple[Task, ...]:
     """All tasks of one split, in the source's order (official: by task type, then variation)."""
     if source == "eto":
-        names = _names()
+        names = _json("eto/names.json")
         pairs = [(names[old], variation) for old, variation in _json(f"eto/{SPLITS[split]}.json")]
     else:
         column = list(SPLITS).index(split)
-        pairs = [(kind, variation) for kind, columns in _official().items() for variation in columns[column]]
+        pairs = [
+            (kind, variation) for kind, columns in _json("splits_1.2.3.json").items() for variation in columns[column]
+        ]
     return tuple(task_of(kind, variation, split) for kind, variation in pairs)
 
 
@@ -56,36 +57,23 @@ def task_of(kind: str, variation: int, split: str) -> Task:
 
 def step_limit(kind: str) -> int:
     """ETO's step limit for a task type, else the package's."""
-    return _limits().get(kind, PACKAGE_STEP_LIMIT)
+    names = _json("eto/names.json")
+    limits: dict[str, int] = {names[old]: limit for old, limit in _json("eto/max_steps.json").items()}
+    return limits.get(kind, PACKAGE_STEP_LIMIT)
 
 
-@functools.cache
 def kinds_by_number() -> dict[str, str]:
     """The simulator's name of each task type by ETO's number of it."""
-    return {str(number): _names()[old] for old, number in _json("eto/numbers.json").items()}
+    names = _json("eto/names.json")
+    return {str(number): names[old] for old, number in _json("eto/numbers.json").items()}
 
 
 def kinds() -> tuple[str, ...]:
     """The simulator's thirty task types, in its order."""
-    return tuple(_official())
+    return tuple(_json("splits_1.2.3.json"))
 
 
 @functools.cache
-def _names() -> dict[str, str]:
-    """ETO's name of a task type -> the simulator's."""
-    return dict(_json("eto/names.json"))
-
-
-@functools.cache
-def _limits() -> dict[str, int]:
-    return {_names()[old]: limit for old, limit in _json("eto/max_steps.json").items()}
-
-
-@functools.cache
-def _official() -> dict[str, list[list[int]]]:
-    """Task type -> its train, dev and test variations."""
-    return dict(_json("splits_1.2.3.json"))
-
-
 def _json(name: str) -> Any:
+    """A file of the task lists; those of ETO have its own names of task types, which `eto/names.json` translates."""
     return json.loads((DATA / name).read_text(encoding="utf-8"))

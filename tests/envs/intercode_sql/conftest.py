@@ -1,28 +1,19 @@
 """A real server on the real databases, shared by tests that do not break it."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import contextlib
 
 import pytest
 import yaml
 
 from coevolve.config.sections import Source
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
+from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.storage.files import verified
-
-DEFAULTS = {
-    "address": None,
-    "binary": None,
-    "statement_seconds": 10.0,
-    "rows": 20_000,
-    "memory_mb": 2048,
-    "temporary_mb": 4096,
-}
 
 
 @pytest.fixture(scope="session")
-def dump(root: Path, upstream: Path) -> Path:
+def dump(root, upstream):
     """The dump of the twenty databases: the downloaded one, or else the same bytes out of `tests/data`."""
     source = Source(**yaml.safe_load((root / "configs/parts/sources.yaml").read_text())["sources"]["spider"])
     path = root / "data" / "mirror" / "spider" / source.file
@@ -31,26 +22,33 @@ def dump(root: Path, upstream: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sql_config() -> SqlServerConfig:
-    return SqlServerConfig(**DEFAULTS)
-
-
-@pytest.fixture(scope="session")
-def server(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+def server(dump):
     """A server for tests that leave it alive."""
-    with DatabaseServer(sql_config, dump) as server:
+    with DatabaseServer(DEFAULT_CONFIG, dump) as server:
         yield server
 
 
 @pytest.fixture
-def own_server(dump: Path) -> Iterator[Callable[..., DatabaseServer]]:
+def attacker(limited):
+    """A session on the server that a module calls `limited`."""
+    with contextlib.closing(SqlSession(limited)) as session:
+        session.use("world_1")
+        yield session
+
+
+@pytest.fixture
+def neighbour(limited):
+    """Another one in the middle of an episode, with a variable that only it knows."""
+    with contextlib.closing(SqlSession(limited)) as session:
+        session.use("world_1")
+        session.execute("SET @mine = 42")
+        yield session
+
+
+@pytest.fixture
+def own_server(dump):
     """Makes servers that a test may break, with keys of the configuration replaced; they are closed at its end."""
-    made: list[DatabaseServer] = []
-
-    def make(**changes: object) -> DatabaseServer:
-        made.append(DatabaseServer(SqlServerConfig(**DEFAULTS | changes), dump))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.close()
+    with contextlib.ExitStack() as stack:
+        yield lambda **changes: stack.enter_context(
+            DatabaseServer(DEFAULT_CONFIG.model_copy(update=changes), dump),
+        )

@@ -44,11 +44,6 @@ def classify(pair: ResultPair) -> str:
     return next((name for name, applies in CLASSES.items() if applies(normalised)), "other")
 
 
-def _refused(pair: ResultPair) -> bool:
-    """The statement changed upstream's database or connection; the kit's sessions can only read."""
-    return pair.recorded == "None"
-
-
 def _leftover(pair: ResultPair) -> bool:
     """Upstream's server had a table or column that an earlier episode had created and the dump lacks."""
     if _UNKNOWN_TABLE.search(pair.current):
@@ -58,27 +53,20 @@ def _leftover(pair: ResultPair) -> bool:
     return bool(_DESCRIBES.match(pair.statement)) and _rows(pair.recorded) > _rows(pair.current) > Counter()
 
 
-def _settings(pair: ResultPair) -> bool:
-    """An earlier episode had disabled upstream's check of GROUP BY."""
-    return "sql_mode=only_full_group_by" in pair.current and pair.recorded.startswith("[")
-
-
 def _order(pair: ResultPair) -> bool:
     """The same rows in another order, possibly truncated to other rows."""
     return _both_rows(pair) and _rows(pair.recorded) <= Counter(row[1:-1] for row in pair.rows)
 
 
-def _catalogue(pair: ResultPair) -> bool:
-    """Rows of `information_schema` in another order: MySQL samples its statistics at random when it starts."""
-    return "information_schema" in pair.statement.lower() and _order(pair)
-
-
 CLASSES: Mapping[str, Callable[[ResultPair], bool]] = {
-    "refused": _refused,
+    # The statement changed upstream's database or connection; the kit's sessions can only read.
+    "refused": lambda pair: pair.recorded == "None",
     "leftover": _leftover,
-    "settings": _settings,
+    # An earlier episode had disabled upstream's check of GROUP BY.
+    "settings": lambda pair: "sql_mode=only_full_group_by" in pair.current and pair.recorded.startswith("["),
     "surroundings": lambda pair: bool(_DEPENDS_ON_SERVER.search(pair.statement)) and _both_rows(pair),
-    "catalogue": _catalogue,
+    # Rows of `information_schema` in another order: MySQL samples its statistics at random when it starts.
+    "catalogue": lambda pair: "information_schema" in pair.statement.lower() and _order(pair),
     "order": _order,
     "tie": lambda pair: bool(_LIMIT.search(pair.statement)) and _both_rows(pair),
     "wording": lambda pair: pair.recorded.startswith(ERROR_PREFIX) and pair.current.startswith(ERROR_PREFIX),

@@ -1,30 +1,30 @@
-"""InterCodeSQL's section of a suite, as tests make it."""
+"""What tests of InterCodeSQL share: the section of a suite, a question, and where a server runs."""
 
 from pathlib import Path
 
-from envs.setups import source
+import psutil
+from builders import task
+from envs import setups
 
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
+from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.records.episodes import Task
 
 ALL = {"kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
-SERVER = {"address": None, "binary": None, "statement_seconds": 10, "rows": 20_000}
-SERVER |= {"memory_mb": 2048, "temporary_mb": 4096}
 
 
 def section(dump: Path, questions: dict, **changes) -> InterCodeSqlConfig:
-    """The section over all of some questions, with a scripted expert; `changes` are other keys."""
-    plain = {
-        "kind": "intercode_sql",
-        "label": "InterCodeSQL",
-        "splits": ["test"],
-        "tasks": ALL,
-        "items": questions,
-        "experts": {"format": "scripted", "min_reward": 1.0},
-        "dump": source(dump),
-        "server": SERVER,
-        "reward": "continuous",
-        "observation_length": 350,
-        "step_limit": 10,
-        "workers": 2,
-    }
+    """The small section over all of some questions; `changes` are other keys, as a whole."""
+    small = setups.section("intercode_sql", "intercode_sql-small").model_dump()
+    plain = small | {"tasks": ALL, "items": questions, "dump": setups.source(dump), "workers": 2}
     return InterCodeSqlConfig.model_validate(plain | changes)
+
+
+def question(gold: str, database: str = "world_1", text: str = "?") -> Task:
+    data = {"database": database, "gold": gold, "question": text}
+    return task("intercode_sql/test/0", env="intercode_sql", split="test", data=data)
+
+
+def folder(server: DatabaseServer) -> Path:
+    """The private directory of a running server, which runs in its data directory."""
+    return Path(psutil.Process(server.pid).cwd()).parent

@@ -5,17 +5,16 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import psutil
 import pymysql
 import pytest
+from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import refusals, supervisor
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.envs.intercode_sql.session import LIMIT_PASSED, REFUSED, QueryResult, SqlSession
 
 STATEMENT_SECONDS = 1.0
@@ -76,31 +75,15 @@ ATTACKS = {
 
 
 @pytest.fixture(scope="module")
-def bounded(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+def limited(dump):
     """A server with low limits."""
     bounds = {"statement_seconds": STATEMENT_SECONDS, "memory_mb": MEMORY_MB, "temporary_mb": 256}
-    with DatabaseServer(sql_config.model_copy(update=bounds), dump) as server:
+    with DatabaseServer(DEFAULT_CONFIG.model_copy(update=bounds), dump) as server:
         yield server
 
 
 @pytest.fixture
-def attacker(bounded: DatabaseServer) -> Iterator[SqlSession]:
-    with contextlib.closing(SqlSession(bounded)) as session:
-        session.use("world_1")
-        yield session
-
-
-@pytest.fixture
-def neighbour(bounded: DatabaseServer) -> Iterator[SqlSession]:
-    """A session in the middle of an episode."""
-    with contextlib.closing(SqlSession(bounded)) as session:
-        session.use("world_1")
-        session.execute("SET @mine = 42")
-        yield session
-
-
-@pytest.fixture
-def most_temporary_bytes(bounded: DatabaseServer) -> Iterator[list[int]]:
+def most_temporary_bytes(limited):
     """The largest size of the server's temporary files during a test, as the only element of a list."""
     most, ended = [0], threading.Event()
 
@@ -108,7 +91,7 @@ def most_temporary_bytes(bounded: DatabaseServer) -> Iterator[list[int]]:
         while not ended.wait(0.05):
             # The server is replaced in some tests.
             with contextlib.suppress(psutil.Error, OSError, TypeError):
-                most[0] = max(most[0], temporary_bytes(bounded))
+                most[0] = max(most[0], temporary_bytes(limited))
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -118,49 +101,42 @@ def most_temporary_bytes(bounded: DatabaseServer) -> Iterator[list[int]]:
 
 
 def temporary_bytes(server: DatabaseServer) -> int:
-    pid = server.pid
-    return supervisor.temporary_bytes(pid, Path(psutil.Process(pid).cwd()).parent)
+    return supervisor.temporary_bytes(server.pid, folder(server))
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_ends_as_an_observation(
-    bounded: DatabaseServer,
-    attacker: SqlSession,
-    neighbour: SqlSession,
-    most_temporary_bytes: list[int],
-    attack: str,
-) -> None:
+def test_an_attack_ends_as_an_observation(limited, attacker, neighbour, most_temporary_bytes, attack):
     number = neighbour.execute("SELECT CONNECTION_ID()").rows[0][0]
-    pid = bounded.pid
+    pid = limited.pid
     for statement in ATTACKS[attack]:
         result = attacker.execute(statement.replace(NEIGHBOUR, str(number)))
         assert isinstance(result, QueryResult)
         assert attacker.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
-    assert (result.error == LIMIT_PASSED) == (bounded.pid != pid) == (attack == "memory: aggregate")
+    assert (result.error == LIMIT_PASSED) == (limited.pid != pid) == (attack == "memory: aggregate")
     attacker.use("world_1")
     assert attacker.execute("SELECT Name FROM city WHERE ID = 1") == QueryResult([("Kabul",)])
     # A raw connection finds no prepared transaction of this name.
-    with bounded.connect("world_1") as connection, connection.cursor() as cursor:
+    with limited.connect("world_1") as connection, connection.cursor() as cursor:
         for step in ("START", "END", "ROLLBACK"):
             cursor.execute(f"XA {step} 'a'")
-    if bounded.pid == pid:
+    if limited.pid == pid:
         assert neighbour.execute("SELECT @mine, CONNECTION_ID()") == QueryResult([(42, number)])
-    while temporary_bytes(bounded) >= 64 << 20:  # at last the test's time limit
+    while temporary_bytes(limited) >= 64 << 20:  # at last the test's time limit
         time.sleep(0.1)
-    assert most_temporary_bytes[0] < bounded.config.temporary_mb << 20
-    assert psutil.Process(bounded.pid).memory_info().rss < bounded.config.memory_mb << 20
+    assert most_temporary_bytes[0] < limited.config.temporary_mb << 20
+    assert psutil.Process(limited.pid).memory_info().rss < limited.config.memory_mb << 20
 
 
-def test_a_server_that_passes_its_limit_is_replaced(bounded: DatabaseServer, attacker: SqlSession, neighbour) -> None:
+def test_a_server_that_passes_its_limit_is_replaced(limited, attacker, neighbour):
     """Sessions each hold less than the limit and together more: none is told that it passed it."""
-    pid = bounded.pid
+    pid = limited.pid
     values = "SET " + ", ".join(f"@a{number} = REPEAT('x', 1000000)" for number in range(95))
-    sessions = [SqlSession(bounded) for _ in range(6)]
+    sessions = [SqlSession(limited) for _ in range(6)]
     with contextlib.ExitStack() as closing:
         for session in sessions:
             closing.callback(session.close)
             session.use("world_1")
-        while bounded.pid == pid:
+        while limited.pid == pid:
             session = sessions.pop()
             # The server may be ended during the statement.
             with contextlib.suppress(EnvError):
@@ -170,7 +146,7 @@ def test_a_server_that_passes_its_limit_is_replaced(bounded: DatabaseServer, att
         neighbour.execute("SELECT @mine")
     attacker.use("world_1")
     assert attacker.execute("SELECT COUNT(*) FROM city") == QueryResult([(4079,)])
-    assert bounded.pid not in (pid, None)
+    assert limited.pid not in (pid, None)
 
 
 FRAGMENTS = (
@@ -179,12 +155,12 @@ FRAGMENTS = (
 )
 
 
-def test_the_server_executes_no_command_that_is_not_refused(bounded: DatabaseServer) -> None:
+def test_the_server_executes_no_command_that_is_not_refused(limited):
     """Where the server finds a SELECT behind some text, KILL behind the same text is refused."""
     chosen = random.Random(0)
     texts = [*itertools.product(FRAGMENTS, repeat=2), *(chosen.choices(FRAGMENTS, k=4) for _ in range(700))]
     executed = 0
-    with bounded.connect("world_1") as connection, connection.cursor() as cursor:
+    with limited.connect("world_1") as connection, connection.cursor() as cursor:
         for text in map("".join, texts):
             with contextlib.suppress(pymysql.MySQLError):
                 cursor.execute(f"{text}SELECT 7")
@@ -209,14 +185,14 @@ def test_the_server_executes_no_command_that_is_not_refused(bounded: DatabaseSer
         "(SELECT 1 AS `prepare`) UNION (SELECT 'é kill')",
     ],
 )
-def test_the_words_elsewhere_are_not_refused(statement: str) -> None:
+def test_the_words_elsewhere_are_not_refused(statement):
     assert not refusals.is_refused(statement)
 
 
 @pytest.mark.parametrize(
     "setting", ["SET NAMES sjis", "SET @@sql_mode = 'ANSI_QUOTES'", "PREPARE s FROM 'SET NAMES gbk'"]
 )
-def test_after_a_change_of_syntax_the_words_are_refused_anywhere(attacker: SqlSession, setting: str) -> None:
+def test_after_a_change_of_syntax_the_words_are_refused_anywhere(attacker, setting):
     assert attacker.execute("SELECT 'KILL'") == QueryResult([("KILL",)])
     attacker.execute(setting)
     assert attacker.execute("SELECT 'KILL'") == QueryResult(None, REFUSED)
@@ -225,7 +201,7 @@ def test_after_a_change_of_syntax_the_words_are_refused_anywhere(attacker: SqlSe
 
 
 @pytest.mark.parametrize("unit", ["SET ", "/*", "'", "--", "@'", "@`", "''", "\\'", "KILL ", "XA/*", "`", "#", "x@"])
-def test_long_statements_are_read_in_linear_time(unit: str) -> None:
+def test_long_statements_are_read_in_linear_time(unit):
     """Ten times the length takes far less than a hundred times the time; 5 ms is what a clock may miss."""
 
     def spent(length: int) -> float:
@@ -240,10 +216,6 @@ def test_long_statements_are_read_in_linear_time(unit: str) -> None:
     assert long < 40 * (short + 0.005)
 
 
-def names_of(texts: Sequence[str]) -> set[str]:
-    return set().union(*map(refusals.variables, texts))
-
-
-def test_variables_are_told_apart_as_the_server_does() -> None:
+def test_variables_are_told_apart_as_the_server_does():
     texts = ("SET @a = 1, @`a` = 2", "SELECT @A + @b.c", "SELECT @'a b', @`a``b`, @😀1, @😀2")
-    assert names_of(texts) == {"a", "`a`", "b.c", "'a b'", "`a``b`", "😀1", "😀2"}
+    assert set().union(*map(refusals.variables, texts)) == {"a", "`a`", "b.c", "'a b'", "`a``b`", "😀1", "😀2"}

@@ -8,20 +8,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from envs.intercode_sql.packages import package
 
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server_program import (
     DEFAULT_CONFIG,
     ServerProgram,
     find_server_program,
-    mysql_version,
     unpacked_servers,
 )
 from coevolve.errors import UserError
 
 
 @pytest.fixture
-def installed() -> ServerProgram:
+def installed():
     """The server of this machine."""
     try:
         return find_server_program(DEFAULT_CONFIG)
@@ -34,7 +34,7 @@ def named(binary: str) -> SqlServerConfig:
 
 
 @pytest.fixture
-def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bin_folder(tmp_path, monkeypatch):
     """An empty folder at the front of PATH."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
@@ -54,26 +54,13 @@ def other_server(path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("9.7.4-2 for Linux on x86_64 ((Debian))", "9.7.4"),
-        ("8.0.46", "8.0.46"),
-        ("10.11.18-MariaDB-0+deb12u1 for debian-linux-gnu", ""),
-        ("no number", ""),
-    ],
-)
-def test_the_version_of_mysql_is_read(text: str, expected: str) -> None:
-    assert mysql_version(text) == expected
-
-
-def test_a_server_on_path_is_taken_before_the_cache(installed: ServerProgram, bin_folder: Path) -> None:
+def test_a_server_on_path_is_taken_before_the_cache(installed, bin_folder):
     program = wrap(installed, bin_folder / "mysqld")
     found = find_server_program(DEFAULT_CONFIG)
-    assert (found.command, found.identity) == ((program,), f"MySQL {installed.version}")
+    assert (found.command, found.identity) == ((program,), installed.identity)
 
 
-def test_another_server_on_path_is_not_taken(installed: ServerProgram, bin_folder: Path) -> None:
+def test_another_server_on_path_is_not_taken(installed, bin_folder):
     other_server(bin_folder / "mysqld")
     unpacked = (unpacked_servers() / "mysql").is_dir()
     if not unpacked:
@@ -81,20 +68,20 @@ def test_another_server_on_path_is_not_taken(installed: ServerProgram, bin_folde
     assert find_server_program(DEFAULT_CONFIG) == installed
 
 
-def test_a_named_program_is_the_one_that_runs(installed: ServerProgram, tmp_path: Path) -> None:
+def test_a_named_program_is_the_one_that_runs(installed, tmp_path):
     program = wrap(installed, tmp_path / "mariadb-9.9.9")
     found = find_server_program(named(program))
-    assert (found.command, found.version) == ((program,), installed.version)
+    assert (found.command, found.identity) == ((program,), installed.identity)
 
 
-def test_a_named_program_that_is_no_mysql_is_the_users_error(tmp_path: Path) -> None:
+def test_a_named_program_that_is_no_mysql_is_the_users_error(tmp_path):
     cases = {"/no/such/mysqld": "is not an executable", "true": "is not MySQL"}
     for binary, words in {**cases, other_server(tmp_path / "mysqld"): "is not MySQL"}.items():
         with pytest.raises(UserError, match=words):
             find_server_program(named(binary))
 
 
-def test_no_server_at_all_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_at_all_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("COEVOLVE_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("COEVOLVE_SERVERS", raising=False)
@@ -103,7 +90,7 @@ def test_no_server_at_all_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def install(root: Path, tmp_path: Path):
+def install(root, tmp_path):
     """Runs the installer on .debs from `mirror`, never from the network."""
     if shutil.which("dpkg-deb") is None:
         pytest.skip("no dpkg-deb: this machine's servers are installed in another way")
@@ -117,26 +104,13 @@ def install(root: Path, tmp_path: Path):
     return run
 
 
-def package(folder: Path) -> Path:
-    """A small .debian package in `folder` that holds `mysqld` and something a server does not need."""
-    tree = folder / "tree"
-    for name in ("usr/sbin/mysqld", "usr/bin/tool", "lib/x/libx.so"):
-        (tree / name).parent.mkdir(parents=True)
-        (tree / name).write_text(name)
-    (tree / "DEBIAN").mkdir()
-    control = "Package: some-server\nVersion: 1.2-3\nArchitecture: all\nMaintainer: nobody <n@n>\nDescription: x\n"
-    (tree / "DEBIAN" / "control").write_text(control)
-    subprocess.run(["dpkg-deb", "--build", tree, folder / "x.deb"], check=True, capture_output=True)
-    return folder / "x.deb"
-
-
-def test_packages_of_a_mirror_are_unpacked_once_and_listed(install, tmp_path: Path) -> None:
-    deb = package(tmp_path / "mirror" / "mysql")
+def test_packages_of_a_mirror_are_unpacked_once_and_listed(install, tmp_path):
+    deb = package(tmp_path / "mirror/mysql", "usr/sbin/mysqld", "usr/bin/tool", "lib/x/libx.so")
     first = install()
     assert first.returncode == 0, first.stderr
     servers = tmp_path / "cache" / "servers"
     home = servers / "mysql"
-    assert (home / "usr" / "sbin" / "mysqld").read_text() == "usr/sbin/mysqld"
+    assert (home / "usr" / "sbin" / "mysqld").read_text() == "#!/bin/sh\n"
     assert (home / "usr" / "lib" / "x" / "libx.so").exists()
     assert not (home / "usr" / "bin" / "tool").exists()
     digest = hashlib.sha256(deb.read_bytes()).hexdigest()
@@ -147,9 +121,7 @@ def test_packages_of_a_mirror_are_unpacked_once_and_listed(install, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("present", "code"), [((), 1), (("mysqld",), 0), (("apt-get",), 1)])
-def test_without_apt_a_server_on_path_is_enough(
-    root: Path, tmp_path: Path, present: tuple[str, ...], code: int
-) -> None:
+def test_without_apt_a_server_on_path_is_enough(root, tmp_path, present, code):
     for name in present:
         (tmp_path / name).write_text("")
         (tmp_path / name).chmod(0o755)
@@ -162,8 +134,8 @@ def test_without_apt_a_server_on_path_is_enough(
 
 
 @pytest.mark.skipif(shutil.which("mysqld") is not None, reason="this machine has a mysqld on PATH, which is enough")
-def test_without_any_server_the_installer_fails_in_one_sentence(install, tmp_path: Path) -> None:
-    package(tmp_path / "mirror" / "mysql").write_bytes(b"torn")
+def test_without_any_server_the_installer_fails_in_one_sentence(install, tmp_path):
+    package(tmp_path / "mirror/mysql").write_bytes(b"torn")
     done = install()
     assert done.returncode != 0
     assert "no server could be had" in done.stderr.splitlines()[-1]

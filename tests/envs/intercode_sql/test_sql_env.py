@@ -4,22 +4,18 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import builders
 import pytest
+from envs.intercode_sql.sections import question
 from envs.setups import QUIRKS, section
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve.envs.base import OVER, EnvError, Setup
-from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.domain import pool
 from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries
-from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
 
@@ -29,8 +25,7 @@ FOUND = "[('German',), ('French',), ('Italian',), ('Romansh',)]"
 
 
 def task(database: str = "world_1", gold: str = LANGUAGES) -> Task:
-    data = {"database": database, "gold": gold, "question": "Which languages are spoken in Switzerland?"}
-    return builders.task("intercode_sql/test/0", env="intercode_sql", split="test", data=data)
+    return question(gold, database, "Which languages are spoken in Switzerland?")
 
 
 def sql(statement: str) -> str:
@@ -38,18 +33,18 @@ def sql(statement: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def config(dump: Path) -> InterCodeSqlConfig:
+def config(dump):
     return section("intercode_sql", "intercode_sql-small", dump={"path": str(dump)})
 
 
 @pytest.fixture(scope="module")
-def golds(server: DatabaseServer) -> Iterator[GoldQueries]:
+def golds(server):
     with contextlib.closing(GoldQueries(server)) as golds:
         yield golds
 
 
 @pytest.fixture
-def make(server: DatabaseServer, golds: GoldQueries, config: InterCodeSqlConfig) -> Iterator[Callable]:
+def make(server, golds, config):
     """Makes environments of a protocol, with keys of the configuration replaced."""
     with contextlib.ExitStack() as stack:
 
@@ -69,7 +64,7 @@ def played(env: InterCodeSql, actions: list[str | None], item: Task | None = Non
 
 
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_an_episode_from_question_to_success(make: Callable, protocol: str) -> None:
+def test_an_episode_from_question_to_success(make, protocol):
     env = make(protocol)
     assert env.start(task()) == "Which languages are spoken in Switzerland?"
     texts = ["Thought: I look.\nAction: " + sql("SHOW TABLES"), "Action: " + sql(LANGUAGES), "Action: submit"]
@@ -91,7 +86,7 @@ def test_an_episode_from_question_to_success(make: Callable, protocol: str) -> N
         ("", None),
     ],
 )
-def test_the_action_is_what_follows_the_first_label(make: Callable, text: str, action: str | None) -> None:
+def test_the_action_is_what_follows_the_first_label(make, text, action):
     assert make("paper").parse(text) == action
 
 
@@ -121,7 +116,7 @@ WRAPPED = {
 
 @pytest.mark.parametrize("action", WRAPPED, ids=range(len(WRAPPED)))
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_what_an_action_is_taken_for(make: Callable, protocol: str, action: str | None) -> None:
+def test_what_an_action_is_taken_for(make, protocol, action):
     expected = WRAPPED[action][protocol == "fixed"]
     _, (observation, _, _, done) = played(make(protocol), [sql("SELECT 7"), action])
     assert (observation, done) == (("[(7,)]", True) if expected is None else (expected, False))
@@ -130,9 +125,7 @@ def test_what_an_action_is_taken_for(make: Callable, protocol: str, action: str 
 
 
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_submitting_what_is_no_list_of_rows_earns_nothing(
-    server: DatabaseServer, make: Callable, protocol: str
-) -> None:
+def test_submitting_what_is_no_list_of_rows_earns_nothing(server, make, protocol):
     env = make(protocol)
     assert played(env, ["submit"]) == [("None", 0.0, 0.0, True)]
     assert played(env, [sql(LANGUAGES), sql("SET @x = 1"), "submit"])[-1] == ("None", 0.0, 0.0, True)
@@ -141,7 +134,7 @@ def test_submitting_what_is_no_list_of_rows_earns_nothing(
     assert steps[1:] == [(f"{error}\n", 0.0, 0.0, False), (error, 0.0, 0.0, True)]
 
 
-def test_long_observations_are_cut_but_for_what_paper_shows_of_a_submission(make: Callable) -> None:
+def test_long_observations_are_cut_but_for_what_paper_shows_of_a_submission(make):
     actions = [sql("SELECT Name FROM city ORDER BY ID"), "submit"]
     (paper, *_), (paper_submitted, *_) = played(make("paper"), actions)
     (fixed, *_), (fixed_submitted, *_) = played(make("fixed"), actions)
@@ -163,11 +156,11 @@ def test_long_observations_are_cut_but_for_what_paper_shows_of_a_submission(make
         (LANGUAGES, "fixed", "binary", (1.0, 1.0)),
     ],
 )
-def test_rows_in_another_order_or_a_part_of_them_earn_less(make, statement, protocol, reward, gained) -> None:
+def test_rows_in_another_order_or_a_part_of_them_earn_less(make, statement, protocol, reward, gained):
     assert played(make(protocol, reward=reward), [sql(statement), "submit"])[-1][1:3] == gained
 
 
-def test_a_score_that_is_rounded_to_one_is_no_success_but_in_upstreams_protocol(make: Callable) -> None:
+def test_a_score_that_is_rounded_to_one_is_no_success_but_in_upstreams_protocol(make):
     """One row too many beside 200 right ones: 200 / 201 = 0.995."""
     many = "SELECT ID FROM city ORDER BY ID LIMIT {}"
     item, actions = task(gold=many.format(200)), [sql(many.format(201)), "submit"]
@@ -178,9 +171,7 @@ def test_a_score_that_is_rounded_to_one_is_no_success_but_in_upstreams_protocol(
         assert played(make(protocol), [sql(many.format(200)), "submit"], item)[-1][1:3] == (1.0, 1.0)
 
 
-def test_the_limit_of_steps_is_the_configured_one_and_steps_before_and_after_an_episode_do_nothing(
-    make: Callable,
-) -> None:
+def test_the_limit_of_steps_is_the_configured_one_and_steps_before_and_after_an_episode_do_nothing(make):
     assert make("paper").step_limit(task()) == 10
     assert make("paper", step_limit=3).step_limit(task()) == 3
     assert make("paper").step("submit").observation == OVER
@@ -189,7 +180,7 @@ def test_the_limit_of_steps_is_the_configured_one_and_steps_before_and_after_an_
 
 
 @pytest.mark.parametrize("missing", ["database", "gold", "question"])
-def test_a_task_that_is_not_the_environments_is_the_users_error(make: Callable, missing: str) -> None:
+def test_a_task_that_is_not_the_environments_is_the_users_error(make, missing):
     data = {key: value for key, value in task().data.items() if key != missing}
     with pytest.raises(UserError, match=missing):
         make("fixed").start(task().model_copy(update={"data": data}))
@@ -199,19 +190,19 @@ def test_a_task_that_is_not_the_environments_is_the_users_error(make: Callable, 
 
 @given(st.text(max_size=300))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_is_answered(make: Callable, text: str) -> None:
+def test_any_text_is_answered(make, text):
     for protocol in ("paper", "fixed"):
         for action in (text, sql(text)):
             assert isinstance(played(make(protocol), [action])[0][0], str)
 
 
 @pytest.fixture(scope="module")
-def pooled(config: InterCodeSqlConfig) -> Iterator[list[InterCodeSql]]:
+def pooled(config):
     with pool(Setup(config, "envs.intercode_sql", "paper", QUIRKS["paper"]), 8) as envs:
         yield envs
 
 
-def test_a_pool_shares_one_server_and_says_which(pooled: list[InterCodeSql], server: DatabaseServer) -> None:
+def test_a_pool_shares_one_server_and_says_which(pooled, server):
     assert {env.identity for env in pooled} == {pooled[0].identity}
     assert pooled[0].identity.startswith(f"{server.identity} (rows ")
     pids = {env.step(sql("SELECT @@pid_file")).observation for env in pooled if env.start(task())}
@@ -240,7 +231,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_episodes_at_once_read_as_they_do_alone(pooled: list[InterCodeSql], seed: int) -> None:
+def test_episodes_at_once_read_as_they_do_alone(pooled, seed):
     choose = random.Random(seed)
     episodes = [[*map(sql, choose.choices(STATEMENTS, k=6)), "submit"] for _ in range(48)]
     alone = [played(pooled[0], episode) for episode in episodes]
@@ -255,7 +246,7 @@ def test_episodes_at_once_read_as_they_do_alone(pooled: list[InterCodeSql], seed
     assert [at_once[number] for number in range(len(episodes))] == alone
 
 
-def test_a_killed_server_fails_its_episodes_until_they_start_anew(own_server: Callable, config) -> None:
+def test_a_killed_server_fails_its_episodes_until_they_start_anew(own_server, config):
     server = own_server()
     with contextlib.closing(GoldQueries(server)) as golds:
         envs = [InterCodeSql(server, golds, config, QUIRKS["fixed"], "a server") for _ in range(2)]

@@ -5,28 +5,32 @@ from pathlib import Path
 
 import pytest
 from envs.intercode_sql.sections import section
-from envs.setups import QUIRKS, source, write
+from envs.setups import QUIRKS, eto_item, source, write
 
 from coevolve.envs.base import Setup
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.domain import INSTRUCTION, experts
-from coevolve.envs.intercode_sql.tasks import items, question_lists
+from coevolve.envs.intercode_sql.tasks import questions
 from coevolve.errors import UserError
 from coevolve.records.drops import Drop, DropReason
+from coevolve.records.episodes import Task
 
 Make = Callable[..., Setup]
 
 
 @pytest.fixture
-def make(dump: Path, sql_config: SqlServerConfig) -> Make:
+def make(dump):
     """Makes the setup with some questions and experts under a protocol."""
 
-    def make(questions: dict, trajectories: dict, protocol: str = "fixed", **changes) -> Setup:
+    def make(asked: dict, trajectories: dict, protocol: str = "fixed", **changes) -> Setup:
         source = {"min_reward": 1.0, **trajectories}
-        config = section(dump, questions, experts=source, server=sql_config.model_dump(), **changes)
+        config = section(dump, asked, experts=source, **changes)
         return Setup(config, "envs.intercode_sql", protocol, QUIRKS[protocol])
 
     return make
+
+
+def training(setup: Setup) -> list[Task]:
+    return [task for task in questions(setup.config)[0] if task.split == "train"]
 
 
 def reasons(drops: tuple[Drop, ...]) -> list[tuple[str, DropReason]]:
@@ -34,9 +38,9 @@ def reasons(drops: tuple[Drop, ...]) -> list[tuple[str, DropReason]]:
 
 
 @pytest.mark.parametrize("protocol", ["paper", "fixed"])
-def test_the_script_earns_one_on_every_template_question(make: Make, protocol: str) -> None:
+def test_the_script_earns_one_on_every_template_question(make, protocol):
     setup = make({"source": "templates", "per_kind": 90}, {"format": "scripted"}, protocol)
-    tasks = items(setup.config)
+    tasks = questions(setup.config)[0]
     found = experts(setup, tasks)
     assert found.drops == ()
     assert [trajectory.task for trajectory in found.trajectories] == list(tasks)
@@ -50,18 +54,18 @@ def test_the_script_earns_one_on_every_template_question(make: Make, protocol: s
     assert first.environment.startswith("MySQL")
 
 
-def test_an_episode_too_short_for_the_expert_is_counted(make: Make) -> None:
+def test_an_episode_too_short_for_the_expert_is_counted(make):
     setup = make({"source": "templates", "per_kind": 1}, {"format": "scripted"}, step_limit=3)
-    found = experts(setup, items(setup.config))
+    found = experts(setup, questions(setup.config)[0])
     assert found.trajectories == ()
     assert {drop.reason for drop in found.drops} == {DropReason.OVERLONG}
     assert len(found.drops) == 6
 
 
-def test_the_script_is_refused_for_questions_that_are_not_its_own(make: Make, tmp_path: Path) -> None:
+def test_the_script_is_refused_for_questions_that_are_not_its_own(make, tmp_path):
     setup = make({"source": "dev", "dev": development(tmp_path / "dev.json")}, {"format": "scripted"})
-    with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: .* template questions only"):
-        experts(setup, items(setup.config))
+    with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: `scripted` .* `templates` questions only"):
+        experts(setup, questions(setup.config)[0])
 
 
 def development(path: Path) -> dict:
@@ -81,7 +85,7 @@ def run(number: int, actions: list[str], reward: float) -> dict:
     return {"task_id": number, "query": f"Over {number}?", "turn_history": history, "summary": {"max_reward": reward}}
 
 
-def test_recorded_runs_are_worded_and_played_again(make: Make, tmp_path: Path) -> None:
+def test_recorded_runs_are_worded_and_played_again(make, tmp_path):
     right = "SELECT COUNT(*) FROM singer WHERE Age > 40"
     runs = [
         run(40, ["DESCRIBE singer", right], 1.0),
@@ -92,7 +96,7 @@ def test_recorded_runs_are_worded_and_played_again(make: Make, tmp_path: Path) -
     recorded = write(tmp_path / "runs.json", {str(record["task_id"]): record for record in runs})
     trajectories = {"format": "recorded", "file": source(recorded)}
     setup = make({"source": "dev", "dev": development(tmp_path / "dev.json")}, trajectories)
-    tasks = [task for task in items(setup.config) if task.task_id.endswith(("/40", "/41", "/42", "/43", "/44"))]
+    tasks = [task for task in questions(setup.config)[0] if task.task_id.endswith(("/40", "/41", "/42", "/43", "/44"))]
     found = experts(setup, tasks)
     (good,) = found.trajectories
     assert (good.task.task_id, good.reward) == ("intercode_sql/dev/40", 1.0)
@@ -111,37 +115,30 @@ def test_recorded_runs_are_worded_and_played_again(make: Make, tmp_path: Path) -
     ]
 
 
-def test_gpt_4s_recorded_runs_still_earn_one(make: Make, upstream: Path) -> None:
+def test_gpt_4s_recorded_runs_still_earn_one(make, upstream):
     runs = upstream / "intercode/ic_sql_multiturn_gpt-4_10_turns.json"
-    questions = {"source": "dev", "dev": source(upstream / "intercode/ic_spider_dev.json")}
-    setup = make(questions, {"format": "recorded", "file": source(runs)}, "paper")
-    found = experts(setup, question_lists(setup.config).train)
+    asked = {"source": "dev", "dev": source(upstream / "intercode/ic_spider_dev.json")}
+    setup = make(asked, {"format": "recorded", "file": source(runs)}, "paper")
+    found = experts(setup, training(setup))
     if found.trajectories[0].environment.startswith("MySQL"):
         assert len(found.trajectories) >= 590
     assert {trajectory.reward for trajectory in found.trajectories} == {1.0}
     assert all(trajectory.turns[-1].action == "submit" for trajectory in found.trajectories)
 
 
-def published(number: int | str, reward: float | None = None) -> dict:
+def published(number: int | str, **more) -> dict:
     """A trajectory as IPR publishes them."""
-    said = [
-        ("human", "Use SQL."),
-        ("gpt", "OK"),
-        ("human", "How many?"),
-        ("gpt", "Thought: I count.\nAction: \n```sql\nSELECT COUNT(*) FROM singer\n```"),
-        ("human", "Observation: [(6,)]"),
-        ("gpt", "Thought: Done.\nAction: submit."),
-    ]
-    conversations = [{"from": speaker, "value": value} for speaker, value in said]
-    return {"id": number, "conversations": conversations} | ({} if reward is None else {"reward": reward})
+    count = "Thought: I count.\nAction: \n```sql\nSELECT COUNT(*) FROM singer\n```"
+    said = ("Use SQL.", "OK", "How many?", count, "Observation: [(6,)]", "Thought: Done.\nAction: submit.")
+    return eto_item(number, *said, **more)
 
 
-def test_iprs_published_experts_are_read_as_they_are(make: Make, tmp_path: Path) -> None:
+def test_iprs_published_experts_are_read_as_they_are(make, tmp_path):
     train = [{"db": "concert_singer", "gold": "SELECT 1", "query": "?", "hardness": "easy"}] * 4555
     lists = {name: source(write(tmp_path / f"{name}.json", train[:size])) for name, size in SIZES.items()}
     file = write(tmp_path / "sft.json", [published(1287), published("438"), published(0), published(531, reward=0.4)])
     setup = make({"source": "ipr", **lists}, {"format": "eto", "file": source(file)}, "paper")
-    train = question_lists(setup.config).train
+    train = training(setup)
     found = experts(setup, train[:4])
     assert [trajectory.task for trajectory in found.trajectories] == list(train[:2])
     turns = found.trajectories[0].turns
@@ -156,20 +153,12 @@ def test_iprs_published_experts_are_read_as_they_are(make: Make, tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ([published("item 5")], "item 0: id `item 5` stands for no task"),
-        ([published(5) | {"conversations": []}], "item 0: `conversations`"),
-        ([{"id": 5}], r"key `0\.conversations`"),
-    ],
-)
-def test_a_malformed_file_is_one_sentence(make: Make, tmp_path: Path, content, words: str) -> None:
-    file = source(write(tmp_path / "sft.json", content))
-    questions = {"source": "dev", "dev": development(tmp_path / "dev.json")}
-    setup = make(questions, {"format": "eto", "file": file}, "paper")
-    with pytest.raises(UserError, match=words):
-        experts(setup, items(setup.config))
+def test_an_id_that_is_none_and_a_changed_file_are_one_sentence(make, tmp_path):
+    file = source(write(tmp_path / "sft.json", [published("item 5")]))
+    asked = {"source": "dev", "dev": development(tmp_path / "dev.json")}
+    setup = make(asked, {"format": "eto", "file": file}, "paper")
+    with pytest.raises(UserError, match="item 0: id `item 5` stands for no task"):
+        experts(setup, [])
     Path(file["path"]).write_text("[]")
     with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts\.file\.sha256"):
-        experts(setup, items(setup.config))
+        experts(setup, [])

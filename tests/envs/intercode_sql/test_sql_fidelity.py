@@ -10,13 +10,15 @@ from builders import task
 from envs.intercode_sql.recorded_comparison import Comparison, compare
 
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
-from coevolve.envs.intercode_sql.recorded_runs import read, read_items
+from coevolve.envs.intercode_sql.recorded_runs import read
 from coevolve.envs.intercode_sql.reward import reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import SqlSession
-from coevolve.envs.intercode_sql.tasks import DATA
+from coevolve.envs.intercode_sql.tasks import DATA, SqlItem
 from coevolve.records.episodes import Task
+from coevolve.storage import jsonl
 
+DEV = "intercode/ic_spider_dev.json"
 GPT4 = "ic_sql_multiturn_gpt-4_10_turns.json"
 GPT35 = "ic_sql_react_10_turns.json"
 SUBSET = 60
@@ -36,23 +38,23 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def dev_tasks(upstream: Path) -> list[Task]:
+def dev_tasks(upstream):
     return [
         task(
             f"intercode_sql/dev/{number}",
             env="intercode_sql",
-            data={"database": item.database, "gold": item.gold_query, "question": item.question},
+            data=item.model_dump(),
         )
-        for number, item in enumerate(read_items(upstream / "intercode/ic_spider_dev.json"))
+        for number, item in enumerate(jsonl.read_items(upstream / DEV, SqlItem))
     ]
 
 
 def compared(server: DatabaseServer, upstream: Path, name: str, limit: int | None = None) -> Comparison:
-    return compare(server, read(upstream / "intercode" / name)[:limit])
+    return compare(server, read(upstream / "intercode" / name, upstream / DEV)[:limit])
 
 
 @pytest.mark.parametrize("name", [GPT4, GPT35])
-def test_the_first_items_are_answered_as_in_2023(server: DatabaseServer, upstream: Path, name: str) -> None:
+def test_the_first_items_are_answered_as_in_2023(server, upstream, name):
     report = compared(server, upstream, name, SUBSET)
     assert report.statements > 3 * SUBSET
     assert report.stateless_share >= 0.99
@@ -61,7 +63,7 @@ def test_the_first_items_are_answered_as_in_2023(server: DatabaseServer, upstrea
 
 
 @pytest.mark.slow
-def test_both_recorded_runs_are_answered_as_in_2023(server: DatabaseServer, upstream: Path) -> None:
+def test_both_recorded_runs_are_answered_as_in_2023(server, upstream):
     """Of GPT-3.5's statements one in twenty met tables that upstream's server had been left with, and no dump has.
 
     Rows of information_schema come in an order that MySQL draws when it starts (up to 21 of 31 such statements).
@@ -79,17 +81,17 @@ def test_both_recorded_runs_are_answered_as_in_2023(server: DatabaseServer, upst
 
 
 @pytest.mark.slow
-def test_the_past_of_a_server_does_not_show(server: DatabaseServer, upstream: Path) -> None:
+def test_the_past_of_a_server_does_not_show(server, upstream):
     assert compared(server, upstream, GPT4) == compared(server, upstream, GPT4)
 
 
-def test_all_golds_but_the_19_that_mysql_refuses_earn_one(server: DatabaseServer, upstream: Path) -> None:
-    items = read_items(upstream / "intercode/ic_spider_dev.json")
+def test_all_golds_but_the_19_that_mysql_refuses_earn_one(server, upstream):
+    items = jsonl.read_items(upstream / DEV, SqlItem)
     failing = []
     with closing(GoldQueries(server)) as gold_queries, closing(SqlSession(server)) as session:
         for number, item in enumerate(items):
             session.use(item.database)
-            if reward(session.execute(item.gold_query).rows, gold_queries.rows(item)) != 1.0:
+            if reward(session.execute(item.gold).rows, gold_queries.rows(item)) != 1.0:
                 failing.append(number)
     assert (len(items), failing) == (1034, json.loads((DATA / "gold_fails.json").read_text()))
 

@@ -1,49 +1,40 @@
 """Gold rows and the fingerprint over them."""
 
 import contextlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import builders
 import pytest
+from envs.intercode_sql.sections import question
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries, SqlItem, fingerprint, item_of
-from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.errors import UserError
-from coevolve.records.episodes import Task
-
-
-def task(gold: str, database: str = "world_1") -> Task:
-    data = {"database": database, "gold": gold, "question": "?"}
-    return builders.task("intercode_sql/test/0", env="intercode_sql", split="test", data=data)
-
+from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
+from coevolve.envs.intercode_sql.tasks import item_of
 
 TASKS = [
-    task("SELECT COUNT(*) FROM city"),
-    task("SELECT ContId FROM continents ORDER BY ContId", "car_1"),
-    task("no SQL"),
+    question("SELECT COUNT(*) FROM city"),
+    question("SELECT ContId FROM continents ORDER BY ContId", "car_1"),
+    question("no SQL"),
 ]
 
 
 @pytest.fixture
-def golds(server: DatabaseServer) -> Iterator[GoldQueries]:
+def golds(server):
     with contextlib.closing(GoldQueries(server)) as golds:
         yield golds
 
 
-def test_gold_rows_are_those_of_the_items_database(golds: GoldQueries) -> None:
+def test_gold_rows_are_those_of_the_items_database(golds):
     assert golds.rows(item_of(TASKS[0])) == [(4079,)]
     assert golds.rows(item_of(TASKS[1])) == [(1,), (2,), (3,), (4,), (5,)]
 
 
 @pytest.mark.parametrize("gold", ["SELECT * FROM towns", "", "SET @x = 1", "DELETE FROM city"])
-def test_a_gold_that_gives_no_rows_is_empty(golds: GoldQueries, gold: str) -> None:
-    assert golds.rows(SqlItem("world_1", gold, "?")) == []
+def test_a_gold_that_gives_no_rows_is_empty(golds, gold):
+    assert golds.rows(item_of(question(gold))) == []
 
 
-def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> None:
-    slow = SqlItem("world_1", "SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID", "?")
+def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server):
+    slow = item_of(question("SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID"))
     with (
         contextlib.closing(GoldQueries(own_server(statement_seconds=0.2))) as golds,
         pytest.raises(EnvError, match="cut short"),
@@ -51,26 +42,22 @@ def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server) -> N
         golds.rows(slow)
 
 
-def test_golds_may_be_asked_from_many_threads_and_each_once(golds: GoldQueries) -> None:
-    once = SqlItem("world_1", "SELECT CONNECTION_ID(), UUID()", "?")
+def test_golds_may_be_asked_from_many_threads_and_each_once(golds):
+    once = item_of(question("SELECT CONNECTION_ID(), UUID()"))
     first = golds.rows(once)
     databases = ("world_1", "car_1") * 40
-    items = [SqlItem(database, f"SELECT {n // 2}, DATABASE()", "?") for n, database in enumerate(databases)] * 3
+    items = [item_of(question(f"SELECT {n // 2}, DATABASE()", database)) for n, database in enumerate(databases)] * 3
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(golds.rows, items))
     assert found == [[(number // 2 % 40, item.database)] for number, item in enumerate(items)]
     assert golds.rows(once) is first
 
 
-def test_the_fingerprint_is_of_rows_statements_databases_and_order(server: DatabaseServer, golds: GoldQueries) -> None:
+def test_the_fingerprint_is_of_rows_statements_databases_and_order(server, golds):
     first = fingerprint(golds, TASKS)
     assert len(first) == 16
     with contextlib.closing(GoldQueries(server)) as others:
         assert fingerprint(others, TASKS) == first
-    changed = [TASKS[::-1], TASKS[:2], [*TASKS[:2], task("none")], [task("SELECT COUNT(*) FROM country"), *TASKS[1:]]]
+    countries = question("SELECT COUNT(*) FROM country")
+    changed = [TASKS[::-1], TASKS[:2], [*TASKS[:2], question("none")], [countries, *TASKS[1:]]]
     assert len({first, *(fingerprint(golds, tasks) for tasks in changed)}) == 5
-
-
-def test_a_task_of_another_environment_is_the_users_error(golds: GoldQueries) -> None:
-    with pytest.raises(UserError, match="sciworld/find-animal/0"):
-        fingerprint(golds, [builders.task("sciworld/find-animal/0", data={"task": "x"})])

@@ -2,14 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.envs.intercode_sql.session import TIMED_OUT, QueryResult, SqlSession
 
 STATEMENT_SECONDS = 1.0
@@ -35,10 +35,7 @@ ENDLESS = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SEL
 #: What a privilege more, or none, would allow: the account may only SELECT, as its grants say.
 WRITES = (
     "DELETE FROM city",
-    "DROP DATABASE world_1",
     "CREATE TEMPORARY TABLE towns (id INT)",
-    "CREATE FUNCTION f() RETURNS INT DETERMINISTIC RETURN 1",
-    "GRANT ALL ON *.* TO CURRENT_USER()",
     "SET PASSWORD = 'x'",
     "ALTER USER CURRENT_USER() IDENTIFIED BY 'x'",
     "SET GLOBAL max_connections = 1",
@@ -49,9 +46,7 @@ WRITES = (
     "LOCK TABLES city READ",
     "LOCK INSTANCE FOR BACKUP",
     "SELECT * FROM city FOR UPDATE",
-    "ANALYZE TABLE city",
     "SHUTDOWN",
-    "INSTALL PLUGIN x SONAME 'x.so'",
     "KILL 1",
     "SELECT * INTO OUTFILE '/tmp/coevolve-hostile' FROM city",
     "SELECT 1 INTO DUMPFILE '/tmp/coevolve-hostile'",
@@ -82,20 +77,15 @@ NONSENSE = (
 ALLOWED = (
     ("START TRANSACTION", "CREATE TABLE towns (id INT)", "COMMIT"),
     ("SET autocommit = 0", "SELECT * FROM city FOR SHARE", "DELETE FROM city"),
-    ("HANDLER city OPEN", "HANDLER city READ FIRST"),
     ("SELECT GET_LOCK('world', 0)",),
     ("SELECT LOAD_FILE('/etc/passwd')",),
     ("SELECT COUNT(*) FROM city INTO @mine", "SELECT @mine"),
     ("SET @mine = 7", "SELECT @mine := @mine + 1"),
-    ("SET SESSION sql_mode = ''", "SELECT Name, COUNT(*) FROM city"),
-    ("SET NAMES latin1", "SELECT 'é'"),
     ("SET character_set_results = utf16", "SELECT * FROM city"),
     ("SET character_set_results = latin1", "SELECT 'é'", "SELECT 'é' AS 'é'"),
-    ("PREPARE s FROM 'SELECT 1'", "EXECUTE s"),
     ("PREPARE s FROM 'DROP TABLE city'", "EXECUTE s"),
     ("SET @k = CONCAT('KILL ', CONNECTION_ID())", "PREPARE s FROM @k", "EXECUTE s", "SELECT 1"),
     ("USE mysql", "SELECT * FROM user", "DELETE FROM user"),
-    ("USE car_1", "SHOW TABLES"),
     ("SELECT user, host, authentication_string FROM mysql.user",),
     ("SELECT * FROM information_schema.columns",),
     *((f"SHOW {what}",) for what in ("PROCESSLIST", "VARIABLES", "CREATE TABLE city")),
@@ -108,7 +98,6 @@ ALLOWED = (
     ("SELECT REPEAT('x', 1000000), city.* FROM city LIMIT 4000",),
     ("SELECT a.* FROM city a, city b LIMIT 1000000",),
     ("SET group_concat_max_len = 1000000000", "SELECT GROUP_CONCAT(a.Name, b.Name) FROM city a, city b"),
-    ("SET sql_select_limit = 1", "SELECT * FROM city"),
     ("SET timestamp = 1", "SELECT NOW()"),
     (*LIFTED, "SELECT a.Name FROM city a, city b"),
     ("SELECT SLEEP(1000)",),
@@ -131,57 +120,35 @@ STALLS = (
 
 
 @pytest.fixture(scope="module")
-def strict(sql_config: SqlServerConfig, dump: Path) -> Iterator[DatabaseServer]:
+def limited(dump):
     """A server that gives a statement one second."""
-    with DatabaseServer(sql_config.model_copy(update={"statement_seconds": STATEMENT_SECONDS}), dump) as server:
+    with DatabaseServer(DEFAULT_CONFIG.model_copy(update={"statement_seconds": STATEMENT_SECONDS}), dump) as server:
         yield server
 
 
-@pytest.fixture
-def attacker(strict: DatabaseServer) -> Iterator[SqlSession]:
-    with contextlib.closing(SqlSession(strict)) as session:
-        session.use("world_1")
-        yield session
-
-
 @pytest.fixture(scope="module")
-def neighbour(strict: DatabaseServer) -> Iterator[SqlSession]:
-    """A session in an episode that lasts all the time, with a variable that only it knows."""
-    with contextlib.closing(SqlSession(strict)) as session:
-        session.use("world_1")
-        session.execute("SET @mine = 42")
-        yield session
-
-
-@pytest.fixture(scope="module")
-def fresh(strict: DatabaseServer) -> list[QueryResult]:
+def fresh(limited):
     """What a session answers where nothing has happened yet."""
-    with contextlib.closing(SqlSession(strict)) as session:
+    with contextlib.closing(SqlSession(limited)) as session:
         session.use("world_1")
         return probe(session)
 
 
 @pytest.fixture(scope="module")
-def untouched(strict: DatabaseServer, fresh: list[QueryResult]) -> list[QueryResult]:
-    return contents(strict)
+def untouched(limited, fresh):
+    return contents(limited)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_seen(
-    strict: DatabaseServer,
-    fresh: list[QueryResult],
-    untouched: list[QueryResult],
-    attacker: SqlSession,
-    neighbour: SqlSession,
-) -> Iterator[None]:
+def nothing_is_seen(limited, fresh, untouched, attacker, neighbour):
     """After each test the neighbour, the attacker's next episode and the databases are as they were."""
-    pid = strict.pid
+    pid = limited.pid
     yield
     assert probe(neighbour) == [*fresh[:-1], QueryResult([(42,)])]
     attacker.use("world_1")
     assert probe(attacker) == fresh
-    assert contents(strict) == untouched
-    assert strict.pid == pid
+    assert contents(limited) == untouched
+    assert limited.pid == pid
     assert not Path("/tmp/coevolve-hostile").exists()
 
 
@@ -209,7 +176,7 @@ def attempt(session: SqlSession, statements: Sequence[str]) -> list[QueryResult]
     return answers
 
 
-def test_there_is_something_to_lose_and_the_account_may_only_read(attacker: SqlSession, fresh, untouched) -> None:
+def test_there_is_something_to_lose_and_the_account_may_only_read(attacker, fresh, untouched):
     assert fresh[1].rows == [("city",), ("country",), ("countrylanguage",)]
     assert fresh[-1] == QueryResult([(None,)])
     assert len(untouched[1].rows) == 81 and all(checksum for _, checksum in untouched[1].rows[:20])
@@ -218,21 +185,19 @@ def test_there_is_something_to_lose_and_the_account_may_only_read(attacker: SqlS
 
 
 @pytest.mark.parametrize("statement", [*WRITES, *NONSENSE], ids=lambda text: repr(text[:40]))
-def test_what_would_change_something_or_is_nonsense_is_an_error(attacker: SqlSession, statement: str) -> None:
+def test_what_would_change_something_or_is_nonsense_is_an_error(attacker, statement):
     [answer] = attempt(attacker, [statement])
     assert answer.rows is None and answer.error
 
 
 @pytest.mark.parametrize("statements", ALLOWED, ids=lambda texts: repr(texts[0][:30]))
-def test_what_is_allowed_ends_in_time_and_leaves_nothing(attacker: SqlSession, statements: Sequence[str]) -> None:
+def test_what_is_allowed_ends_in_time_and_leaves_nothing(attacker, statements):
     attempt(attacker, statements)
 
 
-def test_stalls_are_ended_and_do_not_stop_others(
-    strict: DatabaseServer, neighbour: SqlSession, fresh: list[QueryResult]
-) -> None:
+def test_stalls_are_ended_and_do_not_stop_others(limited, neighbour, fresh):
     def stall(statements: Sequence[str]) -> QueryResult:
-        with contextlib.closing(SqlSession(strict)) as session:
+        with contextlib.closing(SqlSession(limited)) as session:
             session.use("world_1")
             *_, last = attempt(session, statements)
             assert session.execute("SELECT DATABASE()") == QueryResult([("world_1",)])

@@ -1,103 +1,76 @@
 """However the process that started a server ends, server and directory end with it."""
 
+import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from envs.endings import ending
 
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server_process import MIN_STALE_SECONDS, ServerDirectory
 
-PROGRAM = """
-import os, signal, sys, time
+START = """
 from pathlib import Path
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 
-# The strictest mask a user may have must not hide files from the server.
-os.umask(0o077)
-# A test run in the background ignores Ctrl-C, and so would its children.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-config, dump, ending = sys.argv[1:]
-server = DatabaseServer(SqlServerConfig.model_validate_json(config), Path(dump))
-server.connect()
-print(server.pid, flush=True)
-if ending == "close":
-    server.close()
-elif ending == "exception":
-    raise RuntimeError("on purpose")
-elif ending != "exit":
-    time.sleep(3600)
+started = DatabaseServer(DEFAULT_CONFIG, Path(arguments[0]))
+started.connect()
 """
 
 
+@dataclass
 class Kit:
-    """A process that has started a server, the server, and the supervisor between them."""
+    """A process that has started a server, the server, the supervisor between them, and the server's directory."""
 
-    def __init__(self, config: SqlServerConfig, dump: Path, ending: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, config.model_dump_json(), dump, ending],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.pid = int(self.process.stdout.readline())
-        if ending.startswith("SIG"):
-            self.server = psutil.Process(self.pid)
-            self.supervisor = self.server.parent()
-            self.directory = Path(self.server.cwd()).parent
-            assert self.directory.name.startswith("coevolve-sql-")
+    process: subprocess.Popen[str]
+    server: psutil.Process
+    supervisor: psutil.Process
+    directory: Path
 
 
 @pytest.fixture
-def kit(sql_config: SqlServerConfig, dump: Path):
-    kits: list[Kit] = []
+def kit(dump):
+    with contextlib.ExitStack() as stack:
 
-    def start(ending: str, config: SqlServerConfig = sql_config) -> Kit:
-        kits.append(Kit(config, dump, ending))
-        return kits[-1]
+        def start() -> Kit:
+            process, pid = stack.enter_context(ending(START, "signal", dump))
+            server = psutil.Process(pid)
+            directory = Path(server.cwd()).parent
+            assert directory.name.startswith("coevolve-sql-")
+            return Kit(process, server, server.parent(), directory)
 
-    yield start
-    for kit in kits:
-        with kit.process:
-            kit.process.kill()
+        yield start
 
 
-@pytest.mark.parametrize("ending", ["exit", "close", "exception"])
-def test_a_kit_that_ends_leaves_no_server(kit, ending: str) -> None:
-    started = kit(ending)
-    started.process.wait()
-    while psutil.pid_exists(started.pid):  # at last the test's time limit
+@pytest.mark.parametrize("how", ["exit", "close", "exception"])
+def test_a_kit_that_ends_leaves_no_server(dump, how):
+    with ending(START, how, dump) as (process, server):
+        process.wait()
+    while psutil.pid_exists(server):  # at last the test's time limit
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
-    ("ending", "everybody"), [("SIGTERM", False), ("SIGTERM", True), ("SIGINT", False), ("SIGKILL", False)]
+    ("how", "everybody"), [("SIGTERM", False), ("SIGTERM", True), ("SIGINT", False), ("SIGKILL", False)]
 )
-def test_a_kit_that_is_ended_leaves_neither_server_nor_directory(kit, ending: str, everybody: bool) -> None:
+def test_a_kit_that_is_ended_leaves_neither_server_nor_directory(kit, how, everybody):
     """Also where the supervisor gets the signal, too."""
-    started = kit(ending)
+    started = kit()
     assert started.server.is_running()
     for process in (*[started.supervisor] * everybody, started.process):
-        process.send_signal(getattr(signal, ending))
+        process.send_signal(getattr(signal, how))
     psutil.wait_procs([started.server, started.supervisor])
     assert not started.directory.exists()
 
 
-def test_mysql_ends_with_a_killed_kit(kit, sql_config: SqlServerConfig) -> None:
-    started = kit("SIGKILL", sql_config)
-    started.process.kill()
-    psutil.wait_procs([started.server, started.supervisor])
-    assert not started.directory.exists()
-
-
-def test_what_a_kit_killed_with_its_supervisor_leaves_is_removed_by_the_next(kit) -> None:
-    dead, living = kit("SIGKILL"), kit("SIGKILL")
+def test_what_a_kit_killed_with_its_supervisor_leaves_is_removed_by_the_next(kit):
+    dead, living = kit(), kit()
     for process in (dead.supervisor, dead.process):
         process.kill()
     psutil.wait_procs([dead.server])

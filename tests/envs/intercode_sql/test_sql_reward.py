@@ -1,8 +1,6 @@
 """The reward against an independent statement of upstream's steps, with scipy's tau and numpy's rounding."""
 
 import math
-import random
-import time
 
 import numpy as np
 import pytest
@@ -10,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from coevolve.envs.intercode_sql.reward import is_exact, kendall_tau_b, reward
+from coevolve.envs.intercode_sql.reward import is_exact, reward
 
 CELLS = st.one_of(st.integers(-2, 12), st.sampled_from(["a", "B", "é", "10", "9", "it's", ""]), st.none())
 RESULTS = st.lists(st.tuples(CELLS), max_size=12)
-#: Few strings, so that ties and shared rows are common.
-TEXTS = st.lists(st.sampled_from("abcdef"), min_size=2, max_size=40)
 
 
 def between(rows: list[tuple], others: list[tuple]) -> list[tuple]:
@@ -41,7 +37,7 @@ def by_scipy(answer: list[tuple], gold: list[tuple]) -> float:
 
 @given(RESULTS.flatmap(lambda gold: st.tuples(st.just(gold), st.permutations(gold), RESULTS)))
 @settings(max_examples=600, deadline=None)
-def test_any_two_results_the_gold_in_another_order_and_that_with_other_rows_between(case: tuple) -> None:
+def test_any_two_results_the_gold_in_another_order_and_that_with_other_rows_between(case):
     """With so few rows the second-best reward is far below 0.995: what is rounded to one is exact."""
     gold, shuffled, others = case
     for answer in (others, shuffled, between(shuffled, others)):
@@ -49,23 +45,13 @@ def test_any_two_results_the_gold_in_another_order_and_that_with_other_rows_betw
         assert is_exact(answer, gold) == (reward(answer, gold) == 1.0)
 
 
-def test_an_answer_that_is_rounded_up_to_one_is_not_exact() -> None:
+def test_an_answer_that_is_rounded_up_to_one_is_not_exact():
     gold = [(number,) for number in range(201)]
     assert reward(gold[:200], gold) == reward(gold, gold[:200]) == reward(gold, gold) == 1.0
     assert not is_exact(gold[:200], gold) and not is_exact(gold, gold[:200]) and is_exact(gold, gold)
     swapped = [*gold[:198], gold[199], gold[198], gold[200]]
     assert reward(swapped, gold) == 1.0 and not is_exact(swapped, gold)
     assert not is_exact(None, [])
-
-
-@given(TEXTS.flatmap(lambda x: st.tuples(st.just(x), st.permutations(x), st.permutations([*"abcdef" * 7][: len(x)]))))
-@settings(max_examples=600, deadline=None)
-def test_tau_is_scipys_to_the_last_bit(case: tuple[list[str], ...]) -> None:
-    """Of two orders of the same texts, and of texts with different ties."""
-    texts, shuffled, others = case
-    for other in (shuffled, others):
-        ours, scipys = kendall_tau_b(texts, other), kendalltau(texts, other).statistic
-        assert ours == scipys or (math.isnan(ours) and math.isnan(scipys))
 
 
 @pytest.mark.parametrize(
@@ -92,16 +78,5 @@ def test_tau_is_scipys_to_the_last_bit(case: tuple[list[str], ...]) -> None:
         ([*[("a",)] * 3, ("b",)], [("b",), ("a",), ("a",)], -0.37),
     ],
 )
-def test_known_rewards(answer: list[tuple] | None, gold: list[tuple], expected: float) -> None:
+def test_known_rewards(answer, gold, expected):
     assert reward(answer, gold) == expected
-
-
-def test_the_time_for_large_results_is_nearly_linear() -> None:
-    def spent(count: int) -> float:
-        gold = [(number, "row") for number in range(count)]
-        answer = random.Random(0).sample(gold, count)
-        started = time.process_time()
-        assert abs(reward(answer, gold)) < 0.05
-        return time.process_time() - started
-
-    assert spent(20_000) < 40 * (min(spent(2_000) for _ in range(3)) + 0.005)  # what a clock may miss

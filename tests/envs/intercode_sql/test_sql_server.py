@@ -2,20 +2,19 @@
 
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pymysql
 import pytest
+from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import data_directory, server_options
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess
-from coevolve.envs.intercode_sql.server_program import find_server_program
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
 from coevolve.errors import UserError
 
 SESSIONS = 200
@@ -43,17 +42,12 @@ def ask(server: DatabaseServer, statement: str, database: str = "") -> tuple[tup
         return cursor.fetchall()
 
 
-def folder(server: DatabaseServer) -> Path:
-    """The private directory of a running server, which runs in its data directory."""
-    return Path(psutil.Process(server.pid).cwd()).parent
-
-
-def test_the_server_names_itself(server: DatabaseServer) -> None:
+def test_the_server_names_itself(server):
     name, version = server.identity.split()
     assert name == "MySQL" and ask(server, "SELECT VERSION()")[0][0].startswith(version)
 
 
-def test_all_tables_are_there_in_any_case_and_their_statistics_stay(server: DatabaseServer) -> None:
+def test_all_tables_are_there_in_any_case_and_their_statistics_stay(server):
     names = tuple(name.lower() for name in server.databases())
     present = {row[0] for row in ask(server, "SHOW DATABASES")}
     assert len(names) == 20 and set(names) <= present
@@ -63,12 +57,12 @@ def test_all_tables_are_there_in_any_case_and_their_statistics_stay(server: Data
     assert ask(server, "SELECT Name FROM CITY WHERE ID = 1", "World_1") == (("Kabul",),)
 
 
-def test_what_text_depends_on_is_as_in_mysql_8(server: DatabaseServer) -> None:
+def test_what_text_depends_on_is_as_in_mysql_8(server):
     names = ", ".join(f"@@{name}" for name in MYSQL_DEFAULTS)
     assert dict(zip(MYSQL_DEFAULTS, ask(server, f"SELECT {names}")[0], strict=True)) == MYSQL_DEFAULTS
 
 
-def test_the_configured_limits_hold_for_every_session(own_server) -> None:
+def test_the_configured_limits_hold_for_every_session(own_server):
     server = own_server(statement_seconds=0.5, rows=7)
     assert len(ask(server, "SELECT * FROM city", "world_1")) == 7
     with pytest.raises(pymysql.OperationalError) as raised:
@@ -76,7 +70,7 @@ def test_the_configured_limits_hold_for_every_session(own_server) -> None:
     assert raised.value.args[0] == TIME_LIMIT
 
 
-def test_the_server_is_unprivileged_private_and_on_no_port(server: DatabaseServer) -> None:
+def test_the_server_is_unprivileged_private_and_on_no_port(server):
     server.connect().close()
     process = psutil.Process(server.pid)
     assert process.uids().real != 0
@@ -86,7 +80,7 @@ def test_the_server_is_unprivileged_private_and_on_no_port(server: DatabaseServe
     assert process.environ()["TZ"] == "UTC" and "HOME" not in process.environ()
 
 
-def test_there_is_no_other_account_to_come_in_by(server: DatabaseServer) -> None:
+def test_there_is_no_other_account_to_come_in_by(server):
     server.connect().close()
     for user, password in (("root", ""), ("admin", "admin"), ("stranger", "")):
         with pytest.raises(pymysql.OperationalError) as raised:
@@ -94,16 +88,14 @@ def test_there_is_no_other_account_to_come_in_by(server: DatabaseServer) -> None
         assert raised.value.args[0] in ACCESS_DENIED
 
 
-def test_a_database_or_a_dump_that_is_not_there_is_the_users_error(
-    server: DatabaseServer, sql_config: SqlServerConfig, tmp_path: Path
-) -> None:
+def test_a_database_or_a_dump_that_is_not_there_is_the_users_error(server, tmp_path):
     with pytest.raises(UserError, match="no_such_database"):
         server.connect("no_such_database")
     with pytest.raises(UserError, match=r"absent\.sql"):
-        DatabaseServer(sql_config, tmp_path / "absent.sql").connect()
+        DatabaseServer(DEFAULT_CONFIG, tmp_path / "absent.sql").connect()
 
 
-def test_two_hundred_sessions_at_once(server: DatabaseServer) -> None:
+def test_two_hundred_sessions_at_once(server):
     together = threading.Barrier(SESSIONS)
 
     def session(number: int) -> int:
@@ -119,7 +111,7 @@ def test_two_hundred_sessions_at_once(server: DatabaseServer) -> None:
     assert server.pid == before
 
 
-def test_a_full_server_is_not_started_again(server: DatabaseServer) -> None:
+def test_a_full_server_is_not_started_again(server):
     connections = [server.connect()]
     before = server.pid
     (most,) = ask(server, "SELECT @@max_connections")[0]
@@ -134,7 +126,7 @@ def test_a_full_server_is_not_started_again(server: DatabaseServer) -> None:
     assert ask(server, "SELECT 1") == ((1,),)
 
 
-def test_two_servers_are_independent_and_a_new_one_is_soon_ready(own_server, server: DatabaseServer) -> None:
+def test_two_servers_are_independent_and_a_new_one_is_soon_ready(own_server, server):
     connection, another = server.connect(), own_server()
     assert ask(another, "SELECT COUNT(*) FROM city", "world_1") == ((4079,),)
     assert another.pid != server.pid
@@ -147,9 +139,9 @@ def test_two_servers_are_independent_and_a_new_one_is_soon_ready(own_server, ser
 
 
 @pytest.fixture(scope="module")
-def addresses(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str]]:
+def addresses(dump):
     """Addresses of a server that was not started by `DatabaseServer`, by account: reader, remote, writer, narrow."""
-    program, directory = find_server_program(sql_config), ServerDirectory()
+    program, directory = find_server_program(DEFAULT_CONFIG), ServerDirectory()
     data_directory.DataDirectoryTemplate(program, dump).copy(directory.data)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -176,13 +168,11 @@ def addresses(dump: Path, sql_config: SqlServerConfig) -> Iterator[dict[str, str
     data_directory.wait_until_ready(process, server_options.ACCOUNT).close()
     users = ("reader", "writer", "narrow")
     yield {user: f"{user}@{directory.socket}" for user in users} | {"remote": f"remote@127.0.0.1:{port}"}
-    process.stop()
+    process.close()
 
 
 @pytest.mark.parametrize("user", ["reader", "remote"])
-def test_a_server_at_an_address_is_used(
-    user: str, addresses: dict[str, str], server: DatabaseServer, own_server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_at_an_address_is_used(user, addresses, server, own_server, monkeypatch):
     monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", PASSWORD if user == "reader" else "")
     given = own_server(address=addresses[user], rows=5)
     assert len(ask(given, "SELECT * FROM city", "world_1")) == 5
@@ -192,7 +182,7 @@ def test_a_server_at_an_address_is_used(
 @pytest.mark.parametrize(
     ("user", "words"), [("writer", r"may change data \(INSERT\)"), ("narrow", "no database battle_death, car_1")]
 )
-def test_an_unsuitable_server_at_an_address_is_refused(user: str, words: str, addresses, own_server) -> None:
+def test_an_unsuitable_server_at_an_address_is_refused(user, words, addresses, own_server):
     given = own_server(address=addresses[user])
     for _ in range(2):
         with pytest.raises(UserError, match=words):
@@ -203,7 +193,7 @@ def test_an_unsuitable_server_at_an_address_is_refused(user: str, words: str, ad
     "address",
     ["", "localhost", "user@", "user@host", "@host:3306", "user@host:port", "/tmp/socket", "u@a..b:1", "u@host:65536"],
 )
-def test_an_address_that_is_none_is_the_users_error(address: str, own_server) -> None:
+def test_an_address_that_is_none_is_the_users_error(address, own_server):
     with pytest.raises(UserError, match=r"server\.address"):
         own_server(address=address).connect()
 

@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pymysql
 import pytest
+from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, cache_directory
 from coevolve.errors import UserError
@@ -28,11 +28,6 @@ def cities(server: DatabaseServer) -> int:
     with server.connect("world_1") as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM city")
         return cursor.fetchall()[0][0]
-
-
-def folder(server: DatabaseServer) -> Path:
-    """The private directory of a running server, which runs in its data directory."""
-    return Path(psutil.Process(server.pid).cwd()).parent
 
 
 def supervisor(server: DatabaseServer) -> psutil.Process:
@@ -57,7 +52,7 @@ def end_and_wait(server: DatabaseServer, end: Callable[[], None]) -> None:
     ],
     ids=["shut down", "supervisor killed", "killed", "socket removed", "directory removed"],
 )
-def test_a_broken_server_is_replaced_at_the_next_connection(own_server, breaks) -> None:
+def test_a_broken_server_is_replaced_at_the_next_connection(own_server, breaks):
     server = own_server()
     connection = server.connect("world_1")
     first, directory = psutil.Process(server.pid), folder(server)
@@ -70,7 +65,7 @@ def test_a_broken_server_is_replaced_at_the_next_connection(own_server, breaks) 
         cursor.execute("SELECT 1")
 
 
-def test_a_hung_server_is_replaced_within_its_time_limit(own_server) -> None:
+def test_a_hung_server_is_replaced_within_its_time_limit(own_server):
     server = own_server(statement_seconds=1.0)
     server.connect().close()
     hung = server.pid
@@ -80,7 +75,7 @@ def test_a_hung_server_is_replaced_within_its_time_limit(own_server) -> None:
 
 
 @pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(monkeypatch):
     """A cache with this machine's servers and no template; open to the server's user, unlike pytest's own folders."""
     servers = cache_directory() / "servers"
     made = Path(tempfile.mkdtemp(prefix="coevolve-test-"))
@@ -96,7 +91,7 @@ def templates(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "templates").iterdir() if path.suffix != ".lock")
 
 
-def test_a_damaged_template_is_made_again(own_server, cache: Path) -> None:
+def test_a_damaged_template_is_made_again(own_server, cache):
     with own_server() as server:
         assert cities(server) == 4079
     (name,) = templates(cache)
@@ -109,7 +104,7 @@ def test_a_damaged_template_is_made_again(own_server, cache: Path) -> None:
         assert templates(cache) == [name]
 
 
-def test_a_server_that_never_starts_is_one_sentence_with_its_last_words(own_server, cache: Path) -> None:
+def test_a_server_that_never_starts_is_one_sentence_with_its_last_words(own_server, cache):
     program = cache / "mysqld"
     program.write_text(
         '#!/bin/sh\ncase "$*" in *--version*) echo "mysqld  Ver 9.9.9";; *) echo "out of luck" >&2; exit 3;; esac\n'
@@ -120,7 +115,7 @@ def test_a_server_that_never_starts_is_one_sentence_with_its_last_words(own_serv
     assert templates(cache) == []
 
 
-def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache: Path, dump: Path, tmp_path: Path) -> None:
+def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache, dump, tmp_path):
     long = tmp_path / "long.sql"
     long.write_text(dump.read_text(encoding="utf-8") + f"-- {'x' * 1_000}\n" * 2_000, encoding="utf-8")
     with DatabaseServer(DEFAULT_CONFIG, long) as server:
@@ -130,14 +125,14 @@ def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache: Path, dump: Pa
 PROGRAM = """
 import resource, sys
 from pathlib import Path
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server import DatabaseServer
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 
-config, dump, largest_file = sys.argv[1:]
+dump, largest_file = sys.argv[1:]
 if largest_file != "any":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest_file), int(largest_file)))
 try:
-    with DatabaseServer(SqlServerConfig.model_validate_json(config), Path(dump)) as server:
+    with DatabaseServer(DEFAULT_CONFIG, Path(dump)) as server:
         server.connect("world_1")
         print("ready")
 except Exception as error:
@@ -145,26 +140,26 @@ except Exception as error:
 """
 
 
-def kit(config: SqlServerConfig, dump: Path, largest_file: int | str = "any") -> subprocess.Popen[str]:
+def kit(dump: Path, largest_file: int | str = "any") -> subprocess.Popen[str]:
     """Another process that starts a server and says how that went."""
-    command = [sys.executable, "-c", PROGRAM, config.model_dump_json(), str(dump), str(largest_file)]
+    command = [sys.executable, "-c", PROGRAM, str(dump), str(largest_file)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_of_two_kits_at_once_one_makes_the_template(sql_config: SqlServerConfig, dump: Path, cache: Path) -> None:
-    kits = [kit(sql_config, dump) for _ in range(2)]
+def test_of_two_kits_at_once_one_makes_the_template(dump, cache):
+    kits = [kit(dump) for _ in range(2)]
     assert [process.communicate()[0] for process in kits] == ["ready\n"] * 2
     assert len(templates(cache)) == 1
 
 
-def test_a_disk_that_fills_up_leaves_nothing_behind(sql_config: SqlServerConfig, dump: Path, cache: Path) -> None:
-    said = kit(sql_config, dump, resource.getpagesize() << 11).communicate()[0]
+def test_a_disk_that_fills_up_leaves_nothing_behind(dump, cache):
+    said = kit(dump, resource.getpagesize() << 11).communicate()[0]
     assert said.startswith("EnvError the database server did not initialise") and len(said.splitlines()) == 1
     assert templates(cache) == []
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Path]:
+def small_disk():
     """A file system with too little room for a server's data."""
     place = Path(tempfile.mkdtemp(prefix="coevolve-test-"))
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_MB}m,mode=1777", "tmpfs", place], check=False)
@@ -177,7 +172,7 @@ def small_disk() -> Iterator[Path]:
 
 
 @NEEDS_ROOT
-def test_too_small_a_cache_is_the_users_error(own_server, cache: Path, small_disk: Path, monkeypatch) -> None:
+def test_too_small_a_cache_is_the_users_error(own_server, cache, small_disk, monkeypatch):
     (small_disk / "servers").symlink_to(cache / "servers")
     monkeypatch.setenv("COEVOLVE_CACHE", str(small_disk))
     with pytest.raises(UserError, match=r"templates: \d+ MB are free, .* make room"):
@@ -186,27 +181,27 @@ def test_too_small_a_cache_is_the_users_error(own_server, cache: Path, small_dis
 
 
 @NEEDS_ROOT
-def test_too_small_a_place_for_the_data_is_the_users_error(own_server, small_disk: Path, monkeypatch) -> None:
+def test_too_small_a_place_for_the_data_is_the_users_error(own_server, small_disk, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(small_disk))
     with pytest.raises(UserError, match="make room"):
         own_server().connect()
     assert not list(small_disk.iterdir())
 
 
-def test_no_place_for_temporary_files_is_the_users_error(own_server, tmp_path: Path, monkeypatch) -> None:
+def test_no_place_for_temporary_files_is_the_users_error(own_server, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "removed"))
     with pytest.raises(UserError, match=r"no directory for a server .* set TMPDIR"):
         own_server().connect()
 
 
 @NEEDS_ROOT
-def test_a_cache_closed_to_the_server_is_the_users_error(own_server, cache: Path) -> None:
+def test_a_cache_closed_to_the_server_is_the_users_error(own_server, cache):
     cache.chmod(0o700)
     with pytest.raises(UserError, match="`nobody`, who cannot enter it"):
         own_server().connect()
 
 
-def test_a_cache_that_cannot_be_made_is_the_users_error(own_server, cache: Path) -> None:
+def test_a_cache_that_cannot_be_made_is_the_users_error(own_server, cache):
     (cache / "templates").write_text("in the way")
     with pytest.raises(UserError, match="COEVOLVE_CACHE"):
         own_server().connect()

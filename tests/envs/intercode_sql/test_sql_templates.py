@@ -2,22 +2,19 @@
 
 import hashlib
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
 from coevolve.envs.intercode_sql.dump import databases, tables
 from coevolve.envs.intercode_sql.question_templates import KINDS, expert_turns, template_tasks
-from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import SqlSession
 from coevolve.errors import UserError
-from coevolve.records.episodes import Task
 
 PER_KIND = 90
 
 
 @pytest.fixture(scope="module")
-def made(dump: Path) -> tuple[Task, ...]:
+def made(dump):
     return template_tasks(dump, PER_KIND)
 
 
@@ -29,7 +26,7 @@ def rows(session: SqlSession, database: str, statement: str) -> list[tuple]:
 
 
 @pytest.fixture(scope="module")
-def session(server: DatabaseServer):
+def session(server):
     session = SqlSession(server)
     yield session
     session.close()
@@ -42,7 +39,7 @@ def plain(value: object) -> object:
     return float(value) if isinstance(value, int | float | Decimal) else str(value)
 
 
-def test_the_dump_is_read_as_the_server_reads_it(dump: Path, session: SqlSession) -> None:
+def test_the_dump_is_read_as_the_server_reads_it(dump, session):
     found = tables(dump)
     assert (len(databases(dump)), len(found)) == (20, 77)
     assert {table.database for table in found} == {*databases(dump)} - {"wta_1"}
@@ -64,7 +61,7 @@ def comparable(row: tuple, floats: dict[str, bool]) -> list[str]:
     ]
 
 
-def test_each_kind_has_its_number_of_different_questions_in_both_splits(made: tuple[Task, ...]) -> None:
+def test_each_kind_has_its_number_of_different_questions_in_both_splits(made):
     assert [sum(task.kind == kind for task in made) for kind in KINDS] == [PER_KIND] * len(KINDS)
     assert len({task.task_id for task in made}) == len(made)
     assert len({(task.data["database"], task.data["gold"]) for task in made}) == len(made)
@@ -76,7 +73,7 @@ def test_each_kind_has_its_number_of_different_questions_in_both_splits(made: tu
     assert len(known) >= 17 and {task.data["database"] for task in test} <= known
 
 
-def test_a_task_stays_what_it_is_when_more_or_some_databases_are_asked_for(dump: Path, made: tuple[Task, ...]) -> None:
+def test_a_task_stays_what_it_is_when_more_or_some_databases_are_asked_for(dump, made):
     by_id = {task.task_id: task for task in template_tasks(dump, 1000)}
     chosen = template_tasks(dump, 30, ["singer", "pets_1"])
     assert {task.data["database"] for task in chosen} == {"singer", "pets_1"}
@@ -89,7 +86,7 @@ def test_a_task_stays_what_it_is_when_more_or_some_databases_are_asked_for(dump:
         template_tasks(dump, 30, ["pets_2"])
 
 
-def test_every_gold_answers_and_most_answers_have_several_rows(made: tuple[Task, ...], session: SqlSession) -> None:
+def test_every_gold_answers_and_most_answers_have_several_rows(made, session):
     sizes = [len(rows(session, str(task.data["database"]), str(task.data["gold"]))) for task in made]
     assert min(sizes) >= 1
     several = [task.kind for task, size in zip(made, sizes, strict=True) if size > 1]
@@ -101,7 +98,7 @@ def test_every_gold_answers_and_most_answers_have_several_rows(made: tuple[Task,
             assert len(str(rows(session, str(task.data["database"]), statement))) <= 350, (task, statement)
 
 
-def test_the_expert_looks_before_it_asks(made: tuple[Task, ...]) -> None:
+def test_the_expert_looks_before_it_asks(made):
     assert expert_turns(made[0]) == (
         "Thought: I look at the tables.\nAction: \n```sql\nSHOW TABLES\n```",
         "Thought: I look at death.\nAction: \n```sql\nDESCRIBE death\n```",

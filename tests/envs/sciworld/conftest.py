@@ -1,41 +1,42 @@
 """Real simulators, shared by tests that do not break them."""
 
-from collections.abc import Callable, Iterator
+import contextlib
 
 import pytest
 
 from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.jvm import Simulator
-
-MEMORY_MB = 256
-READ_TIMEOUT_S = 60.0
+from coevolve.envs.sciworld.replay import GOLD, MEMORY_MB, READ_TIMEOUT_S
+from coevolve.records.episodes import Trajectory
+from coevolve.storage import jsonl
 
 
 @pytest.fixture(scope="session")
-def simulator() -> Iterator[Simulator]:
+def simulator():
     """A simulator for tests that leave it alive."""
-    simulator = Simulator(MEMORY_MB, READ_TIMEOUT_S)
-    yield simulator
-    simulator.close()
+    with contextlib.closing(Simulator(MEMORY_MB, READ_TIMEOUT_S)) as simulator:
+        yield simulator
 
 
 @pytest.fixture
-def env(simulator: Simulator) -> Iterator[SciWorld]:
+def env(simulator):
     """An environment of the `fixed` protocol."""
-    env = SciWorld(simulator, "easy")
-    yield env
-    env.close()
+    with contextlib.closing(SciWorld(simulator, "easy")) as env:
+        yield env
 
 
 @pytest.fixture
-def own_simulator() -> Iterator[Callable[..., Simulator]]:
+def own_simulator():
     """Makes simulators that a test may break; they are closed at its end."""
-    made: list[Simulator] = []
+    with contextlib.ExitStack() as stack:
 
-    def make(memory_mb: int = MEMORY_MB, read_timeout: float = READ_TIMEOUT_S) -> Simulator:
-        made.append(Simulator(memory_mb, read_timeout))
-        return made[-1]
+        def make(memory_mb=MEMORY_MB, read_timeout=READ_TIMEOUT_S):
+            return stack.enter_context(contextlib.closing(Simulator(memory_mb, read_timeout)))
 
-    yield make
-    for simulator in made:
-        simulator.close()
+        yield make
+
+
+@pytest.fixture(scope="module")
+def committed():
+    """The kit's own trajectories."""
+    return jsonl.read(GOLD, Trajectory)

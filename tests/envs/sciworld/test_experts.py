@@ -27,18 +27,18 @@ ANIMAL = task_of("find-animal", 218, "train")
 BOIL = task_of("boil", 3, "train")
 
 
-def item(identity: str = "11_218", **more) -> dict:
-    values = [
-        "You are a helpful assistant. Answer with Thought and Action.",
-        "OK",
-        "Your task is to find a(n) animal.",
-        "Thought: go\nAction: teleport to outside",
-        "Observation: You teleport to the outside.",
-        "Thought: done\nAction: focus on dove egg",
-    ]
-    speakers = ["human", "gpt"] * 3
-    said = [{"from": speaker, "value": value} for speaker, value in zip(speakers, values, strict=True)]
-    return {"id": identity, "conversations": said, **more}
+SAID = (
+    "You are a helpful assistant. Answer with Thought and Action.",
+    "OK",
+    "Your task is to find a(n) animal.",
+    "Thought: go\nAction: teleport to outside",
+    "Observation: You teleport to the outside.",
+    "Thought: done\nAction: focus on dove egg",
+)
+
+
+def item(identity: str = "11_218", said: Sequence[str] = SAID, **more) -> dict:
+    return setups.eto_item(identity, *said, **more)
 
 
 def source(path: Path, form: str = "eto", min_reward: float = 0.0) -> ExpertSource:
@@ -50,7 +50,7 @@ def read(stated: ExpertSource, wanted: Sequence[Task]) -> Experts:
     return domain.experts(Setup(section, "envs.sciworld", SUITE.protocol, quirks(SUITE)), wanted)
 
 
-def test_etos_format_becomes_a_trajectory(tmp_path: Path) -> None:
+def test_etos_format_becomes_a_trajectory(tmp_path):
     (found,) = read_eto(write(tmp_path / "eto.json", [item()]), task_of_id, parse_action)
     assert found.task == ANIMAL
     assert (found.agent, found.protocol, found.reward) == ("expert", "paper", 1.0)
@@ -61,7 +61,7 @@ def test_etos_format_becomes_a_trajectory(tmp_path: Path) -> None:
     assert [message.role for message in found.completion] == ["assistant", "user", "assistant"]
 
 
-def test_every_id_of_etos_training_list_is_understood(tmp_path: Path) -> None:
+def test_every_id_of_etos_training_list_is_understood(tmp_path):
     numbers = json.loads((DATA / "eto/numbers.json").read_text(encoding="utf-8"))
     pairs = json.loads((DATA / "eto/train.json").read_text(encoding="utf-8"))
     path = write(tmp_path / "eto.json", [item(f"{numbers[old]}_{variation}") for old, variation in pairs])
@@ -70,9 +70,9 @@ def test_every_id_of_etos_training_list_is_understood(tmp_path: Path) -> None:
     assert found.drops == ()
 
 
-def test_what_is_not_used_is_counted(tmp_path: Path) -> None:
+def test_what_is_not_used_is_counted(tmp_path):
     low, other, twice = item("0_3", reward=0.5), item("0_4"), item()
-    silent = item("1_2") | {"conversations": item()["conversations"][:3]}
+    silent = item("1_2", SAID[:3])
     wanted = [ANIMAL, BOIL, task_of("change-the-state-of-matter-of", 2, "train")]
     path = write(tmp_path / "eto.json", [item(), low, other, twice, silent])
     found = read(source(path, min_reward=0.7), wanted)
@@ -87,7 +87,7 @@ def test_what_is_not_used_is_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_the_committed_gold_file_in_the_order_of_the_tasks() -> None:
+def test_the_committed_gold_file_in_the_order_of_the_tasks():
     tasks = [task_of("find-plant", 3, "train"), task_of("find-animal", 1, "train")]
     found = read(source(DATA / "gold.jsonl", "gold"), tasks)
     assert [trajectory.task for trajectory in found.trajectories] == tasks
@@ -102,13 +102,13 @@ def test_the_committed_gold_file_in_the_order_of_the_tasks() -> None:
         ({"id": "11_218"}, "valid array"),
         ([{"id": "11_218"}], "0.conversations"),
         ([item() | {"conversations": [{"from": "robot", "value": "x"}]}], "0.conversations.0.from"),
-        ([item() | {"conversations": item()["conversations"][1:]}], "item 0: `conversations`"),
+        ([item() | {"conversations": item()["conversations"][1:]}], "0.conversations"),
         ([item(), item("99_0")], "item 1: id `99_0`"),
         ([item("4116")], "item 0: id `4116`"),
         ([item(reward=1.5)], "0.reward"),
     ],
 )
-def test_malformed_files_name_file_key_and_fix(tmp_path: Path, content, words: str) -> None:
+def test_malformed_files_name_file_key_and_fix(tmp_path, content, words):
     path = write(tmp_path / "eto.json", content)
     with pytest.raises(UserError) as caught:
         read_eto(path, task_of_id, parse_action)
@@ -117,7 +117,7 @@ def test_malformed_files_name_file_key_and_fix(tmp_path: Path, content, words: s
     assert "fetch" in str(caught.value)
 
 
-def test_a_changed_file_and_a_missing_one_name_the_key(tmp_path: Path) -> None:
+def test_a_changed_file_and_a_missing_one_name_the_key(tmp_path):
     path = write(tmp_path / "eto.json", [item()])
     stated = source(path)
     write(path, [item(), item()])

@@ -4,8 +4,6 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from coevolve.chat.prompts import parse_action
 from coevolve.config.loading import load_suite
 from coevolve.envs.sciworld.gold import canonical, shortened, thoughts, trajectories_of, with_looks
@@ -23,11 +21,6 @@ CHEAP = (
 )
 
 
-@pytest.fixture(scope="module")
-def committed() -> list[Trajectory]:
-    return jsonl.read(GOLD, Trajectory)
-
-
 def make(tasks, path: Path):
     journal = jsonl.Journal(path, Trajectory)
     config = load_suite(DATA.parents[1] / "configs/suites/gold.yaml").envs["sciworld"]
@@ -36,7 +29,7 @@ def make(tasks, path: Path):
     return made
 
 
-def test_every_committed_trajectory_is_a_success_on_a_training_task(committed: list[Trajectory]) -> None:
+def test_every_committed_trajectory_is_a_success_on_a_training_task(committed):
     assert {(t.reward, t.raw_score, t.agent, t.seconds) for t in committed} == {(1.0, 1.0, "expert", 0.0)}
     train = {task.task_id: task for task in listed("official", "train")}
     assert all(train[t.task.task_id] == t.task for t in committed)
@@ -47,14 +40,14 @@ def test_every_committed_trajectory_is_a_success_on_a_training_task(committed: l
     assert files.sha256(GOLD) in (DATA / "README.md").read_text(encoding="utf-8")
 
 
-def test_regeneration_gives_the_committed_bytes(committed: list[Trajectory], tmp_path: Path) -> None:
+def test_regeneration_gives_the_committed_bytes(committed, tmp_path):
     by_id = {t.task.task_id: t.to_json() for t in committed}
     tasks = [task_of(kind, variation, "train") for kind, variation in CHEAP]
     made = make(tasks, tmp_path / "gold.jsonl")
     assert [t.to_json() for t in made] == [line for line in by_id.values() if line in {by_id[t.task_id] for t in tasks}]
 
 
-def test_generation_resumes_and_answers_in_list_order(committed: list[Trajectory], tmp_path: Path) -> None:
+def test_generation_resumes_and_answers_in_list_order(committed, tmp_path):
     known = next(t for t in committed if t.task.kind == "find-animal").model_copy(update={"seed": 5})
     jsonl.write(tmp_path / "gold.jsonl", [known])
     missing = next(t for t in committed if t.task.kind == "find-plant")
@@ -63,7 +56,7 @@ def test_generation_resumes_and_answers_in_list_order(committed: list[Trajectory
     assert len(jsonl.read(tmp_path / "gold.jsonl", Trajectory)) == 2
 
 
-def test_a_walk_becomes_one_teleport_and_a_focus_is_preceded_by_a_look_in_its_room() -> None:
+def test_a_walk_becomes_one_teleport_and_a_focus_is_preceded_by_a_look_in_its_room():
     path = ["open door to hallway", "go to hallway", "go to outside", "focus on egg dove", "focus on ant", "wait1"]
     short = with_looks(shortened(path))
     assert short == ["teleport to outside", "look around", "focus on egg dove", "focus on ant", "wait1"]
@@ -72,7 +65,7 @@ def test_a_walk_becomes_one_teleport_and_a_focus_is_preceded_by_a_look_in_its_ro
     assert shortened(["go to hallway", "look around"]) == ["teleport to hallway", "look around"]
 
 
-def test_things_are_called_what_the_simulator_calls_them_and_thoughts_follow_the_focuses() -> None:
+def test_things_are_called_what_the_simulator_calls_them_and_thoughts_follow_the_focuses():
     actions = ["focus on egg dove", "pick up egg dove", "move egg dove egg in inventory to red box"]
     replies = ["You focus on the dove egg.", "You move the dove to the inventory.", "You move the dove to the red box."]
     assert canonical(actions, replies) == ["focus on dove egg", "pick up dove egg", "move dove egg to red box"]
@@ -80,14 +73,17 @@ def test_things_are_called_what_the_simulator_calls_them_and_thoughts_follow_the
     assert lines == ["What is here?", "The a lives longest.", "The b lives shortest."]
 
 
-def test_independent_gold_paths_agree(committed: list[Trajectory], upstream: Path) -> None:
+def test_independent_gold_paths_agree(committed, upstream):
     recorded = json.loads((upstream / "sciworld/micro_gold.json").read_text(encoding="utf-8"))
-    steps = {
-        f"sciworld/{item['task']}/{item['variation']}": [(s[0], s[1], s[2]) for s in item["steps"]] for item in recorded
+    theirs = {
+        f"sciworld/{item['task']}/{item['variation']}": (
+            f"{item['instruction']}\n{item['first_obs']}",
+            [tuple(step[:3]) for step in item["steps"]],
+        )
+        for item in recorded
     }
-    different = [
-        t.task.task_id
+    ours = {
+        t.task.task_id: (t.prompt[-1].content, [(u.action, u.observation, round(u.score, 4)) for u in t.turns])
         for t in committed
-        if [(u.action, u.observation, round(u.score, 4)) for u in t.turns] != steps[t.task.task_id]
-    ]
-    assert different == []
+    }
+    assert ours == theirs

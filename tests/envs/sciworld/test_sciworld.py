@@ -34,7 +34,7 @@ def rewards(env: SciWorld, task, actions) -> list[float]:
     return [round(env.step(action).reward, 4) for action in actions]
 
 
-def test_an_episode_from_start_to_success(env: SciWorld) -> None:
+def test_an_episode_from_start_to_success(env):
     assert env.start(ANIMAL) == ANIMAL_START
     results = [env.step(action) for action in ANIMAL_ACTIONS]
     assert [round(result.score, 4) for result in results] == [0.1667, 0.6667, 0.75, 0.8333, 1.0]
@@ -43,7 +43,7 @@ def test_an_episode_from_start_to_success(env: SciWorld) -> None:
     assert results[-1].reward == 1.0
 
 
-def test_a_format_error_resets_the_reward_under_paper_only(simulator: Simulator) -> None:
+def test_a_format_error_resets_the_reward_under_paper_only(simulator):
     actions = [ANIMAL_ACTIONS[0], ANIMAL_ACTIONS[1], None, None, "inventory", ANIMAL_ACTIONS[2]]
     paper = SciWorld(simulator, "easy", format_error_resets=True)
     fixed = SciWorld(simulator, "easy", format_error_resets=False)
@@ -74,7 +74,7 @@ def test_rounded_shares_that_nearly_add_up_are_a_full_reward_at_the_end_only(
     env.close()
 
 
-def test_a_wrong_focus_ends_the_episode_for_good_and_keeps_the_maximum(env: SciWorld) -> None:
+def test_a_wrong_focus_ends_the_episode_for_good_and_keeps_the_maximum(env):
     env.start(ANIMAL)
     before = env.step("teleport to outside")
     failed = env.step("focus on axe")
@@ -86,19 +86,19 @@ def test_a_wrong_focus_ends_the_episode_for_good_and_keeps_the_maximum(env: SciW
 
 @given(st.text(max_size=400))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_is_answered(env: SciWorld, action: str) -> None:
+def test_any_text_is_answered(env, action):
     env.start(ANIMAL)
     assert isinstance(env.step(action).observation, str)
 
 
 @pytest.mark.parametrize("action", ["\ud800 look", "look around\nfocus on axe", "x" * 2_000_000, "", "\x00", "é\u2028"])
-def test_awkward_actions_are_answered(env: SciWorld, action: str) -> None:
+def test_awkward_actions_are_answered(env, action):
     env.start(ANIMAL)
     assert not env.step(action).done
     assert len(first_line(action)) <= ACTION_LENGTH
 
 
-def test_electrical_tasks_keep_their_electrical_actions(simulator: Simulator) -> None:
+def test_electrical_tasks_keep_their_electrical_actions(simulator):
     env = SciWorld(simulator, "teleportAction,openDoors,openContainers,selfWateringFlowerPots,noElectricalAction")
     env.start(task_of("power-component", 0, "train"))
     env.step("teleport to workshop")
@@ -116,13 +116,13 @@ def test_electrical_tasks_keep_their_electrical_actions(simulator: Simulator) ->
         (task_of("find-unicorn", 0, "train"), "find-unicorn"),
     ],
 )
-def test_tasks_that_do_not_exist_are_the_users_error(env: SciWorld, task, words: str) -> None:
+def test_tasks_that_do_not_exist_are_the_users_error(env, task, words):
     with pytest.raises(UserError, match=words):
         env.start(task)
     assert env.start(ANIMAL) == ANIMAL_START
 
 
-def test_tasks_that_do_not_exist_leave_no_world_behind(own_simulator) -> None:
+def test_tasks_that_do_not_exist_leave_no_world_behind(own_simulator):
     simulator = own_simulator()
     env = SciWorld(simulator, "easy")
     for variation in (100_000, 0, 100_001, 100_002):
@@ -133,7 +133,7 @@ def test_tasks_that_do_not_exist_leave_no_world_behind(own_simulator) -> None:
         env.step("look around")
 
 
-def test_step_limits_are_etos_unless_configured_and_simplifications_known_ones(simulator: Simulator) -> None:
+def test_step_limits_are_etos_unless_configured_and_simplifications_known_ones(simulator):
     assert SciWorld(simulator, "easy").step_limit(ANIMAL) == 15
     assert SciWorld(simulator, "easy").step_limit(task_of("mendelian-genetics-known-plant", 0, "train")) == 100
     assert SciWorld(simulator, "easy", step_limit=7).step_limit(ANIMAL) == 7
@@ -141,7 +141,7 @@ def test_step_limits_are_etos_unless_configured_and_simplifications_known_ones(s
         SciWorld(simulator, "teleportActions,openDoors")
 
 
-def test_a_killed_jvm_fails_every_world_in_it_and_start_brings_it_back(own_simulator) -> None:
+def test_a_killed_jvm_fails_every_world_in_it_and_start_brings_it_back(own_simulator):
     simulator = own_simulator()
     env, neighbour = SciWorld(simulator, "easy"), SciWorld(simulator, "easy")
     env.start(ANIMAL)
@@ -161,7 +161,7 @@ def test_a_killed_jvm_fails_every_world_in_it_and_start_brings_it_back(own_simul
     assert env.start(ANIMAL) == ANIMAL_START  # between episodes it is not noticed
 
 
-def test_a_jvm_that_ends_while_another_thread_asks_for_it_holds_no_world(own_simulator) -> None:
+def test_a_jvm_that_ends_while_another_thread_asks_for_it_holds_no_world(own_simulator):
     simulator = own_simulator()
 
     class Ending(World):
@@ -179,7 +179,7 @@ def test_a_jvm_that_ends_while_another_thread_asks_for_it_holds_no_world(own_sim
     assert not simulator.holds(world)
 
 
-def test_a_hung_jvm_fails_within_the_time_limit_and_is_replaced(own_simulator) -> None:
+def test_a_hung_jvm_fails_within_the_time_limit_and_is_replaced(own_simulator):
     simulator = own_simulator(read_timeout=10.0)
     env = SciWorld(simulator, "easy")
     env.start(ANIMAL)
@@ -191,13 +191,13 @@ def test_a_hung_jvm_fails_within_the_time_limit_and_is_replaced(own_simulator) -
     assert env.start(ANIMAL) == ANIMAL_START
 
 
-def test_a_heap_too_small_is_an_environment_error(own_simulator) -> None:
+def test_a_heap_too_small_is_an_environment_error(own_simulator):
     env = SciWorld(own_simulator(memory_mb=8), "easy")
     with pytest.raises(EnvError):
         env.start(ANIMAL)
 
 
-def test_one_jvm_serves_all_environments(simulator: Simulator) -> None:
+def test_one_jvm_serves_all_environments(simulator):
     envs = [SciWorld(simulator, "easy") for _ in range(16)]
     envs[0].start(ANIMAL)
     before = psutil.Process().children()
@@ -209,7 +209,7 @@ def test_one_jvm_serves_all_environments(simulator: Simulator) -> None:
         env.close()
 
 
-def test_the_simulator_writes_nothing_where_it_runs(env: SciWorld) -> None:
+def test_the_simulator_writes_nothing_where_it_runs(env):
     before = files.sha256(HOME / "object_type_ids.tsv")
     env.start(task_of("mendelian-genetics-known-plant", 0, "train"))
     env.step("look around")

@@ -5,7 +5,6 @@ import itertools
 import pytest
 
 from coevolve.envs.sciworld.config import SciWorldSelection
-from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import kinds, kinds_by_number, listed, select, step_limit
 from coevolve.errors import UserError
 from coevolve.records.drops import DropReason
@@ -21,21 +20,21 @@ def ids(tasks) -> list[str]:
     return [task.task_id for task in tasks]
 
 
-def test_etos_lists_have_the_papers_sizes_and_no_list_a_task_twice() -> None:
+def test_etos_lists_have_the_papers_sizes_and_no_list_a_task_twice():
     assert [len(listed("eto", split)) for split in ("train", "seen", "unseen")] == [1483, 194, 211]
     assert len({task.kind for split in ("train", "seen", "unseen") for task in listed("eto", split)}) == 24
     for source, split in itertools.product(("eto", "official"), ("train", "seen", "unseen")):
         assert len(set(ids(listed(source, split)))) == len(listed(source, split))
 
 
-def test_etos_test_list_is_the_first_ten_official_test_variations_of_each_type() -> None:
+def test_etos_test_list_is_the_first_ten_official_test_variations_of_each_type():
     official = listed("official", "unseen")
     used = {task.kind for task in listed("eto", "unseen")}
     first = [task for kind in used for task in [t for t in official if t.kind == kind][:10]]
     assert sorted(ids(first)) == sorted(ids(listed("eto", "unseen")))
 
 
-def test_overlap_is_declared_and_kept_or_removed() -> None:
+def test_overlap_is_declared_and_kept_or_removed():
     kept, removed = select(ALL, BOTH, "keep"), select(ALL, BOTH, "remove")
     assert len(kept.overlap) == len(removed.overlap) == 54
     assert (len(kept.explore), len(kept.drops)) == (1483, 0)
@@ -45,7 +44,7 @@ def test_overlap_is_declared_and_kept_or_removed() -> None:
     assert not set(ids(removed.explore)) & set(ids(removed.evaluate))
 
 
-def test_the_selection_takes_the_first_of_each_type_in_list_order() -> None:
+def test_the_selection_takes_the_first_of_each_type_in_list_order():
     selection = select(SOME, BOTH, "remove")
     plant = [f"sciworld/find-plant/{variation}" for variation in range(9)]
     assert [i for i in ids(selection.sft) if "plant" in i] == plant[:5]
@@ -60,7 +59,7 @@ def test_the_selection_takes_the_first_of_each_type_in_list_order() -> None:
     assert {task.split for task in repeated.evaluate} == {"seen"}
 
 
-def test_a_shuffled_selection_takes_other_tasks_of_the_same_lists_and_the_same_ones_each_time() -> None:
+def test_a_shuffled_selection_takes_other_tasks_of_the_same_lists_and_the_same_ones_each_time():
     shuffled = select(SOME.model_copy(update={"shuffle": 5}), BOTH, "remove")
     plants = [task.data["variation"] for task in shuffled.sft if task.kind == "find-plant"]
     assert plants == [144, 45, 27, 124, 63]
@@ -82,19 +81,19 @@ def test_a_shuffled_selection_takes_other_tasks_of_the_same_lists_and_the_same_o
         ({"lists": "eto", "kinds": ["mendelian-genetics-known-plant"]}, "tasks.sft"),
     ],
 )
-def test_an_empty_selection_names_the_key(change: dict, key: str) -> None:
+def test_an_empty_selection_names_the_key(change, key):
     with pytest.raises(UserError, match=f"`{key}`"):
         select(SOME.model_copy(update=change), BOTH, "remove")
 
 
-def test_step_limits_and_numbers_of_types() -> None:
+def test_step_limits_and_numbers_of_types():
     three = ("lifespan-longest-lived", "boil", "inclined-plane-determine-angle")
     assert [step_limit(kind) for kind in three] == [10, 100, 100]
     assert {step_limit(task.kind) for task in listed("eto", "train")} == {10, 12, 15, 20, 30, 60, 80, 100, 120}
     assert kinds_by_number()["11"] == "find-animal" and "99" not in kinds_by_number()
 
 
-def test_the_official_splits_are_the_simulators(simulator: Simulator) -> None:
+def test_the_official_splits_are_the_simulators(simulator):
     world = simulator.new_world()
     for kind in kinds()[::5]:
         world.interface.load(kind, 0, "", False)
@@ -106,7 +105,7 @@ def test_the_official_splits_are_the_simulators(simulator: Simulator) -> None:
     simulator.drop(world)
 
 
-def test_development_tasks_are_training_tasks_that_nothing_else_uses() -> None:
+def test_development_tasks_are_training_tasks_that_nothing_else_uses():
     selection = select(SOME, ["development"], "remove")
     used = ids((*selection.sft, *selection.explore))
     assert ids(selection.sft) == ids(select(SOME, BOTH, "remove").sft)
