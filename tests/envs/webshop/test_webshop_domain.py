@@ -17,7 +17,7 @@ from coevolve.envs.webshop import domain, prepared_shop
 from coevolve.envs.webshop.catalogue import FILE_NAMES, Product
 from coevolve.envs.webshop.catalogue_generator import generate
 from coevolve.envs.webshop.config import WebShopConfig
-from coevolve.envs.webshop.goals import FrozenGoal
+from coevolve.envs.webshop.goals import FrozenGoal, draw_prices_and_goals
 from coevolve.envs.webshop.page_rewards import best_reward, expected_reward
 from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.reward import reward
@@ -74,7 +74,8 @@ def test_what_is_prepared_says_what_it_is_and_freezes_goals_and_prices(fixed: Se
     assert meta.overlap == meta.duplicates == ()
     stock = PreparedShop.open(fixed.prepared, fixed.config, None)
     frozen = jsonl.read(fixed.prepared / "goals.jsonl", FrozenGoal)
-    assert [one.goal for one in frozen] == list(stock.goals)
+    drawn = draw_prices_and_goals(stock.shop, random.Random(fixed.config.seed), fixed.config.goals == "human")
+    assert [one.goal for one in frozen] == list(stock.goals) == drawn[1]
     assert [one.price for one in frozen] == [stock.prices[stock.shop.number(one.goal.asin)] for one in frozen]
 
 
