@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from coevolve import seeds
 from coevolve.envs.webshop.catalogue import FILE_NAMES
@@ -68,42 +68,30 @@ def generate(folder: Path, products: int, seed: int = 0, shares: ProductShares =
     generator = _ProductGenerator(seed, products, shares)
     progress = Progress("webshop: products generated")
     with folders.directory(folder) as partial, contextlib.ExitStack() as stack:
-        items = stack.enter_context(_JsonWriter(partial / FILE_NAMES["products"], ("[", "]")))
-        attributes = stack.enter_context(_JsonWriter(partial / FILE_NAMES["attributes"], ("{", "}")))
-        instructions = stack.enter_context(_JsonWriter(partial / FILE_NAMES["instructions"], ("{", "}")))
+        add_item, add_attributes, add_instructions = (
+            stack.enter_context(_json_writer(partial / name, brackets))
+            for name, brackets in zip(FILE_NAMES.values(), ("[]", "{}", "{}"), strict=True)
+        )
         for done in range(1, products + 1):
             product = generator.product()
-            items.add(product.entry)
-            product_attributes = generator.attributes(product)
-            attributes.add(product_attributes, product.entry["asin"])
-            if product_attributes and (product_instructions := generator.instructions(product)):
-                instructions.add(product_instructions, product.entry["asin"])
+            add_item(json.dumps(product.entry))
+            key, attributes = json.dumps(product.entry["asin"]), generator.attributes(product)
+            add_attributes(f"{key}: {json.dumps(attributes)}")
+            if attributes and (instructions := generator.instructions(product)):
+                add_instructions(f"{key}: {json.dumps(instructions)}")
             if skipped := generator.skipped_entry(product):
-                items.add(skipped)
+                add_item(json.dumps(skipped))
             progress.report(done, products)
 
 
-class _JsonWriter:
-    """A file of one JSON array or object, written item by item."""
-
-    def __init__(self, path: Path, brackets: tuple[str, str]) -> None:
-        self._file = path.open("w", encoding="utf-8")
-        opening, self._closing = brackets
-        self._file.write(opening)
-        self._comma = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.write(self._closing)
-        self._file.close()
-
-    def add(self, item: object, key: str = "") -> None:
-        """Append an item, under a key if the file is an object."""
-        name = f"{json.dumps(key)}: " if key else ""
-        self._file.write(f"{self._comma}{name}{json.dumps(item)}")
-        self._comma = ", "
+@contextlib.contextmanager
+def _json_writer(path: Path, brackets: str) -> Iterator[Callable[[str], object]]:
+    """Yields a function that appends an item to a file of one JSON array or object."""
+    commas = itertools.chain([""], itertools.repeat(", "))
+    with path.open("w", encoding="utf-8") as file:
+        file.write(brackets[0])
+        yield lambda item: file.write(next(commas) + item)
+        file.write(brackets[1])
 
 
 class _ProductGenerator:
