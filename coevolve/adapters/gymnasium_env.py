@@ -8,11 +8,21 @@ from typing import Any
 import gymnasium
 
 from coevolve.adapters.sessions import open_sessions, tasks_of
-from coevolve.adapters.text_space import FreeText
 
 ID = "coevolve/Text-v0"
 #: Maximal lengths in characters.
 MAX_OBSERVATION, MAX_TURN = 1 << 20, 1 << 16
+
+
+class FreeText(gymnasium.spaces.Text):
+    """Texts of at most `max_length` characters of any kind; samples consist of letters and digits."""
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__(max_length, min_length=0)
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a text of at most `max_length` characters."""
+        return isinstance(x, str) and len(x) <= self.max_length
 
 
 class TextEnv(gymnasium.Env[str, str]):

@@ -82,7 +82,7 @@ def _call_node(text: str) -> ast.Call:
             warnings.simplefilter("ignore")
             node = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise CallError("the text is not a call such as `tool(name='value')`") from None
+        node = None
     if not isinstance(node, ast.Call):
         raise CallError("the text is not a call such as `tool(name='value')`")
     return node

@@ -14,7 +14,7 @@ def check(config: BfclConfig | None) -> Check:
 
 
 def _played() -> str:
-    report = replay_gold("base", 5)
-    if report.differences:
-        raise UserError(f"{report.differences[0]}; run `make setup`.")
-    return f"{report.episodes} gold conversations replayed, none differs"
+    episodes, _, differences = replay_gold("base", 5)
+    if differences:
+        raise UserError(f"{differences[0]}; run `make setup`.")
+    return f"{episodes} gold conversations replayed, none differs"

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from coevolve.chat.prompts import without_surrogates
 from coevolve.envs.webshop import pages
 from coevolve.envs.webshop.goals import Goal
 from coevolve.envs.webshop.lucene_analyzer import index_terms
@@ -86,19 +87,15 @@ class ShopSession:
                 keywords = tuple(argument.split(" "))
                 self._state = self._results_state(keywords, self._search(keywords), 1)
             elif argument is not None and name == "click" and argument in self.page.clickables and argument != "search":
-                return self._click(argument)
+                if argument == BUY:
+                    return self._buy()
+                self._state = self._state_after_click(argument)
         except _RefusedError:
             pass
         return StepOutcome(self.page)
 
-    def _click(self, text: str) -> StepOutcome:
-        """Click on `text`; an option or product with the name of a button acts as the button."""
-        if text == BUY:
-            return self._buy()
-        self._state = self._state_after_click(text)
-        return StepOutcome(self.page)
-
     def _state_after_click(self, text: str) -> _State:
+        """The state after a click on `text`; an option or product with the name of a button acts as the button."""
         state, page_kind = self._state, self._page_kind_of_url()
         if text == BACK:
             return _State(pages.start_page(self._goal.instruction))
@@ -187,8 +184,4 @@ def page_of(results: Sequence[int], page_number: int) -> Sequence[int]:
 
 def _encodable(text: str) -> bool:
     """Whether a URL can contain `text`: it cannot contain a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text == without_surrogates(text)

@@ -60,7 +60,9 @@ class WebShopTaskEnv:
         elif action is None:
             self._last = StepResult(observation_text(FORMAT_ERROR), reward=0.0, score=0.0, done=False)
         else:
-            outcome = self._running_session().step(action)
+            if self._session is None:
+                raise EnvError("no episode is running; call start")
+            outcome = self._session.step(action)
             # The page after a purchase shows its score.
             page = OVER if self._open and outcome.done else self._cut(outcome.page.text)
             earned = 0.0 if self._open else outcome.reward
@@ -74,11 +76,6 @@ class WebShopTaskEnv:
     def close(self) -> None:
         """End the episode; the shop stays open."""
         self._session = None
-
-    def _running_session(self) -> ShopSession:
-        if self._session is None:
-            raise EnvError("no episode is running; call start")
-        return self._session
 
     def _cut(self, page: str) -> str:
         return truncate(page, self._config.observation_length)

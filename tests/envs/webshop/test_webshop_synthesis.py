@@ -85,7 +85,7 @@ def test_a_click_is_executed_on_what_the_shop_links_and_on_nothing_else(setup: S
     with domain.pool(setup, 1) as (env,):
         for path in paths(product):
             turns = explored(env, *path)
-            page = env._running_session().page
+            page = env._session.page
             kinds.add(page.kind)
             texts = {piece.strip().lower() for piece in page.text.split(SEPARATOR)}
             tried = texts | {BACK, PREVIOUS, NEXT, BUY, *page.clickables, product.title.lower(), "features"}
