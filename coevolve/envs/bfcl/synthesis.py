@@ -124,7 +124,7 @@ def reference_solution(task: Task) -> list[str]:
 def _task(start: Task, name: str, draft: TaskDraft, turns: Mapping[str, str] = {}) -> Task:
     state = {key: start.data[key] for key in ("category", "index")}
     data = state | {"request": draft.instruction, "gold": json.dumps(draft.solution), **turns}
-    return Task(env=start.env, task_id=name, split=start.split, kind=start.kind, data=data)
+    return start.model_copy(update={"task_id": name, "data": data})
 
 
 def _request(solution: Sequence[str]) -> str:

@@ -43,20 +43,11 @@ class ProductShares:
 
 
 @dataclass(frozen=True, slots=True)
-class _ProductType:
-    """A product type: its noun, category, and path in the category tree."""
-
-    noun: str
-    category: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class _GeneratedProduct:
-    """An entry of the product file with the type and traits that it was generated from."""
+    """An entry of the product file with the noun and traits that it was generated from."""
 
     entry: Json
-    type: _ProductType
+    noun: str
     traits: list[str]
 
 
@@ -118,7 +109,7 @@ class _ProductGenerator:
         """A product's entry in `items_ins_v2`: a few have no attributes, some have an instruction."""
         if self._rng.random() < self._shares.synthetic:
             requested = product.traits[:2]
-            text = f"Find me {', '.join(requested)} {product.type.noun}"
+            text = f"Find me {', '.join(requested)} {product.noun}"
             return {"attributes": product.traits, "instruction": text, "instruction_attributes": requested}
         return {"attributes": product.traits} if self._rng.random() > self._shares.edge_cases else {}
 
@@ -137,10 +128,10 @@ class _ProductGenerator:
 
     def _new(self) -> _GeneratedProduct:
         rng, words = self._rng, self._words
-        type_ = self._types[int(len(self._types) * rng.random() ** 2)]
+        noun, category, path = self._types[int(len(self._types) * rng.random() ** 2)]
         traits = rng.sample(TRAITS, rng.randint(1, 5))
         asin = self._asin()
-        name = f"{' '.join(words.take(rng.randint(3, 10)))} {type_.noun}, {traits[0]} for {words.take(1)[0]}".title()
+        name = f"{' '.join(words.take(rng.randint(3, 10)))} {noun}, {traits[0]} for {words.take(1)[0]}".title()
         bullets = [words.prose(rng.randint(8, 32)) for _ in range(rng.randint(3, 7))]
         bullets[0] = f"{traits[-1].upper()} - {bullets[0]}"
         length = min(1500, int(rng.lognormvariate(4.7, 0.8)))
@@ -151,20 +142,20 @@ class _ProductGenerator:
             "full_description": words.prose(length) if rng.random() < 0.8 else "",
             "pricing": _pricing(rng),
             "images": [f"https://images.invalid/{asin}/{number}.jpg" for number in range(rng.randint(1, 7))],
-            "product_category": type_.path,
+            "product_category": path,
             "small_description": bullets,
             "customization_options": _options(rng, asin),
             "asin": asin,
-            "category": type_.category,
-            "query": f"{type_.noun}s",
+            "category": category,
+            "query": f"{noun}s",
         }
-        return _GeneratedProduct(entry, type_, traits)
+        return _GeneratedProduct(entry, noun, traits)
 
     def _copy(self, product: _GeneratedProduct) -> _GeneratedProduct:
         """The same product with another id and price, and in half of the cases one more word in its title."""
         suffix = f" {self._words.take(1)[0]}" if self._rng.random() < 0.5 else ""
         changed = {"asin": self._asin(), "name": product.entry["name"] + suffix, "pricing": _pricing(self._rng)}
-        return _GeneratedProduct({**product.entry, **changed}, product.type, product.traits)
+        return _GeneratedProduct({**product.entry, **changed}, product.noun, product.traits)
 
     def _asin(self) -> str:
         """A unique id; the order of ids differs from the order of products."""
@@ -182,7 +173,7 @@ class _ProductGenerator:
         return {
             "asin": product.entry["asin"],
             "instruction": rng.choice(WORD_LISTS["requests"]).format(
-                noun=product.type.noun, traits=" and ".join(requested), options=option_text
+                noun=product.noun, traits=" and ".join(requested), options=option_text
             ),
             "attributes": product.traits,
             "options": options,
@@ -193,8 +184,11 @@ class _ProductGenerator:
         }
 
 
-def _product_types(count: int, rng: random.Random) -> list[_ProductType]:
-    """Product types in groups that share department and head noun, like glass desks and oak desks."""
+def _product_types(count: int, rng: random.Random) -> list[tuple[str, str, str]]:
+    """Noun, category and path in the category tree of product types.
+
+    Groups of them share department and head noun, like glass desks and oak desks.
+    """
     words = [word for word in synthetic_vocabulary() if word.isalpha()]
     choices = (WORD_LISTS["categories"], words, words)
     groups = [tuple(map(rng.choice, choices)) for _ in range(max(1, count // 4))]
@@ -202,7 +196,7 @@ def _product_types(count: int, rng: random.Random) -> list[_ProductType]:
     for _ in range(count):
         category, department, head = rng.choice(groups)
         noun = f"{rng.choice(words)} {head}"
-        types.append(_ProductType(noun, category, " \u203a ".join((category, department, noun)).title()))
+        types.append((noun, category, " \u203a ".join((category, department, noun)).title()))
     return types
 
 

@@ -200,18 +200,14 @@ def _documents(folder: Path) -> Iterator[str]:
             progress.report(done, len(numbers))
 
 
-def _product(records: mmap.mmap, ends: NDArray[np.int64], number: int) -> Product:
-    return _unpack(records[entry_slice(ends, number)])
-
-
 def _pack(product: Product) -> bytes:
     """A product as one line of JSON."""
     record = {field.name: getattr(product, field.name) for field in dataclasses.fields(Product)}
     return encode_text(json.dumps(record, ensure_ascii=False, default=dataclasses.astuple)) + b"\n"
 
 
-def _unpack(line: bytes) -> Product:
-    record = json.loads(decode_text(line))
+def _product(records: mmap.mmap, ends: NDArray[np.int64], number: int) -> Product:
+    record = json.loads(decode_text(records[entry_slice(ends, number)]))
     for name in ("bullets", "pricing", "attributes"):
         record[name] = tuple(record[name])
     record["options"] = {name: tuple(values) for name, values in record["options"].items()}

@@ -128,9 +128,7 @@ def reference_solution(task: Task) -> Sequence[str]:
 
 def _task(start: Task, name: str, data: dict[str, object]) -> Task:
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in data.items()}
-    return Task(
-        env=start.env, task_id=name, split=start.split, kind=start.kind, data={"goal": start.data["goal"], **texts}
-    )
+    return start.model_copy(update={"task_id": name, "data": {"goal": start.data["goal"], **texts}})
 
 
 def _priced_shop(setup: Setup) -> tuple[Shop, Sequence[float]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import re
 
 from coevolve import seeds
 from coevolve.config.sections import Quirks
@@ -16,8 +15,6 @@ from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.session import ShopSession
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
-
-_ACTION = re.compile(r"Action: (.*)", re.DOTALL)
 
 
 class WebShopTaskEnv:
@@ -83,8 +80,8 @@ class WebShopTaskEnv:
 
 def parse_action(text: str) -> str | None:
     """The text after the first `Action: `, None without that label; the session reads its first line."""
-    match = _ACTION.search(text.strip())
-    return match[1] if match else None
+    _, label, action = text.strip().partition("Action: ")
+    return action if label else None
 
 
 def observation_text(text: str) -> str:
