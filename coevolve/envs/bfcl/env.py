@@ -77,7 +77,8 @@ class Bfcl:
         """The tools and the user's first message; raises `UserError` for a task of no scenario."""
         scenario = scenario_of(task)
         self._episode = Episode(scenario, skip_empty=self._rules.empty_turns == "skipped")
-        offered = tools.offered_at_start(scenario, self._config.tools)
+        at_start = [name for name in scenario.documents if name not in scenario.late_tools]
+        offered = tools.tool_lines(scenario, at_start, self._config.tools)
         return f"Tools:\n{offered}\n\n{self._user_message(self._episode)}"
 
     def step(self, action: str | None) -> StepResult:

@@ -59,7 +59,6 @@ def _generate(
 
 
 def _solution(setup: Setup, task: Task) -> tuple[str, ...]:
-    """The normalised gold calls of a task."""
     return tuple(synthesis.normalised(setup, task, call) for call in synthesis.reference_solution(task))
 
 

@@ -13,12 +13,6 @@ Style = Literal["names", "compact", "json", "hermes"]
 _TYPES = {"dict": "object", "float": "number"}
 
 
-def offered_at_start(scenario: Scenario, style: Style) -> str:
-    """The tools that are offered from the start; see `tool_lines`."""
-    late = scenario.late_tools
-    return tool_lines(scenario, [name for name in scenario.documents if name not in late], style)
-
-
 def tool_lines(scenario: Scenario, names: Iterable[str], style: Style) -> str:
     """One line for each named tool: its signature (`compact`), or its document (`json`); or a line of all `names`.
 

@@ -86,8 +86,6 @@ def _json_writer(path: Path, brackets: str) -> Iterator[Callable[[str], object]]
 
 
 class _ProductGenerator:
-    """Generates the products of one catalogue, one after another."""
-
     def __init__(self, seed: int, products: int, shares: ProductShares) -> None:
         self._rng = random.Random(seeds.derive(seed, "webshop products"))
         self._words = WordStream(seed)

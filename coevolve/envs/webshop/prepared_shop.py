@@ -155,11 +155,6 @@ def _build_shop(config: WebShopConfig, key: str, folder: Path) -> Shop:
 
 def _identity(meta: PreparedMeta, tagger: Tagger, goals: str) -> str:
     published = meta.sources == PUBLISHED_CATALOGUE and meta.limit is None
-    parts = [
-        f"catalogue {meta.catalogue}",
-        f"goals {goals}",
-        f"tagger {tagger.id} {tagger.version}",
-        meta.matcher,
-        *([] if published and tagger.exact else ["non-comparable"]),
-    ]
-    return f"WebShop ({', '.join(parts)})"
+    remark = "" if published and tagger.exact else ", non-comparable"
+    origin = f"catalogue {meta.catalogue}, goals {goals}, tagger {tagger.id} {tagger.version}"
+    return f"WebShop ({origin}, {meta.matcher}{remark})"

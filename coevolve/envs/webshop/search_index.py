@@ -148,7 +148,6 @@ def _write_block(texts: Sequence[str], first: int, path: Path) -> Path:
 
 
 def _merge(blocks: Sequence[Path], folder: Path) -> None:
-    """Write the files of an index from its blocks."""
     terms = sorted(set(chain.from_iterable(map(_block_terms, blocks))))
     rank = {term: i for i, term in enumerate(terms)}
     ranks = [np.array([rank[term] for term in _block_terms(block)], dtype=np.int64) for block in blocks]

@@ -20,7 +20,7 @@ from coevolve.envs.webshop.tagger import Tagger
 MAX_TERMS = 1024
 #: Upstream determines the kind of a page by searching its URL for these, in this order. The URL contains the keywords,
 #: so that results of a search for "item_page" are treated as an item page.
-_URL_PAGE_KINDS = ("search_results", "item_page", "item_sub_page")
+_URL_PAGE_KINDS = {"results": "search_results", "item": "item_page", "sub_page": "item_sub_page"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,9 @@ class ShopSession:
     def _page_kind_of_url(self) -> str:
         """The kind of page that upstream reads from the URL; see `_URL_PAGE_KINDS`."""
         state = self._state
-        kind = {"results": "search_results", "item": "item_page", "sub_page": "item_sub_page"}.get(state.page.kind, "")
+        kind = _URL_PAGE_KINDS.get(state.page.kind, "")
         url = f"{kind} {'+'.join(state.keywords)} {json.dumps(dict(state.options))}"
-        return next((name for name in _URL_PAGE_KINDS if name in url), "")
+        return next((name for name in _URL_PAGE_KINDS.values() if name in url), "")
 
 
 def split_action(text: str) -> tuple[str, str | None]:
@@ -171,7 +171,6 @@ def split_action(text: str) -> tuple[str, str | None]:
 
 
 def _viewed_product(state: _State) -> int:
-    """Number of the viewed product; raises `_RefusedError` on a page without one."""
     if state.product is None:
         raise _RefusedError
     return state.product

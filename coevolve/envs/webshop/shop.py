@@ -201,7 +201,6 @@ def _documents(folder: Path) -> Iterator[str]:
 
 
 def _pack(product: Product) -> bytes:
-    """A product as one line of JSON."""
     record = {field.name: getattr(product, field.name) for field in dataclasses.fields(Product)}
     return encode_text(json.dumps(record, ensure_ascii=False, default=dataclasses.astuple)) + b"\n"
 

@@ -132,7 +132,6 @@ def _task(start: Task, name: str, data: dict[str, object]) -> Task:
 
 
 def _priced_shop(setup: Setup) -> tuple[Shop, Sequence[float]]:
-    """The prepared shop of a job and its frozen prices."""
     return _opened(prepared_shop.prepared_folder(setup) / prepared_shop.SHOP, setup.config.seed)
 
 

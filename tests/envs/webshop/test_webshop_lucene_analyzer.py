@@ -80,6 +80,11 @@ def test_terms_of_the_conformance_texts(upstream):
     ]
 
 
+def test_stop_words_have_no_term():
+    words = "a an and are as at be but by for if in into is it no not of on or such that the their then there these"
+    assert lucene_analyzer.index_terms(f"{words} they this to was will with cup") == ["cup"]
+
+
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
