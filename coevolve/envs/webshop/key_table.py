@@ -31,13 +31,10 @@ class SortedKeys:
     def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         self._content, self._ends = content, ends
 
-    def __len__(self) -> int:
-        return len(self._ends)
-
     def rank(self, key: bytes) -> int | None:
         """Position of a key, counted from 0; None if it is absent."""
-        rank = bisect.bisect_left(range(len(self)), key, key=self._key)
-        return rank if rank < len(self) and self._key(rank) == key else None
+        rank = bisect.bisect_left(range(len(self._ends)), key, key=self._key)
+        return rank if rank < len(self._ends) and self._key(rank) == key else None
 
     def _key(self, rank: int) -> bytes:
         return self._content[entry_slice(self._ends, rank)].tobytes()

@@ -93,7 +93,7 @@ def done_page(asin: str, options: Mapping[str, str], reward: float) -> Page:
     for character in "<>&'":
         chosen = chosen.replace(character, f"\\u{ord(character):04x}")
     pieces = ["Thank you for shopping with us!", "Your code:", "None", "(Paste it in your MTurk interface.)"]
-    pieces += ["Purchased", "asin", *_preformatted(asin), "options", chosen, *_DONE_PAGE_LABELS]
+    pieces += ["Purchased", "asin", *_node(asin), "options", chosen, *_DONE_PAGE_LABELS]
     pieces += ["Your score (min 0.0, max 1.0)", str(reward), "Reward Details", "None"]
     return Page("done", SEPARATOR.join(pieces), {})
 
@@ -113,11 +113,6 @@ def _node(text: str) -> tuple[str, ...]:
     """The pieces of a text node: none if it is empty or white space with a newline, otherwise one, stripped."""
     node = _collapsed(text)
     return () if node in ("", "\n") else (node.strip(),)
-
-
-def _preformatted(text: str) -> tuple[str, ...]:
-    """The pieces of a node whose white space the parser keeps."""
-    return () if text in ("", "\n") else (text.strip(),)
 
 
 def _list_nodes(texts: Iterable[str]) -> list[str]:

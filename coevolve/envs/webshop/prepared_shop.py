@@ -156,5 +156,5 @@ def _build_shop(config: WebShopConfig, key: str, folder: Path) -> Shop:
 def _identity(meta: PreparedMeta, tagger: Tagger, goals: str) -> str:
     published = meta.sources == PUBLISHED_CATALOGUE and meta.limit is None
     remark = "" if published and tagger.exact else ", non-comparable"
-    origin = f"catalogue {meta.catalogue}, goals {goals}, tagger {tagger.id} {tagger.version}"
+    origin = f"catalogue {meta.catalogue}, goals {goals}, tagger {tagger}"
     return f"WebShop ({origin}, {meta.matcher}{remark})"

@@ -43,6 +43,9 @@ class Tagger:
         self.id, self.version, self.exact = name, version, exact
         self.nouns = functools.lru_cache(maxsize=CACHED_TITLES)(find)
 
+    def __str__(self) -> str:
+        return f"{self.id} {self.version}"
+
 
 def load_tagger(name: TaggerName) -> Tagger:
     """The tagger with this name; raises `UserError` for `spacy` if spaCy or its model is not installed."""
