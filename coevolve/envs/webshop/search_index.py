@@ -28,7 +28,6 @@ from coevolve.envs.webshop import lucene_analyzer
 from coevolve.envs.webshop.key_table import SortedKeys, entry_slice, memory_map
 from coevolve.storage import files
 
-FORMAT = 1
 K1, B = np.float32(0.9), np.float32(0.4)
 #: Lengths below this are exact; longer ones are rounded.
 MAX_EXACT_LENGTH = 24
@@ -160,7 +159,7 @@ def _merge(blocks: Sequence[Path], folder: Path) -> None:
     np.save(folder / "term_ends.npy", np.cumsum([len(term) for term in terms], dtype=np.int64))
     np.save(folder / "ends.npy", ends)
     _write_postings(blocks, ranks, ends - totals, _norms(lengths), folder)
-    meta = {"format": FORMAT, "documents": len(lengths), "filled": int(np.count_nonzero(lengths))}
+    meta = {"format": 1, "documents": len(lengths), "filled": int(np.count_nonzero(lengths))}
     files.write_bytes(folder / "meta.json", json.dumps(meta).encode())
 
 

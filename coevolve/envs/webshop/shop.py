@@ -11,7 +11,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,6 @@ from coevolve.progress import Progress
 from coevolve.records.base import Record
 from coevolve.storage import files, folders, jsonl, origin
 
-#: Version of the folder's layout; a shop of another version must be built again.
-FORMAT = 1
 #: Most search results, and number of random products, in upstream's shop.
 MAX_HITS = 50
 
@@ -47,10 +45,10 @@ COLUMNS = {"ends": "q", "low": "d", "high": "d", "human": "i", "synthetic": "i"}
 class ShopMeta(Record):
     """Provenance of a shop: sha256 by source file, limit of entries, products kept, entries skipped by reason.
 
-    `files` holds the sizes in bytes of all other files of the folder.
+    `format` is the version of the folder's layout. `files` holds the sizes in bytes of all other files of the folder.
     """
 
-    format: int
+    format: Literal[1]
     sources: dict[str, str]
     limit: int | None
     products: int
@@ -87,7 +85,7 @@ class Shop:
             count = _write_products(partial, _read_with_progress(source, products, skipped))
             search_index.build(_documents(partial), partial / INDEX, workers)
             meta = ShopMeta(
-                format=FORMAT,
+                format=1,
                 sources={path.name: files.sha256(path) for path in dataclasses.astuple(source)},
                 limit=products,
                 products=count,
@@ -228,8 +226,6 @@ def _read_meta(folder: Path) -> ShopMeta:
         raise UserError(f"{folder}: no shop; build one there from upstream's files.") from None
     except ValidationError:
         raise UserError(f"{folder / META}: is damaged or has another format; build the shop again.") from None
-    if meta.format != FORMAT:
-        raise UserError(f"{folder}: has format {meta.format}, this version reads {FORMAT}; build the shop again.")
     sizes = _file_sizes(folder)
     for name, size in meta.files.items():
         if sizes.get(name) != size:

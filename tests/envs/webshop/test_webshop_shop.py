@@ -126,12 +126,9 @@ def test_a_folder_without_a_shop_and_a_catalogue_without_a_product_are_refused(t
 
 def test_a_shop_of_another_format_or_with_a_torn_description_is_refused(copy: Path) -> None:
     meta = (copy / "meta.json").read_text()
-    for content, message in (
-        (json.dumps({**json.loads(meta), "format": 0}), "has format 0, this version reads 1; build the shop again"),
-        (meta[:40], r"meta\.json: is damaged or has another format"),
-    ):
+    for content in (json.dumps({**json.loads(meta), "format": 0}), meta[:40]):
         (copy / "meta.json").write_text(content)
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=r"meta\.json: is damaged or has another format; build the shop again"):
             Shop(copy)
 
 
