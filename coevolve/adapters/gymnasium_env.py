@@ -1,7 +1,5 @@
 """All environments for Gymnasium 1.4: importing this module registers `coevolve/Text-v0`."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -3,8 +3,6 @@
 Upstream's executor passes the text to `eval`. Here it must be one call of a plain name with literal arguments.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

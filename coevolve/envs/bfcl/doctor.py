@@ -1,7 +1,5 @@
 """Checks that the simulators of BFCL are installed and the gold calls succeed."""
 
-from __future__ import annotations
-
 from coevolve.assets.checks import Check, run_check
 from coevolve.envs.bfcl.config import BfclConfig
 from coevolve.envs.bfcl.replay import replay_gold

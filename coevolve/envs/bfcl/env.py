@@ -1,7 +1,5 @@
 """BFCL v3 multi-turn as an environment of the kit."""
 
-from __future__ import annotations
-
 from coevolve.chat.prompts import parse_action, write_action
 from coevolve.envs.base import OVER, EnvError, StepResult
 from coevolve.envs.bfcl import calls, observations, tools

@@ -1,7 +1,5 @@
 """Generated tasks: scripted exploration of scenarios, for policies too small for the conversations of BFCL."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 

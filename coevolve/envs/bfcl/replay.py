@@ -1,7 +1,5 @@
 """Replays all gold calls beside upstream's executor: `coevolve replay bfcl`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator
 

@@ -4,8 +4,6 @@ A synthetic task begins in the initial state of a scenario: `data` holds the sce
 and `turns`, the requests of its user turns, if each call has one. It is graded as any other task.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

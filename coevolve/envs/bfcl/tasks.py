@@ -1,7 +1,5 @@
 """The tasks of a suite: scenarios are split, so all variants of a scenario are on the same side."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

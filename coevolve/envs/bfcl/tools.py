@@ -1,7 +1,5 @@
 """The tools of a scenario as text for the prompt."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Reader of upstream's three product files, equivalent to its `load_products`, with bounded memory."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

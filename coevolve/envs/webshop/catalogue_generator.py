@@ -4,8 +4,6 @@ Nothing is taken from a real shop. Text lengths, word frequencies and the mix of
 searching a generated catalogue costs as much as one of upstream's of the same size.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import itertools

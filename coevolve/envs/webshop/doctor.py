@@ -1,7 +1,5 @@
 """Checks that the tagger which finds the nouns of titles is installed here."""
 
-from __future__ import annotations
-
 from coevolve.assets.checks import Check, run_check
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.tagger import load_tagger

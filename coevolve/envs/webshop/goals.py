@@ -1,7 +1,5 @@
 """Goals with price limits, drawn as by upstream, and the manifest that freezes them for reproducible tasks."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Reader of a JSON array of objects, one at a time, in a memory-mapped file of any size."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import mmap

@@ -1,7 +1,5 @@
 """Memory-mapped tables from texts to product numbers, opened in milliseconds for a million products."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ lower-casing, removal of 33 stop words, and Porter's stemmer. One case differs: 
 Lucene drops the rest of its buffer.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ IPR's copy of upstream's environment returns it after every step, so that an epi
 one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -4,8 +4,6 @@ Upstream renders HTML templates and extracts their text nodes with a parser. Her
 node, with white space as the parser leaves it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

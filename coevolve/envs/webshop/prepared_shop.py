@@ -1,7 +1,5 @@
 """The shop of a suite with its frozen goals and their provenance: prepared once, then opened by every job."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

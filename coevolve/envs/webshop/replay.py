@@ -1,7 +1,5 @@
 """Compares the human goals with upstream's published list: `coevolve replay webshop`."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import tempfile

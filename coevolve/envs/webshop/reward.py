@@ -1,7 +1,5 @@
 """Upstream's reward of a purchase, exactly reproduced, and its fuzzy string matching."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -5,8 +5,6 @@ in the query. `norm` depends on the document's length, of which Lucene keeps fou
 to 32 bits once, at the end.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing

@@ -1,7 +1,5 @@
 """An episode in the shop: the page after each action, and the reward of the purchase."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

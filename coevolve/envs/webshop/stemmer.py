@@ -5,8 +5,6 @@ The algorithm is Porter, *An algorithm for suffix stripping*, Program 14(3), 198
 to z as a consonant.
 """
 
-from __future__ import annotations
-
 import re
 from array import array
 

@@ -4,8 +4,6 @@ A product that was reached becomes a goal with the chosen options and a price li
 reference solution.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import random

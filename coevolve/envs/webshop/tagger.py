@@ -1,7 +1,5 @@
 """Part-of-speech taggers that return the nouns of a title, which the reward compares between two products."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re

@@ -1,7 +1,5 @@
 """WebShop as an environment of the kit: tasks are goals of a prepared shop, pages have the format of ETO's wrapper."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 
