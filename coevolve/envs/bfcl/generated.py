@@ -39,10 +39,7 @@ def select(setup: Setup) -> TaskSplit:
 def _generate(
     setup: Setup, indices: Sequence[int], count: int, split: str, taken: Collection[tuple[str, ...]] = ()
 ) -> list[Task]:
-    """`count` tasks with different reference solutions, none of them `taken`.
-
-    Raises `UserError` if so many cannot be made.
-    """
+    """`count` tasks with different solutions, none of them `taken`; raises `UserError` if so many cannot be made."""
     kinds = setup.config.tasks.kinds or tasks.KINDS
     starts = [start for index in indices if (start := tasks.task_of("base", index, split)).kind in kinds]
     made: dict[tuple[str, ...], Task] = {}

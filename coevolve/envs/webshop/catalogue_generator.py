@@ -181,10 +181,7 @@ class _ProductGenerator:
 
 
 def _product_types(count: int, rng: random.Random) -> list[tuple[str, str, str]]:
-    """Noun, category and path in the category tree of product types.
-
-    Groups of them share department and head noun, like glass desks and oak desks.
-    """
+    """Noun, category and path of product types; groups share department and head noun, like glass and oak desks."""
     words = [word for word in synthetic_vocabulary() if word.isalpha()]
     choices = (WORD_LISTS["categories"], words, words)
     groups = [tuple(map(rng.choice, choices)) for _ in range(max(1, count // 4))]

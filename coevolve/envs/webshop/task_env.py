@@ -15,6 +15,12 @@ from coevolve.errors import UserError
 from coevolve.records.episodes import Task
 
 
+def parse_action(text: str) -> str | None:
+    """The text after the first `Action: `, None without that label; the session reads its first line."""
+    _, label, action = text.strip().partition("Action: ")
+    return action if label else None
+
+
 class WebShopTaskEnv:
     """One environment on a shared shop. Implements `coevolve.envs.base.Env`.
 
@@ -32,9 +38,7 @@ class WebShopTaskEnv:
         self._open = False  # the task has an instruction and no goal
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
 
-    def parse(self, text: str) -> str | None:
-        """See `parse_action`."""
-        return parse_action(text)
+    parse = staticmethod(parse_action)
 
     def start(self, task: Task) -> str:
         """The start page of a task's goal (`data`: {"goal": number}), or of a synthetic task's purchase.
@@ -74,12 +78,6 @@ class WebShopTaskEnv:
 
     def _cut(self, page: str) -> str:
         return truncate(page, self._config.observation_length)
-
-
-def parse_action(text: str) -> str | None:
-    """The text after the first `Action: `, None without that label; the session reads its first line."""
-    _, label, action = text.strip().partition("Action: ")
-    return action if label else None
 
 
 def observation_text(text: str) -> str:
