@@ -59,7 +59,7 @@ def measure(folder: Path) -> Row:
     """
     memory, began = anonymous_mb(), time.perf_counter()
     shop, tagger = Shop(folder), load_tagger("approximate")
-    prices, goals = draw_prices_and_goals(shop, seed=0, human=True)
+    prices, goals = draw_prices_and_goals(shop, random.Random(0), human=True)
     started = time.perf_counter() - began
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     rng = random.Random(0)

@@ -5,8 +5,6 @@ an environment of its own (envs_setup/verifiers.lock). The environment plays the
 stepped in this process, and the episode's reward is recorded once, at the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import contextlib

@@ -1,18 +1,26 @@
 """All environments for Gymnasium 1.4: importing this module registers `coevolve/Text-v0`."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 
 import gymnasium
 
 from coevolve.adapters.sessions import open_sessions, tasks_of
-from coevolve.adapters.text_space import FreeText
 
 ID = "coevolve/Text-v0"
 #: Maximal lengths in characters.
 MAX_OBSERVATION, MAX_TURN = 1 << 20, 1 << 16
+
+
+class FreeText(gymnasium.spaces.Text):
+    """Texts of at most `max_length` characters of any kind; samples consist of letters and digits."""
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__(max_length, min_length=0)
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a text of at most `max_length` characters."""
+        return isinstance(x, str) and len(x) <= self.max_length
 
 
 class TextEnv(gymnasium.Env[str, str]):
@@ -22,12 +30,9 @@ class TextEnv(gymnasium.Env[str, str]):
     of the episode's reward: the return is the reward that the kit reports. Arguments are those of `open_sessions`.
     """
 
-    metadata = gymnasium.Env.metadata | {"render_modes": ["ansi"], "render_fps": 1}
-
-    def __init__(self, env: str, split: str = "train", render_mode: str | None = None, **options: Any) -> None:
+    def __init__(self, env: str, split: str = "train", **options: Any) -> None:
         self.observation_space, self.action_space = FreeText(MAX_OBSERVATION), FreeText(MAX_TURN)
-        self.render_mode, self._split, self._text = render_mode, split, ""
-        self._stack = contextlib.ExitStack()
+        self._split, self._stack = split, contextlib.ExitStack()
         self.session = self._stack.enter_context(open_sessions(env, 1, **options)).acquire()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -37,9 +42,9 @@ class TextEnv(gymnasium.Env[str, str]):
         index = (options or {}).get("index")
         if index is None:
             index = int(self.np_random.integers(len(tasks_of(self.session.tasks, split))))
-        self._text = self.session.reset(split, index)
+        text = self.session.reset(split, index)
         assert self.session.task is not None
-        return self._text, {"split": split, "index": index, "task_id": self.session.task.task_id}
+        return text, {"split": split, "index": index, "task_id": self.session.task.task_id}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """The next observation, the change of the reward, whether the episode ended or was truncated, and `info`.
@@ -47,12 +52,7 @@ class TextEnv(gymnasium.Env[str, str]):
         Raises `coevolve.envs.base.EnvError` as `Session.step` does.
         """
         step = self.session.step(action)
-        self._text = step.observation
         return step.observation, step.reward, step.done, step.truncated, {"total": step.total, "action": step.action}
-
-    def render(self) -> str:
-        """The current observation."""
-        return self._text
 
     def close(self) -> None:
         """Ends servers and processes."""

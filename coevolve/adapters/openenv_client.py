@@ -1,7 +1,5 @@
 """Typed client of `coevolve.adapters.openenv_server` for OpenEnv 0.10.0; it needs the package `openenv` alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from openenv.core import EnvClient

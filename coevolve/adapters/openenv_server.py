@@ -4,8 +4,6 @@ The package is installed in an environment of its own (envs_setup/openenv.lock).
 reward, because clients sum them. `coevolve.adapters.openenv_client` is the client.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

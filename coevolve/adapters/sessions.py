@@ -1,7 +1,5 @@
 """What all adapters share: the tasks of an environment by split, and sessions that play them step by step."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import queue

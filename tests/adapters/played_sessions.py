@@ -4,9 +4,8 @@ import contextlib
 
 import pytest
 
-from coevolve.adapters.sessions import SessionPool, open_sessions, prepare_environment
+from coevolve.adapters.sessions import SessionPool, prepare_environment
 from coevolve.envs.registry import domain
-from coevolve.envs.webshop import scripted_expert
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
 
@@ -20,30 +19,6 @@ def lay_out(root, folder, upstream):
     (folder / "data/mirror/spider").mkdir(parents=True)
     (folder / "data/sciworld").symlink_to(root / "data/sciworld")
     (folder / "data/mirror/spider/spider_dev.sql").symlink_to(upstream / "intercode/ic_spider_dbs.sql")
-
-
-def shop_script(session, split, index, noise):
-    """An episode of WebShop's scripted expert; `noise`: one turn without an action first."""
-    observation = session.reset(split, index)
-    expert = scripted_expert.scripted_expert(observation)
-    seen, texts, text = [[observation, 0.0, False]], [], "no action" if noise else next(expert)
-    while not seen[-1][2]:
-        step = session.step(text)
-        texts.append(text)
-        seen.append([step.observation, step.reward, step.done or step.truncated])
-        try:
-            text = next(expert) if noise and len(texts) == 1 else expert.send(step.observation)
-        except StopIteration:
-            break
-    return {"split": split, "index": index, "texts": texts, "seen": seen, "total": session.total}
-
-
-def shop_scripts(n, places=None):
-    """Scripts of `n` episodes of the small WebShop, of the tasks at `places`."""
-    with open_sessions("webshop-small", 1) as pool:
-        session = pool.acquire()
-        places = places or [("test" if i % 2 else "train", i) for i in range(n)]
-        return [shop_script(session, split, index, noise=index == 2) for split, index in places], pool.tasks
 
 
 def expert_scripts(env, n):

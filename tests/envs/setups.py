@@ -9,6 +9,8 @@ import yaml
 from coevolve.config.kinds import section_class
 from coevolve.config.sections import Quirks
 from coevolve.config.yaml_files import read_yaml
+from coevolve.envs.base import Setup
+from coevolve.envs.registry import domain
 from coevolve.storage import files
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -28,6 +30,18 @@ def section(kind, file=None, **changes):
     for key, value in changes.items():
         raw[key] = raw[key] | value if isinstance(value, dict) and raw.get(key) else value
     return section_class(kind).model_validate(raw)
+
+
+def setup_of(config, folder=None):
+    """The setup of a section under protocol `fixed`; `folder` holds what its stage `prepare` wrote."""
+    return Setup(config, f"envs.{config.kind}", "fixed", QUIRKS["fixed"], folder)
+
+
+def prepared(config, folder):
+    """The setup of a section, prepared in a folder."""
+    setup = setup_of(config, folder)
+    domain(config).prepare(setup, folder)
+    return setup
 
 
 def source(path):

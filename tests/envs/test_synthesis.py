@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from envs.setups import QUIRKS, section
+from envs.setups import QUIRKS, prepared, section, setup_of
 
 from coevolve.config.kinds import section_class
 from coevolve.envs.base import Setup
@@ -25,11 +25,8 @@ FILES = {"bfcl": "bfcl", "webshop": "webshop-small"}
 def setup(request, tmp_path_factory):
     if request.param == "bfcl":
         pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
-        return Setup(section("bfcl"), "envs.bfcl", "fixed", QUIRKS["fixed"])
-    folder = tmp_path_factory.mktemp("shop")
-    made = Setup(section("webshop", FILES["webshop"]), "envs.webshop", "fixed", QUIRKS["fixed"], folder)
-    domain(made.config).prepare(made, folder)
-    return made
+        return setup_of(section("bfcl"))
+    return prepared(section("webshop", FILES["webshop"]), tmp_path_factory.mktemp("shop"))
 
 
 def explore(setup, env, open_task, actions, rng, favoured=(), most=12):
@@ -170,7 +167,7 @@ def test_patterns_leave_out_values_and_normalised_actions_leave_out_notation(set
 def test_the_message_format_of_tool_calls_is_kept():
     pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
     config = section("bfcl", rules={"calls": "json", "malformed": "ends_turn"})
-    setup, tasks = Setup(config, "envs.bfcl", "fixed", QUIRKS["fixed"]), synthesis(config)
+    setup, tasks = setup_of(config), synthesis(config)
     start = domain(config).select(setup).explore[0]
     rng = np.random.default_rng(1)
     with domain(config).pool(setup, 1) as (env,):
@@ -185,7 +182,7 @@ def test_with_a_user_turn_for_each_call_half_a_solution_earns_half():
     """Without rewards between 0 and 1 no two failures could be ranked."""
     pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
     config = section("bfcl", synthetic_turns="per_call")
-    setup, tasks = Setup(config, "envs.bfcl", "fixed", QUIRKS["fixed"]), synthesis(config)
+    setup, tasks = setup_of(config), synthesis(config)
     start = next(each for each in domain(config).select(setup).explore if each.kind == "TradingBot")
     watch, stocks = "get_watchlist()", "get_available_stocks(sector='Technology')"
     draft = tasks.describe(setup, start, (watch, stocks, watch))

@@ -3,8 +3,6 @@
 Upstream's executor passes the text to `eval`. Here it must be one call of a plain name with literal arguments.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -82,7 +80,7 @@ def _call_node(text: str) -> ast.Call:
             warnings.simplefilter("ignore")
             node = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise CallError("the text is not a call such as `tool(name='value')`") from None
+        node = None
     if not isinstance(node, ast.Call):
         raise CallError("the text is not a call such as `tool(name='value')`")
     return node

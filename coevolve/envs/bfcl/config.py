@@ -1,8 +1,6 @@
 """BFCL's section of a suite."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -74,7 +72,7 @@ class BfclConfig(EnvSection):
     step_limit: Positive
 
     @model_validator(mode="after")
-    def _hermes_has_its_calls(self) -> BfclConfig:
+    def _hermes_has_its_calls(self) -> Self:
         if self.tools == "hermes" and self.rules.calls != "json":
             raise ValueError("`tools: hermes` needs `rules.calls: json`, the calls of the same format")
         return self

@@ -1,7 +1,5 @@
 """Checks that the simulators of BFCL are installed and the gold calls succeed."""
 
-from __future__ import annotations
-
 from coevolve.assets.checks import Check, run_check
 from coevolve.envs.bfcl.config import BfclConfig
 from coevolve.envs.bfcl.replay import replay_gold
@@ -14,7 +12,7 @@ def check(config: BfclConfig | None) -> Check:
 
 
 def _played() -> str:
-    report = replay_gold("base", 5)
-    if report.differences:
-        raise UserError(f"{report.differences[0]}; run `make setup`.")
-    return f"{report.episodes} gold conversations replayed, none differs"
+    episodes, _, differences = replay_gold("base", 5)
+    if differences:
+        raise UserError(f"{differences[0]}; run `make setup`.")
+    return f"{episodes} gold conversations replayed, none differs"

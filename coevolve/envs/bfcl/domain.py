@@ -1,7 +1,5 @@
 """BFCL's implementation of `coevolve.envs.registry.Domain`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """BFCL v3 multi-turn as an environment of the kit."""
 
-from __future__ import annotations
-
 from coevolve.chat.prompts import parse_action, write_action
 from coevolve.envs.base import OVER, EnvError, StepResult
 from coevolve.envs.bfcl import calls, observations, tools
@@ -77,25 +75,28 @@ class Bfcl:
         """The tools and the user's first message; raises `UserError` for a task of no scenario."""
         scenario = scenario_of(task)
         self._episode = Episode(scenario, skip_empty=self._rules.empty_turns == "skipped")
-        offered = tools.offered_at_start(scenario, self._config.tools)
-        return f"Tools:\n{offered}\n\n{self._user_message()}"
+        at_start = [name for name in scenario.documents if name not in scenario.late_tools]
+        offered = tools.tool_lines(scenario, at_start, self._config.tools)
+        return f"Tools:\n{offered}\n\n{self._user_message(self._episode)}"
 
     def step(self, action: str | None) -> StepResult:
         """The outputs of the calls in `action`, or the user's next message."""
-        episode = self._running()
+        episode = self._episode
+        if episode is None:
+            raise EnvError("no episode is running; call start")
         if episode.current is None:
-            return self._result(OVER)
+            return self._result(episode, OVER)
         if action is None and self._rules.malformed == "answered":
-            return self._result(NO_CALL + FORMATS[self._rules.calls])
+            return self._result(episode, NO_CALL + FORMATS[self._rules.calls])
         lines = [END_TURN] if action is None else action.split("\n")[:MAX_CALLS]
         outputs = []
         for line in lines:
             if line.strip() == END_TURN:
                 episode.end_turn()
-                outputs.append(self._user_message())
+                outputs.append(self._user_message(episode))
                 break
             outputs.append(observations.written(episode.call(line), self._config.tools == "hermes"))
-        return self._result("\n".join(outputs))
+        return self._result(episode, "\n".join(outputs))
 
     def step_limit(self, task: Task) -> int:
         """The configured limit, the same for all tasks."""
@@ -105,21 +106,14 @@ class Bfcl:
         """Drops the episode's instances."""
         self._episode = None
 
-    def _user_message(self) -> str:
-        episode = self._running()
+    def _user_message(self, episode: Episode) -> str:
         if (turn := episode.current) is None:
             return LAST
         new = tools.tool_lines(episode.scenario, turn.new_tools, self._config.tools)
         offer = f"More tools are available now:\n{new}" if new else ""
         return "User: " + "\n".join(part for part in (turn.message, offer) if part)
 
-    def _result(self, observation: str) -> StepResult:
-        episode = self._running()
+    def _result(self, episode: Episode, observation: str) -> StepResult:
         score = episode.prefix_reward
         reward = float(score == 1.0) if self._rules.reward == "binary" else score
         return StepResult(observation, reward=reward, score=score, done=episode.current is None)
-
-    def _running(self) -> Episode:
-        if self._episode is None:
-            raise EnvError("no episode is running; call start")
-        return self._episode

@@ -1,7 +1,5 @@
 """One conversation: the user's turns, the calls that answer them, and which turns are correct."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from coevolve.envs.bfcl.scenarios import Scenario, UserTurn

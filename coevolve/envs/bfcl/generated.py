@@ -1,14 +1,13 @@
 """Generated tasks: scripted exploration of scenarios, for policies too small for the conversations of BFCL."""
 
-from __future__ import annotations
-
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from coevolve import seeds
 from coevolve.envs import task_split
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import synthesis, tasks
-from coevolve.envs.bfcl.config import BfclConfig, GeneratedTasks
+from coevolve.envs.bfcl.config import BfclSelection
 from coevolve.envs.bfcl.env import Bfcl
 from coevolve.envs.synthesis import execute_solution
 from coevolve.envs.task_split import TaskSplit
@@ -24,36 +23,27 @@ def select(setup: Setup) -> TaskSplit:
 
     No evaluated task has the gold calls of a training task.
     """
-    section: BfclConfig = setup.config
-    config, sizes = section.tasks, _sizes(setup)
+    config: BfclSelection = setup.config.tasks
+    assert config.generated is not None, "only a section with generated tasks comes here"
     parts = tasks.scenario_parts(config.split)
-    train = _generate(setup, parts["train"], sizes.train, "train")
+    train = _generate(setup, parts["train"], config.generated.train, "train")
     trained = {_solution(setup, task) for task in train}
     evaluation = {
-        split: _generate(setup, parts[part], sizes.evaluate, split, trained)
+        split: _generate(setup, parts[part], config.generated.evaluate, split, trained)
         for split, (part, category) in tasks.EVALUATED.items()
         if part in parts and category == "base"
     }
     return task_split.select(config, train, evaluation, setup.config.splits, setup.quirks.overlap, tasks.KINDS)
 
 
-def _sizes(setup: Setup) -> GeneratedTasks:
-    section: BfclConfig = setup.config
-    assert section.tasks.generated is not None, "only a section with generated tasks comes here"
-    return section.tasks.generated
-
-
 def _generate(
     setup: Setup, indices: Sequence[int], count: int, split: str, taken: Collection[tuple[str, ...]] = ()
 ) -> list[Task]:
-    """`count` tasks with different reference solutions, none of them `taken`.
-
-    Raises `UserError` if so many cannot be made.
-    """
-    starts = [tasks.task_of("base", index, split) for index in indices]
+    """`count` tasks with different solutions, none of them `taken`; raises `UserError` if so many cannot be made."""
     kinds = setup.config.tasks.kinds or tasks.KINDS
+    starts = [start for index in indices if (start := tasks.task_of("base", index, split)).kind in kinds]
     made: dict[tuple[str, ...], Task] = {}
-    for number, task in _explored(setup, [start for start in starts if start.kind in kinds], split):
+    for number, task in enumerate(_explored(setup, starts, split), start=1):
         if len(made) == count:
             break
         if number == TRIES * count:
@@ -64,27 +54,21 @@ def _generate(
 
 
 def _solution(setup: Setup, task: Task) -> tuple[str, ...]:
-    """The normalised gold calls of a task."""
     return tuple(synthesis.normalised(setup, task, call) for call in synthesis.reference_solution(task))
 
 
-def _explored(setup: Setup, starts: Sequence[Task], split: str) -> Iterator[tuple[int, Task | None]]:
+def _explored(setup: Setup, starts: Sequence[Task], split: str) -> Iterator[Task | None]:
     """The tasks that exploration gives, one start after the other; None where its solution earns less than 1."""
-    config = _sizes(setup)
-    env, number = Bfcl(setup.config), 0
-    while True:
+    env, config = Bfcl(setup.config), setup.config.tasks.generated
+    for number, start in enumerate(itertools.cycle(starts)):
         rng = seeds.generator(config.seed, "generated", split, number)
-        start, actions = starts[number % len(starts)], int(rng.integers(1, config.actions + 1))
+        actions = int(rng.integers(1, config.actions + 1))
         env.start(synthesis.open_task(start, f"{start.task_id}/open", ""))
         turns: list[Turn] = []
         while len(turns) < TRIES * actions and len(synthesis.executed(setup, turns)) < actions:
             call = synthesis.propose(setup, start, turns, (), rng)
             turns.append(Turn(text=call, action=call, observation=env.step(call).observation))
         draft = synthesis.describe(setup, start, synthesis.executed(setup, turns))
-        number += 1
-        if draft is None:
-            yield number, None
-            continue
-        task = synthesis.goal_task(setup, start, f"bfcl/{split}/{number}", draft)
-        earned = execute_solution(env, task, synthesis.solution_texts(setup, task), setup).reward
-        yield number, task if earned == 1.0 else None
+        task = synthesis.goal_task(setup, start, f"bfcl/{split}/{number + 1}", draft) if draft else None
+        solved = task and execute_solution(env, task, synthesis.solution_texts(setup, task), setup).reward == 1.0
+        yield task if solved else None

@@ -1,7 +1,5 @@
 """How BFCL's observations are written and read."""
 
-from __future__ import annotations
-
 import re
 
 from coevolve.records.episodes import Turn

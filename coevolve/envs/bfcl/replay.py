@@ -1,24 +1,12 @@
 """Replays all gold calls beside upstream's executor: `coevolve replay bfcl`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from coevolve.arguments import positive
 from coevolve.envs.bfcl import scenarios
 
 HELP = "Replay all gold calls and compare each output with upstream's executor."
-
-
-@dataclass(frozen=True)
-class GoldReport:
-    """Numbers of conversations and calls, and a sentence for each difference."""
-
-    episodes: int
-    calls: int
-    differences: tuple[str, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,19 +18,22 @@ def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     """Writes the counts of each category and the first difference; returns 1 if something differs, else 0."""
     status = 0
     for category in scenarios.CATEGORIES:
-        report = replay_gold(category, options.limit)
-        write(f"{category}: {report.episodes} episodes, {report.calls} calls, {len(report.differences)} differences")
-        if report.differences:
-            write(f"first difference: {report.differences[0]}")
-        status |= bool(report.differences) or not report.episodes
+        episodes, calls, differences = replay_gold(category, options.limit)
+        write(f"{category}: {episodes} episodes, {calls} calls, {len(differences)} differences")
+        if differences:
+            write(f"first difference: {differences[0]}")
+        status |= bool(differences) or not episodes
     return status
 
 
-def replay_gold(category: str, limit: int | None = None) -> GoldReport:
-    """Plays the gold calls of a category's first `limit` scenarios, once here and once by upstream."""
+def replay_gold(category: str, limit: int | None = None) -> tuple[int, int, list[str]]:
+    """Plays the gold calls of a category's first `limit` scenarios, once here and once by upstream.
+
+    Returns the numbers of conversations and calls, and a sentence for each difference.
+    """
     chosen = scenarios.scenarios(category)[:limit]
     calls = sum(len(turn.gold) for scenario in chosen for turn in scenario.turns)
-    return GoldReport(len(chosen), calls, tuple(text for scenario in chosen for text in _differences(scenario)))
+    return len(chosen), calls, [text for scenario in chosen for text in _differences(scenario)]
 
 
 def _differences(scenario: scenarios.Scenario) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """The scenarios of BFCL v3 multi-turn, read from the installed wheel."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

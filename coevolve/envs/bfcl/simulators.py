@@ -1,7 +1,5 @@
 """The simulated APIs of one episode."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import decimal

@@ -1,7 +1,5 @@
 """Tasks whose gold calls cannot be found from the conversation, with the reason."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any

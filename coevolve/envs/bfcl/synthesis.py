@@ -4,8 +4,6 @@ A synthetic task begins in the initial state of a scenario: `data` holds the sce
 and `turns`, the requests of its user turns, if each call has one. It is graded as any other task.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict
@@ -124,7 +122,7 @@ def reference_solution(task: Task) -> list[str]:
 def _task(start: Task, name: str, draft: TaskDraft, turns: Mapping[str, str] = {}) -> Task:
     state = {key: start.data[key] for key in ("category", "index")}
     data = state | {"request": draft.instruction, "gold": json.dumps(draft.solution), **turns}
-    return Task(env=start.env, task_id=name, split=start.split, kind=start.kind, data=data)
+    return start.model_copy(update={"task_id": name, "data": data})
 
 
 def _request(solution: Sequence[str]) -> str:
@@ -150,13 +148,10 @@ class _Values:
         for turn in turns:
             self._add("", _json(output(turn.observation)))
 
-    def of(self, key: str, kinds: type | tuple[type, ...]) -> list[Any]:
-        """The values of these types with this key, each once."""
-        return list(dict.fromkeys(value for value in self._by_key[key] if isinstance(value, kinds)))
-
-    def every(self, kinds: type | tuple[type, ...]) -> list[Any]:
-        """All values of these types, each once."""
-        return list(dict.fromkeys(v for key in sorted(self._by_key) for v in self._by_key[key] if isinstance(v, kinds)))
+    def of(self, kinds: type | tuple[type, ...], key: str | None = None) -> list[Any]:
+        """The values of these types with this key, or with any, each once."""
+        keys = sorted(self._by_key) if key is None else [key]
+        return list(dict.fromkeys(value for name in keys for value in self._by_key[name] if isinstance(value, kinds)))
 
     def _add(self, key: str, value: Any) -> None:
         if isinstance(value, Mapping):
@@ -179,7 +174,6 @@ def _json(text: str) -> Any:
 
 
 def _argument(key: str, field: Mapping[str, Any], values: _Values, rng: np.random.Generator) -> Any:
-    """A value of the documented type."""
     kind = field["type"]
     if kind == "array":
         item = {"description": field["description"], **field.get("items", {"type": "string"})}
@@ -192,7 +186,7 @@ def _argument(key: str, field: Mapping[str, Any], values: _Values, rng: np.rando
 
 
 def _number(key: str, kind: str, values: _Values, rng: np.random.Generator) -> int | float:
-    listed = [value for value in values.of(key, (int, float)) if not isinstance(value, bool)]
+    listed = [value for value in values.of((int, float), key) if not isinstance(value, bool)]
     if listed and rng.random() < FROM_STATE:
         value = listed[rng.integers(len(listed))]
         return int(value) if kind == "integer" else float(value)
@@ -200,9 +194,9 @@ def _number(key: str, kind: str, values: _Values, rng: np.random.Generator) -> i
 
 
 def _text(key: str, description: str, values: _Values, rng: np.random.Generator) -> str:
-    listed = list(_listed_values(description)) or values.of(key, str)
+    listed = list(_listed_values(description)) or values.of(str, key)
     if not listed and rng.random() < FROM_STATE:
-        listed = values.every(str)
+        listed = values.of(str)
     if listed:
         return str(listed[rng.integers(len(listed))])
     return f"{NEW_NAMES[rng.integers(len(NEW_NAMES))]}{rng.integers(10, 100)}"

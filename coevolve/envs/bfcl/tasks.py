@@ -1,12 +1,10 @@
 """The tasks of a suite: scenarios are split, so all variants of a scenario are on the same side."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from coevolve.envs import task_split
@@ -35,8 +33,9 @@ def select(config: BfclSelection, splits: Collection[str], overlap: Literal["kee
     """The tasks that `config` selects; see `coevolve.envs.task_split.select`."""
     parts = scenario_parts(config.split)
     train = [task_of(category, index, "train") for category in config.train for index in parts["train"]]
+    left_out = suspects() if config.suspects == "remove" else {}
     evaluation = {
-        split: _evaluated(config, category, parts[part], split)
+        split: [task for i in parts[part] if (task := task_of(category, i, split)).task_id not in left_out]
         for split, (part, category) in EVALUATED.items()
         if part in parts
     }
@@ -83,8 +82,3 @@ def _synthetic_turns(data: Mapping[str, Scalar]) -> tuple[UserTurn, ...]:
     if "turns" not in data:
         return (UserTurn(str(data["request"]), tuple(gold)),)
     return tuple(UserTurn(text, (call,)) for text, call in zip(json.loads(str(data["turns"])), gold, strict=True))
-
-
-def _evaluated(config: BfclSelection, category: str, numbers: Sequence[int], split: str) -> list[Task]:
-    left_out = suspects() if config.suspects == "remove" else {}
-    return [task_of(category, index, split) for index in numbers if f"bfcl/{category}/{index}" not in left_out]

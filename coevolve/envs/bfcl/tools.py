@@ -1,7 +1,5 @@
 """The tools of a scenario as text for the prompt."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -11,12 +9,6 @@ from coevolve.envs.bfcl.scenarios import Scenario
 Style = Literal["names", "compact", "json", "hermes"]
 #: Types of BFCL's documents under the names of JSON Schema.
 _TYPES = {"dict": "object", "float": "number"}
-
-
-def offered_at_start(scenario: Scenario, style: Style) -> str:
-    """The tools that are offered from the start; see `tool_lines`."""
-    late = scenario.late_tools
-    return tool_lines(scenario, [name for name in scenario.documents if name not in late], style)
 
 
 def tool_lines(scenario: Scenario, names: Iterable[str], style: Style) -> str:

@@ -1,7 +1,5 @@
 """The wheel's own executor and checker, for comparisons. They evaluate text: only gold calls may be given to them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

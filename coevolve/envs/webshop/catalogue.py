@@ -1,14 +1,11 @@
 """Reader of upstream's three product files, equivalent to its `load_products`, with bounded memory."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Self
 
@@ -166,17 +163,10 @@ def _pricing(text: str | None) -> tuple[float, ...]:
     """One price or two, in dollars, in a text like `$9.50` or `$1,010.50 - $2,000`."""
     if not text:
         return DEFAULT_PRICING
-    prices = tuple(_price(part) for part in text.split("$")[1:])
+    prices = tuple(float(re.sub(r"[^\d.]", "", part)) for part in text.split("$")[1:])
     if not prices:
         raise ValueError(f"pricing {text!r} has no `$`")
     return prices[:2]
-
-
-def _price(text: str) -> float:
-    try:
-        return float(Decimal(re.sub(r"[^\d.]", "", text)))
-    except InvalidOperation:
-        raise ValueError(f"pricing has no number after a `$` but {text!r}") from None
 
 
 def _options(groups: dict[str, list[Json] | None] | None) -> dict[str, tuple[str, ...]]:
@@ -196,11 +186,8 @@ def _synthetic(attributes: Json) -> Instruction | None:
 
 
 def _human(record: Json) -> Instruction:
-    return Instruction(
-        _text(record, "instruction"),
-        _texts(record, "instruction_attributes"),
-        _texts(record, "instruction_options"),
-    )
+    texts, options = _texts(record, "instruction_attributes"), _texts(record, "instruction_options")
+    return Instruction(_text(record, "instruction"), texts, options)
 
 
 def _text(entry: Json, key: str) -> str:

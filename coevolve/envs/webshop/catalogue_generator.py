@@ -4,16 +4,14 @@ Nothing is taken from a real shop. Text lengths, word frequencies and the mix of
 searching a generated catalogue costs as much as one of upstream's of the same size.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
+import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from coevolve import seeds
 from coevolve.envs.webshop.catalogue import FILE_NAMES
@@ -43,20 +41,11 @@ class ProductShares:
 
 
 @dataclass(frozen=True, slots=True)
-class _ProductType:
-    """A product type: its noun, category, and path in the category tree."""
-
-    noun: str
-    category: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class _GeneratedProduct:
-    """An entry of the product file with the type and traits that it was generated from."""
+    """An entry of the product file with the noun and traits that it was generated from."""
 
     entry: Json
-    type: _ProductType
+    noun: str
     traits: list[str]
 
 
@@ -68,47 +57,33 @@ def generate(folder: Path, products: int, seed: int = 0, shares: ProductShares =
     generator = _ProductGenerator(seed, products, shares)
     progress = Progress("webshop: products generated")
     with folders.directory(folder) as partial, contextlib.ExitStack() as stack:
-        items = stack.enter_context(_JsonWriter(partial / FILE_NAMES["products"], ("[", "]")))
-        attributes = stack.enter_context(_JsonWriter(partial / FILE_NAMES["attributes"], ("{", "}")))
-        instructions = stack.enter_context(_JsonWriter(partial / FILE_NAMES["instructions"], ("{", "}")))
+        add_item, add_attributes, add_instructions = (
+            stack.enter_context(_json_writer(partial / name, brackets))
+            for name, brackets in zip(FILE_NAMES.values(), ("[]", "{}", "{}"), strict=True)
+        )
         for done in range(1, products + 1):
             product = generator.product()
-            items.add(product.entry)
-            product_attributes = generator.attributes(product)
-            attributes.add(product_attributes, product.entry["asin"])
-            if product_attributes and (product_instructions := generator.instructions(product)):
-                instructions.add(product_instructions, product.entry["asin"])
+            add_item(json.dumps(product.entry))
+            key, attributes = json.dumps(product.entry["asin"]), generator.attributes(product)
+            add_attributes(f"{key}: {json.dumps(attributes)}")
+            if attributes and (instructions := generator.instructions(product)):
+                add_instructions(f"{key}: {json.dumps(instructions)}")
             if skipped := generator.skipped_entry(product):
-                items.add(skipped)
+                add_item(json.dumps(skipped))
             progress.report(done, products)
 
 
-class _JsonWriter:
-    """A file of one JSON array or object, written item by item."""
-
-    def __init__(self, path: Path, brackets: tuple[str, str]) -> None:
-        self._file = path.open("w", encoding="utf-8")
-        opening, self._closing = brackets
-        self._file.write(opening)
-        self._comma = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.write(self._closing)
-        self._file.close()
-
-    def add(self, item: object, key: str = "") -> None:
-        """Append an item, under a key if the file is an object."""
-        name = f"{json.dumps(key)}: " if key else ""
-        self._file.write(f"{self._comma}{name}{json.dumps(item)}")
-        self._comma = ", "
+@contextlib.contextmanager
+def _json_writer(path: Path, brackets: str) -> Iterator[Callable[[str], object]]:
+    """Yields a function that appends an item to a file of one JSON array or object."""
+    commas = itertools.chain([""], itertools.repeat(", "))
+    with path.open("w", encoding="utf-8") as file:
+        file.write(brackets[0])
+        yield lambda item: file.write(next(commas) + item)
+        file.write(brackets[1])
 
 
 class _ProductGenerator:
-    """Generates the products of one catalogue, one after another."""
-
     def __init__(self, seed: int, products: int, shares: ProductShares) -> None:
         self._rng = random.Random(seeds.derive(seed, "webshop products"))
         self._words = WordStream(seed)
@@ -130,7 +105,7 @@ class _ProductGenerator:
         """A product's entry in `items_ins_v2`: a few have no attributes, some have an instruction."""
         if self._rng.random() < self._shares.synthetic:
             requested = product.traits[:2]
-            text = f"Find me {', '.join(requested)} {product.type.noun}"
+            text = f"Find me {', '.join(requested)} {product.noun}"
             return {"attributes": product.traits, "instruction": text, "instruction_attributes": requested}
         return {"attributes": product.traits} if self._rng.random() > self._shares.edge_cases else {}
 
@@ -149,10 +124,10 @@ class _ProductGenerator:
 
     def _new(self) -> _GeneratedProduct:
         rng, words = self._rng, self._words
-        type_ = self._types[int(len(self._types) * rng.random() ** 2)]
+        noun, category, path = self._types[int(len(self._types) * rng.random() ** 2)]
         traits = rng.sample(TRAITS, rng.randint(1, 5))
         asin = self._asin()
-        name = f"{' '.join(words.take(rng.randint(3, 10)))} {type_.noun}, {traits[0]} for {words.take(1)[0]}".title()
+        name = f"{' '.join(words.take(rng.randint(3, 10)))} {noun}, {traits[0]} for {words.take(1)[0]}".title()
         bullets = [words.prose(rng.randint(8, 32)) for _ in range(rng.randint(3, 7))]
         bullets[0] = f"{traits[-1].upper()} - {bullets[0]}"
         length = min(1500, int(rng.lognormvariate(4.7, 0.8)))
@@ -163,20 +138,20 @@ class _ProductGenerator:
             "full_description": words.prose(length) if rng.random() < 0.8 else "",
             "pricing": _pricing(rng),
             "images": [f"https://images.invalid/{asin}/{number}.jpg" for number in range(rng.randint(1, 7))],
-            "product_category": type_.path,
+            "product_category": path,
             "small_description": bullets,
             "customization_options": _options(rng, asin),
             "asin": asin,
-            "category": type_.category,
-            "query": f"{type_.noun}s",
+            "category": category,
+            "query": f"{noun}s",
         }
-        return _GeneratedProduct(entry, type_, traits)
+        return _GeneratedProduct(entry, noun, traits)
 
     def _copy(self, product: _GeneratedProduct) -> _GeneratedProduct:
         """The same product with another id and price, and in half of the cases one more word in its title."""
         suffix = f" {self._words.take(1)[0]}" if self._rng.random() < 0.5 else ""
         changed = {"asin": self._asin(), "name": product.entry["name"] + suffix, "pricing": _pricing(self._rng)}
-        return _GeneratedProduct({**product.entry, **changed}, product.type, product.traits)
+        return _GeneratedProduct({**product.entry, **changed}, product.noun, product.traits)
 
     def _asin(self) -> str:
         """A unique id; the order of ids differs from the order of products."""
@@ -194,7 +169,7 @@ class _ProductGenerator:
         return {
             "asin": product.entry["asin"],
             "instruction": rng.choice(WORD_LISTS["requests"]).format(
-                noun=product.type.noun, traits=" and ".join(requested), options=option_text
+                noun=product.noun, traits=" and ".join(requested), options=option_text
             ),
             "attributes": product.traits,
             "options": options,
@@ -205,8 +180,8 @@ class _ProductGenerator:
         }
 
 
-def _product_types(count: int, rng: random.Random) -> list[_ProductType]:
-    """Product types in groups that share department and head noun, like glass desks and oak desks."""
+def _product_types(count: int, rng: random.Random) -> list[tuple[str, str, str]]:
+    """Noun, category and path of product types; groups share department and head noun, like glass and oak desks."""
     words = [word for word in synthetic_vocabulary() if word.isalpha()]
     choices = (WORD_LISTS["categories"], words, words)
     groups = [tuple(map(rng.choice, choices)) for _ in range(max(1, count // 4))]
@@ -214,7 +189,7 @@ def _product_types(count: int, rng: random.Random) -> list[_ProductType]:
     for _ in range(count):
         category, department, head = rng.choice(groups)
         noun = f"{rng.choice(words)} {head}"
-        types.append(_ProductType(noun, category, " \u203a ".join((category, department, noun)).title()))
+        types.append((noun, category, " \u203a ".join((category, department, noun)).title()))
     return types
 
 

@@ -1,8 +1,6 @@
 """WebShop's section of a suite."""
 
-from __future__ import annotations
-
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -20,7 +18,7 @@ class WebShopSelection(TaskSelection):
     test: Positive | None = None
 
     @model_validator(mode="after")
-    def _parts_have_a_size(self) -> WebShopSelection:
+    def _parts_have_a_size(self) -> Self:
         if (self.lists == "parts") != (self.test is not None):
             raise ValueError("`test` goes with lists `parts`, and only with them")
         return self
@@ -42,7 +40,7 @@ class CatalogueConfig(Strict):
         return {name: file for name, file in sources.items() if file}
 
     @model_validator(mode="after")
-    def _generated_or_all_files(self) -> CatalogueConfig:
+    def _generated_or_all_files(self) -> Self:
         if len(self.files) != (0 if self.generated else 3):
             raise ValueError("give `generated`, or all of `products`, `attributes` and `instructions`")
         return self

@@ -1,7 +1,5 @@
 """Checks that the tagger which finds the nouns of titles is installed here."""
 
-from __future__ import annotations
-
 from coevolve.assets.checks import Check, run_check
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.tagger import load_tagger
@@ -9,9 +7,4 @@ from coevolve.envs.webshop.tagger import load_tagger
 
 def check(config: WebShopConfig | None) -> Check:
     """Loads the tagger that the section names; without a section, the one that needs no package."""
-    return run_check("WebShop's tagger", lambda: _loaded(config))
-
-
-def _loaded(config: WebShopConfig | None) -> str:
-    tagger = load_tagger(config.tagger if config else "approximate")
-    return f"{tagger.id} {tagger.version}"
+    return run_check("WebShop's tagger", lambda: str(load_tagger(config.tagger if config else "approximate")))

@@ -3,8 +3,6 @@
 Expert trajectories are episodes of the kit's scripted expert, or ETO's published ones.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path

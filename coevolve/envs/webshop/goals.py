@@ -1,7 +1,5 @@
 """Goals with price limits, drawn as by upstream, and the manifest that freezes them for reproducible tasks."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -14,7 +12,6 @@ from coevolve.envs.webshop.catalogue import Instruction, Product
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
 from coevolve.records.base import Record
-from coevolve.storage import files, jsonl
 
 #: Price limits in dollars; a goal has the larger of two drawn from the first four limits above the price.
 PRICE_LIMITS = [10.0 * step for step in range(1, 100)]
@@ -81,38 +78,17 @@ def price_limit(price: float) -> float:
     return next(iter([limit for limit in PRICE_LIMITS if limit > price][1:]), NO_LIMIT)
 
 
-def draw_prices_and_goals(shop: Shop, seed: int, human: bool) -> tuple[Sequence[float], list[Goal]]:
-    """Prices in dollars by product number, and goals, drawn in upstream's order from a generator with seed `seed`."""
-    rng = random.Random(seed)
-    prices = shop.prices(rng)
-    return prices, draw_goals(shop, prices, rng, human)
+def draw_prices_and_goals(shop: Shop, rng: random.Random, human: bool) -> tuple[Sequence[float], list[Goal]]:
+    """Prices in dollars by product number, and all goals in upstream's order: goal i is that of its `reset(i)`.
 
-
-def draw_goals(shop: Shop, prices: Sequence[float], rng: random.Random, human: bool) -> list[Goal]:
-    """All goals in upstream's order: goal i is that of its `reset(i)`.
-
-    Price limits are drawn from `rng`, as upstream does after `prices`. The order of goals does not depend on `rng`,
+    Prices, and then price limits, are drawn from `rng`, as upstream does. The order of goals does not depend on `rng`,
     which is seeded again before the shuffle.
     """
-    drawn = list(_human_goals(shop, prices, rng) if human else _synthetic_goals(shop, prices, rng))
+    prices = shop.prices(rng)
+    goals = list(_human_goals(shop, prices, rng) if human else _synthetic_goals(shop, prices, rng))
     rng.seed(SHUFFLE_SEED)
-    rng.shuffle(drawn)
-    return drawn
-
-
-def write_manifest(path: Path, goals: Sequence[Goal], shop: Shop, prices: Sequence[float]) -> str:
-    """Write goals with their products' prices to a JSONL file of `FrozenGoal`; returns its sha256."""
-    frozen = [
-        FrozenGoal(number=number, price=prices[_product_number(shop, goal)], goal=goal)
-        for number, goal in enumerate(goals)
-    ]
-    jsonl.write(path, frozen)
-    return files.sha256(path)
-
-
-def read_manifest(path: Path) -> list[Goal]:
-    """The goals in a file written by `write_manifest`, equal in every field."""
-    return [frozen.goal for frozen in jsonl.read(path, FrozenGoal)]
+    rng.shuffle(goals)
+    return prices, goals
 
 
 def check_human_goals(goals: Sequence[Goal], path: Path) -> list[int]:
@@ -127,15 +103,6 @@ def check_human_goals(goals: Sequence[Goal], path: Path) -> list[int]:
         raise UserError(f"{path}: is not a list of goal texts; fetch upstream's human_goals.json again.") from None
     drawn = [_published_text(goal.instruction) for goal in goals]
     return [number for number, pair in enumerate(itertools.zip_longest(drawn, published)) if pair[0] != pair[1]]
-
-
-def _product_number(shop: Shop, goal: Goal) -> int:
-    number = shop.number(goal.asin)
-    if number is None:
-        raise UserError(
-            f"product {goal.asin} of a goal is not in this shop; open the shop from which the goals were drawn."
-        )
-    return number
 
 
 def _published_text(instruction: str) -> str:

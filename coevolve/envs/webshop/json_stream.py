@@ -1,7 +1,5 @@
 """Reader of a JSON array of objects, one at a time, in a memory-mapped file of any size."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import mmap
@@ -40,7 +38,6 @@ def read_objects(path: Path) -> Iterator[tuple[int, Json]]:
 
 
 def _after_space(content: mmap.mmap, position: int) -> int:
-    """The position of the next byte that is no white space."""
     space = _SPACE.match(content, position)
     return space.end() if space else position
 
@@ -54,7 +51,6 @@ def _take(path: Path, content: mmap.mmap, position: int, expected: bytes) -> int
 
 
 def _object(path: Path, content: mmap.mmap, start: int) -> tuple[Json, int]:
-    """The object that begins at `start`, and the position after it."""
     if content[start : start + 1] != b"{":
         raise _malformed(path, start, "an object is expected")
     problem = start, ""

@@ -1,9 +1,8 @@
 """Memory-mapped tables from texts to product numbers, opened in milliseconds for a million products."""
 
-from __future__ import annotations
-
 import bisect
-from array import array
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,15 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.int32]
 
 
-class KeyTableBuilder:
-    """Collects pairs of a key and a product number."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self._pairs = array("i"), array("i")
-
-    def add(self, key: str, number: int) -> None:
-        """Add product `number` to `key`; numbers must not decrease between calls."""
-        codes, numbers = self._pairs
-        codes.append(self._codes.setdefault(key, len(self._codes)))
-        numbers.append(number)
-
-    def write(self, folder: Path) -> None:
-        """Write the table, with keys sorted by their bytes."""
-        folder.mkdir()
-        keys = sorted((encode_text(key), code) for key, code in self._codes.items())
-        rank_of_code = np.empty(len(keys), dtype=np.int32)
-        rank_of_code[[code for _, code in keys]] = np.arange(len(keys), dtype=np.int32)
-        codes, numbers = (np.frombuffer(column, dtype=np.int32) for column in self._pairs)
-        ranks = rank_of_code[codes]
-        np.save(folder / "keys.npy", np.frombuffer(b"".join(key for key, _ in keys), dtype=np.uint8))
-        np.save(folder / "ends.npy", np.cumsum([len(key) for key, _ in keys], dtype=np.int64))
-        np.save(folder / "numbers.npy", numbers[np.argsort(ranks, kind="stable")])
-        np.save(folder / "stops.npy", np.cumsum(np.bincount(ranks, minlength=len(keys)), dtype=np.int64))
+def write_key_table(folder: Path, table: Mapping[str, Sequence[int]]) -> None:
+    """Write the product numbers of each key, ascending, with the keys sorted by their bytes."""
+    folder.mkdir()
+    entries = sorted((encode_text(key), numbers) for key, numbers in table.items())
+    joined = itertools.chain.from_iterable(numbers for _, numbers in entries)
+    np.save(folder / "keys.npy", np.frombuffer(b"".join(key for key, _ in entries), dtype=np.uint8))
+    np.save(folder / "ends.npy", np.cumsum([len(key) for key, _ in entries], dtype=np.int64))
+    np.save(folder / "numbers.npy", np.fromiter(joined, dtype=np.int32))
+    np.save(folder / "stops.npy", np.cumsum([len(numbers) for _, numbers in entries], dtype=np.int64))
 
 
 class SortedKeys:
@@ -46,29 +29,23 @@ class SortedKeys:
     def __init__(self, content: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         self._content, self._ends = content, ends
 
-    def __len__(self) -> int:
-        return len(self._ends)
-
     def rank(self, key: bytes) -> int | None:
         """Position of a key, counted from 0; None if it is absent."""
-        rank = bisect.bisect_left(range(len(self)), key, key=self._key)
-        return rank if rank < len(self) and self._key(rank) == key else None
+        rank = bisect.bisect_left(range(len(self._ends)), key, key=self._key)
+        return rank if rank < len(self._ends) and self._key(rank) == key else None
 
     def _key(self, rank: int) -> bytes:
         return self._content[entry_slice(self._ends, rank)].tobytes()
 
 
 class KeyTable:
-    """A table in a folder written by `KeyTableBuilder.write`; `numbers` are all product numbers, in the keys' order."""
+    """A table in a folder written by `write_key_table`; `numbers` are all product numbers, in the keys' order."""
 
     def __init__(self, folder: Path) -> None:
         content, ends, self.numbers, self._stops = (
             memory_map(folder / f"{name}.npy") for name in ("keys", "ends", "numbers", "stops")
         )
         self._keys = SortedKeys(content, ends)
-
-    def __len__(self) -> int:
-        return len(self._keys)
 
     def __getitem__(self, key: str) -> Numbers:
         """Numbers of the products with `key`, ascending; empty if no product has it."""

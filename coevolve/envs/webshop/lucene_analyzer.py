@@ -5,14 +5,13 @@ lower-casing, removal of 33 stop words, and Porter's stemmer. One case differs: 
 Lucene drops the rest of its buffer.
 """
 
-from __future__ import annotations
-
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate, chain, takewhile
 
+from coevolve import shipped
 from coevolve.envs.webshop.stemmer import stem
-from coevolve.envs.webshop.word_break_classes import WordBreakClasses
 
 #: Longer words, in UTF-16 units, are split.
 MAX_WORD_UNITS = 255
@@ -27,6 +26,20 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _ASCII_WORD = re.compile(
     r"(?<!_)_*[A-Za-z0-9]\w*(?:(?:(?<=[A-Za-z])[.':](?=[A-Za-z])|(?<=[0-9])[.',;](?=[0-9]))\w+)*", re.ASCII
 )
+
+# `word_breaks.txt` has runs from Lucene's tables, code point by code point from U+0000 on: a word-break class, and the
+# number of successive code points that have it, if more than one. Classes that lead to the same tokens are merged:
+#
+#     L letter, Hangul      l joins letters       R regional indicator     k keycap mark U+20E3
+#     W Hebrew letter       n joins digits        P pictograph             v emoji selector U+FE0F
+#     E letter and emoji    b joins either        B pictograph before M    t text selector U+FE0E
+#     N digit               q apostrophe          M skin tone              j zero-width joiner U+200D
+#     K Katakana            d double quote        # number sign, asterisk  g, z tag, cancel tag
+#     C Han, Hiragana       _ joins all           S South-East Asian       x other mark or format character
+#     - none of these                             s S and a mark
+_FILE = shipped.DATA / "webshop" / "word_breaks.txt"
+_RUNS = re.findall(r"(\D)(\d*)", "".join(_FILE.read_text(encoding="utf-8").split()))
+_RUN_ENDS = list(accumulate(int(length or 1) for _, length in _RUNS))
 
 # The quantifiers are greedy and never possessive: Python 3.11.2 (Debian 12) matches possessive ones wrongly. No
 # backtracking results, since what follows a repetition begins with a character that it does not repeat, or is optional.
@@ -47,7 +60,18 @@ _TAG_SEQUENCE = f"j*[BPE]{_EMOJI_MARKS}vg+z"
 _EMOJI = re.compile(f"{_KEYCAP}|{_FLAG}|{_TAG_SEQUENCE}|(?:j*(?=[BPE])|(?=M)){_PICTOGRAPH}(?:{_JOINED_PICTOGRAPH})*")
 #: Where no word begins, none begins at a later connector, or joiner, of the same chain either.
 _CHAIN = re.compile(f"{_CONNECTOR}+|j+")
-_WORD_BREAK_CLASSES = WordBreakClasses()
+
+
+class _WordBreakClasses(dict[int, str]):
+    """Classes by code point, for `str.translate`; filled on demand."""
+
+    def __missing__(self, point: int) -> str:
+        run = bisect_right(_RUN_ENDS, point)
+        self[point] = _RUNS[run][0] if run < len(_RUNS) else "-"
+        return self[point]
+
+
+_WORD_BREAK_CLASSES = _WordBreakClasses()
 
 
 def index_terms(text: str) -> list[str]:

@@ -4,17 +4,15 @@ IPR's copy of upstream's environment returns it after every step, so that an epi
 one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 from coevolve.envs.webshop.catalogue import Product
 from coevolve.envs.webshop.goals import Goal
-from coevolve.envs.webshop.reward import colour_of, matches, reward
+from coevolve.envs.webshop.reward import colour_of, matches, option_texts, reward
 from coevolve.envs.webshop.session import ShopSession, StepOutcome, page_of
 from coevolve.envs.webshop.tagger import Tagger
 
@@ -71,8 +69,7 @@ def _equivalent_values(values: Iterable[str], goal: Goal, chosen: Collection[str
 
     A chosen value forms a class by itself. Classes keep the number of combinations small.
     """
-    goal_options = goal.options.items() if isinstance(goal.options, Mapping) else goal.options
-    texts = [str(colour_of(option)) for option in goal_options]
+    texts = option_texts(goal)
     classes: defaultdict[tuple[object, ...], list[str]] = defaultdict(list)
     for value in values:
         colour = str(colour_of(value))

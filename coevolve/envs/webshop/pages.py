@@ -4,8 +4,6 @@ Upstream renders HTML templates and extracts their text nodes with a parser. Her
 node, with white space as the parser leaves it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +44,7 @@ class Page:
 
 def start_page(instruction: str) -> Page:
     """The first page, with the instruction and the search bar."""
-    return Page("start", _text(("WebShop", "Instruction:", *_node(instruction), "Search")), {"search": None})
+    return Page("start", SEPARATOR.join(("WebShop", "Instruction:", *_node(instruction), "Search")), {"search": None})
 
 
 def results_page(instruction: str, products: Sequence[Product], page: int, total: int) -> Page:
@@ -57,7 +55,7 @@ def results_page(instruction: str, products: Sequence[Product], page: int, total
         pieces += [*_node(product.asin), *_node(product.title), *_node(product.price_tag)]
     buttons = (BACK, PREVIOUS, NEXT) if page > 1 else (BACK, NEXT)
     links = (_collapsed(product.asin).lower() for product in products)
-    return Page("results", _text(pieces), dict.fromkeys((*buttons, *links)))
+    return Page("results", SEPARATOR.join(pieces), dict.fromkeys((*buttons, *links)))
 
 
 def item_page(instruction: str, product: Product) -> Page:
@@ -70,7 +68,7 @@ def item_page(instruction: str, product: Product) -> Page:
     clickables: Clickables = dict.fromkeys((BACK, PREVIOUS, *TABS, BUY))
     for name, values in product.options.items():
         clickables |= dict.fromkeys(values, name)
-    return Page("item", _text(pieces), clickables)
+    return Page("item", SEPARATOR.join(pieces), clickables)
 
 
 def sub_page(instruction: str, product: Product, tab: str) -> Page:
@@ -83,7 +81,7 @@ def sub_page(instruction: str, product: Product, tab: str) -> Page:
     elif tab == "attributes":
         pieces += _list_nodes(product.attributes)
         pieces += [*_node(str(product.category)), *_node(product.query), *_node(product.product_category)]
-    return Page("sub_page", _text(pieces), dict.fromkeys((BACK, PREVIOUS)))
+    return Page("sub_page", SEPARATOR.join(pieces), dict.fromkeys((BACK, PREVIOUS)))
 
 
 def done_page(asin: str, options: Mapping[str, str], reward: float) -> Page:
@@ -93,17 +91,13 @@ def done_page(asin: str, options: Mapping[str, str], reward: float) -> Page:
     for character in "<>&'":
         chosen = chosen.replace(character, f"\\u{ord(character):04x}")
     pieces = ["Thank you for shopping with us!", "Your code:", "None", "(Paste it in your MTurk interface.)"]
-    pieces += ["Purchased", "asin", *_preformatted(asin), "options", chosen, *_DONE_PAGE_LABELS]
+    pieces += ["Purchased", "asin", *_node(asin), "options", chosen, *_DONE_PAGE_LABELS]
     pieces += ["Your score (min 0.0, max 1.0)", str(reward), "Reward Details", "None"]
-    return Page("done", _text(pieces), {})
+    return Page("done", SEPARATOR.join(pieces), {})
 
 
 def _header(instruction: str) -> tuple[str, ...]:
     return ("Instruction:", *_node(instruction), "Back to Search")
-
-
-def _text(pieces: Iterable[str]) -> str:
-    return SEPARATOR.join(pieces)
 
 
 def _collapsed(text: str) -> str:
@@ -117,11 +111,6 @@ def _node(text: str) -> tuple[str, ...]:
     """The pieces of a text node: none if it is empty or white space with a newline, otherwise one, stripped."""
     node = _collapsed(text)
     return () if node in ("", "\n") else (node.strip(),)
-
-
-def _preformatted(text: str) -> tuple[str, ...]:
-    """The pieces of a node whose white space the parser keeps."""
-    return () if text in ("", "\n") else (text.strip(),)
 
 
 def _list_nodes(texts: Iterable[str]) -> list[str]:

@@ -1,14 +1,12 @@
 """The shop of a suite with its frozen goals and their provenance: prepared once, then opened by every job."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
 import os
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -18,12 +16,12 @@ from coevolve.envs.webshop import tasks
 from coevolve.envs.webshop.catalogue import FILE_NAMES
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
 from coevolve.envs.webshop.config import WebShopConfig
-from coevolve.envs.webshop.goals import Goal, draw_prices_and_goals, read_manifest, write_manifest
+from coevolve.envs.webshop.goals import FrozenGoal, Goal, draw_prices_and_goals
 from coevolve.envs.webshop.reward import MATCHER
 from coevolve.envs.webshop.shop import Shop
 from coevolve.envs.webshop.tagger import Tagger, load_tagger
 from coevolve.records.base import Record
-from coevolve.storage import files
+from coevolve.storage import files, jsonl
 
 SHOP, GOALS, META = "shop", "goals.jsonl", "meta.json"
 #: sha256 of upstream's full catalogue, on which published results were measured.
@@ -84,7 +82,7 @@ class PreparedShop:
             prices = shop.prices(random.Random(config.seed))
             return cls(shop, read_goals(folder), prices, tagger, _identity(meta, tagger, meta.manifest[:8]))
         _log.info("webshop: prices and price limits of this job are drawn from seed %d", seed)
-        prices, goals = draw_prices_and_goals(shop, seed, config.goals == "human")
+        prices, goals = draw_prices_and_goals(shop, random.Random(seed), config.goals == "human")
         return cls(shop, goals, prices, tagger, _identity(meta, tagger, "drawn in each job"))
 
 
@@ -100,7 +98,8 @@ def prepare(config: WebShopConfig, key: str, out: Path) -> PreparedMeta:
     Raises `UserError` for a missing or changed source file, and for a list with goals that the shop does not have.
     """
     shop = _build_shop(config, key, out / SHOP)
-    prices, goals = draw_prices_and_goals(shop, config.seed, config.goals == "human")
+    prices, goals = draw_prices_and_goals(shop, random.Random(config.seed), config.goals == "human")
+    jsonl.write(out / GOALS, _frozen(goals, shop, prices))
     lists = tasks.goal_lists(config.tasks, len(goals))
     tagger = load_tagger(config.tagger)
     meta = PreparedMeta(
@@ -110,7 +109,7 @@ def prepare(config: WebShopConfig, key: str, out: Path) -> PreparedMeta:
         sources=shop.meta.sources,
         limit=shop.meta.limit,
         shop=files.sha256(out / SHOP / META),
-        manifest=write_manifest(out / GOALS, goals, shop, prices),
+        manifest=files.sha256(out / GOALS),
         tagger=(tagger.id, tagger.version),
         matcher=MATCHER,
         overlap=lists.overlap,
@@ -126,8 +125,15 @@ def read_meta(folder: Path) -> PreparedMeta:
 
 
 def read_goals(folder: Path) -> list[Goal]:
-    """The goals that `prepare` wrote to a folder."""
-    return read_manifest(folder / GOALS)
+    """The goals that `prepare` wrote to a folder, equal in every field."""
+    return [frozen.goal for frozen in jsonl.read(folder / GOALS, FrozenGoal)]
+
+
+def _frozen(goals: Sequence[Goal], shop: Shop, prices: Sequence[float]) -> Iterator[FrozenGoal]:
+    for number, goal in enumerate(goals):
+        product = shop.number(goal.asin)
+        assert product is not None, "the goals are those of this shop"
+        yield FrozenGoal(number=number, price=prices[product], goal=goal)
 
 
 def _build_shop(config: WebShopConfig, key: str, folder: Path) -> Shop:
@@ -147,11 +153,6 @@ def _build_shop(config: WebShopConfig, key: str, folder: Path) -> Shop:
 
 def _identity(meta: PreparedMeta, tagger: Tagger, goals: str) -> str:
     published = meta.sources == PUBLISHED_CATALOGUE and meta.limit is None
-    parts = [
-        f"catalogue {meta.catalogue}",
-        f"goals {goals}",
-        f"tagger {tagger.id} {tagger.version}",
-        meta.matcher,
-        *([] if published and tagger.exact else ["non-comparable"]),
-    ]
-    return f"WebShop ({', '.join(parts)})"
+    remark = "" if published and tagger.exact else ", non-comparable"
+    origin = f"catalogue {meta.catalogue}, goals {goals}, tagger {tagger}"
+    return f"WebShop ({origin}, {meta.matcher}{remark})"

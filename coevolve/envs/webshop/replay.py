@@ -1,8 +1,7 @@
 """Compares the human goals with upstream's published list: `coevolve replay webshop`."""
 
-from __future__ import annotations
-
 import argparse
+import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,8 @@ def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         # The order and the compared texts do not depend on the drawn prices.
-        _, goals = draw_prices_and_goals(Shop.build(options.catalogue, Path(folder) / "shop"), seed=0, human=True)
+        shop = Shop.build(options.catalogue, Path(folder) / "shop")
+        _, goals = draw_prices_and_goals(shop, random.Random(0), human=True)
     different = check_human_goals(goals, options.goals)
     write(f"{len(goals)} human goals compared, {len(different)} different; the first: {different[:1] or 'none'}")
     return 1 if different else 0

@@ -1,13 +1,10 @@
 """Upstream's reward of a purchase, exactly reproduced, and its fuzzy string matching."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from coevolve import shipped
@@ -31,16 +28,6 @@ _AUTOJUNK_LENGTH = 200
 GoalOption = str | tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TypeMatch:
-    """Similarity between the types of the bought and the requested product; `factor` scales the reward."""
-
-    factor: float
-    query: bool
-    category: bool
-    title: float
-
-
 def reward(
     product: Product, goal: Goal, price: float, chosen: Collection[str], tagger: Tagger
 ) -> tuple[float, dict[str, float | bool]]:
@@ -49,30 +36,27 @@ def reward(
     The parts have upstream's names: ratios `r_*`, their weights `w_*`, and the criteria of the type match.
     """
     type_match = match_type(product, goal, tagger)
-    goal_options: Collection[GoalOption] = (
-        list(goal.options.items()) if isinstance(goal.options, dict) else goal.options
-    )
     attributes = sum(_has_attribute(product, attribute) for attribute in goal.attributes)
-    options = _count_matched(chosen, goal_options)
+    wanted = option_texts(goal)
+    options = _count_matched(chosen, wanted)
     affordable = price <= goal.price_upper
-    parts = len(goal.attributes) + len(goal_options) + 1
-    details = {
-        "r_type": type_match.factor,
+    parts = len(goal.attributes) + len(wanted) + 1
+    details = type_match | {
         "r_att": attributes / len(goal.attributes),
         "w_att": len(goal.attributes) / parts,
-        "query_match": type_match.query,
-        "category_match": type_match.category,
-        "title_score": type_match.title,
         "r_price": affordable,
         "w_price": 1 / parts,
     }
-    if goal_options:
-        details |= {"r_option": options / len(goal_options), "w_option": len(goal_options) / parts}
-    return (attributes + options + affordable) / parts * type_match.factor, details
+    if wanted:
+        details |= {"r_option": options / len(wanted), "w_option": len(wanted) / parts}
+    return (attributes + options + affordable) / parts * type_match["r_type"], details
 
 
-def match_type(product: Product, goal: Goal, tagger: Tagger) -> TypeMatch:
-    """Similarity of a product's type to the goal's, by query, category and the nouns of both titles."""
+def match_type(product: Product, goal: Goal, tagger: Tagger) -> dict[str, float | bool]:
+    """Similarity of a product's type to the goal's, by query, category and the nouns of both titles.
+
+    `r_type` scales the reward.
+    """
     query = product.query == goal.query
     category = len(_category_levels(product.product_category) & _category_levels(goal.product_category)) >= 2
     nouns = tagger.nouns(goal.name)
@@ -83,7 +67,7 @@ def match_type(product: Product, goal: Goal, tagger: Tagger) -> TypeMatch:
         factor = 0.1
     else:
         factor = 1.0 if query or category or title > 0.2 else 0.5
-    return TypeMatch(factor, query, category, title)
+    return {"r_type": factor, "query_match": query, "category_match": category, "title_score": title}
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -102,6 +86,12 @@ def colour_of(option: GoalOption) -> GoalOption:
     return next((colour for colour in _colours() if colour in option), option)
 
 
+def option_texts(goal: Goal) -> list[str]:
+    """The texts that the chosen values are compared with, one for each of the goal's options."""
+    options = goal.options.items() if isinstance(goal.options, dict) else goal.options
+    return [str(colour_of(option)) for option in options]
+
+
 def _has_attribute(product: Product, attribute: str) -> bool:
     if any(matches(known, attribute) for known in product.attributes):
         return True
@@ -109,10 +99,8 @@ def _has_attribute(product: Product, attribute: str) -> bool:
     return any(attribute in text.lower() for text in texts)
 
 
-def _count_matched(chosen: Iterable[str], goal_options: Iterable[GoalOption]) -> int:
-    """Number of the goal's options that match a chosen value."""
+def _count_matched(chosen: Iterable[str], texts: Iterable[str]) -> int:
     values = [str(colour_of(value)) for value in chosen]
-    texts = (str(colour_of(option)) for option in goal_options)
     return sum(any(matches(value, text) for value in values) for text in texts)
 
 

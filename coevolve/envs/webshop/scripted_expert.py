@@ -1,10 +1,9 @@
 """WebShop's scripted expert, which uses only the text of the pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from coevolve.chat.prompts import write_action
 from coevolve.envs.webshop.goals import LIMIT_TEXT
@@ -41,7 +40,7 @@ class ParsedInstruction:
     limit: float
 
     @classmethod
-    def from_page(cls, page: str) -> ParsedInstruction:
+    def from_page(cls, page: str) -> Self:
         """The instruction on a page."""
         _, _, rest = page.partition(f"Instruction:{SEPARATOR}")
         instruction = rest.partition(SEPARATOR)[0]

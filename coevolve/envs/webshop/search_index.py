@@ -5,8 +5,6 @@ in the query. `norm` depends on the document's length, of which Lucene keeps fou
 to 32 bits once, at the end.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import multiprocessing
@@ -26,10 +24,8 @@ from numpy.typing import NDArray
 
 from coevolve.envs.webshop import lucene_analyzer
 from coevolve.envs.webshop.key_table import SortedKeys, entry_slice, memory_map
-from coevolve.errors import UserError
-from coevolve.storage import files, folders
+from coevolve.storage import files
 
-FORMAT = 1
 K1, B = np.float32(0.9), np.float32(0.4)
 #: Lengths below this are exact; longer ones are rounded.
 MAX_EXACT_LENGTH = 24
@@ -46,18 +42,10 @@ Floats = NDArray[np.float32]
 
 
 class SearchIndex:
-    """A read-only index in a folder; processes that open the same folder share its memory.
-
-    Raises `UserError` if it is missing or has another format.
-    """
+    """A read-only index in a folder; processes that open the same folder share its memory."""
 
     def __init__(self, folder: Path) -> None:
-        try:
-            meta = json.loads((folder / "meta.json").read_bytes())
-        except FileNotFoundError:
-            raise UserError(f"{folder}: no search index; build it.") from None
-        if meta["format"] != FORMAT:
-            raise UserError(f"{folder}: search index of format {meta['format']}, not {FORMAT}; build it again.")
+        meta = json.loads((folder / "meta.json").read_bytes())
         self._count, self._filled = meta["documents"], meta["filled"]
         terms, term_ends, self._ends, self._documents, self._saturations = (
             memory_map(folder / f"{name}.npy") for name in ARRAYS
@@ -73,10 +61,6 @@ class SearchIndex:
         Empty for a query without a known term. Lucene rejects more than 1,024 different terms with an exception; here
         such a query is treated like any other.
         """
-        return [document for document, _ in self.search_scored(query, hits)]
-
-    def search_scored(self, query: str, hits: int = 50) -> list[tuple[int, float]]:
-        """Results of `search` as pairs of document number and score."""
         sums = np.zeros(len(self))
         for term, times in Counter(lucene_analyzer.index_terms(query)).items():
             number = self._terms.rank(term.encode())
@@ -87,29 +71,28 @@ class SearchIndex:
             idf = np.float32(math.log(1 + (self._filled - len(documents) + 0.5) / (len(documents) + 0.5)))
             weight = np.float32(times) * idf
             np.add.at(sums, documents.astype(np.intp), (weight - weight / saturations).astype(np.float64))
-        scores = sums.astype(np.float32)
-        best = _best(scores, hits)
-        return list(zip(best.tolist(), scores[best].tolist(), strict=True))
+        return _best(sums.astype(np.float32), hits)
 
 
-def _best(scores: Floats, hits: int) -> Integers:
+def _best(scores: Floats, hits: int) -> list[int]:
     """Numbers of the `hits` documents with the highest positive scores, best first."""
     group_maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), GROUP_SIZE)) if len(scores) else scores
     # The k-th highest maximum of a group bounds the k-th highest score from below.
     least = np.partition(group_maxima, -hits)[-hits] if len(group_maxima) > hits else 0
     candidates = np.flatnonzero((scores >= least) & (scores > 0))
-    return candidates[np.argsort(-scores[candidates], kind="stable")[:hits]]
+    best: list[int] = candidates[np.argsort(-scores[candidates], kind="stable")[:hits]].tolist()
+    return best
 
 
 def build(texts: Iterable[str], folder: Path, workers: int = 1) -> None:
-    """Write the index of `texts` to `folder`, which appears complete or not at all; document i is the i-th text.
+    """Write the index of `texts` to the new folder `folder`; document i is the i-th text.
 
     `texts` is read once, at the speed of the `workers` processes, and may be larger than memory. The bytes written do
     not depend on the number of workers.
     """
-    with folders.directory(folder) as partial:
-        _merge(list(_write_blocks(texts, partial / "blocks", workers)), partial)
-        shutil.rmtree(partial / "blocks")
+    folder.mkdir()
+    _merge(list(_write_blocks(texts, folder / "blocks", workers)), folder)
+    shutil.rmtree(folder / "blocks")
 
 
 def _write_blocks(texts: Iterable[str], folder: Path, workers: int) -> Iterator[Path]:
@@ -162,7 +145,6 @@ def _write_block(texts: Sequence[str], first: int, path: Path) -> Path:
 
 
 def _merge(blocks: Sequence[Path], folder: Path) -> None:
-    """Write the files of an index from its blocks."""
     terms = sorted(set(chain.from_iterable(map(_block_terms, blocks))))
     rank = {term: i for i, term in enumerate(terms)}
     ranks = [np.array([rank[term] for term in _block_terms(block)], dtype=np.int64) for block in blocks]
@@ -175,7 +157,7 @@ def _merge(blocks: Sequence[Path], folder: Path) -> None:
     np.save(folder / "term_ends.npy", np.cumsum([len(term) for term in terms], dtype=np.int64))
     np.save(folder / "ends.npy", ends)
     _write_postings(blocks, ranks, ends - totals, _norms(lengths), folder)
-    meta = {"format": FORMAT, "documents": len(lengths), "filled": int(np.count_nonzero(lengths))}
+    meta = {"format": 1, "documents": len(lengths), "filled": int(np.count_nonzero(lengths))}
     files.write_bytes(folder / "meta.json", json.dumps(meta).encode())
 
 

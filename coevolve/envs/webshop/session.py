@@ -1,12 +1,11 @@
 """An episode in the shop: the page after each action, and the reward of the purchase."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from coevolve.chat.prompts import without_surrogates
 from coevolve.envs.webshop import pages
 from coevolve.envs.webshop.goals import Goal
 from coevolve.envs.webshop.lucene_analyzer import index_terms
@@ -19,7 +18,7 @@ from coevolve.envs.webshop.tagger import Tagger
 MAX_TERMS = 1024
 #: Upstream determines the kind of a page by searching its URL for these, in this order. The URL contains the keywords,
 #: so that results of a search for "item_page" are treated as an item page.
-_URL_PAGE_KINDS = ("search_results", "item_page", "item_sub_page")
+_URL_PAGE_KINDS = {"results": "search_results", "item": "item_page", "sub_page": "item_sub_page"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +85,15 @@ class ShopSession:
                 keywords = tuple(argument.split(" "))
                 self._state = self._results_state(keywords, self._search(keywords), 1)
             elif argument is not None and name == "click" and argument in self.page.clickables and argument != "search":
-                return self._click(argument)
+                if argument == BUY:
+                    return self._buy()
+                self._state = self._state_after_click(argument)
         except _RefusedError:
             pass
         return StepOutcome(self.page)
 
-    def _click(self, text: str) -> StepOutcome:
-        """Click on `text`; an option or product with the name of a button acts as the button."""
-        if text == BUY:
-            return self._buy()
-        self._state = self._state_after_click(text)
-        return StepOutcome(self.page)
-
     def _state_after_click(self, text: str) -> _State:
+        """The state after a click on `text`; an option or product with the name of a button acts as the button."""
         state, page_kind = self._state, self._page_kind_of_url()
         if text == BACK:
             return _State(pages.start_page(self._goal.instruction))
@@ -157,9 +152,9 @@ class ShopSession:
     def _page_kind_of_url(self) -> str:
         """The kind of page that upstream reads from the URL; see `_URL_PAGE_KINDS`."""
         state = self._state
-        kind = {"results": "search_results", "item": "item_page", "sub_page": "item_sub_page"}.get(state.page.kind, "")
+        kind = _URL_PAGE_KINDS.get(state.page.kind, "")
         url = f"{kind} {'+'.join(state.keywords)} {json.dumps(dict(state.options))}"
-        return next((name for name in _URL_PAGE_KINDS if name in url), "")
+        return next((name for name in _URL_PAGE_KINDS.values() if name in url), "")
 
 
 def split_action(text: str) -> tuple[str, str | None]:
@@ -174,7 +169,6 @@ def split_action(text: str) -> tuple[str, str | None]:
 
 
 def _viewed_product(state: _State) -> int:
-    """Number of the viewed product; raises `_RefusedError` on a page without one."""
     if state.product is None:
         raise _RefusedError
     return state.product
@@ -187,8 +181,4 @@ def page_of(results: Sequence[int], page_number: int) -> Sequence[int]:
 
 def _encodable(text: str) -> bool:
     """Whether a URL can contain `text`: it cannot contain a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text == without_surrogates(text)

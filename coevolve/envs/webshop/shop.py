@@ -8,10 +8,10 @@ import math
 import mmap
 import random
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +21,18 @@ from coevolve.envs.webshop import search_index
 from coevolve.envs.webshop.catalogue import Catalogue, Instruction, Product
 from coevolve.envs.webshop.key_table import (
     KeyTable,
-    KeyTableBuilder,
     Numbers,
     decode_text,
     encode_text,
     entry_slice,
     memory_map,
+    write_key_table,
 )
 from coevolve.errors import UserError
 from coevolve.progress import Progress
 from coevolve.records.base import Record
 from coevolve.storage import files, folders, jsonl, origin
 
-#: Version of the folder's layout; a shop of another version must be built again.
-FORMAT = 1
 #: Most search results, and number of random products, in upstream's shop.
 MAX_HITS = 50
 
@@ -47,10 +45,10 @@ COLUMNS = {"ends": "q", "low": "d", "high": "d", "human": "i", "synthetic": "i"}
 class ShopMeta(Record):
     """Provenance of a shop: sha256 by source file, limit of entries, products kept, entries skipped by reason.
 
-    `files` holds the sizes in bytes of all other files of the folder.
+    `format` is the version of the folder's layout. `files` holds the sizes in bytes of all other files of the folder.
     """
 
-    format: int
+    format: Literal[1]
     sources: dict[str, str]
     limit: int | None
     products: int
@@ -84,10 +82,10 @@ class Shop:
         source = Catalogue.find(catalogue)
         with folders.directory(folder) as partial:
             skipped: Counter[str] = Counter()
-            count = _ShopWriter(partial).write(_read_with_progress(source, products, skipped))
+            count = _write_products(partial, _read_with_progress(source, products, skipped))
             search_index.build(_documents(partial), partial / INDEX, workers)
             meta = ShopMeta(
-                format=FORMAT,
+                format=1,
                 sources={path.name: files.sha256(path) for path in dataclasses.astuple(source)},
                 limit=products,
                 products=count,
@@ -145,43 +143,38 @@ class Shop:
         return array("d", prices.tobytes())
 
 
-class _ShopWriter:
-    """Writes products, in order, to the files of a new shop."""
+def _write_products(folder: Path, products: Iterable[tuple[Product, bool]]) -> int:
+    """Write products, each with whether it is sold, to the files of a new shop; returns the number of products sold."""
+    tables = {name: defaultdict[str, list[int]](list) for name in TABLES}
+    columns: dict[str, array[Any]] = {name: array(code) for name, code in COLUMNS.items()}
+    with (folder / RECORDS).open("wb") as records:
+        for number, (product, sold) in enumerate(products):
+            records.write(_pack(product))
+            columns["ends"].append(records.tell())
+            tables["asins"][product.asin].append(number)
+            if sold:
+                _add_sold(tables, columns, product, number)
+    for name, table in tables.items():
+        write_key_table(folder / name, table)
+    for name, column in columns.items():
+        np.save(folder / f"{name}.npy", np.array(column))
+    return len(columns["low"])
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._tables = {name: KeyTableBuilder() for name in TABLES}
-        self._columns: dict[str, array[Any]] = {name: array(code) for name, code in COLUMNS.items()}
 
-    def write(self, products: Iterable[tuple[Product, bool]]) -> int:
-        """Write all products, each with whether it is sold; returns the number of products sold."""
-        ends = self._columns["ends"]
-        with (self._folder / RECORDS).open("wb") as records:
-            for number, (product, sold) in enumerate(products):
-                records.write(_pack(product))
-                ends.append(records.tell())
-                self._tables["asins"].add(product.asin, number)
-                if sold:
-                    self._add_sold(product, number)
-        for name, table in self._tables.items():
-            table.write(self._folder / name)
-        for name, column in self._columns.items():
-            np.save(self._folder / f"{name}.npy", np.array(column))
-        return len(self._columns["low"])
-
-    def _add_sold(self, product: Product, number: int) -> None:
-        """Add a product that is sold to the tables and columns."""
-        if product.category is not None:
-            self._tables["categories"].add(product.category, number)
-        self._tables["queries"].add(product.query, number)
-        for attribute in dict.fromkeys(product.attributes):
-            self._tables["attributes"].add(attribute, number)
-        self._columns["low"].append(product.pricing[0])
-        self._columns["high"].append(product.pricing[1] if len(product.pricing) > 1 else math.nan)
-        if product.human:
-            self._columns["human"].append(number)
-        if product.synthetic:
-            self._columns["synthetic"].append(number)
+def _add_sold(
+    tables: Mapping[str, defaultdict[str, list[int]]], columns: Mapping[str, array[Any]], product: Product, number: int
+) -> None:
+    if product.category is not None:
+        tables["categories"][product.category].append(number)
+    tables["queries"][product.query].append(number)
+    for attribute in dict.fromkeys(product.attributes):
+        tables["attributes"][attribute].append(number)
+    columns["low"].append(product.pricing[0])
+    columns["high"].append(product.pricing[1] if len(product.pricing) > 1 else math.nan)
+    if product.human:
+        columns["human"].append(number)
+    if product.synthetic:
+        columns["synthetic"].append(number)
 
 
 def _read_with_progress(source: Catalogue, limit: int | None, skipped: Counter[str]) -> Iterator[tuple[Product, bool]]:
@@ -205,18 +198,13 @@ def _documents(folder: Path) -> Iterator[str]:
             progress.report(done, len(numbers))
 
 
-def _product(records: mmap.mmap, ends: NDArray[np.int64], number: int) -> Product:
-    return _unpack(records[entry_slice(ends, number)])
-
-
 def _pack(product: Product) -> bytes:
-    """A product as one line of JSON."""
     record = {field.name: getattr(product, field.name) for field in dataclasses.fields(Product)}
     return encode_text(json.dumps(record, ensure_ascii=False, default=dataclasses.astuple)) + b"\n"
 
 
-def _unpack(line: bytes) -> Product:
-    record = json.loads(decode_text(line))
+def _product(records: mmap.mmap, ends: NDArray[np.int64], number: int) -> Product:
+    record = json.loads(decode_text(records[entry_slice(ends, number)]))
     for name in ("bullets", "pricing", "attributes"):
         record[name] = tuple(record[name])
     record["options"] = {name: tuple(values) for name, values in record["options"].items()}
@@ -238,8 +226,6 @@ def _read_meta(folder: Path) -> ShopMeta:
         raise UserError(f"{folder}: no shop; build one there from upstream's files.") from None
     except ValidationError:
         raise UserError(f"{folder / META}: is damaged or has another format; build the shop again.") from None
-    if meta.format != FORMAT:
-        raise UserError(f"{folder}: has format {meta.format}, this version reads {FORMAT}; build the shop again.")
     sizes = _file_sizes(folder)
     for name, size in meta.files.items():
         if sizes.get(name) != size:

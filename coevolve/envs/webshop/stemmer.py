@@ -5,22 +5,24 @@ The algorithm is Porter, *An algorithm for suffix stripping*, Program 14(3), 198
 to z as a consonant.
 """
 
-from __future__ import annotations
-
+import re
 from array import array
 
-#: Steps 2 and 3: the first matching suffix is replaced if a vowel-consonant pair precedes it.
 _STEP_2_SUFFIXES = {
     "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize", "bli": "ble", "alli": "al",
     "entli": "ent", "eli": "e", "ousli": "ous", "ization": "ize", "ation": "ate", "ator": "ate", "alism": "al",
     "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble", "logi": "log",
 }  # fmt: skip
 _STEP_3_SUFFIXES = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-#: Step 4: the first matching suffix is removed if two such pairs precede it; `ion` only after s or t.
 _STEP_4_SUFFIXES = (
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "sion", "tion", "ou", "ism", "ate",
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "(?<=[st])ion", "ou", "ism", "ate",
     "iti", "ous", "ive", "ize",
 )  # fmt: skip
+#: The longest suffix is replaced if at least so many vowel-consonant pairs precede it.
+_STEPS_2_TO_4 = [
+    (rules, re.compile(f"(?:{'|'.join(rules)})\\Z"), least)
+    for rules, least in ((_STEP_2_SUFFIXES, 1), (_STEP_3_SUFFIXES, 1), (dict.fromkeys(_STEP_4_SUFFIXES, ""), 2))
+]
 
 
 def stem(word: str) -> str:
@@ -37,8 +39,9 @@ def _stem_units(word: str) -> str:
     word = _remove_past(_remove_plural(word))
     if word.endswith("y") and "v" in _letter_classes(word[:-1]):
         word = word[:-1] + "i"
-    word = _replace_suffix(_replace_suffix(word, _STEP_2_SUFFIXES), _STEP_3_SUFFIXES)
-    return _trim_end(_remove_suffix(word))
+    for step in _STEPS_2_TO_4:
+        word = _replace_suffix(word, *step)
+    return _trim_end(word)
 
 
 def _remove_plural(word: str) -> str:
@@ -62,23 +65,11 @@ def _remove_past(word: str) -> str:
     return base + "e" if _measure(base) == 1 and _ends_cvc(base) else base
 
 
-def _replace_suffix(word: str, rules: dict[str, str]) -> str:
-    """Step 2 or 3."""
-    suffix = _matching_suffix(word, tuple(rules))
-    base = word.removesuffix(suffix)
-    return base + rules[suffix] if suffix and _measure(base) else word
-
-
-def _remove_suffix(word: str) -> str:
-    """Step 4: removal of a suffix."""
-    suffix = _matching_suffix(word, _STEP_4_SUFFIXES)
-    base = word.removesuffix("ion" if suffix.endswith("ion") else suffix)
-    return base if suffix and _measure(base) > 1 else word
-
-
-def _matching_suffix(word: str, suffixes: tuple[str, ...]) -> str:
-    """The first of `suffixes` that `word` ends with, empty if none."""
-    return next(filter(word.endswith, suffixes)) if word.endswith(suffixes) else ""
+def _replace_suffix(word: str, rules: dict[str, str], suffixes: re.Pattern[str], least: int) -> str:
+    match = suffixes.search(word)
+    if not match or _measure(word[: match.start()]) < least:
+        return word
+    return word[: match.start()] + rules.get(match[0], "")
 
 
 def _trim_end(word: str) -> str:

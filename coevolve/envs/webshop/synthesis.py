@@ -4,13 +4,11 @@ A product that was reached becomes a goal with the chosen options and a price li
 reference solution.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +38,7 @@ def open_task(start: Task, name: str, instruction: str) -> Task:
 
 def goal_task(setup: Setup, start: Task, name: str, draft: TaskDraft) -> Task:
     """The purchase at the end of the reference solution; its path leads to a product, as `describe` has found."""
-    visit = _Visit(setup)
-    visit.follow(draft.solution)
+    visit = _Visit(setup, draft.solution)
     assert visit.product is not None, "a draft of this module reaches a product"
     limit = goals.price_limit(visit.price)
     goal = SyntheticGoal(asin=visit.product.asin, options=visit.options, price_upper=limit)
@@ -60,8 +57,7 @@ def propose(setup: Setup, task: Task, turns: Sequence[Turn], favoured: Sequence[
         if rng.random() < NEXT_PAGE:
             return f"click[{NEXT}]"
         return f"click[{listed[rng.integers(len(listed))].asin}]"
-    visit = _Visit(setup)
-    visit.follow(executed(setup, turns))
+    visit = _Visit(setup, executed(setup, turns))
     if visit.product is not None:
         options = [value for value in visit.values if value not in _BUTTONS]
         texts = [PREVIOUS] if visit.tab else options or TABS
@@ -85,7 +81,7 @@ def executed(setup: Setup, turns: Sequence[Turn]) -> tuple[str, ...]:
             if argument == BUY:
                 break
             actions.append(f"{name}[{argument}]")
-            visit.follow(actions[-1:])
+            visit.follow(actions[-1])
         before = turn.observation
     return tuple(actions)
 
@@ -109,8 +105,7 @@ def describe(setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | N
 
     None without a product, or for one without attributes, whose purchase has no reward.
     """
-    visit = _Visit(setup)
-    visit.follow(actions)
+    visit = _Visit(setup, actions)
     if visit.product is None or not goals.requested_attributes(visit.product):
         return None
     wanted = visit.product.synthetic.text if visit.product.synthetic else f"i want {visit.product.title.lower()}"
@@ -131,13 +126,10 @@ def reference_solution(task: Task) -> Sequence[str]:
 
 def _task(start: Task, name: str, data: dict[str, object]) -> Task:
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in data.items()}
-    return Task(
-        env=start.env, task_id=name, split=start.split, kind=start.kind, data={"goal": start.data["goal"], **texts}
-    )
+    return start.model_copy(update={"task_id": name, "data": {"goal": start.data["goal"], **texts}})
 
 
 def _priced_shop(setup: Setup) -> tuple[Shop, Sequence[float]]:
-    """The prepared shop of a job and its frozen prices."""
     return _opened(prepared_shop.prepared_folder(setup) / prepared_shop.SHOP, setup.config.seed)
 
 
@@ -153,13 +145,15 @@ class _Visit:
     `path` is the part of the actions that leads there; `tab`: a sub-page of the product is shown.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, actions: Iterable[str] = ()) -> None:
         self._shop, self._prices = _priced_shop(setup)
         self.path: list[str] = []
         self.product: Product | None = None
         self.options: dict[str, str] = {}
         self.price = 0.0
         self.tab = False
+        for action in actions:
+            self.follow(action)
 
     @property
     def values(self) -> list[str]:
@@ -177,36 +171,29 @@ class _Visit:
         pieces = [piece.strip().lower() for piece in (back, *rest.split(SEPARATOR))]
         return {each for each in pieces if each in _BUTTONS or self._shop.number(each.upper()) is not None}
 
-    def follow(self, actions: Sequence[str]) -> None:
-        """Goes on with the actions."""
-        for action in actions:
-            name, argument = split_action(action)
-            if name == "search" or argument == BACK:
-                self.path, self.product, self.options = ([action] if name == "search" else []), None, {}
-                self.tab = False
-            elif argument is not None:
-                self._click(action, argument)
-
-    def _click(self, action: str, argument: str) -> None:
-        if self.tab:
+    def follow(self, action: str) -> None:
+        """Goes on with an action."""
+        name, argument = split_action(action)
+        if name == "search" or argument == BACK:
+            self.path, self.product, self.options = ([action] if name == "search" else []), None, {}
+            self.tab = False
+        elif argument is None:
+            return
+        elif self.tab:
             self.tab = argument != PREVIOUS
-            return
-        number = self._shop.number(argument.upper()) if self.product is None else None
-        if number is not None:
-            self.product, self.price = self._shop.product(number), self._prices[number]
         elif self.product is None:
-            if argument not in (NEXT, PREVIOUS):
-                return
+            number = self._shop.number(argument.upper())
+            if number is not None:
+                self.product, self.price = self._shop.product(number), self._prices[number]
+            if number is not None or argument in (NEXT, PREVIOUS):
+                self.path.append(action)
         elif argument == PREVIOUS:
-            chosen = 1 + len(self.options)
-            self.path, self.product, self.options = self.path[:-chosen], None, {}
-            return
+            del self.path[-1 - len(self.options) :]
+            self.product, self.options = None, {}
         elif argument in SUB_PAGES:
             self.tab = True
-            return
         else:
-            groups = [group for group, values in self.product.options.items() if argument in values]
-            if not groups or groups[0] in self.options:
-                return
-            self.options[groups[0]] = argument
-        self.path.append(action)
+            group = next((name for name, values in self.product.options.items() if argument in values), None)
+            if group is not None and group not in self.options:
+                self.options[group] = argument
+                self.path.append(action)

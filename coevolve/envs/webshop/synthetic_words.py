@@ -1,7 +1,5 @@
 """Vocabulary of generated catalogues: function words and synthetic words, with the frequencies of a real shop."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

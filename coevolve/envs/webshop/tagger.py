@@ -1,7 +1,5 @@
 """Part-of-speech taggers that return the nouns of a title, which the reward compares between two products."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re
@@ -42,6 +40,9 @@ class Tagger:
     def __init__(self, name: str, version: str, exact: bool, find: Callable[[str], list[str]]) -> None:
         self.id, self.version, self.exact = name, version, exact
         self.nouns = functools.lru_cache(maxsize=CACHED_TITLES)(find)
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.version}"
 
 
 def load_tagger(name: TaggerName) -> Tagger:

@@ -1,10 +1,7 @@
 """WebShop as an environment of the kit: tasks are goals of a prepared shop, pages have the format of ETO's wrapper."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
-import re
 
 from coevolve import seeds
 from coevolve.config.sections import Quirks
@@ -17,7 +14,11 @@ from coevolve.envs.webshop.session import ShopSession
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
 
-_ACTION = re.compile(r"Action: (.*)", re.DOTALL)
+
+def parse_action(text: str) -> str | None:
+    """The text after the first `Action: `, None without that label; the session reads its first line."""
+    _, label, action = text.strip().partition("Action: ")
+    return action if label else None
 
 
 class WebShopTaskEnv:
@@ -37,9 +38,7 @@ class WebShopTaskEnv:
         self._open = False  # the task has an instruction and no goal
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
 
-    def parse(self, text: str) -> str | None:
-        """See `parse_action`."""
-        return parse_action(text)
+    parse = staticmethod(parse_action)
 
     def start(self, task: Task) -> str:
         """The start page of a task's goal (`data`: {"goal": number}), or of a synthetic task's purchase.
@@ -60,7 +59,9 @@ class WebShopTaskEnv:
         elif action is None:
             self._last = StepResult(observation_text(FORMAT_ERROR), reward=0.0, score=0.0, done=False)
         else:
-            outcome = self._running_session().step(action)
+            if self._session is None:
+                raise EnvError("no episode is running; call start")
+            outcome = self._session.step(action)
             # The page after a purchase shows its score.
             page = OVER if self._open and outcome.done else self._cut(outcome.page.text)
             earned = 0.0 if self._open else outcome.reward
@@ -75,19 +76,8 @@ class WebShopTaskEnv:
         """End the episode; the shop stays open."""
         self._session = None
 
-    def _running_session(self) -> ShopSession:
-        if self._session is None:
-            raise EnvError("no episode is running; call start")
-        return self._session
-
     def _cut(self, page: str) -> str:
         return truncate(page, self._config.observation_length)
-
-
-def parse_action(text: str) -> str | None:
-    """The text after the first `Action: `, None without that label; the session reads its first line."""
-    match = _ACTION.search(text.strip())
-    return match[1] if match else None
 
 
 def observation_text(text: str) -> str:

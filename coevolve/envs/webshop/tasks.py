@@ -1,7 +1,5 @@
 """The goals that a suite uses as tasks: ETO's lists, or the first goals for evaluation and the rest for training."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

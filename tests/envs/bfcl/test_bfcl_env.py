@@ -16,10 +16,10 @@ import builders
 import mpmath
 import numpy as np
 import pytest
-from envs.setups import QUIRKS, section
+from envs.setups import section, setup_of
 
 from coevolve.chat.prompts import write_action
-from coevolve.envs.base import OVER, EnvError, Setup
+from coevolve.envs.base import OVER, EnvError
 from coevolve.envs.bfcl import calls, domain, env, observations, replay, scenarios, synthesis, tasks, upstream
 from coevolve.envs.bfcl.config import BfclConfig
 from coevolve.envs.bfcl.episode import Episode
@@ -51,10 +51,6 @@ def changed(config: BfclConfig, **keys) -> BfclConfig:
     return BfclConfig.model_validate(raw)
 
 
-def setup_of(config: BfclConfig) -> Setup:
-    return Setup(config, "envs.bfcl", "fixed", QUIRKS["fixed"])
-
-
 def play(scenario, turns, skip_empty=False) -> Episode:
     episode = Episode(scenario, skip_empty)
     for turn in turns:
@@ -75,8 +71,7 @@ def golds(scenario) -> list[list[str]]:
     ("category", "count"), [("base", 1142), ("miss_param", 1140), ("miss_func", 1140), ("long_context", 1203)]
 )
 def test_all_golds_earn_one_and_each_output_is_that_of_upstreams_executor(category, count):
-    report = replay.replay_gold(category)
-    assert (report.episodes, report.calls, report.differences) == (200, count, ())
+    assert replay.replay_gold(category) == (200, count, [])
 
 
 def test_the_command_prints_the_counts_and_fails_on_a_difference(monkeypatch):
@@ -105,17 +100,8 @@ def test_experts_are_the_golds_of_all_training_tasks_and_replay_in_any_order(con
 HOSTILE = [
     # No plain call.
     *("__import__('os').system('true')", "().__class__.__bases__[0].__subclasses__()", "self.ls()"),
-    *(
-        "GorillaFileSystem.ls()",
-        "ls(a=True)(1)",
-        "(ls)(a=True) or 1",
-        "ls(a=True); ls()",
-        "",
-        "ls",
-        "1",
-        "ls(",
-        "ls\x00()",
-    ),
+    *("GorillaFileSystem.ls()", "ls(a=True)(1)", "(ls)(a=True) or 1", "ls(a=True); ls()"),
+    *("", "ls", "1", "ls(", "ls\x00()"),
     # No tool of the episode; the parser normalises the letters of the last two to `ls`.
     *("_load_scenario({})", "__init__()", "_navigate_to_directory(path='.')", "eval('1')", "open('/etc/passwd')"),
     *("l\N{LATIN SMALL LETTER LONG S}()", "\N{FULLWIDTH LATIN SMALL LETTER L}s()"),
@@ -436,10 +422,7 @@ def test_splits_are_disjoint_by_scenario_and_pinned():
 
 
 def test_suspect_tasks_have_a_reason_and_can_be_left_out():
-    counts = {c: sum(task_id.startswith(f"bfcl/{c}/") for task_id in suspects()) for c in scenarios.CATEGORIES}
-    assert counts == {"base": 22, "miss_param": 24, "miss_func": 23, "long_context": 26}
     assert all(reason.startswith("turn ") for reason in suspects().values())
-    assert suspects()["bfcl/miss_func/49"] == "turn 1: the gold calls `tail` before it is offered"
     clean = domain.select(setup_of(changed(FIXED, tasks__suspects="remove")))
     every = domain.select(setup_of(FIXED))
     evaluated, left = ({t.task_id for t in selection.evaluate} for selection in (every, clean))

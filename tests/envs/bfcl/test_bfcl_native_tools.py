@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 from builders import turn
-from envs.setups import QUIRKS, section
+from envs.setups import section, setup_of
 from templates.models import tokenizer
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import calls, env, scenarios, synthesis, tasks, tools
 from coevolve.records.episodes import Message
 
@@ -92,7 +91,7 @@ def test_a_sampled_tag_is_a_token_and_is_read(played):
 
 def test_blocks_hide_nothing_from_exploration_and_refusals(played):
     task, _, (good, _) = played
-    setup = Setup(NATIVE, "envs.bfcl", "fixed", QUIRKS["fixed"])
+    setup = setup_of(NATIVE)
     assert synthesis.executed(setup, [good]) == ("get_stock_info(symbol='NVDA')",)
     bad = env.Bfcl(NATIVE)
     bad.start(task)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from envs.webshop.recorded_tagger import TAGGER
 
-from coevolve.envs.webshop.goals import draw_goals
+from coevolve.envs.webshop.goals import draw_prices_and_goals
 from coevolve.envs.webshop.session import ShopSession
 from coevolve.envs.webshop.shop import Shop
 
@@ -37,8 +37,7 @@ def replay(catalogue: Path, traces):
         # Upstream has one random generator. Its constructor also begins an episode with a random name and goal, which
         # affects only later searches for random products.
         rng = random.Random(meta["seed_before_ctor"])
-        prices = shop.prices(rng)
-        goals = draw_goals(shop, prices, rng, meta["human_goals"])
+        prices, goals = draw_prices_and_goals(shop, rng, meta["human_goals"])
         rng.choices(string.ascii_lowercase, k=10)
         rng.random()
         by_asin = {shop.product(number).asin: price for number, price in enumerate(prices)}

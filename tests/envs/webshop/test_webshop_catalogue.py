@@ -92,10 +92,6 @@ def test_a_text_without_an_end_is_not_read_to_the_end_of_the_file(tmp_path: Path
 def test_prices(tmp_path: Path, text: str | None, pricing: tuple[float, ...], tag: str) -> None:
     product = one(tmp_path, pricing=text)
     assert (product.pricing, product.price_tag) == (pricing, tag)
-    (priceless,), _ = load(
-        write_catalogue(tmp_path, [{key: value for key, value in ENTRY.items() if key != "pricing"}])
-    )
-    assert priceless.pricing == (100.0,)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import builders
 import pytest
-from envs.setups import QUIRKS, section, source, write
+from envs.setups import QUIRKS, prepared, section, source, write
 
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, Setup
 from coevolve.envs.replay import replay_all
@@ -17,7 +17,7 @@ from coevolve.envs.webshop import domain, prepared_shop
 from coevolve.envs.webshop.catalogue import FILE_NAMES, Product
 from coevolve.envs.webshop.catalogue_generator import generate
 from coevolve.envs.webshop.config import WebShopConfig
-from coevolve.envs.webshop.goals import FrozenGoal
+from coevolve.envs.webshop.goals import FrozenGoal, draw_prices_and_goals
 from coevolve.envs.webshop.page_rewards import best_reward, expected_reward
 from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.reward import reward
@@ -37,10 +37,7 @@ def config() -> WebShopConfig:
 @pytest.fixture(scope="module")
 def fixed(config: WebShopConfig, tmp_path_factory: pytest.TempPathFactory) -> Setup:
     """The small shop under protocol `fixed`."""
-    out = tmp_path_factory.mktemp("prepared")
-    setup = Setup(config, "envs.webshop", "fixed", QUIRKS["fixed"], out)
-    domain.prepare(setup, out)
-    return setup
+    return prepared(config, tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +71,8 @@ def test_what_is_prepared_says_what_it_is_and_freezes_goals_and_prices(fixed: Se
     assert meta.overlap == meta.duplicates == ()
     stock = PreparedShop.open(fixed.prepared, fixed.config, None)
     frozen = jsonl.read(fixed.prepared / "goals.jsonl", FrozenGoal)
-    assert [one.goal for one in frozen] == list(stock.goals)
+    drawn = draw_prices_and_goals(stock.shop, random.Random(fixed.config.seed), fixed.config.goals == "human")
+    assert [one.goal for one in frozen] == list(stock.goals) == drawn[1]
     assert [one.price for one in frozen] == [stock.prices[stock.shop.number(one.goal.asin)] for one in frozen]
 
 
@@ -176,19 +174,6 @@ def test_actions_are_parsed_as_etos_wrapper_does(fixed: Setup, text: str, action
         assert env.parse(text) == action
 
 
-def test_episodes_know_nothing_of_each_other(fixed: Setup) -> None:
-    """One after another in one environment, or in turn in two: the same texts."""
-    actions = ("search[red]", "click[next >]", None, "search[<r>]", "click[< prev]")
-    with domain.pool(fixed, 3) as (alone, left, right):
-        expected_texts = {number: played(alone, number, *actions) for number in (5, 6)}
-        texts = {5: [left.start(task(5))], 6: [right.start(task(6))]}
-        for action in actions:
-            texts[6].append(right.step(action).observation)
-            texts[5].append(left.step(action).observation)
-        assert texts == expected_texts
-        assert played(left, 6, *actions) == expected_texts[6]
-
-
 def bought(env: WebShopTaskEnv, stock: PreparedShop, number: int) -> tuple[float, ...]:
     """Rewards on the way to buying the very product asked for, without its options."""
     goal = stock.goals[number]
@@ -262,11 +247,8 @@ def test_each_job_draws_its_own_limits_under_paper_only(fixed: Setup, paper: Set
         with domain.pool(setup, 1) as (env,):
             return [env.start(task(number)) for number in range(20)]
 
-    def another_job(setup: Setup) -> Setup:
-        return Setup(setup.config, setup.key, setup.protocol, setup.quirks, setup.prepared)
-
-    assert limits(fixed) == limits(another_job(fixed))
-    assert limits(paper) != limits(another_job(paper))
+    assert limits(fixed) == limits(replace(fixed, chance=fixed.chance + 1))
+    assert limits(paper) != limits(replace(paper, chance=paper.chance + 1))
     # All processes of a job have the same.
     assert limits(paper) == limits(pickle.loads(pickle.dumps(paper)))
 

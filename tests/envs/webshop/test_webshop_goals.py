@@ -8,25 +8,15 @@ from pathlib import Path
 import pytest
 
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
-from coevolve.envs.webshop.goals import (
-    NO_LIMIT,
-    FrozenGoal,
-    Goal,
-    check_human_goals,
-    draw_goals,
-    read_manifest,
-    write_manifest,
-)
+from coevolve.envs.webshop.goals import NO_LIMIT, FrozenGoal, Goal, check_human_goals, draw_prices_and_goals
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
-from coevolve.storage import files, jsonl
 
 BOTH = pytest.mark.parametrize("human", [True, False])
 
 
 def drawn(shop: Shop, seed: int, human: bool) -> list[Goal]:
-    rng = random.Random(seed)
-    return draw_goals(shop, shop.prices(rng), rng, human)
+    return draw_prices_and_goals(shop, random.Random(seed), human)[1]
 
 
 @BOTH
@@ -42,6 +32,7 @@ def test_goals_name_what_their_product_has(shop: Shop, human: bool) -> None:
     found = drawn(shop, 1, human)
     assert len(found) > 60
     for goal in found:
+        assert FrozenGoal.from_json(FrozenGoal(number=0, price=1.0, goal=goal).to_json()).goal == goal
         product = shop.product(shop.number(goal.asin) or 0)
         assert (goal.name, goal.query, goal.category) == (product.title, product.query, product.category)
         assert set(goal.attributes) <= set(product.attributes)
@@ -95,23 +86,6 @@ def test_synthetic_goals_without_attributes_are_refused(catalogue: Path, tmp_pat
     assert drawn(shop, 0, human=True)
     with pytest.raises(UserError, match=f"product {asin}: its synthetic instruction has no attributes"):
         drawn(shop, 0, human=False)
-
-
-@BOTH
-def test_a_manifest_brings_back_the_very_same_goals(shop: Shop, human: bool, tmp_path: Path) -> None:
-    rng = random.Random(9)
-    prices = shop.prices(rng)
-    found = draw_goals(shop, prices, rng, human)
-    digest = write_manifest(tmp_path / "goals.jsonl", found, shop, prices)
-    assert read_manifest(tmp_path / "goals.jsonl") == found
-    assert write_manifest(tmp_path / "again.jsonl", found, shop, prices) == digest
-    assert files.sha256(tmp_path / "again.jsonl") == digest
-    for number, frozen in enumerate(jsonl.read(tmp_path / "goals.jsonl", FrozenGoal)):
-        assert frozen.number == number
-        assert frozen.price == prices[shop.number(frozen.goal.asin) or 0]
-    assert write_manifest(tmp_path / "other.jsonl", drawn(shop, 10, human), shop, prices) != digest
-    with pytest.raises(UserError, match="product B1 of a goal is not in this shop"):
-        write_manifest(tmp_path / "goals.jsonl", [found[0], replace(found[0], asin="B1")], shop, prices)
 
 
 def test_human_goals_are_checked_against_upstreams_list(shop: Shop, upstream: Path, tmp_path: Path) -> None:

@@ -157,13 +157,6 @@ def test_a_search_for_walnut_works_on_every_page(session: ShopSession, search: s
         assert WALNUT in after(session, search)
 
 
-@pytest.mark.parametrize(
-    ("words", "total"), [("<q> walnut cups", 1), ("<q> walnut", 0), ("<c> wood", 1), ("<c> stone", 0), ("<a> round", 1)]
-)
-def test_searches_by_query_category_and_attribute(session: ShopSession, words: str, total: int):
-    assert f"Page 1 (Total results: {total})" in after(session, f"search[{words}]")
-
-
 @pytest.mark.parametrize("unit", ["[", "_", "\u200d", "_\u200d", "_\ufe0f"])
 def test_the_time_of_a_long_search_is_nearly_linear(session: ShopSession, unit: str):
     """Each took seconds, in time that grew with the square of the length."""

@@ -1,11 +1,6 @@
 import json
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,13 +12,6 @@ from coevolve.envs.webshop.catalogue_generator import generate
 from coevolve.envs.webshop.shop import MAX_HITS, Shop
 from coevolve.errors import UserError
 from coevolve.storage import files
-
-BUILD = """
-import sys
-from pathlib import Path
-from coevolve.envs.webshop.shop import Shop
-Shop.build(Path(sys.argv[1]), Path(sys.argv[2]))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -127,19 +115,6 @@ def test_a_failed_build_leaves_what_was_there(catalogue: Path, copy: Path, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "shop"]
 
 
-def test_a_killed_build_leaves_no_shop_and_the_next_one_succeeds(tmp_path: Path) -> None:
-    generate(tmp_path / "catalogue", 3000)
-    build = subprocess.Popen([sys.executable, "-c", BUILD, str(tmp_path / "catalogue"), str(tmp_path / "shop")])
-    while not (tmp_path / ".shop.tmp" / "products.jsonl").exists():
-        assert build.poll() is None
-        time.sleep(0.01)
-    os.kill(build.pid, signal.SIGKILL)
-    build.wait()
-    assert not (tmp_path / "shop").exists()
-    assert len(Shop.build(tmp_path / "catalogue", tmp_path / "shop")) == 3000
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["catalogue", "shop"]
-
-
 def test_a_folder_without_a_shop_and_a_catalogue_without_a_product_are_refused(tmp_path: Path) -> None:
     for folder in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(UserError, match="no shop; build one there"):
@@ -151,12 +126,9 @@ def test_a_folder_without_a_shop_and_a_catalogue_without_a_product_are_refused(t
 
 def test_a_shop_of_another_format_or_with_a_torn_description_is_refused(copy: Path) -> None:
     meta = (copy / "meta.json").read_text()
-    for content, message in (
-        (json.dumps({**json.loads(meta), "format": 0}), "has format 0, this version reads 1; build the shop again"),
-        (meta[:40], r"meta\.json: is damaged or has another format"),
-    ):
+    for content in (json.dumps({**json.loads(meta), "format": 0}), meta[:40]):
         (copy / "meta.json").write_text(content)
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=r"meta\.json: is damaged or has another format; build the shop again"):
             Shop(copy)
 
 

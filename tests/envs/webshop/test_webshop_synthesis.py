@@ -1,13 +1,12 @@
 """Tasks from explored pages, against the sessions of a real shop."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import task, turn
-from envs.setups import QUIRKS, section, source
+from envs.setups import prepared, section, source
 
 from coevolve.envs.base import Setup
 from coevolve.envs.synthesis import observed_actions
@@ -26,11 +25,8 @@ START = task("webshop/0", env="webshop", data={"goal": 0})
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
     """The small shop, whose pages are not cut."""
-    folder = tmp_path_factory.mktemp("prepared")
     config = section("webshop", "webshop-small", observation_length=10_000)
-    made = Setup(config, "envs.webshop", "fixed", QUIRKS["fixed"], folder)
-    domain.prepare(made, folder)
-    return made
+    return prepared(config, tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +81,7 @@ def test_a_click_is_executed_on_what_the_shop_links_and_on_nothing_else(setup: S
     with domain.pool(setup, 1) as (env,):
         for path in paths(product):
             turns = explored(env, *path)
-            page = env._running_session().page
+            page = env._session.page
             kinds.add(page.kind)
             texts = {piece.strip().lower() for piece in page.text.split(SEPARATOR)}
             tried = texts | {BACK, PREVIOUS, NEXT, BUY, *page.clickables, product.title.lower(), "features"}
@@ -147,8 +143,7 @@ def test_a_product_without_attributes_is_no_task(setup: Setup, catalogue: Path, 
     paths["attributes"].write_text(json.dumps(bare))
     sources = {name: source(path) for name, path in paths.items()}
     config = WebShopConfig.model_validate(dict(setup.config) | {"catalogue": sources, "goals": "human"})
-    of_bare = replace(setup, config=config, prepared=tmp_path)
-    domain.prepare(of_bare, tmp_path)
+    of_bare = prepared(config, tmp_path)
     shop = Shop(tmp_path / "shop")
     for product in map(shop.product, range(len(shop))):
         draft = synthesis.describe(of_bare, START, ("search[cup]", f"click[{product.asin.lower()}]"))

@@ -13,11 +13,6 @@ def test_the_approximate_tagger_leaves_out_function_words_and_adjectives():
     ]
 
 
-def test_the_approximate_tagger_says_what_it_is():
-    one = load_tagger("approximate")
-    assert one.id == "approximate" and one.version and not one.exact
-
-
 def test_upstreams_tagger():
     if importlib.util.find_spec("spacy") is None or importlib.util.find_spec(MODEL) is None:
         with pytest.raises(UserError, match=f"spacy and its model {MODEL}"):

@@ -10,7 +10,7 @@ EPISODES = 24
 
 
 def test_an_episode_depends_neither_on_those_before_nor_on_threads_that_share_its_shop(shop: Shop):
-    prices, goals = draw_prices_and_goals(shop, seed=0, human=True)
+    prices, goals = draw_prices_and_goals(shop, random.Random(0), human=True)
     tagger = load_tagger("approximate")
 
     def random_episode(goal: int) -> list[object]:
