@@ -7,9 +7,9 @@ import logging
 import os
 import sys
 
-from coevolve import __version__, escaping
+from coevolve import __version__, completion, escaping
 from coevolve.cli import exports, others, planning, results, stage
-from coevolve.cli.command import OFFLINE, Command, Commands, Group, Parser, show
+from coevolve.cli.command import OFFLINE, Command, Commands, Group, argument, show
 from coevolve.errors import UserError, suggestion
 
 __all__ = ["OFFLINE", "main"]
@@ -77,14 +77,8 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
     command = commands[name]
     if isinstance(command, Group):
         return _run(f"{prog} {name}", command, rest)
-    parser = Parser(prog=f"{prog} {name}", description=command.help)
-    command.add_arguments(parser)
+    parser = command.parser(f"{prog} {name}")
     return command.run(parser.parse_args(rest, argparse.Namespace(arguments=rest)))
-
-
-def _completion(options: argparse.Namespace) -> int:
-    """Print the completion script of all commands."""
-    return others.print_completion(COEVOLVE, options)
 
 
 COMMANDS: Commands = {
@@ -92,15 +86,17 @@ COMMANDS: Commands = {
     **results.COMMANDS,
     **others.COMMANDS,
     "stage": Group("Run one stage on given files, as Snakemake does.", stage.stages),
-    "export": Group("Export results to one folder, or in the formats of other tools.", exports.exports),
+    "export": Group(
+        "Export results to one folder, or in the formats of other tools.", lambda: {"targets": exports.COMMANDS}
+    ),
     "replay": Group("Replay recorded episodes and compare every observation.", others.replays),
     "mirror": Group(
         "List or verify the external files and models that a suite needs.", lambda: {"commands": planning.MIRROR}
     ),
     "completion": Command(
         "Print a shell's completion script.",
-        others.completion_arguments,
-        _completion,
+        lambda options: others.print_completion(COEVOLVE, options.shell),
+        (argument("shell", choices=completion.SHELLS),),
     ),
 }
 #: The commands that the help lists first.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from coevolve import escaping
 from coevolve.errors import UserError, suggestion
@@ -22,15 +23,45 @@ OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
 )
 CLAIMS = Path("configs/claims.yaml")
+#: Adds something to the arguments of a command.
+Argument = Callable[[argparse.ArgumentParser], Any]
+#: Runs a command; returns the exit status.
+Run = Callable[[argparse.Namespace], int]
+
+
+def argument(*names: str, **settings: Any) -> Argument:
+    """An argument of a command, as `ArgumentParser.add_argument` takes it."""
+    return operator.methodcaller("add_argument", *names, **settings)
+
+
+SET = argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
+SUITE_NAME = "a name, such as smoke for configs/suites/smoke.yaml, or a path"
+SUITE = (argument("--suite", required=True, help=SUITE_NAME), SET)
+OPTIONAL_SUITE = (argument("--suite", help=SUITE_NAME), SET)
+_MACHINE_NAME = "a name, such as h100 for configs/machines/h100.yaml, or a path"
+MACHINE = argument("--machine", required=True, help=_MACHINE_NAME)
+OPTIONAL_MACHINE = argument("--machine", help=_MACHINE_NAME)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its help text, its arguments, and the function that runs it and returns the exit status."""
+    """A command: its help text, the function that runs it, and its arguments."""
 
     help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+    run: Run
+    arguments: tuple[Argument, ...] = ()
+
+    def parser(self, prog: str) -> Parser:
+        """The parser of the command's arguments."""
+        parser = Parser(prog=prog, description=self.help)
+        for add in self.arguments:
+            add(parser)
+        return parser
+
+
+def command(*arguments: Argument) -> Callable[[Run], Command]:
+    """Makes a command of a function, whose docstring is the help text."""
+    return lambda run: Command(str(run.__doc__), run, arguments)
 
 
 @dataclass(frozen=True)
@@ -62,19 +93,6 @@ def suite_of(options: argparse.Namespace) -> Suite:
     from coevolve.config.loading import load_suite
 
     return load_suite(options.suite, options.set)
-
-
-def suite_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the options that name a suite."""
-    text = "a name, such as smoke for configs/suites/smoke.yaml, or a path"
-    parser.add_argument("--suite", required=required, help=text)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
-
-
-def machine_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the option that names a machine."""
-    text = "a name, such as h100 for configs/machines/h100.yaml, or a path"
-    parser.add_argument("--machine", required=required, help=text)
 
 
 def given_machine(options: argparse.Namespace, record: RunRecord | None) -> Path | None:
