@@ -89,6 +89,15 @@ def test_a_card_names_the_environment_of_pairs_beside_that_of_episodes(root, tmp
     assert re.search(r"\| environment +\| sciworld; a shop +\|", cards.origin(folders))
 
 
+@pytest.mark.parametrize(
+    ("wildcards", "agent"),
+    [({"agent": "failure"}, "failure"), ({"whole": "rollout/failure"}, "failure"), ({"whole": "eval"}, "target")],
+)
+def test_a_row_names_the_agent_that_acted(run, wildcards, agent):
+    record = provenance.read(run / ROLLOUT / "provenance.json").model_copy(update={"wildcards": wildcards})
+    assert ResultFolder(run / ROLLOUT, record).origin["agent"] == agent
+
+
 def test_a_folder_that_is_named_twice_is_exported_once(export, run, tmp_path):
     twice = (PAIRS, ROLLOUT, f"{PAIRS}/../target", run / ROLLOUT)
     export("dataset", *twice, "--out", tmp_path / "data")
@@ -198,7 +207,7 @@ def test_an_export_to_trl_without_pairs_or_a_policy_is_one_sentence(export, run,
     folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
     jsonl.write(folder / "pairs.jsonl", [])
     for arguments, words in (
-        ([folder], f"{folder}: no pair in these folders; name others."),
+        ([folder], f"{folder}: no pair or episode to export in these folders; name others."),
         ([PAIRS, "--tokenizer", "nowhere"], "nowhere: policy directory without weights"),
         ([PAIRS, "--tokenizer", HOME], f"{HOME}: policy directory without weights"),
     ):
