@@ -66,10 +66,11 @@ def command(*arguments: Argument) -> Callable[[Run], Command]:
 
 @dataclass(frozen=True)
 class Group:
-    """Commands under one name, in titled sections; `sections` imports modules only when the group is used."""
+    """Commands under one name; `commands` imports modules only when the group is used. The help lists `first` first."""
 
     help: str
-    sections: Callable[[], Mapping[str, Commands]]
+    commands: Callable[[], Commands]
+    first: tuple[str, ...] = ()
 
 
 Commands = Mapping[str, Command | Group]

@@ -8,22 +8,21 @@ from functools import partial
 from pathlib import Path
 
 from coevolve import completion
-from coevolve.cli.command import Command, Group, argument, command, show
+from coevolve.cli.command import Command, Commands, Group, argument, command, show
 
 IPR = Path("data/mirror/ipr")
 
 
-def replays() -> dict[str, dict[str, Command]]:
+def replays() -> Commands:
     """A command for each environment that replays recorded episodes."""
     from coevolve.config.kinds import known_kinds
     from coevolve.envs.registry import Replay, optional
 
     replays: dict[str, Replay] = {kind: replay for kind in known_kinds() if (replay := optional(kind, "replay"))}
-    commands = {
+    return {
         kind: Command(replay.HELP, partial(replay.run, write=show), (replay.add_arguments,))
         for kind, replay in replays.items()
     }
-    return {"environments": commands}
 
 
 def print_completion(root: Group, shell: str) -> int:
@@ -32,7 +31,7 @@ def print_completion(root: Group, shell: str) -> int:
     flags: dict[str, list[str]] = {}
 
     def add(group: Group, words: str) -> None:
-        commands = {name: each for section in group.sections().values() for name, each in section.items()}
+        commands = group.commands()
         names[words] = [*commands]
         for name, each in commands.items():
             below = f"{words} {name}".strip()

@@ -113,7 +113,8 @@ def check_machine(options: argparse.Namespace) -> int:
     """Check in seconds whether this machine can run a suite."""
     from coevolve.follow import doctor
 
-    return print_checks(doctor.run_checks(doctor.setup(options.suite, options.set, options.machine, options.profile)))
+    setup = doctor.RunSetup.of(options.suite, options.set, options.machine, options.profile)
+    return print_checks(doctor.run_checks(setup))
 
 
 @command(*SUITE)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from coevolve.arguments import natural, positive
-from coevolve.cli.command import OFFLINE, OPTIONAL_MACHINE, SUITE, Argument, Command, argument, suite_of
+from coevolve.cli.command import OFFLINE, OPTIONAL_MACHINE, SUITE, Argument, Command, Commands, argument, suite_of
 from coevolve.errors import UserError
 
 ARGUMENTS = (
@@ -48,7 +48,7 @@ ARGUMENTS = (
 )
 
 
-def stages() -> dict[str, dict[str, Command]]:
+def stages() -> Commands:
     """A command for each stage."""
     from coevolve.dag.rules import STAGES
 
@@ -57,10 +57,8 @@ def stages() -> dict[str, dict[str, Command]]:
         return argument("--on", action="append", default=[], metavar="NAME=VALUE", help=text)
 
     return {
-        "stages": {
-            name: Command(stage.help, partial(_stage, name), (*ARGUMENTS, on(stage.known_wildcards)))
-            for name, stage in STAGES.items()
-        }
+        name: Command(stage.help, partial(_stage, name), (*ARGUMENTS, on(stage.known_wildcards)))
+        for name, stage in STAGES.items()
     }
 
 

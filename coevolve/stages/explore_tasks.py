@@ -22,7 +22,6 @@ from coevolve.records.episodes import StopReason, Task
 from coevolve.records.provenance import ExplorationNotes
 from coevolve.run.job import Job
 from coevolve.stages.parts.exploring import TaskExploration
-from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import files, jsonl
 
 log = logging.getLogger(__name__)
@@ -30,9 +29,7 @@ log = logging.getLogger(__name__)
 
 def run(job: Job, out: Path) -> ExplorationNotes:
     """Write `fragments.jsonl`, `candidates.jsonl`, `drops.jsonl` and `counts.json`; no fragment is lost."""
-    policy = job.file("policy").parent if "policy" in job.inputs else None
-    settings, number = play_settings(job), job.branch.iteration
-    explored = TaskExploration(settings, job.suite.task_evolution, number, _starts(job), policy)
+    explored = TaskExploration(job, _starts(job))
     outcomes = list(_outcomes(job, explored))
     candidates = [outcome for _, outcome in outcomes if isinstance(outcome, PoolTask)]
     drops = [outcome for _, outcome in outcomes if isinstance(outcome, FragmentDrop)]
@@ -40,7 +37,7 @@ def run(job: Job, out: Path) -> ExplorationNotes:
     jsonl.write(out / "fragments.jsonl", fragments)
     jsonl.write(out / "candidates.jsonl", candidates)
     jsonl.write(out / "drops.jsonl", drops)
-    counts = task_counts(number, candidates, drops).model_dump(mode="json")
+    counts = task_counts(job.branch.iteration, candidates, drops).model_dump(mode="json")
     files.write_json(out / "counts.json", counts)
     log.info("%d fragments, %d candidates", len(outcomes), len(candidates))
     return explored.notes(fragments, counts)

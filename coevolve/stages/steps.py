@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from coevolve.config.derived.protocol import exploration_temperature
 from coevolve.config.names import PairKind
 from coevolve.methods import pairing, step_pairs
 from coevolve.records.episodes import Agent, Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary
 from coevolve.run.job import Job
-from coevolve.stages.parts.play_settings import play_settings
-from coevolve.stages.parts.playing import PlaySettings, play
+from coevolve.stages.parts.playing import play
 from coevolve.stages.parts.prompting import few_shot_example
 from coevolve.storage import files, jsonl
 
@@ -32,9 +32,9 @@ def run(job: Job, out: Path) -> PairingSummary:
     rollouts: dict[Agent, list[Trajectory]] = {job.agent: job.records(job.agent, Trajectory)}
     whole_recipe = recipe.model_copy(update={"trains_on": whole_kinds})
     whole = pairing.pair(whole_recipe, rules, tasks, experts, rollouts, few_shot_example(job, "excluded_example"))
-    settings, config = play_settings(job), job.suite.steps
-    agent = _Player(settings, "policy", job.file("policy").parent, settings.temperature, samples=1)
-    scorer = _Player(settings, "scorer", job.file("scorer").parent, config.temperature, config.samples)
+    config = job.suite.steps
+    agent = _Player(job, "policy", exploration_temperature(job.suite), samples=1)
+    scorer = _Player(job, "scorer", config.temperature, config.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]
     stepped = step_pairs.pair_steps(config, rules, weights, tasks, experts, agent, scorer)
     both = replace(
@@ -56,12 +56,11 @@ def run(job: Job, out: Path) -> PairingSummary:
 
 
 class _Player:
-    """A policy that continues prefixes; `cost` counts its episodes and the tokens that it sampled."""
+    """The policy in the input `name` that continues prefixes; `cost` counts its episodes and its sampled tokens."""
 
-    def __init__(self, settings: PlaySettings, name: str, policy: Path, temperature: float, samples: int) -> None:
+    def __init__(self, job: Job, name: str, temperature: float, samples: int) -> None:
         self.name, self.cost = name, {"episodes": 0, "tokens": 0}
-        self._settings, self._policy = settings, policy
-        self._temperature, self._samples = temperature, samples
+        self._job, self._temperature, self._samples = job, temperature, samples
 
     def __call__(self, tasks: Sequence[Task], prefixes: Sequence[Sequence[Turn]]) -> list[Trajectory]:
         """`samples` episodes of each task, next to each other."""
@@ -69,9 +68,9 @@ class _Player:
             return []
         log.info("%s: %d episodes to play.", self.name, len(tasks) * self._samples)
         episodes = play(
-            self._settings,
+            self._job,
             tasks,
-            self._policy,
+            self._job.file(self.name).parent,
             temperature=self._temperature,
             samples=self._samples,
             prefixes=prefixes,

@@ -32,7 +32,6 @@ from coevolve.report import analysis, why_task
 from coevolve.run.run_stage import job_of
 from coevolve.stages import grpo_round, validate_tasks
 from coevolve.stages.parts.exploring import TaskExploration
-from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import files, jsonl, provenance
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
@@ -427,8 +426,7 @@ def test_the_tokens_of_drafts_and_of_further_turns_are_sampled_tokens(home, plan
     ]
     noted = []
     for _ in range(2):
-        policy = job.file("policy").parent
-        explored = TaskExploration(play_settings(job), job.suite.task_evolution, 1, {}, policy)
+        explored = TaskExploration(job, {})
         explored.written_drafts(fragments)
         noted.append(explored.notes(fragments, {}))
     drafts = [json.loads(line)["tokens"] for line in (tmp_path / "drafts.jsonl").read_text().splitlines()]
