@@ -97,7 +97,7 @@ COMMANDS: Commands = {
 }
 #: The commands that the help lists first.
 FIRST = ("plan", "status", "config", "view", "why", "verify", "stage")
-COEVOLVE = Group(
+COEVOLVE: Group = Group(
     "Plan a suite and examine its results. Run it with Snakemake: `snakemake --profile smoke --config suite=smoke`.",
     lambda: COMMANDS,
     FIRST,

@@ -13,6 +13,7 @@ from coevolve import escaping
 from coevolve.errors import UserError, suggestion
 
 if TYPE_CHECKING:
+    from coevolve.config.machine import Machine
     from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
     from coevolve.dag.plan import Plan
@@ -96,25 +97,28 @@ def suite_of(options: argparse.Namespace) -> Suite:
     return load_suite(options.suite, options.set)
 
 
-def given_machine(options: argparse.Namespace, record: RunRecord | None) -> Path | None:
-    """The file of the given machine, else of the recorded run's machine."""
+def plan_with_machine(
+    suite: Suite, options: argparse.Namespace, record: RunRecord | None = None
+) -> tuple[Plan, Machine | None]:
+    """The plan of a suite on the given machine, else on that of the recorded run; and the machine, if there is one."""
     from coevolve.config.loading import machine_file
+    from coevolve.dag.machine import load_machine
+    from coevolve.dag.plan import Plan
 
     name = options.machine or (record.machine if record else None)
-    return machine_file(name) if name else None
+    if not name:
+        return Plan(suite), None
+    machine = load_machine(name)
+    return Plan(suite, shards=machine.shards, machine=str(machine_file(name))), machine
 
 
 def run_plan(options: argparse.Namespace) -> Plan:
     """The plan of a suite on the named machine, or on that of its last run."""
-    from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.follow.run_record import RunRecord
 
     suite = suite_of(options)
-    machine = given_machine(options, RunRecord.read(Plan(suite).home))
-    if machine is None:
-        return Plan(suite)
-    return Plan(suite, shards=load_machine(machine).shards, machine=str(machine))
+    return plan_with_machine(suite, options, RunRecord.read(Plan(suite).home))[0]
 
 
 def ablation_of(suite: Suite, name: str) -> Ablation:

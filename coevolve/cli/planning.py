@@ -17,7 +17,7 @@ from coevolve.cli.command import (
     ablation_of,
     argument,
     command,
-    given_machine,
+    plan_with_machine,
     show,
     suite_of,
 )
@@ -60,7 +60,6 @@ def print_plan(options: argparse.Namespace) -> int:
 def print_status(options: argparse.Namespace) -> int:
     """Print which jobs of a suite are done, running, failed or changed, and the time left."""
     from coevolve.config.loading import load_suite
-    from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.follow import status
     from coevolve.follow.run_record import RunRecord
@@ -71,10 +70,8 @@ def print_status(options: argparse.Namespace) -> int:
     if not name:
         raise UserError("which suite? Write `coevolve status SUITE`.")
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
-    file = given_machine(options, record)
-    machine = load_machine(file) if file else None
     suite = load_suite(name, options.set or (record.overrides if record else []))
-    plan = Plan(suite, shards=machine.shards, machine=str(file)) if machine else Plan(suite)
+    plan, machine = plan_with_machine(suite, options, record)
     results = status.SuiteState.of(plan, record, name)
     for line in status.text(results, machine):
         show(line)

@@ -10,7 +10,17 @@ from functools import partial
 from pathlib import Path
 
 from coevolve.arguments import natural, positive
-from coevolve.cli.command import OFFLINE, OPTIONAL_MACHINE, SUITE, Argument, Command, Commands, argument, suite_of
+from coevolve.cli.command import (
+    OFFLINE,
+    OPTIONAL_MACHINE,
+    SUITE,
+    Argument,
+    Command,
+    Commands,
+    argument,
+    plan_with_machine,
+    suite_of,
+)
 from coevolve.errors import UserError
 
 ARGUMENTS = (
@@ -76,18 +86,12 @@ def _stage(name: str, options: argparse.Namespace) -> int:
 
 
 def _run_stage(name: str, options: argparse.Namespace) -> None:
-    from coevolve.config.loading import machine_file
     from coevolve.config.machine import VLLM_DEVICES
-    from coevolve.dag.machine import load_machine
-    from coevolve.dag.plan import Plan
     from coevolve.run import run_stage
 
-    on, suite = dict(map(_pair, options.on)), suite_of(options)
-    plan, vllm = Plan(suite, root=options.root), VLLM_DEVICES
-    if options.machine:
-        machine = load_machine(options.machine)
-        plan = replace(plan, shards=machine.shards, machine=str(machine_file(options.machine)))
-        vllm = machine.vllm
+    on = dict(map(_pair, options.on))
+    plan, machine = plan_with_machine(suite_of(options), options)
+    plan, vllm = replace(plan, root=options.root), machine.vllm if machine else VLLM_DEVICES
     inputs = run_stage.inputs(plan, name, on, list(map(_pair, options.files)), options.inputs)
     if options.processes == 1:
         out, threads, planned = options.out, options.threads, options.fingerprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coevolve.config.suite import Suite
 from coevolve.dag.layout import Layout
@@ -45,7 +45,7 @@ def evidence_of_regime(layout: Layout) -> RegimeEvidence:
     suite = layout.suite
     evaluated = {key: path for method in suite.methods for key, path in _final(layout, method).items()}
     trained = Path(layout.home, *suite.models).glob("*/*/seed*/iter*/policy/*/provenance.json")
-    files = {
+    files: dict[str, Mapping[Any, Path]] = {
         "records": _present(evaluated),
         "explorations": _present(layout.explorations(suite.methods)),
         "summaries": _present(layout.summaries(suite.methods)),

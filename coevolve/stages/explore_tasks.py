@@ -58,19 +58,13 @@ def _starts(job: Job) -> dict[str, ExplorationStart]:
 def _outcomes(job: Job, explored: TaskExploration) -> Iterator[tuple[Fragment, PoolTask | FragmentDrop]]:
     """Every fragment with its candidate or its drop."""
     pairs = [(fragment, _reason(explored, fragment, stop)) for fragment, stop in explored.fragments()]
-    usable = [fragment for fragment, reason in pairs if reason is None]
-    by_model = job.suite.task_evolution.abstraction == "model"
-    if by_model:
-        drafts = iter(explored.written_drafts(usable))
-    else:
-        drafts = iter([explored.draft(each) or FragmentDropReason.NO_GOAL for each in usable])
-    writer = explored.explorer if by_model else "rules"
+    drafts = iter(explored.drafts([fragment for fragment, reason in pairs if reason is None]))
     for index, (fragment, reason) in enumerate(pairs):
         draft = reason or next(drafts)
         if isinstance(draft, FragmentDropReason):
             yield fragment, _drop(fragment, draft)
         elif task := explored.goal_task(fragment, f"{job.env.kind}/round{job.branch.iteration}/{index}", draft):
-            yield fragment, _candidate(fragment, task, draft, writer)
+            yield fragment, _candidate(fragment, task, draft, explored.writer)
         else:
             yield fragment, _drop(fragment, FragmentDropReason.NO_GOAL)
 

@@ -13,9 +13,10 @@ from coevolve.methods import pairing, step_pairs
 from coevolve.records.episodes import Agent, Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary
 from coevolve.run.job import Job
+from coevolve.stages import pairs
 from coevolve.stages.parts.playing import play
 from coevolve.stages.parts.prompting import few_shot_example
-from coevolve.storage import files, jsonl
+from coevolve.storage import jsonl
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +44,10 @@ def run(job: Job, out: Path) -> PairingSummary:
         drops=whole.drops + stepped.drops,
         kinds={**whole.kinds, PairKind.EXPERT_STEP: stepped.count},
     )
-    jsonl.write(out / "pairs.jsonl", both.pairs)
-    jsonl.write(out / "drops.jsonl", both.drops)
     jsonl.write(out / "explored.jsonl", stepped.explored)
     jsonl.write(out / "step_values.jsonl", stepped.step_values)
     played = {player.name: player.cost for player in (agent, scorer)}
-    summary = pairing.summary(both).model_copy(update={"played": played})
-    files.write_json(out / "summary.json", summary.model_dump(mode="json"))
-    for sentence in summary.empty:
-        log.warning("%s", sentence)
+    summary = pairs.write(both, out, played=played)
     return summary.model_copy(update={"sampled_tokens": agent.cost["tokens"] + scorer.cost["tokens"]})
 
 

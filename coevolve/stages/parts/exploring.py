@@ -104,9 +104,12 @@ class TaskExploration:
         """Whether the fragment has an executed action that is not repeated."""
         return len(self.actions(fragment)) > len(self._executed(fragment.turns[: fragment.repeated]))
 
-    def draft(self, fragment: Fragment) -> TaskDraft | None:
-        """The draft of a fragment's task by rules; None if the actions reach no goal."""
-        return self._synthesis.describe(self._setup, fragment.start, self.actions(fragment))
+    def drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
+        """The draft of each fragment's task, by rules or as the explorer's model writes it, or why it has none."""
+        if self.writer != "rules":
+            return self.written_drafts(fragments)
+        described = (self._synthesis.describe(self._setup, each.start, self.actions(each)) for each in fragments)
+        return [draft or FragmentDropReason.NO_GOAL for draft in described]
 
     def written_drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
         """The drafts that the explorer's model writes, or why a fragment has none.
@@ -139,9 +142,9 @@ class TaskExploration:
         return self._synthesis.goal_task(self._setup, fragment.start, name, draft)
 
     @property
-    def explorer(self) -> str:
-        """The explorer's name."""
-        return self._player.ref.name
+    def writer(self) -> str:
+        """What writes the tasks: the explorer's name, or `rules`."""
+        return self._player.ref.name if self._config.abstraction == "model" else "rules"
 
     def _executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
         return self._synthesis.executed(self._setup, turns)
