@@ -1,7 +1,5 @@
 """The command line: a table of commands, each with its arguments and the function that runs it."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -1,7 +1,5 @@
 """Commands that write results elsewhere."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

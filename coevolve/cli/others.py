@@ -1,7 +1,5 @@
 """Commands that environments bring, and the shell's completion."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """Commands about results: view, why, verify, regime, compare, evaluate-model."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`coevolve stage`: runs one stage, as Snakemake does."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Data sets for the hub: JSON lines, and a card, whose front matter the hub and `datasets` read."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Pairs and trajectories as a data set that `datasets.load_dataset(FOLDER, NAME)` reads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

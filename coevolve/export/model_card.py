@@ -1,7 +1,5 @@
 """A policy's model card: what it was trained from and on, with the hashes of all inputs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Source: the hub's documentation, page `session-traces-format`. A file is a sessi
 line a message; further keys of the header are ignored by the viewer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

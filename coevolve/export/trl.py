@@ -3,8 +3,6 @@
 An expert is chosen in pairs with several failures and is an SFT target once; an episode of an agent is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The results of a suite that are on disk, also while others still run; a changed file is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar

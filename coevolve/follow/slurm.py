@@ -1,7 +1,5 @@
 """Slurm's partitions and the GPUs of their nodes, as sinfo reports them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

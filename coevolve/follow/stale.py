@@ -1,7 +1,5 @@
 """Stale results: their code was edited after they were made, so the next run of their suite makes them again."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tasks that are fine-tuned on, explored and evaluated, the experts of the first two, and a few-shot example."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections import Counter

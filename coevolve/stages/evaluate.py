@@ -1,7 +1,5 @@
 """Evaluation: the target agent plays every evaluation task; once, greedily, or several times for Best-of-N."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Exploration of a round: an explorer acts near the signals, and its fragments become candidate tasks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

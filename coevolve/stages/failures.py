@@ -1,7 +1,5 @@
 """Failures of the exploring agents, drift of the trained log-probs, and compute of each method."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Episodes to preference pairs, by the recipe of the method (eq. 6 and 8)."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

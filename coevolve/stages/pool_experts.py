@@ -1,7 +1,5 @@
 """The tasks of a pool and their experts, which preference pairs are built on: the reference solutions, played."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

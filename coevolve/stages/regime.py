@@ -1,7 +1,5 @@
 """Whether the suite could decide between the methods: checks of its regime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

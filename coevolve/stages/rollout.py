@@ -1,7 +1,5 @@
 """Exploration: one agent plays every training task k times."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from coevolve.records.episodes import Task

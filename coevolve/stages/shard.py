@@ -1,7 +1,5 @@
 """One part of a rollout or evaluation; the stages `rollout` and `evaluate` join the parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """IPR's pairs: of whole trajectories by the method's recipe, and of steps along the experts' trajectories."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace

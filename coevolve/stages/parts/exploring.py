@@ -1,7 +1,5 @@
 """Exploration as a stage: an explorer plays open tasks; its actions become fragments and drafts of tasks."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Playing tasks as a stage: the policy or endpoint that plays, and the counts and costs of episodes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections import Counter

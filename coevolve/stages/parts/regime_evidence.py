@@ -1,7 +1,5 @@
 """The evidence for the regime checks, in the files of results and the notes of finished jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
