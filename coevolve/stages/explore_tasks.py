@@ -71,9 +71,10 @@ def _reason(explored: TaskExploration, fragment: Fragment, stop: StopReason) -> 
     """Why a fragment becomes no candidate; None if it can become one."""
     if stop is StopReason.ENV_ERROR:
         return FragmentDropReason.ENV_ERROR
-    if not explored.actions(fragment):
+    executed, repeated = (explored.executed(turns) for turns in (fragment.turns, fragment.turns[: fragment.repeated]))
+    if not executed:
         return FragmentDropReason.NO_ACTION
-    return None if explored.is_new(fragment) else FragmentDropReason.NOTHING_NEW
+    return None if len(executed) > len(repeated) else FragmentDropReason.NOTHING_NEW
 
 
 def _drop(fragment: Fragment, reason: FragmentDropReason) -> FragmentDrop:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from checkout import copy_of, environment
+from checkout import Copy, copy_of
 
 from coevolve.assets import images
 from coevolve.config.loading import load_suite
@@ -104,11 +104,6 @@ def test_as_many_gpus_as_the_nodes_have_and_one_more(listed, kind, gpus, repo, f
     assert more.status == "wrong" and f"a stage requests {gpus + 1} x " in more.text
 
 
-def test_a_cluster_without_a_default_partition(repo, fake_slurm):
-    fake_slurm("printf 'a|up|gpu:h100:8\\n'")
-    assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
-
-
 def test_a_slurm_that_does_not_answer(repo, fake_slurm, monkeypatch):
     fake_slurm("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
     assert "Unable to contact slurm controller" in examine(repo)["Slurm"].text
@@ -117,8 +112,10 @@ def test_a_slurm_that_does_not_answer(repo, fake_slurm, monkeypatch):
     assert "timed out" in examine(repo)["Slurm"].text
 
 
-def test_no_slurm(repo, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_no_slurm_and_a_cluster_without_a_default_partition(repo, fake_slurm, tmp_path, monkeypatch):
+    fake_slurm("printf 'a|up|gpu:h100:8\\n'")
+    assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
     assert list(examine(repo)) == ["Slurm"]
     assert "sbatch, sinfo, squeue, scancel not on PATH" in examine(repo)["Slurm"].text
 
@@ -126,14 +123,13 @@ def test_no_slurm(repo, tmp_path, monkeypatch):
 def test_a_slurm_profile_without_slurm_ends_in_the_doctors_sentence(root, tmp_path):
     if shutil.which("sbatch"):
         pytest.skip("Slurm is installed here")
-    repo = copy_of(root, tmp_path / "repo")
-    command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--config", "suite=smoke", "machine=cpu"]
-    done = subprocess.run(command, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
+    kit = Copy(copy_of(root, tmp_path / "repo"))
+    done = kit.ask("python", "-m", "snakemake", "--profile", "slurm", "--config", "suite=smoke", "machine=cpu")
     assert done.returncode != 0
     with pytest.raises(UserError) as sentence:
         slurm.programs()
     assert done.stderr.splitlines()[-1] == f"coevolve: {sentence.value}"
-    assert not (repo / "results/smoke/data").exists()
+    assert not (kit.folder / "results/smoke/data").exists()
 
 
 def test_the_command_for_a_missing_file_can_be_pasted(repo, tmp_path):
@@ -152,14 +148,11 @@ def test_the_command_for_a_missing_file_can_be_pasted(repo, tmp_path):
     assert pasted.returncode == 0, pasted.stderr
 
 
-def test_a_launch_file_that_is_not_there(repo):
-    check = examine(repo, launch="configs/accelerate/nowhere.yaml")["launch"]
-    assert check.status == "missing" and "configs/accelerate/nowhere.yaml" in check.text
-
-
-def test_gpus_that_torch_does_not_see(repo):
-    (check,) = doctor.machine(machine(repo, gpus=99, gpus_per_node=99), 99, on_slurm=False)
-    assert check.status == "wrong" and "a stage needs 99" in check.text
+def test_a_launch_file_that_is_not_there_and_gpus_that_torch_does_not_see(repo):
+    needs = machine(repo, launch="configs/accelerate/nowhere.yaml", gpus=99, gpus_per_node=99)
+    launch, gpu = doctor.machine(needs, 99, on_slurm=False)
+    assert launch.status == "missing" and "configs/accelerate/nowhere.yaml" in launch.text
+    assert gpu.status == "wrong" and "a stage needs 99" in gpu.text
 
 
 def test_only_the_stages_of_the_suite_count(repo):
@@ -187,7 +180,6 @@ def test_a_profile_as_snakemake_takes_it(repo, tmp_path, monkeypatch, text):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("config: [micro]", "config.yaml: key `config`: write each setting as `name=value`."),
         ("config: [3]", "config.yaml: key `config`: write each setting as `name=value`."),
         ("config: {suite: 2024_01}", "--config suite: Snakemake reads this name as 202401"),
         ("config: {machine: }", "--config machine=: it is empty"),

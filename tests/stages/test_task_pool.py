@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -526,13 +525,6 @@ def test_a_task_that_was_cut_off_is_a_counted_drop(home, plan, first, monkeypatc
 # --- resumption ----------------------------------------------------------------------------------------------
 
 
-def content(path):
-    """A file's bytes; episodes without the time that they took."""
-    if path.name != "episodes.jsonl":
-        return path.read_bytes()
-    return [each.model_dump_json(exclude=set(Trajectory.measured)) for each in records(path, Trajectory)]
-
-
 def test_a_killed_exploration_repeats_no_finished_request(home, plan, first, monkeypatch, tmp_path):
     """Killed while the model writes the second of three tasks: only this one and the third are requested again."""
     suite = suite_of(home, "agent_data_endpoint", BEHIND_ENDPOINT)
@@ -564,21 +556,3 @@ def command_of(plan, path, suite, out):
     """The arguments of the job that makes the file, with another folder for its results."""
     job = plan.maker(path)
     return stage_command(job, suite, out, plan.inputs(*job))
-
-
-def test_a_killed_round_resumes_to_the_same_bytes(home, plan, first, tmp_path):
-    """Killed in the middle of the second step's episodes, after the first step's checkpoint."""
-    made = first / "policy/target"
-    command = command_of(plan, f"{made}/policy.json", "pools", tmp_path / "target")
-    process = subprocess.Popen([sys.executable, "-m", "coevolve", *command])
-    while process.poll() is None:
-        journals = list((tmp_path / ".work-target").glob("*/episodes-1.jsonl"))
-        if journals and journals[0].read_bytes().count(b"\n") >= 2:
-            break
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL and not (tmp_path / "target").exists()
-    assert exit_status(*command) == 0
-    names = {path.name for path in made.iterdir()} - {"provenance.json"}
-    assert {"policy.json", "model.safetensors", "episodes.jsonl"} <= names
-    assert {name for name in names if content(tmp_path / "target" / name) != content(made / name)} == set()

@@ -94,19 +94,15 @@ class TaskExploration:
             )
             yield fragment, episode.stop
 
-    def actions(self, fragment: Fragment) -> tuple[str, ...]:
-        """The executed actions of a fragment."""
-        return self._executed(fragment.turns)
-
-    def is_new(self, fragment: Fragment) -> bool:
-        """Whether the fragment has an executed action that is not repeated."""
-        return len(self.actions(fragment)) > len(self._executed(fragment.turns[: fragment.repeated]))
+    def executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
+        """The executed actions of a fragment's turns."""
+        return self._synthesis.executed(self._setup, turns)
 
     def drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
         """The draft of each fragment's task, by rules or as the explorer's model writes it, or why it has none."""
         if self.writer != "rules":
             return self.written_drafts(fragments)
-        described = (self._synthesis.describe(self._setup, each.start, self.actions(each)) for each in fragments)
+        described = (self._synthesis.describe(self._setup, each.start, self.executed(each.turns)) for each in fragments)
         return [draft or FragmentDropReason.NO_GOAL for draft in described]
 
     def written_drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
@@ -122,7 +118,7 @@ class TaskExploration:
                     replies[fragment.digest()] = reply = self._reply(fragment)
                     journal.append(reply)
         self._draft_tokens = sum(reply.tokens for reply in replies.values())
-        return [replies[fragment.digest()].draft(self.actions(fragment)) for fragment in fragments]
+        return [replies[fragment.digest()].draft(self.executed(fragment.turns)) for fragment in fragments]
 
     def notes(self, fragments: Sequence[Fragment], counts: dict[str, Any]) -> ExplorationNotes:
         """The `counts`, with what was sampled for the fragments and their drafts."""
@@ -143,9 +139,6 @@ class TaskExploration:
     def writer(self) -> str:
         """What writes the tasks: the explorer's name, or `rules`."""
         return self._player.ref.name if self._config.abstraction == "model" else "rules"
-
-    def _executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
-        return self._synthesis.executed(self._setup, turns)
 
     def _play(self) -> list[Trajectory]:
         if not self._starts:
@@ -168,7 +161,7 @@ class TaskExploration:
 
     def _ended(self, conversation: Conversation) -> bool:
         start = self._starts[conversation.key.rpartition("#")[0]]
-        done = len(self._executed(conversation.turns)) >= start.actions
+        done = len(self.executed(conversation.turns)) >= start.actions
         return done or len(conversation.turns) >= self._config.turns + start.extra
 
     def _load_player(self) -> tuple[Policy, int]:
