@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
+from builders import record
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
-from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PairingSummary, TrajectoryCount
 from coevolve.report import why
@@ -22,12 +22,10 @@ NONE = TrajectoryCount(total=0, paired=0, dropped=0, not_used=0)
 REWARDS = {("tiny", "sft"): 0.2, ("tiny", "eto"): 0.3, ("larger", "sft"): 0.4, ("larger", "eto"): 0.6}
 
 
-def record(number, split, model, method):
-    reward = REWARDS.get((model, method), 0.5)
-    return EvalRecord(
-        task_id=f"t{number}", split=split, seed=0, environment="a shop", reward=reward, success=False,
-        stop=StopReason.DONE, turns=3, trajectory_id=f"{model}-{method}-{number}",
-    )  # fmt: skip
+def of(number, split, model, method):
+    """The record of a task, with the reward of its model and method."""
+    about = {"environment": "a shop", "success": False, "trajectory_id": f"{model}-{method}-{number}"}
+    return record(f"t{number}", REWARDS.get((model, method), 0.5), split=split, **about)
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def job(root, tmp_path, monkeypatch):
     methods = suite.ablations["base_models"].methods
     for method in reversed(methods):  # SFT, whose records the others begin with, comes last
         for (model, env, _, _), path in plan.evaluations(method).items():
-            records = [record(n, split, model, method) for split in suite.envs[env].splits for n in range(4)]
+            records = [of(n, split, model, method) for split in suite.envs[env].splits for n in range(4)]
             jsonl.write(Path(path), records)
     for path in plan.summaries(methods).values():
         write_bytes(
