@@ -37,6 +37,39 @@ def environment(repo: Path) -> dict[str, str]:
     return os.environ | variables
 
 
+class Copy:
+    """A copy of the kit, and what runs in it; `packages` is a folder with packages that are installed for it."""
+
+    def __init__(self, folder):
+        self.folder, self.packages = folder, None
+
+    def write(self, name, text):
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_text(text)
+
+    def edit(self, name, old, new):
+        before = (self.folder / name).read_text()
+        assert before.count(old) == 1, f"{name}: {old!r} stands there {before.count(old)} times"
+        self.write(name, before.replace(old, new))
+
+    def ask(self, *command):
+        own = environment(self.folder)
+        if self.packages:
+            own["PYTHONPATH"] += f"{os.pathsep}{self.packages}"
+        return subprocess.run(command, cwd=self.folder, env=own, capture_output=True, text=True, check=False)
+
+    def run(self, *command):
+        done = self.ask(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def shell(self, line):
+        return self.run("bash", "-ec", line)
+
+    def python(self, code):
+        return self.run("python", "-c", code)
+
+
 def decided(home: Path) -> dict[str, object]:
     """Everything a run decides: hashes of policies, episodes without their timings, pairs, tables."""
     found: dict[str, object] = {}

@@ -1,15 +1,13 @@
 """The command line: a table of commands, each with its arguments and the function that runs it."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os
 import sys
 
-from coevolve import __version__, escaping
+from coevolve import __version__, completion, escaping
 from coevolve.cli import exports, others, planning, results, stage
-from coevolve.cli.command import OFFLINE, Command, Commands, Group, Parser, show
+from coevolve.cli.command import OFFLINE, Command, Commands, Group, argument, show
 from coevolve.errors import UserError, suggestion
 
 __all__ = ["OFFLINE", "main"]
@@ -58,8 +56,7 @@ def _after_os_error(error: OSError) -> int:
 
 def _run(prog: str, group: Group, arguments: list[str]) -> int:
     """Run the command of the group that the first argument names; returns the exit status."""
-    sections = group.sections()
-    commands = {name: command for section in sections.values() for name, command in section.items()}
+    commands = group.commands()
     name, *rest = arguments or ["--help"]
     if name == "--version":
         show(f"coevolve {__version__}")
@@ -67,8 +64,9 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
     if name in ("-h", "--help"):
         width = max(map(len, commands))
         lines = [f"usage: {prog} NAME ...", "", group.help, ""]
-        for title, section in sections.items():
-            lines += [f"{title}:", *(f"  {name:{width}}  {command.help}" for name, command in section.items()), ""]
+        first = group.first or [*commands]
+        for title, names in {"commands": first, "also": [name for name in commands if name not in first]}.items():
+            lines += [f"{title}:", *(f"  {name:{width}}  {commands[name].help}" for name in names), ""] if names else []
         show("\n".join([*lines, f"`{prog} NAME --help` lists its arguments."]))
         return 0
     if name not in commands:
@@ -77,14 +75,8 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
     command = commands[name]
     if isinstance(command, Group):
         return _run(f"{prog} {name}", command, rest)
-    parser = Parser(prog=f"{prog} {name}", description=command.help)
-    command.add_arguments(parser)
+    parser = command.parser(f"{prog} {name}")
     return command.run(parser.parse_args(rest, argparse.Namespace(arguments=rest)))
-
-
-def _completion(options: argparse.Namespace) -> int:
-    """Print the completion script of all commands."""
-    return others.print_completion(COEVOLVE, options)
 
 
 COMMANDS: Commands = {
@@ -92,23 +84,19 @@ COMMANDS: Commands = {
     **results.COMMANDS,
     **others.COMMANDS,
     "stage": Group("Run one stage on given files, as Snakemake does.", stage.stages),
-    "export": Group("Export results to one folder, or in the formats of other tools.", exports.exports),
+    "export": Group("Export results to one folder, or in the formats of other tools.", lambda: exports.COMMANDS),
     "replay": Group("Replay recorded episodes and compare every observation.", others.replays),
-    "mirror": Group(
-        "List or verify the external files and models that a suite needs.", lambda: {"commands": planning.MIRROR}
-    ),
+    "mirror": Group("List or verify the external files and models that a suite needs.", lambda: planning.MIRROR),
     "completion": Command(
         "Print a shell's completion script.",
-        others.completion_arguments,
-        _completion,
+        lambda options: others.print_completion(COEVOLVE, options.shell),
+        (argument("shell", choices=completion.SHELLS),),
     ),
 }
 #: The commands that the help lists first.
 FIRST = ("plan", "status", "config", "view", "why", "verify", "stage")
-COEVOLVE = Group(
+COEVOLVE: Group = Group(
     "Plan a suite and examine its results. Run it with Snakemake: `snakemake --profile smoke --config suite=smoke`.",
-    lambda: {
-        "commands": {name: COMMANDS[name] for name in FIRST},
-        "also": {name: command for name, command in COMMANDS.items() if name not in FIRST},
-    },
+    lambda: COMMANDS,
+    FIRST,
 )

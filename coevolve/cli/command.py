@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from coevolve import escaping
 from coevolve.errors import UserError, suggestion
 
 if TYPE_CHECKING:
+    from coevolve.config.machine import Machine
     from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
     from coevolve.dag.plan import Plan
@@ -22,23 +24,54 @@ OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"), "1"
 )
 CLAIMS = Path("configs/claims.yaml")
+#: Adds something to the arguments of a command.
+Argument = Callable[[argparse.ArgumentParser], Any]
+#: Runs a command; returns the exit status.
+Run = Callable[[argparse.Namespace], int]
+
+
+def argument(*names: str, **settings: Any) -> Argument:
+    """An argument of a command, as `ArgumentParser.add_argument` takes it."""
+    return operator.methodcaller("add_argument", *names, **settings)
+
+
+SET = argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
+SUITE_NAME = "a name, such as smoke for configs/suites/smoke.yaml, or a path"
+SUITE = (argument("--suite", required=True, help=SUITE_NAME), SET)
+OPTIONAL_SUITE = (argument("--suite", help=SUITE_NAME), SET)
+_MACHINE_NAME = "a name, such as h100 for configs/machines/h100.yaml, or a path"
+MACHINE = argument("--machine", required=True, help=_MACHINE_NAME)
+OPTIONAL_MACHINE = argument("--machine", help=_MACHINE_NAME)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its help text, its arguments, and the function that runs it and returns the exit status."""
+    """A command: its help text, the function that runs it, and its arguments."""
 
     help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+    run: Run
+    arguments: tuple[Argument, ...] = ()
+
+    def parser(self, prog: str) -> Parser:
+        """The parser of the command's arguments."""
+        parser = Parser(prog=prog, description=self.help)
+        for add in self.arguments:
+            add(parser)
+        return parser
+
+
+def command(*arguments: Argument) -> Callable[[Run], Command]:
+    """Makes a command of a function, whose docstring is the help text."""
+    return lambda run: Command(str(run.__doc__), run, arguments)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Commands under one name, in titled sections; `sections` imports modules only when the group is used."""
+    """Commands under one name; `commands` imports modules only when the group is used. The help lists `first` first."""
 
     help: str
-    sections: Callable[[], Mapping[str, Commands]]
+    commands: Callable[[], Commands]
+    first: tuple[str, ...] = ()
 
 
 Commands = Mapping[str, Command | Group]
@@ -64,38 +97,28 @@ def suite_of(options: argparse.Namespace) -> Suite:
     return load_suite(options.suite, options.set)
 
 
-def suite_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the options that name a suite."""
-    text = "a name, such as smoke for configs/suites/smoke.yaml, or a path"
-    parser.add_argument("--suite", required=required, help=text)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
-
-
-def machine_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the option that names a machine."""
-    text = "a name, such as h100 for configs/machines/h100.yaml, or a path"
-    parser.add_argument("--machine", required=required, help=text)
-
-
-def given_machine(options: argparse.Namespace, record: RunRecord | None) -> Path | None:
-    """The file of the given machine, else of the recorded run's machine."""
+def plan_with_machine(
+    suite: Suite, options: argparse.Namespace, record: RunRecord | None = None
+) -> tuple[Plan, Machine | None]:
+    """The plan of a suite on the given machine, else on that of the recorded run; and the machine, if there is one."""
     from coevolve.config.loading import machine_file
+    from coevolve.dag.machine import load_machine
+    from coevolve.dag.plan import Plan
 
     name = options.machine or (record.machine if record else None)
-    return machine_file(name) if name else None
+    if not name:
+        return Plan(suite), None
+    machine = load_machine(name)
+    return Plan(suite, shards=machine.shards, machine=str(machine_file(name)), vllm=machine.vllm), machine
 
 
 def run_plan(options: argparse.Namespace) -> Plan:
     """The plan of a suite on the named machine, or on that of its last run."""
-    from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.follow.run_record import RunRecord
 
     suite = suite_of(options)
-    machine = given_machine(options, RunRecord.read(Plan(suite).home))
-    if machine is None:
-        return Plan(suite)
-    return Plan(suite, shards=load_machine(machine).shards, machine=str(machine))
+    return plan_with_machine(suite, options, RunRecord.read(Plan(suite).home))[0]
 
 
 def ablation_of(suite: Suite, name: str) -> Ablation:

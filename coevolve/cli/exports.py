@@ -1,31 +1,41 @@
 """Commands that write results elsewhere."""
 
-from __future__ import annotations
-
 import argparse
-from functools import partial
 from pathlib import Path
 
-from coevolve.cli.command import CLAIMS, Command, ablation_of, machine_argument, run_plan, show, suite_arguments
+from coevolve.cli.command import (
+    CLAIMS,
+    OPTIONAL_MACHINE,
+    OPTIONAL_SUITE,
+    SUITE,
+    Command,
+    ablation_of,
+    argument,
+    command,
+    run_plan,
+    show,
+)
 from coevolve.errors import UserError
 from coevolve.shipped import shipped_file
 
 REFERENCE = Path("results/reference")
+UNSENT = "Nothing was uploaded."
+OUT = argument("--out", type=Path, required=True, metavar="DIR", help="output folder; replaced as a whole")
 
 
-def export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve export reference`."""
-    suite_arguments(parser, required=False)
-    machine_argument(parser, required=False)
-    text = "folder of the export (default: results/reference/SUITE); without --suite only its page is written again"
-    parser.add_argument("--out", type=Path, metavar="DIR", help=text)
-    parser.add_argument(
-        "--ablation", metavar="NAME", help="export this ablation's table instead of the suite's products"
-    )
-
-
+@command(
+    *OPTIONAL_SUITE,
+    OPTIONAL_MACHINE,
+    argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder of the export (default: results/reference/SUITE); without --suite only its page is written again",
+    ),
+    argument("--ablation", metavar="NAME", help="export this ablation's table instead of the suite's products"),
+)
 def export_reference(options: argparse.Namespace) -> int:
-    """Write a suite's products to one folder, or only an export's page."""
+    """Write a finished suite's tables, figures, provenance and page to one folder, as a reference result."""
     from coevolve.export import suite_export
     from coevolve.report import claims
 
@@ -46,15 +56,13 @@ def export_reference(options: argparse.Namespace) -> int:
     return 0
 
 
-def evidence_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve export evidence`."""
-    suite_arguments(parser)
-    machine_argument(parser, required=False)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="default: results/SUITE.evidence.tar.xz")
-
-
+@command(
+    *SUITE,
+    OPTIONAL_MACHINE,
+    argument("--out", type=Path, metavar="FILE", help="default: results/SUITE.evidence.tar.xz"),
+)
 def export_evidence(options: argparse.Namespace) -> int:
-    """Write what a suite's products are made of to one archive."""
+    """Write a finished suite's episodes, pairs, records and provenance, without weights, to one archive."""
     from coevolve.dag.rules.page import exported
     from coevolve.export import suite_evidence
 
@@ -66,43 +74,74 @@ def export_evidence(options: argparse.Namespace) -> int:
     return 0
 
 
-def exports() -> dict[str, dict[str, Command]]:
-    """The commands below `coevolve export`."""
-    from coevolve.export import commands
+@command(
+    argument("evaluation", type=Path, metavar="FOLDER", help="folder of an evaluation (.../eval)"),
+    argument("--out", type=Path, required=True, metavar="DIR", help="folder of Inspect logs"),
+)
+def export_inspect_log(options: argparse.Namespace) -> int:
+    """Write an evaluation as an Inspect log."""
+    from coevolve.export import inspect_log
 
-    exports = {
-        "reference": Command(
-            "Write a finished suite's tables, figures, provenance and page to one folder, as a reference result.",
-            export_arguments,
-            export_reference,
-        ),
-        "evidence": Command(
-            "Write a finished suite's episodes, pairs, records and provenance, without weights, to one archive.",
-            evidence_arguments,
-            export_evidence,
-        ),
-        "inspect": Command(
-            "Write an evaluation as an Inspect log.",
-            commands.inspect_arguments,
-            partial(commands.inspect_log, write=show),
-        ),
-        "dataset": Command(
-            "Write pairs and trajectories as a Hugging Face data set with a card.",
-            commands.dataset_arguments,
-            partial(commands.dataset, write=show),
-        ),
-        "traces": Command(
-            "Write episodes as sessions for the trace viewer of the Hugging Face hub.",
-            commands.traces_arguments,
-            partial(commands.traces, write=show),
-        ),
-        "trl": Command(
-            "Write pairs for TRL, as conversations or pre-tokenised.",
-            commands.trl_arguments,
-            partial(commands.trl, write=show),
-        ),
-        "model": Command(
-            "Write a policy's model card.", commands.model_arguments, partial(commands.model_card, write=show)
-        ),
-    }
-    return {"targets": exports}
+    path = inspect_log.write(options.evaluation, options.out)
+    show(f"{path}; `inspect view start --log-dir {options.out}` shows it. {UNSENT}")
+    return 0
+
+
+@command(
+    argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders of pairs, rollouts and evaluations"), OUT
+)
+def export_dataset(options: argparse.Namespace) -> int:
+    """Write pairs and trajectories as a Hugging Face data set with a card."""
+    from coevolve.export import dataset
+
+    names = dataset.write(options.folders, options.out)
+    show(f"{', '.join(names)}: load with `datasets.load_dataset('{options.out}', '{names[0]}')`. {UNSENT}")
+    return 0
+
+
+@command(argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders of rollouts and evaluations"), OUT)
+def export_traces(options: argparse.Namespace) -> int:
+    """Write episodes as sessions for the trace viewer of the Hugging Face hub."""
+    from coevolve.export import traces
+
+    count = traces.write(options.folders, options.out)
+    show(f"{count} sessions in {options.out / 'sessions'}. {UNSENT}")
+    return 0
+
+
+@command(
+    argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders of pairs (.../pairs/target)"),
+    argument("--tokenizer", type=Path, metavar="POLICY", help="write token ids of this policy's tokenizer"),
+    OUT,
+)
+def export_trl(options: argparse.Namespace) -> int:
+    """Write pairs for TRL, as conversations or pre-tokenised."""
+    from coevolve.export import trl
+
+    names = trl.write(options.folders, options.out, options.tokenizer)
+    show(f"{', '.join(names)} in {options.out}; README.md says how to train on them. {UNSENT}")
+    return 0
+
+
+@command(
+    argument("policy", type=Path, metavar="FOLDER", help="folder of a policy in a suite's results"),
+    argument("--out", type=Path, required=True, metavar="FILE", help="the card, README.md of a model folder"),
+)
+def export_model_card(options: argparse.Namespace) -> int:
+    """Write a policy's model card."""
+    from coevolve.export import model_card
+
+    show(f"{model_card.write(options.policy, options.out)}. {UNSENT}")
+    return 0
+
+
+#: The commands below `coevolve export`.
+COMMANDS: dict[str, Command] = {
+    "reference": export_reference,
+    "evidence": export_evidence,
+    "inspect": export_inspect_log,
+    "dataset": export_dataset,
+    "traces": export_traces,
+    "trl": export_trl,
+    "model": export_model_card,
+}

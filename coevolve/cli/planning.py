@@ -8,22 +8,32 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coevolve.cli.command import Command, ablation_of, given_machine, machine_argument, show, suite_arguments, suite_of
+from coevolve.cli.command import (
+    MACHINE,
+    OPTIONAL_MACHINE,
+    OPTIONAL_SUITE,
+    SUITE,
+    SUITE_NAME,
+    ablation_of,
+    argument,
+    command,
+    plan_with_machine,
+    show,
+    suite_of,
+)
 from coevolve.errors import UserError
 
 if TYPE_CHECKING:
     from coevolve.assets.checks import Check
 
 
-def plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve plan`."""
-    suite_arguments(parser)
-    machine_argument(parser)
-    parser.add_argument("--ablation", metavar="NAME", help="plan this ablation's methods instead of the suite's")
-
-
+@command(
+    *SUITE,
+    MACHINE,
+    argument("--ablation", metavar="NAME", help="plan this ablation's methods instead of the suite's"),
+)
 def print_plan(options: argparse.Namespace) -> int:
-    """Print the estimated costs of a suite's jobs, by stage and by method."""
+    """Print the jobs of a suite with their estimated time, GPU-hours and disk."""
     from coevolve.config.derived.methods import labels
     from coevolve.config.loading import load_suite, machine_file
     from coevolve.dag.machine import load_machine
@@ -46,19 +56,10 @@ def print_plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def status_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve status`."""
-    parser.add_argument(
-        "name", nargs="?", metavar="SUITE", help="a name, such as smoke for configs/suites/smoke.yaml, or a path"
-    )
-    suite_arguments(parser, required=False)
-    machine_argument(parser, required=False)
-
-
+@command(argument("name", nargs="?", metavar="SUITE", help=SUITE_NAME), *OPTIONAL_SUITE, OPTIONAL_MACHINE)
 def print_status(options: argparse.Namespace) -> int:
-    """Print the state of a suite's jobs; exit status 1 if one failed or was changed."""
+    """Print which jobs of a suite are done, running, failed or changed, and the time left."""
     from coevolve.config.loading import load_suite
-    from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.follow import status
     from coevolve.follow.run_record import RunRecord
@@ -69,18 +70,17 @@ def print_status(options: argparse.Namespace) -> int:
     if not name:
         raise UserError("which suite? Write `coevolve status SUITE`.")
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
-    file = given_machine(options, record)
-    machine = load_machine(file) if file else None
     suite = load_suite(name, options.set or (record.overrides if record else []))
-    plan = Plan(suite, shards=machine.shards, machine=str(file)) if machine else Plan(suite)
+    plan, machine = plan_with_machine(suite, options, record)
     results = status.SuiteState.of(plan, record, name)
     for line in status.text(results, machine):
         show(line)
     return int(any(job.state in status.ATTENTION for job in results.states().values()))
 
 
+@command(*SUITE)
 def print_config(options: argparse.Namespace) -> int:
-    """Print a suite's merged configuration with its origins."""
+    """Print a suite's merged configuration, each key with the file and line that set it."""
     from coevolve.config.loading import merged
 
     suite_of(options)  # raises if a key or a value is wrong
@@ -88,8 +88,9 @@ def print_config(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(*SUITE)
 def print_targets(options: argparse.Namespace) -> int:
-    """Print the named targets of a suite."""
+    """List the named Snakemake targets of a suite."""
     from coevolve.dag.plan import Plan
     from coevolve.dag.targets import targets
 
@@ -98,32 +99,24 @@ def print_targets(options: argparse.Namespace) -> int:
     return 0
 
 
-def doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve doctor`."""
-    suite_arguments(parser, required=False)
-    machine_argument(parser, required=False)
-    parser.add_argument(
+@command(
+    *OPTIONAL_SUITE,
+    OPTIONAL_MACHINE,
+    argument(
         "--profile", metavar="NAME", help="use the suite and machine of this Snakemake profile; slurm: check Slurm too"
-    )
-
-
+    ),
+)
 def check_machine(options: argparse.Namespace) -> int:
-    """Print the checks of this machine; exit status 1 if one fails."""
+    """Check in seconds whether this machine can run a suite."""
     from coevolve.follow import doctor
 
-    return print_checks(doctor.run_checks(doctor.setup(options.suite, options.set, options.machine, options.profile)))
+    setup = doctor.RunSetup.of(options.suite, options.set, options.machine, options.profile)
+    return print_checks(doctor.run_checks(setup))
 
 
-def mirror_verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve mirror verify`."""
-    from coevolve.dag.layout import MIRROR
-
-    suite_arguments(parser)
-    parser.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")
-
-
+@command(*SUITE)
 def list_mirror(options: argparse.Namespace) -> int:
-    """Print the external files and models of a suite."""
+    """List the external files and models that a suite needs."""
     from coevolve.run import required_files
 
     for file in required_files.required_files(suite_of(options)):
@@ -131,8 +124,15 @@ def list_mirror(options: argparse.Namespace) -> int:
     return 0
 
 
+def _root_argument(parser: argparse.ArgumentParser) -> None:
+    from coevolve.dag.layout import MIRROR
+
+    parser.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")
+
+
+@command(*SUITE, _root_argument)
 def verify_mirror(options: argparse.Namespace) -> int:
-    """Print a check of each external file and model; exit status 1 if one fails."""
+    """Check the sha256 of every file and model that a suite needs."""
     from coevolve.dag.layout import MIRROR
     from coevolve.run import required_files
 
@@ -150,26 +150,12 @@ def print_checks(checks: Iterable[Check]) -> int:
     return int(failed)
 
 
-MIRROR = {
-    "list": Command("List the external files and models that a suite needs.", suite_arguments, list_mirror),
-    "verify": Command(
-        "Check the sha256 of every file and model that a suite needs.", mirror_verify_arguments, verify_mirror
-    ),
-}
+#: The commands below `coevolve mirror`.
+MIRROR = {"list": list_mirror, "verify": verify_mirror}
 COMMANDS = {
-    "plan": Command(
-        "Print the jobs of a suite with their estimated time, GPU-hours and disk.", plan_arguments, print_plan
-    ),
-    "status": Command(
-        "Print which jobs of a suite are done, running, failed or changed, and the time left.",
-        status_arguments,
-        print_status,
-    ),
-    "config": Command(
-        "Print a suite's merged configuration, each key with the file and line that set it.",
-        suite_arguments,
-        print_config,
-    ),
-    "targets": Command("List the named Snakemake targets of a suite.", suite_arguments, print_targets),
-    "doctor": Command("Check in seconds whether this machine can run a suite.", doctor_arguments, check_machine),
+    "plan": print_plan,
+    "status": print_status,
+    "config": print_config,
+    "targets": print_targets,
+    "doctor": check_machine,
 }

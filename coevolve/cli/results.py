@@ -1,26 +1,19 @@
 """Commands about results: view, why, verify, regime, compare, evaluate-model."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path
 
 from coevolve.arguments import positive
-from coevolve.cli.command import CLAIMS, OFFLINE, Command, show, suite_arguments, suite_of
+from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command, show, suite_of
 from coevolve.shipped import shipped_file
 
 EVALUATIONS = Path("results/evaluate_model")
 
 
-def view_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve view`."""
-    suite_arguments(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results")
-
-
+@command(*SUITE, argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results"))
 def write_view(options: argparse.Namespace) -> int:
-    """Write the pages of a suite's episodes, pairs and products."""
+    """Write HTML pages of all episodes, pairs and products; they need no server."""
     from coevolve.config.derived.methods import labels
     from coevolve.dag.plan import Plan
     from coevolve.export.site_documents import site_documents
@@ -36,20 +29,18 @@ def write_view(options: argparse.Namespace) -> int:
     return 0
 
 
-def why_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve why`."""
-    suite_arguments(parser)
-    parser.add_argument(
+@command(
+    *SUITE,
+    argument(
         "cell",
         nargs="*",
         metavar="CELL",
         help="words of a cell's name, or the id of a synthetic task (default: list all cells)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the whole trace as JSON")
-
-
+    ),
+    argument("--json", action="store_true", help="print the whole trace as JSON"),
+)
 def trace(options: argparse.Namespace) -> int:
-    """Print where a number or a synthetic task comes from; exit status 1 if a link is broken."""
+    """Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code."""
     from coevolve.dag.plan import Plan
     from coevolve.report import claims, why, why_task, why_text
 
@@ -69,22 +60,18 @@ def trace(options: argparse.Namespace) -> int:
     return 1 if answer.broken else 0
 
 
-def verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve verify`."""
-    suite_arguments(parser)
-    parser.add_argument(
+@command(
+    *SUITE,
+    argument(
         "--as-if",
         action="store_true",
         help="also judge claims about an order on results with another model, other tasks or the other protocol",
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"
-    )
-    parser.add_argument("--model", help="the model whose results are judged (default: the suite's first)")
-
-
+    ),
+    argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"),
+    argument("--model", help="the model whose results are judged (default: the suite's first)"),
+)
 def judge(options: argparse.Namespace) -> int:
-    """Print the verdict on each claim; the exit status is that of `verdicts.exit_status`."""
+    """Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided."""
     from coevolve.config.derived.methods import with_model
     from coevolve.dag.layout import Layout
     from coevolve.follow import on_disk
@@ -106,14 +93,9 @@ def judge(options: argparse.Namespace) -> int:
     return verdicts.exit_status(judged)
 
 
-def regime_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve regime`."""
-    suite_arguments(parser)
-    parser.add_argument("--model", help="the model whose results are checked (default: the suite's first)")
-
-
+@command(*SUITE, argument("--model", help="the model whose results are checked (default: the suite's first)"))
 def check_regime(options: argparse.Namespace) -> int:
-    """Exit status 0: every check passes, 1: one fails, 3: none fails and some were not measured."""
+    """Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured."""
     from coevolve.config.derived.methods import labels, with_model
     from coevolve.dag.layout import Layout
     from coevolve.follow import on_disk
@@ -128,14 +110,17 @@ def check_regime(options: argparse.Namespace) -> int:
     return 1 if False in passed else 3 if None in passed else 0
 
 
-def compare_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve compare`."""
-    text = "a result file (JSON or YAML), or the folder of an evaluation (.../eval)"
-    parser.add_argument("results", type=Path, nargs="+", metavar="FILE", help=text)
-
-
+@command(
+    argument(
+        "results",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="a result file (JSON or YAML), or the folder of an evaluation (.../eval)",
+    )
+)
 def compare_results(options: argparse.Namespace) -> int:
-    """Print a comparison of result files."""
+    """Compare result files, and check whether they are comparable."""
     from coevolve.report import comparison, evaluation_result
 
     for line in comparison.compare(evaluation_result.read_all(options.results)):
@@ -143,31 +128,27 @@ def compare_results(options: argparse.Namespace) -> int:
     return 0
 
 
-def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `coevolve evaluate-model`."""
-    parser.add_argument("model", metavar="PATH|URL", help="a checkpoint folder, or an OpenAI-compatible endpoint")
-    parser.add_argument("--env", required=True, help="a name, such as webshop for configs/envs/webshop.yaml, or a path")
-    parser.add_argument("--suite", help="take the environment `--env` and all settings from this suite")
-    parser.add_argument("--name", help="name of the model at the endpoint")
-    parser.add_argument("--label", default="", help="name in tables (default: the model's name)")
-    parser.add_argument("--split", help="evaluation split (default: all)")
-    parser.add_argument("--tasks", type=positive, metavar="N", help="the first N tasks of each split (default: all)")
-    parser.add_argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or as --suite")
-    parser.add_argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or as --suite)")
-    parser.add_argument(
-        "--context", type=positive, metavar="TOKENS", help="longest conversation (default: the model's)"
-    )
-    parser.add_argument("--threads", type=positive, default=1, help="CPU threads (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of sampling at a temperature above 0 (default: 0)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE", help="override a config key")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the result file here")
-    parser.add_argument(
+@command(
+    argument("model", metavar="PATH|URL", help="a checkpoint folder, or an OpenAI-compatible endpoint"),
+    argument("--env", required=True, help="a name, such as webshop for configs/envs/webshop.yaml, or a path"),
+    argument("--suite", help="take the environment `--env` and all settings from this suite"),
+    argument("--name", help="name of the model at the endpoint"),
+    argument("--label", default="", help="name in tables (default: the model's name)"),
+    argument("--split", help="evaluation split (default: all)"),
+    argument("--tasks", type=positive, metavar="N", help="the first N tasks of each split (default: all)"),
+    argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or as --suite"),
+    argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or as --suite)"),
+    argument("--context", type=positive, metavar="TOKENS", help="longest conversation (default: the model's)"),
+    argument("--threads", type=positive, default=1, help="CPU threads (default: 1)"),
+    argument("--seed", type=int, default=0, help="seed of sampling at a temperature above 0 (default: 0)"),
+    SET,
+    argument("--out", type=Path, metavar="FILE", help="also write the result file here"),
+    argument(
         "--root", type=Path, default=EVALUATIONS, metavar="DIR", help="folder of the episodes (default: %(default)s)"
-    )
-
-
+    ),
+)
 def evaluate(options: argparse.Namespace) -> int:
-    """Evaluate a checkpoint or an endpoint, and print its table."""
+    """Evaluate a checkpoint or an endpoint on one environment, with intervals."""
     from coevolve.run import evaluate_model
 
     os.environ |= OFFLINE | {"OMP_NUM_THREADS": str(options.threads)}
@@ -175,26 +156,10 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 COMMANDS = {
-    "view": Command(
-        "Write HTML pages of all episodes, pairs and products; they need no server.", view_arguments, write_view
-    ),
-    "why": Command(
-        "Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code.", why_arguments, trace
-    ),
-    "verify": Command(
-        "Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided.",
-        verify_arguments,
-        judge,
-    ),
-    "regime": Command(
-        "Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured.",
-        regime_arguments,
-        check_regime,
-    ),
-    "evaluate-model": Command(
-        "Evaluate a checkpoint or an endpoint on one environment, with intervals.", evaluate_arguments, evaluate
-    ),
-    "compare": Command(
-        "Compare result files, and check whether they are comparable.", compare_arguments, compare_results
-    ),
+    "view": write_view,
+    "why": trace,
+    "verify": judge,
+    "regime": check_regime,
+    "evaluate-model": evaluate,
+    "compare": compare_results,
 }

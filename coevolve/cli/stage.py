@@ -1,7 +1,5 @@
 """`coevolve stage`: runs one stage, as Snakemake does."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence
@@ -10,61 +8,66 @@ from functools import partial
 from pathlib import Path
 
 from coevolve.arguments import natural, positive
-from coevolve.cli.command import OFFLINE, Command, machine_argument, suite_arguments, suite_of
+from coevolve.cli.command import (
+    OFFLINE,
+    OPTIONAL_MACHINE,
+    SUITE,
+    Argument,
+    Command,
+    Commands,
+    argument,
+    plan_with_machine,
+    suite_of,
+)
 from coevolve.errors import UserError
 
-
-def stages() -> dict[str, dict[str, Command]]:
-    """A command for each stage."""
-    from coevolve.dag.rules import STAGES
-
-    return {
-        "stages": {
-            name: Command(stage.help, partial(_stage_arguments, stage.known_wildcards), partial(_stage, name))
-            for name, stage in STAGES.items()
-        }
-    }
-
-
-def _stage_arguments(wildcards: Sequence[str], parser: argparse.ArgumentParser) -> None:
-    suite_arguments(parser)
-    machine_argument(parser, required=False)
-    parser.add_argument(
+ARGUMENTS = (
+    *SUITE,
+    OPTIONAL_MACHINE,
+    argument(
         "--out", type=Path, required=True, help="folder of the result; replaces a result of the same stage as a whole"
-    )
-    parser.add_argument("--threads", type=positive, default=1, help="CPU threads on each node")
-    parser.add_argument("--processes", type=positive, default=1, help="number of processes on all nodes together")
-    parser.add_argument("--nodes", type=positive, default=1, help="number of nodes")
-    parser.add_argument(
+    ),
+    argument("--threads", type=positive, default=1, help="CPU threads on each node"),
+    argument("--processes", type=positive, default=1, help="number of processes on all nodes together"),
+    argument("--nodes", type=positive, default=1, help="number of nodes"),
+    argument(
         "--gpus",
         type=natural,
         default=0,
         help="of the visible GPUs use so many that no other job uses (default: all)",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--fingerprint", default="", help="expected fingerprint; the job fails if its settings or code have changed"
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--reuse",
         action=argparse.BooleanOptionalAction,
         default=False,
         help="reuse another suite's result of an equal job, if there is one",
-    )
-    known = ", ".join(wildcards) or "none"
-    parser.add_argument(
-        "--on", action="append", default=[], metavar="NAME=VALUE", help=f"the job's wildcards; this stage has: {known}"
-    )
-    parser.add_argument(
-        "--inputs", default="", metavar="DIGEST", help="expected digest of the planned input files' names"
-    )
-    parser.add_argument(
+    ),
+    argument("--inputs", default="", metavar="DIGEST", help="expected digest of the planned input files' names"),
+    argument(
         "--root", default="results", metavar="DIR", help="folder of the suite's results, where planned inputs lie"
-    )
-    text = "input files by name, instead of those of the suite's plan"
-    parser.add_argument("files", nargs="*", metavar="NAME=FILE", help=text)
+    ),
+    argument("files", nargs="*", metavar="NAME=FILE", help="input files by name, instead of those of the suite's plan"),
+)
+
+
+def stages() -> Commands:
+    """A command for each stage."""
+    from coevolve.dag.rules import STAGES
+
+    def on(wildcards: Sequence[str]) -> Argument:
+        text = f"the job's wildcards; this stage has: {', '.join(wildcards) or 'none'}"
+        return argument("--on", action="append", default=[], metavar="NAME=VALUE", help=text)
+
+    return {
+        name: Command(stage.help, partial(_stage, name), (*ARGUMENTS, on(stage.known_wildcards)))
+        for name, stage in STAGES.items()
+    }
 
 
 def _stage(name: str, options: argparse.Namespace) -> int:
@@ -81,17 +84,10 @@ def _stage(name: str, options: argparse.Namespace) -> int:
 
 
 def _run_stage(name: str, options: argparse.Namespace) -> None:
-    from coevolve.config.loading import machine_file
-    from coevolve.dag.machine import load_machine
-    from coevolve.dag.plan import Plan
     from coevolve.run import run_stage
 
-    on, suite = dict(map(_pair, options.on)), suite_of(options)
-    plan = Plan(suite, root=options.root)
-    if options.machine:
-        machine = load_machine(options.machine)
-        file = str(machine_file(options.machine))
-        plan = replace(plan, shards=machine.shards, machine=file, vllm=machine.vllm)
+    on = dict(map(_pair, options.on))
+    plan = replace(plan_with_machine(suite_of(options), options)[0], root=options.root)
     inputs = run_stage.inputs(plan, name, on, list(map(_pair, options.files)), options.inputs)
     if options.processes == 1:
         out, threads, planned = options.out, options.threads, options.fingerprint

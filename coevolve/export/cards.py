@@ -1,16 +1,19 @@
-"""Cards: a README whose front matter the hub and `datasets` read, and whose text says what the data are."""
+"""Data sets for the hub: JSON lines, and a card, whose front matter the hub and `datasets` read."""
 
-from __future__ import annotations
-
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
 from tabulate import tabulate
 
 from coevolve import __version__
+from coevolve.errors import UserError
 from coevolve.export.result_folder import ResultFolder
+from coevolve.storage import files
+from coevolve.storage.folders import named_directory
 
 WARNING = (
     "A trainer that takes `prompt` and `chosen` as one turn each learns the environment's turns too: a completion "
@@ -24,6 +27,44 @@ def card(front: Mapping[str, Any], title: str, sections: Mapping[str, str]) -> s
     parts = [f"## {name}\n\n{text}\n" for name, text in sections.items() if text]
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
     return f"---\n{head}---\n\n# {title}\n\n" + "\n".join(parts)
+
+
+def write_data_set(
+    out: Path,
+    folders: Sequence[ResultFolder],
+    rows: Mapping[str, Sequence[Mapping[str, Any]]],
+    names: Sequence[str],
+    title: str,
+    sections: Mapping[str, str],
+    configs: Mapping[str, str] | None = None,
+    **front: Any,
+) -> list[str]:
+    """Write the non-empty files of `rows` and a card to the folder `out`, in place of an earlier export.
+
+    `names` are all entries that such an export can have; `configs` have the path of each part of the data set, by
+    default every file. Returns the names of the files. Raises `UserError` if all are empty.
+    """
+    made = {name: of_file for name, of_file in rows.items() if of_file}
+    if not made:
+        raise UserError(f"{folders[0].path}: no pair or episode to export in these folders; name others.")
+    identifiers, limits = licences(folders)
+    front["license"] = identifiers
+    front["configs"] = [
+        {"config_name": name, "data_files": [{"split": "train", "path": path}]}
+        for name, path in (configs or {PurePath(name).stem: name for name in made}).items()
+    ]
+    with named_directory(out, ["README.md", *names]) as folder:
+        for name, of_file in made.items():
+            # ASCII: a reader that splits at every line break of Unicode must not split a message.
+            files.write_bytes(folder / name, "".join(f"{json.dumps(row)}\n" for row in of_file).encode())
+        text = card(front, title, {**sections, "Licences and limits": limits})
+        files.write_bytes(folder / "README.md", text.encode())
+    return list(made)
+
+
+def table(rows: Sequence[tuple[object, ...]], *head: str) -> str:
+    """A table in Markdown."""
+    return tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
 
 
 def licences(folders: Iterable[ResultFolder]) -> tuple[list[str], str]:
@@ -52,7 +93,7 @@ def origin(folders: Sequence[ResultFolder]) -> str:
         ("made by", f"coevolve {__version__}, commit {', '.join(sorted({f.record.commit for f in folders}))}"),
         ("code digests", ", ".join(sorted({folder.record.code_digest for folder in folders}))),
     ]
-    return tabulate(rows, headers=["", ""], tablefmt="github", disable_numparse=True)
+    return table(rows, "", "")
 
 
 def drops(folders: Iterable[ResultFolder]) -> str:

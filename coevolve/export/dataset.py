@@ -1,20 +1,13 @@
 """Pairs and trajectories as a data set that `datasets.load_dataset(FOLDER, NAME)` reads."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve.errors import UserError
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.records.episodes import Trajectory
-from coevolve.storage import files
-from coevolve.storage.folders import named_directory
-
-CONFIGS = ("pairs", "trajectories", "drops")
 
 
 def write(paths: Sequence[Path], out: Path) -> list[str]:
@@ -24,29 +17,9 @@ def write(paths: Sequence[Path], out: Path) -> list[str]:
     """
     folders = ResultFolder.open_all(paths, "pairs.jsonl", "episodes.jsonl")
     rows = {
-        "pairs": [folder.origin | pair.model_dump(mode="json") for folder in folders for pair in folder.pairs],
-        "trajectories": [folder.origin | _flat(episode) for folder in folders for episode in folder.episodes],
-        "drops": [folder.origin | drop.model_dump(mode="json") for folder in folders for drop in folder.drops],
-    }
-    names = [name for name in CONFIGS if rows[name]]
-    if not names:
-        raise UserError(f"{paths[0]}: no pair and no episode in these folders; name others.")
-    with named_directory(out, ["README.md", *(f"{name}.jsonl" for name in CONFIGS)]) as folder:
-        for name in names:
-            files.write_bytes(folder / f"{name}.jsonl", "".join(_lines(rows[name])).encode())
-        files.write_bytes(folder / "README.md", _card(folders, names).encode())
-    return names
-
-
-def _card(folders: Sequence[ResultFolder], names: Sequence[str]) -> str:
-    identifiers, limits = cards.licences(folders)
-    front = {
-        "pretty_name": "Trajectories and preference pairs of language model agents",
-        "license": identifiers,
-        "tags": ["agents", "preference", "trajectories", "coevolve"],
-        "configs": [
-            {"config_name": name, "data_files": [{"split": "train", "path": f"{name}.jsonl"}]} for name in names
-        ],
+        "pairs.jsonl": [folder.origin | pair.model_dump(mode="json") for folder in folders for pair in folder.pairs],
+        "trajectories.jsonl": [folder.origin | _flat(episode) for folder in folders for episode in folder.episodes],
+        "drops.jsonl": [folder.origin | drop.model_dump(mode="json") for folder in folders for drop in folder.drops],
     }
     sections = {
         "Origin": cards.origin(folders),
@@ -58,9 +31,18 @@ def _card(folders: Sequence[ResultFolder], names: Sequence[str]) -> str:
         ),
         "Training on it": cards.WARNING,
         "Pairs and drops": cards.drops(folders),
-        "Licences and limits": limits,
     }
-    return cards.card(front, "Trajectories and preference pairs", sections)
+    names = cards.write_data_set(
+        out,
+        folders,
+        rows,
+        [*rows],
+        "Trajectories and preference pairs",
+        sections,
+        pretty_name="Trajectories and preference pairs of language model agents",
+        tags=["agents", "preference", "trajectories", "coevolve"],
+    )
+    return [name.removesuffix(".jsonl") for name in names]
 
 
 def _flat(episode: Trajectory) -> dict[str, Any]:
@@ -82,7 +64,3 @@ def _flat(episode: Trajectory) -> dict[str, Any]:
         "episode_seed": episode.seed,
         "trajectory_id": episode.digest(),
     }
-
-
-def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    return (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

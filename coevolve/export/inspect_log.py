@@ -1,7 +1,5 @@
 """An evaluation as a log of Inspect: format version 2, as inspect-ai 0.3.285 reads it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -1,12 +1,7 @@
 """A policy's model card: what it was trained from and on, with the hashes of all inputs."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
 from pathlib import Path
-
-from tabulate import tabulate
 
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
@@ -40,9 +35,9 @@ def write(folder: Path, out: Path) -> Path:
     ]
     inputs = [(Path(path).name, Path(path).parent.as_posix(), sha256) for path, sha256 in record.inputs.items()]
     sections = {
-        "Identity": _table(rows, "", ""),
+        "Identity": cards.table(rows, "", ""),
         "Training": _training(record.notes if isinstance(record.notes, TrainReport) else None),
-        "Inputs": _table(inputs, "file", "folder", "sha256"),
+        "Inputs": cards.table(inputs, "file", "folder", "sha256"),
         "Prompt": "The chat template is the tokenizer's; an episode begins with the data's `instruction.txt`.",
         "Licences and limits": f"{limits}\n* The policy was trained for one environment.",
     }
@@ -61,8 +56,4 @@ def _training(report: TrainReport | None) -> str:
         ("tokens of all epochs", report.tokens),
         ("loss of the first and of the last step", f"{report.first_loss} and {report.last_loss}"),
     ]
-    return _table(rows, "", "") + (f"\n\n{report.note}" if report.note else "")
-
-
-def _table(rows: Sequence[tuple[object, ...]], *head: str) -> str:
-    return tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
+    return cards.table(rows, "", "") + (f"\n\n{report.note}" if report.note else "")

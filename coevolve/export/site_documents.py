@@ -1,7 +1,5 @@
 """The products of a suite that the landing page of its view links to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the products of a suite are made from, in one archive: episodes, pairs, records and provenance, no weights."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

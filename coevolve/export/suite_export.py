@@ -1,7 +1,5 @@
 """A finished suite's products in one folder: tables, figures and texts, evaluated episodes, provenance, and a page."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import shutil

@@ -4,19 +4,13 @@ Source: the hub's documentation, page `session-traces-format`. A file is a sessi
 line a message; further keys of the header are ignored by the viewer.
 """
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve.errors import UserError
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.records.episodes import Trajectory, turn_messages
-from coevolve.storage import files
-from coevolve.storage.folders import named_directory
 
 HARNESS = "coevolve"
 
@@ -28,16 +22,30 @@ def write(paths: Sequence[Path], out: Path) -> int:
     if all of them are empty.
     """
     folders = ResultFolder.open_all(paths, "episodes.jsonl")
-    sessions = {episode.digest(): _lines(folder, episode) for folder in folders for episode in folder.episodes}
-    if not sessions:
-        raise UserError(f"{paths[0]}: no episode in these folders; name others.")
-    with named_directory(out, ["README.md", "sessions"]) as folder:
-        (folder / "sessions").mkdir()
-        for name, lines in sessions.items():
-            # ASCII: a reader that splits at every line break of Unicode must not split a message.
-            text = "".join(json.dumps(line) + "\n" for line in lines)
-            files.write_bytes(folder / f"sessions/{name}.jsonl", text.encode())
-        files.write_bytes(folder / "README.md", _card(folders).encode())
+    sessions = {
+        f"sessions/{episode.digest()}.jsonl": list(_lines(folder, episode))
+        for folder in folders
+        for episode in folder.episodes
+    }
+    sections = {
+        "Origin": cards.origin(folders),
+        "What is in a file": (
+            f"An episode as a session: a header with the task, `reward` in {cards.rewards(folders)} and the stop "
+            "reason `stop`, then one line a message. The policy sampled the messages with `model`; each is followed by "
+            "the environment's observation, of role `user`. The messages before them are the prompt."
+        ),
+    }
+    cards.write_data_set(
+        out,
+        folders,
+        sessions,
+        ["sessions"],
+        "Episodes as sessions",
+        sections,
+        {"default": "sessions/*.jsonl"},
+        pretty_name="Episodes of language model agents",
+        tags=["agents", "trajectories", "coevolve"],
+    )
     return len(sessions)
 
 
@@ -66,23 +74,3 @@ def _lines(folder: ResultFolder, episode: Trajectory) -> Iterator[dict[str, Any]
         yield {"type": "message", "message": message.model_dump()}
     for message in turn_messages(episode.turns):
         yield {"type": "message", "message": message.model_dump() | (sampled if message.role == "assistant" else {})}
-
-
-def _card(folders: Sequence[ResultFolder]) -> str:
-    identifiers, limits = cards.licences(folders)
-    front = {
-        "pretty_name": "Episodes of language model agents",
-        "license": identifiers,
-        "tags": ["agents", "trajectories", "coevolve"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "sessions/*.jsonl"}]}],
-    }
-    sections = {
-        "Origin": cards.origin(folders),
-        "What is in a file": (
-            f"An episode as a session: a header with the task, `reward` in {cards.rewards(folders)} and the stop "
-            "reason `stop`, then one line a message. The policy sampled the messages with `model`; each is followed by "
-            "the environment's observation, of role `user`. The messages before them are the prompt."
-        ),
-        "Licences and limits": limits,
-    }
-    return cards.card(front, "Episodes as sessions", sections)

@@ -3,26 +3,19 @@
 An expert is chosen in pairs with several failures and is an SFT target once; an episode of an agent is none.
 """
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.errors import UserError
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.records.pairs import PreferencePair
-from coevolve.storage import files, policy_dir
-from coevolve.storage.folders import named_directory
+from coevolve.storage import policy_dir
 
 #: PyTorch's label of a token without a loss.
 IGNORED = -100
-#: All that an export may write.
-FILES = ("README.md", "conversational.jsonl", "sft.jsonl", "pairs.jsonl")
-#: What a card says of each file.
+#: What a card says of each file that an export may write.
 USES = {
     "conversational.jsonl": (
         "`conversational.jsonl` has the columns of TRL's DPO and SFT trainers. For fine-tuning leave out the `kind` "
@@ -49,29 +42,13 @@ def write(paths: Sequence[Path], out: Path, policy: Path | None) -> list[str]:
     sha256 = policy_dir.digest(policy) if policy else ""
     folders = ResultFolder.open_all(paths, "pairs.jsonl")
     pairs = [pair for folder in folders for pair in folder.pairs]
-    if not pairs:
-        raise UserError(f"{paths[0]}: no pair in these folders; name others.")
-    made = _tokenized(pairs, policy) if policy else {"conversational.jsonl": [_conversational(pair) for pair in pairs]}
-    rows = {name: of_file for name, of_file in made.items() if of_file}
-    identifiers, limits = cards.licences(folders)
-    front = {
-        "license": identifiers,
-        "configs": [
-            {"config_name": name.removesuffix(".jsonl"), "data_files": [{"split": "train", "path": name}]}
-            for name in rows
-        ],
-    }
+    rows = _tokenized(pairs, policy) if policy else {"conversational.jsonl": [_conversational(pair) for pair in pairs]}
     sections = {
-        "Training on it": "".join(USES[name] for name in rows).format(sha256=sha256),
+        "Training on it": "".join(USES[name] for name, of_file in rows.items() if of_file).format(sha256=sha256),
         "Origin": cards.origin(folders),
         "Pairs and drops": cards.drops(folders),
-        "Licences and limits": limits,
     }
-    with named_directory(out, FILES) as folder:
-        for name, of_file in rows.items():
-            files.write_bytes(folder / name, "".join(f"{json.dumps(row)}\n" for row in of_file).encode())
-        files.write_bytes(folder / "README.md", cards.card(front, "Preference pairs for TRL", sections).encode())
-    return list(rows)
+    return cards.write_data_set(out, folders, rows, [*USES], "Preference pairs for TRL", sections)
 
 
 def _conversational(pair: PreferencePair) -> dict[str, Any]:

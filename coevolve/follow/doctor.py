@@ -48,12 +48,11 @@ class Profile:
     @classmethod
     def read(cls, name: str) -> Profile:
         """The profile of a name, searched in Snakemake's order; raises `UserError` if no folder has it."""
-        for folder in (Path(name), Path("profiles", name)):
-            if (file := folder / "config.yaml").is_file():
-                settings = read_yaml(file)
-                break
-        else:
+        files = [folder / "config.yaml" for folder in (Path(name), Path("profiles", name))]
+        file = next((path for path in files if path.is_file()), None)
+        if file is None:
             raise UserError(f"profile `{name}`: no {name}/config.yaml here; run in the repository's folder.")
+        settings = read_yaml(file)
         chosen: dict[str, Any] = {}
         for path in _listed(settings.get("configfile")):
             chosen |= read_yaml(Path(path))
@@ -76,37 +75,45 @@ def _listed(value: list[str] | str | None) -> list[str]:
 class RunSetup:
     """What is checked: this machine, and the suite and machine config where they are given.
 
-    `gigabytes`: disk space that the results need. `gpus`: the most that a job requests on a node. `suite_name`: the
-    name or path by which the suite was given, and `profile` that of Snakemake's profile.
+    `suite_name`: the name or path by which the suite was given. `profile_name`: that of Snakemake's profile.
     """
 
     suite: Suite | None
     machine: Machine | None
-    slurm: bool
-    containers: bool
-    gigabytes: float
-    gpus: int
-    suite_name: str
-    profile: str
+    profile: Profile = Profile()
+    suite_name: str = ""
+    profile_name: str = "smoke"
 
+    @classmethod
+    def of(cls, suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> RunSetup:
+        """The setup of a command line; without a suite or machine, those of the profile."""
+        given = Profile.read(profile) if profile else Profile()
+        suite, machine = suite or given.suite or "", machine or given.machine
+        configs = load_suite(suite, overrides) if suite else None, load_machine(machine) if machine else None
+        return cls(*configs, given, suite, profile or "smoke")
 
-def setup(suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> RunSetup:
-    """The setup of a command line; without a suite or machine, those of the profile."""
-    given = Profile.read(profile) if profile else Profile()
-    suite_name, machine_name = suite or given.suite or "", machine or given.machine
-    suite_config = load_suite(suite_name, overrides) if suite_name else None
-    machine_config = load_machine(machine_name) if machine_name else None
-    gigabytes, gpus = _needs(suite_config, machine_config) if machine_config else (0.0, 0)
-    return RunSetup(
-        suite_config,
-        machine_config,
-        given.slurm,
-        given.containers,
-        gigabytes=max(gigabytes, MINIMUM_GB),
-        gpus=gpus,
-        suite_name=suite_name,
-        profile=profile or "smoke",
-    )
+    @property
+    def gigabytes(self) -> float:
+        """The estimated size of the results that do not exist yet, in GB (1e9 bytes), and at least `MINIMUM_GB`.
+
+        An environment without `expected` has no estimate.
+        """
+        if self.suite and self.machine:
+            plan = Plan(self.suite, shards=self.machine.shards)
+            with contextlib.suppress(UserError):
+                costs = [estimates.cost(plan, self.machine, *job) for job in plan.jobs()]
+                return max(sum(cost.bytes for cost in costs if cost.measured is None) / 1e9, MINIMUM_GB)
+        return MINIMUM_GB
+
+    @property
+    def gpus(self) -> int:
+        """The most GPUs that a job of the suite requests on a node, or that any stage requests if there is no suite."""
+        if not self.machine:
+            return 0
+        stages = {*self.machine.stages}
+        if self.suite:
+            stages = {stage for stage, _ in Plan(self.suite, shards=self.machine.shards).jobs()}
+        return max((job_resources(self.machine, stage).gpus for stage in stages), default=0)
 
 
 def run_checks(setup: RunSetup) -> Iterator[Check]:
@@ -115,17 +122,17 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
     yield disk(RESULTS, setup.gigabytes)
     yield from (disk(folder, MINIMUM_GB) for folder in (Path(MIRROR), Path(tempfile.gettempdir())))
     if setup.machine:
-        yield from _machine(setup.machine, setup.gpus, setup.slurm)
-    if setup.containers or images.LOCK.exists():
+        yield from machine(setup.machine, setup.gpus, on_slurm=setup.profile.slurm)
+    if setup.profile.containers or images.LOCK.exists():
         yield run_check("Apptainer", _apptainer)
         yield from required_files.image_checks()
     if setup.suite:
         yield from required_files.verify(setup.suite, setup.suite_name, thorough=False)
-        if setup.suite.sampler.engine == "vllm" and not setup.containers:
+        if setup.suite.sampler.engine == "vllm" and not setup.profile.containers:
             yield run_check("vLLM", _vllm)
-    if not setup.containers:  # the images have the environments of their jobs
+    if not setup.profile.containers:  # the images have the environments of their jobs
         yield from _environments(setup.suite)
-    yield from stale.checks(RESULTS, setup.profile, setup.suite)
+    yield from stale.checks(RESULTS, setup.profile_name, setup.suite)
 
 
 def packages(lock: Path = LOCK) -> Check:
@@ -133,14 +140,12 @@ def packages(lock: Path = LOCK) -> Check:
     if not lock.is_file():
         return Check("packages", "missing", f"{lock} does not exist; run in the repository's folder.")
     pinned = dict(line.split("==", 1) for line in lock.read_text(encoding="utf-8").splitlines() if "==" in line)
-    installed = {name: _version(name) for name in pinned}
-    missing = [name for name in pinned if installed[name] is None]
-    others = [name for name in pinned if installed[name] not in (None, pinned[name])]
-    wrong = [f"{name} {installed[name]} for {pinned[name]}" for name in others]
+    installed = {name: _version(name) or "nothing" for name in pinned}
+    wrong = [
+        f"{name} {installed[name]} for {version}" for name, version in pinned.items() if installed[name] != version
+    ]
     if wrong:
         return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); run `make setup`.")
-    if missing:
-        return Check("packages", "missing", f"{', '.join(missing[:5])} ({len(missing)} in all); run `make setup`.")
     return Check("packages", "ok", f"{len(pinned)} as in {lock}")
 
 
@@ -163,39 +168,29 @@ def disk(folder: Path, gigabytes: float) -> Check:
     return Check(name, "ok", f"{free:.0f} GB free")
 
 
-def _needs(suite: Suite | None, machine: Machine) -> tuple[float, int]:
-    """What the suite's jobs need: the estimated size of the results that do not exist yet, in GB (1e9 bytes), and GPUs.
-
-    Without a suite the GPUs are the most that any stage requests. An environment without `expected` has no estimate.
-    """
-    stages, gigabytes = {*machine.stages}, 0.0
-    if suite:
-        plan = Plan(suite, shards=machine.shards)
-        jobs = list(plan.jobs())
-        stages = {stage for stage, _ in jobs}
-        with contextlib.suppress(UserError):
-            costs = [estimates.cost(plan, machine, *job) for job in jobs]
-            gigabytes = sum(cost.bytes for cost in costs if cost.measured is None) / 1e9
-    return gigabytes, max((job_resources(machine, stage).gpus for stage in stages), default=0)
-
-
-def _machine(machine: Machine, gpus: int, on_slurm: bool) -> Iterator[Check]:
+def machine(machine: Machine, gpus: int, *, on_slurm: bool) -> Iterator[Check]:
+    """Whether the launch file exists, and whether `gpus` GPUs per node do, here or in Slurm's partition."""
     if machine.launch and not Path(machine.launch).is_file():
         yield Check("launch", "missing", f"{machine.launch} does not exist; correct `launch`.")
     if not on_slurm:
         yield run_check("GPU", lambda: _gpu(gpus))
         return
-    commands = run_check("Slurm", slurm.programs)
-    yield commands
-    if commands.status == "ok":
-        try:
-            known = slurm.partitions()
-        except UserError as error:
-            yield Check("Slurm", "wrong", str(error))
+    known: list[slurm.Partition] = []
+
+    def answers() -> str:
+        names = slurm.programs()
+        known.extend(slurm.partitions())
+        return names
+
+    probes = {
+        "Slurm": answers,
+        "partition": lambda: slurm.partition(machine, known).name,
+        "GPU": lambda: slurm.gpu(machine, slurm.partition(machine, known), gpus),
+    }
+    for name, probe in probes.items():
+        yield (check := run_check(name, probe))
+        if check.status != "ok":
             return
-        yield (partition := run_check("partition", lambda: slurm.partition(machine, known).name))
-        if partition.status == "ok":
-            yield run_check("GPU", lambda: slurm.gpu(machine, slurm.partition(machine, known), gpus))
 
 
 def _gpu(needed: int) -> str:

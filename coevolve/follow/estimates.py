@@ -1,7 +1,5 @@
 """Costs of a suite's jobs: estimated before they run, and measured once they are done."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Jobs, durations and failures in words, for a person who follows a run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

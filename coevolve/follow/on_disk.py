@@ -1,15 +1,13 @@
 """The results of a suite that are on disk, also while others still run; a changed file is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from coevolve.config.suite import Suite
 from coevolve.dag.layout import Layout
 from coevolve.records.evaluation import EvaluationKey
-from coevolve.report import exploration, measurement, pair_counts
+from coevolve.report import exploration, measurement
 from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
 from coevolve.report.regime import RegimeEvidence
@@ -44,13 +42,13 @@ def evidence_of_regime(layout: Layout) -> RegimeEvidence:
     suite = layout.suite
     evaluated = {key: path for method in suite.methods for key, path in _final(layout, method).items()}
     trained = Path(layout.home, *suite.models).glob("*/*/seed*/iter*/policy/*/provenance.json")
-    return RegimeEvidence(
-        measurements=list(measurement.read(suite, _present(evaluated))),
-        explorations=exploration.read(suite, _present(layout.explorations(suite.methods))),
-        summaries=pair_counts.read(_present(layout.summaries(suite.methods))),
-        trainings=regime_evidence.trainings(suite, map(provenance.read, trained)),
-        practice=regime_evidence.episodes(_present(layout.practice())),
-    )
+    files: dict[str, Mapping[Any, Path]] = {
+        "records": _present(evaluated),
+        "explorations": _present(layout.explorations(suite.methods)),
+        "summaries": _present(layout.summaries(suite.methods)),
+        "practice": _present(layout.practice()),
+    }
+    return regime_evidence.read(suite, files, map(provenance.read, trained))
 
 
 def _final(layout: Layout, method: str) -> dict[tuple[str, *EvaluationKey], str]:

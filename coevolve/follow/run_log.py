@@ -4,8 +4,6 @@ It reads Snakemake's log records, which `snakemake_logger_plugin_coevolve` hands
 everything.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -15,6 +15,8 @@ from coevolve.dag.plan import JobKey
 from coevolve.records.base import Record
 from coevolve.storage import files
 
+#: The file of the record in the folder of a suite's results.
+NAME = ".run.json"
 #: Snakemake's options that make finished jobs again, alone and with values.
 _FORCE, _FORCE_THESE = ("-F", "--forceall", "-f", "--force"), ("-R", "--forcerun")
 
@@ -63,16 +65,12 @@ class RunRecord(Record):
 
     def write(self, home: str) -> None:
         """Write the record to the folder of the suite's results."""
-        files.write_bytes(_path(home), self.to_json().encode() + b"\n")
+        files.write_bytes(Path(home, NAME), self.to_json().encode() + b"\n")
 
     @classmethod
     def read(cls, home: str) -> RunRecord | None:
         """The record in the folder of a suite's results; None without a run by this version of the kit."""
         try:
-            return cls.from_json(_path(home).read_bytes())
+            return cls.from_json(Path(home, NAME).read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
-
-
-def _path(home: str) -> Path:
-    return Path(home, ".run.json")

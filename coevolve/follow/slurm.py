@@ -1,7 +1,5 @@
 """Slurm's partitions and the GPUs of their nodes, as sinfo reports them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -65,10 +63,9 @@ def partition(machine: Machine, known: list[Partition]) -> Partition:
     """The partition that jobs are submitted to; raises `UserError` if it does not exist or is not up."""
     names = ", ".join(sorted(each.name for each in known)) or "none"
     chosen = [each for each in known if (each.name == machine.partition if machine.partition else each.default)]
-    if not chosen and machine.partition:
-        raise UserError(f"Slurm has no `{machine.partition}`; set `partition` to one of: {names}.")
     if not chosen:
-        raise UserError(f"Slurm has no default partition; set `partition` to one of: {names}.")
+        missing = f"`{machine.partition}`" if machine.partition else "default partition"
+        raise UserError(f"Slurm has no {missing}; set `partition` to one of: {names}.")
     if not chosen[0].up:
         raise UserError(f"`{chosen[0].name}` is not up; set `partition` to one of {names}, or wait.")
     return chosen[0]
@@ -80,12 +77,9 @@ def gpu(machine: Machine, partition: Partition, needed: int) -> str:
         return "no stage requests one"
     kinds = ", ".join(f"{kind or 'unnamed'} x {count}" for kind, count in sorted(partition.gpus.items())) or "none"
     available = partition.gpus.get(machine.gpu, 0) if machine.gpu else max(partition.gpus.values(), default=0)
-    name = partition.name
-    if not available and not machine.gpu:
-        raise UserError(f"no node of `{name}` has a GPU; set `partition` to one whose nodes have GPUs.")
-    if not available:
-        fix = "null" if "" in partition.gpus else f"a type that they have ({kinds})"
-        raise UserError(f"no node of `{name}` has a `{machine.gpu}`; set `gpu` to {fix}.")
     if available < needed:
-        raise UserError(f"`gpus`: a stage requests {needed} per node, those of `{name}` have {kinds}; lower it.")
-    return f"{available} x {machine.gpu or 'GPU'} per node in `{name}`"
+        raise UserError(
+            f"a stage requests {needed} x {machine.gpu or 'GPU'} per node, those of `{partition.name}` have {kinds};"
+            " set `partition`, `gpu` (null: of any type) or `gpus`."
+        )
+    return f"{available} x {machine.gpu or 'GPU'} per node in `{partition.name}`"

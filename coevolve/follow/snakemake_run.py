@@ -1,7 +1,5 @@
 """One run of Snakemake: all that touches Snakemake's own objects, so that the Snakefile only declares rules."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

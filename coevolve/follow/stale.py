@@ -1,7 +1,5 @@
 """Stale results: their code was edited after they were made, so the next run of their suite makes them again."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +34,9 @@ def _suites(results: Path) -> Iterator[Suite]:
 
 
 def _check(home: Path, plan: Plan, profile: str) -> Check:
-    name, made = f"results of {plan.suite.suite}", _records(home)
+    # Without those of another version of the kit: Snakemake decides about these.
+    made = [record for path in sorted(home.rglob(provenance.NAME)) if (record := provenance.if_valid(path))]
+    name = f"results of {plan.suite.suite}"
     stale = [record for record in made if "code" in plan.changed_since(record)]
     if not stale:
         return Check(name, "ok", f"{len(made)} were made by the present code")
@@ -44,12 +44,6 @@ def _check(home: Path, plan: Plan, profile: str) -> Check:
     command = f"snakemake --profile {profile} --config suite={plan.suite.suite}"
     text = f"{len(stale)} of {len(made)} were made by other code ({stages}); {_edits(plan, stale)}"
     return Check(name, "stale", f"{text}; `{command}` makes them again.")
-
-
-def _records(home: Path) -> list[Provenance]:
-    """All but those of another version of the kit: Snakemake decides about these."""
-    records = map(provenance.if_valid, sorted(home.rglob(provenance.NAME)))
-    return [record for record in records if record]
 
 
 def _edits(plan: Plan, stale: list[Provenance]) -> str:

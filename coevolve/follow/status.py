@@ -142,14 +142,21 @@ class SuiteState:
         declared, paths = STAGES[stage], map(Path, self.plan.files(stage, wildcards))
         if not declared.leaves_provenance and all(path.exists() for path in paths):  # a person put a download there
             return JobStatus(JobState.DONE)
-        log = self.log(key)
-        status = self._by_log(log)
-        was_stopped = lock.parent.exists()  # a job that ends deletes this folder
-        if status.state is JobState.TODO and was_stopped and not self._is_of_earlier_run(log):
-            return JobStatus(JobState.STOPPED)
-        if status.state is JobState.TODO and key in self._deleted and not (self.is_run_alive and key in self._planned):
+        return self._by_log(key, self.log(key), was_stopped=lock.parent.exists())  # a job that ends deletes this folder
+
+    def _by_log(self, key: JobId, log: Path, *, was_stopped: bool) -> JobStatus:
+        """The state of a job without a result and without a lock; what precedes the active run does not count."""
+        written = log.stat().st_mtime if log.exists() else 0.0
+        if not (self.is_run_alive and self.record and written < self.record.started):
+            if sentence := job_text.failure(log):
+                return JobStatus(JobState.FAILED, sentence)
+            if self.is_run_alive and self.now - written < START_SECONDS:
+                return JobStatus(JobState.RUNNING, seconds=self.now - written)
+            if was_stopped:
+                return JobStatus(JobState.STOPPED)
+        if key in self._deleted and not (self.is_run_alive and key in self._planned):
             return JobStatus(JobState.CHANGED, f"{self._deleted[key]}: the file was deleted")
-        return status
+        return JobStatus(JobState.TODO)
 
     def _is_unpacked(self, key: JobId) -> bool:
         """Whether a job's result is evidence from elsewhere."""
@@ -165,21 +172,6 @@ class SuiteState:
             return True
         written = (self._folder(key) / provenance.NAME).stat().st_mtime
         return any(_is_other(Path(path), sha256, written) for path, sha256 in read.items() if not self.plan.maker(path))
-
-    def _by_log(self, log: Path) -> JobStatus:
-        """Whether a job without a result and without a lock failed or starts."""
-        if self._is_of_earlier_run(log):
-            return JobStatus(JobState.TODO)
-        written = log.stat().st_mtime if log.exists() else 0.0
-        if sentence := job_text.failure(log):
-            return JobStatus(JobState.FAILED, sentence)
-        is_new = self.is_run_alive and self.now - written < START_SECONDS
-        return JobStatus(JobState.RUNNING, seconds=self.now - written) if is_new else JobStatus(JobState.TODO)
-
-    def _is_of_earlier_run(self, log: Path) -> bool:
-        """Whether an active run has not started this log's job; its state in an earlier run then does not count."""
-        written = log.stat().st_mtime if log.exists() else 0.0
-        return self.is_run_alive and self.record is not None and written < self.record.started
 
     def log(self, key: JobId) -> Path:
         """The log of a job."""
@@ -213,22 +205,19 @@ class SuiteState:
         options = itertools.takewhile(lambda word: word != "--", shlex.split(self.record.command))
         return shlex.join(without([*options], [], ["-U", "--until", "--allowed-rules"]))
 
-    def seconds_left(self, machine: Machine, states: Mapping[JobId, JobStatus]) -> float:
-        """Estimated wall seconds until the requested jobs are done that can be; 0 where no run is recorded."""
-        if not self.record:
-            return 0.0
+    def seconds_left(self, machine: Machine, record: RunRecord, states: Mapping[JobId, JobStatus]) -> float:
+        """Estimated wall seconds until the requested jobs of the last run, `record`, are done that can be."""
         by_state = {state: {key for key in self.requested if states[key].state is state} for state in JobState}
-        slots, cluster = self.record.slots, self.record.cluster
+        slots, cluster = record.slots, record.cluster
         todo = by_state[JobState.TODO] | by_state[JobState.STOPPED]
         if not self.is_run_alive:
             pending = [self.jobs[key] for key in todo | by_state[JobState.FAILED] | by_state[JobState.RUNNING]]
             return Forecast.of(self.plan, machine, pending, slots, cluster=cluster).whole
-        started = [self.record.jobs[number] for number in self.record.todo]
-        keys = {key: self.jobs[key] for job in started if (key := job_id(*job)) in self.jobs}
+        keys = {key: job for key, job in self.jobs.items() if key in self._planned}
         forecast = Forecast.of(self.plan, machine, keys.values(), slots, cluster=cluster)
         running = {key: states[key].seconds for key in by_state[JobState.RUNNING] if key in keys}
         todo = (todo & keys.keys()) - forecast.blocked(by_state[JobState.FAILED])
-        return forecast.remaining(self.now - self.record.started, running, todo)
+        return forecast.remaining(self.now - record.started, running, todo)
 
 
 def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
@@ -256,12 +245,9 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
 def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Machine | None) -> Iterator[str]:
     """The number of jobs in each state, and the time left; of the last run, and of the suite where that has more."""
     requested = Counter(states[key].state for key in results.requested)
-    is_over = requested.keys() <= {*SETTLED}
-    left = (
-        ""
-        if is_over or not machine or not results.record
-        else f"; {job_text.about(results.seconds_left(machine, states))} left"
-    )
+    left = ""
+    if machine and results.record and not requested.keys() <= {*SETTLED}:
+        left = f"; {job_text.about(results.seconds_left(machine, results.record, states))} left"
     yield f"Suite {results.plan.suite.suite}: {_in_words(requested)}{left}."
     if len(results.requested) < len(results.jobs):
         whole = _in_words(Counter(job.state for job in states.values()))

@@ -1,7 +1,5 @@
 """The table of an ablation: its methods side by side, and their differences, paired by task and seed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model in a GGUF file, dequantised to `data/mirror/converted/<name>/` once, with a manifest of sha256s."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Estimated and measured hours of all jobs."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any

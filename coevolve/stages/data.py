@@ -1,7 +1,6 @@
 """The tasks that are fine-tuned on, explored and evaluated, the experts of the first two, and a few-shot example."""
 
-from __future__ import annotations
-
+import functools
 import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -34,8 +33,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         raise UserError(f"envs.{name}.experts: no expert for any of {len(split.sft)} tasks; use another file.")
     opening, shown = instruction(sft_experts), example(sft_experts, leaked)
     if job.suite.prompt.examples and job.suite.prompt.trained:
-        sft_experts = [_with_example(shown, expert, opening) for expert in sft_experts]
-        explore_experts = [_with_example(shown, expert, opening) for expert in explore_experts]
+        sft_experts, explore_experts = (_with_example(shown, each, opening) for each in (sft_experts, explore_experts))
     trained_ids = {task.task_id for task in split.training}  # a file of experts may hold other tasks, too
     drops = [*split.drops, *(drop for drop in experts.drops if drop.task_id in trained_ids)]
     jsonl.write(out / "sft.jsonl", sft_experts)
@@ -85,10 +83,10 @@ def example(experts: Sequence[Trajectory], evaluated: Collection[str]) -> Trajec
     return min(experts, key=lambda t: (t.task.task_id in evaluated, t.task.kind != kind, -t.reward, len(t.turns)))
 
 
-def _with_example(shown: Trajectory, expert: Trajectory, instruction: str) -> Trajectory:
-    """The expert with the few-shot example in its prompt."""
-    prompt = prompt_messages(expert.prompt[-1].content, instruction=instruction, example=demonstration(shown))
-    return expert.model_copy(update={"prompt": prompt})
+def _with_example(shown: Trajectory, experts: Sequence[Trajectory], instruction: str) -> list[Trajectory]:
+    """The experts with the few-shot example in their prompts."""
+    prompt = functools.partial(prompt_messages, instruction=instruction, example=demonstration(shown))
+    return [expert.model_copy(update={"prompt": prompt(expert.prompt[-1].content)}) for expert in experts]
 
 
 def _of_tasks(trajectories: Sequence[Trajectory], tasks: Sequence[Task]) -> list[Trajectory]:

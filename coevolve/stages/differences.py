@@ -1,7 +1,5 @@
 """Method against method, paired by task and seed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

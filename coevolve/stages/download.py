@@ -1,7 +1,5 @@
 """A file that the kit may not redistribute, fetched to `data/mirror/<source>/` once and checked by its sha256."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

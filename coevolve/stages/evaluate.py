@@ -1,7 +1,5 @@
 """Evaluation: the target agent plays every evaluation task; once, greedily, or several times for Best-of-N."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,22 +9,17 @@ from coevolve.records.episodes import StopReason, Task, Trajectory
 from coevolve.records.evaluation import EpisodeNotes, EvalRecord
 from coevolve.run.job import Job
 from coevolve.stages.parts import playing
-from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import jsonl
 
 
 def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl`, all samples, and, for statistics, `records.jsonl`, the best of each task."""
-    tasks, rules, parts = job.records("tasks", Task), job.suite.evaluation, job.inputs.get("parts", [])
-    if parts:
-        episodes = playing.joined(parts, tasks, rules.samples)
-    else:
-        episodes = playing.evaluate(play_settings(job), tasks, job.file("policy").parent, rules)
-    scored = records(episodes, quirks(job.suite), job.branch.seed, rules.samples)
+    tasks, samples, parts = job.records("tasks", Task), job.suite.evaluation.samples, job.inputs.get("parts", [])
+    episodes = playing.joined(parts, tasks, samples) if parts else playing.evaluate(job, tasks)
+    scored = records(episodes, quirks(job.suite), job.branch.seed, samples)
     jsonl.write(out / "episodes.jsonl", episodes)
     jsonl.write(out / "records.jsonl", scored)
-    spent = playing.spending(job.work, job.model.endpoint)
-    return playing.counts(episodes, is_joined=bool(parts), spent=spent, left_out=len(tasks) - len(scored))
+    return playing.counts(job, episodes, left_out=len(tasks) - len(scored))
 
 
 def records(episodes: Sequence[Trajectory], switches: Quirks, seed: int, samples: int = 1) -> list[EvalRecord]:

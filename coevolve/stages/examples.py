@@ -1,7 +1,5 @@
 """Failures of ETO's agent and of the failure agent on the same instructions, chosen by rule."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

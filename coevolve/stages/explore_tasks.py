@@ -1,7 +1,5 @@
 """Exploration of a round: an explorer acts near the signals, and its fragments become candidate tasks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +20,6 @@ from coevolve.records.episodes import StopReason, Task
 from coevolve.records.provenance import ExplorationNotes
 from coevolve.run.job import Job
 from coevolve.stages.parts.exploring import TaskExploration
-from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import files, jsonl
 
 log = logging.getLogger(__name__)
@@ -30,9 +27,7 @@ log = logging.getLogger(__name__)
 
 def run(job: Job, out: Path) -> ExplorationNotes:
     """Write `fragments.jsonl`, `candidates.jsonl`, `drops.jsonl` and `counts.json`; no fragment is lost."""
-    policy = job.file("policy").parent if "policy" in job.inputs else None
-    settings, number = play_settings(job), job.branch.iteration
-    explored = TaskExploration(settings, job.suite.task_evolution, number, _starts(job), policy)
+    explored = TaskExploration(job, _starts(job))
     outcomes = list(_outcomes(job, explored))
     candidates = [outcome for _, outcome in outcomes if isinstance(outcome, PoolTask)]
     drops = [outcome for _, outcome in outcomes if isinstance(outcome, FragmentDrop)]
@@ -40,7 +35,7 @@ def run(job: Job, out: Path) -> ExplorationNotes:
     jsonl.write(out / "fragments.jsonl", fragments)
     jsonl.write(out / "candidates.jsonl", candidates)
     jsonl.write(out / "drops.jsonl", drops)
-    counts = task_counts(number, candidates, drops).model_dump(mode="json")
+    counts = task_counts(job.branch.iteration, candidates, drops).model_dump(mode="json")
     files.write_json(out / "counts.json", counts)
     log.info("%d fragments, %d candidates", len(outcomes), len(candidates))
     return explored.notes(fragments, counts)
@@ -61,19 +56,13 @@ def _starts(job: Job) -> dict[str, ExplorationStart]:
 def _outcomes(job: Job, explored: TaskExploration) -> Iterator[tuple[Fragment, PoolTask | FragmentDrop]]:
     """Every fragment with its candidate or its drop."""
     pairs = [(fragment, _reason(explored, fragment, stop)) for fragment, stop in explored.fragments()]
-    usable = [fragment for fragment, reason in pairs if reason is None]
-    by_model = job.suite.task_evolution.abstraction == "model"
-    if by_model:
-        drafts = iter(explored.written_drafts(usable))
-    else:
-        drafts = iter([explored.draft(each) or FragmentDropReason.NO_GOAL for each in usable])
-    writer = explored.explorer if by_model else "rules"
+    drafts = iter(explored.drafts([fragment for fragment, reason in pairs if reason is None]))
     for index, (fragment, reason) in enumerate(pairs):
         draft = reason or next(drafts)
         if isinstance(draft, FragmentDropReason):
             yield fragment, _drop(fragment, draft)
         elif task := explored.goal_task(fragment, f"{job.env.kind}/round{job.branch.iteration}/{index}", draft):
-            yield fragment, _candidate(fragment, task, draft, writer)
+            yield fragment, _candidate(fragment, task, draft, explored.writer)
         else:
             yield fragment, _drop(fragment, FragmentDropReason.NO_GOAL)
 
@@ -82,9 +71,10 @@ def _reason(explored: TaskExploration, fragment: Fragment, stop: StopReason) -> 
     """Why a fragment becomes no candidate; None if it can become one."""
     if stop is StopReason.ENV_ERROR:
         return FragmentDropReason.ENV_ERROR
-    if not explored.actions(fragment):
+    executed, repeated = (explored.executed(turns) for turns in (fragment.turns, fragment.turns[: fragment.repeated]))
+    if not executed:
         return FragmentDropReason.NO_ACTION
-    return None if explored.is_new(fragment) else FragmentDropReason.NOTHING_NEW
+    return None if len(executed) > len(repeated) else FragmentDropReason.NOTHING_NEW
 
 
 def _drop(fragment: Fragment, reason: FragmentDropReason) -> FragmentDrop:

@@ -1,10 +1,10 @@
 """Failures of the exploring agents, drift of the trained log-probs, and compute of each method."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from coevolve.config.derived.methods import with_model
 from coevolve.config.loading import read_machine
@@ -21,6 +21,8 @@ from coevolve.report.labels import ReportLabels
 from coevolve.run.job import Job
 from coevolve.storage import files, jsonl
 
+R = TypeVar("R")
+
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `analysis.json` and `analysis.md`: outcomes, diversity and rewards of failures, drift, compute.
@@ -36,31 +38,27 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     records = job.files("records")
     jobs = {name: history.behind(path for key, path in records.items() if key[0] == name) for name in suite.methods}
     branch_jobs = list(_jobs_of_branches(jobs))
-    gradients = [(_agent(key), _gradients(path)) for key, path in job.files("gradients").items()]
+    gradients = [
+        (GradientReport.from_json(files.read_bytes(path)), _agent(key)) for key, path in job.files("gradients").items()
+    ]
+    pairs = [(jsonl.read(path, PreferencePair), _agent(key)) for key, path in job.files("pairs").items()]
+    hard = paper.hard_negative[0]
     measured = analysis.Analysis(
         shares=tuple(analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored),
         diversity=tuple(analysis.diversity(each, experts[each.env]) for each in explored),
         failure_rewards=tuple(analysis.failure_rewards(each) for each in explored),
-        drift=tuple(row for each, names in branch_jobs for row in analysis.drift_of(each, names)),
-        gold=tuple(row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "gold")),
-        explored=tuple(
-            row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "explored")
-        ),
-        hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
-        pair_rewards=tuple(
-            row
-            for key, path in job.files("pairs").items()
-            for row in mechanism.pair_rewards(jsonl.read(path, PreferencePair), _agent(key), paper.hard_negative[0])
-        ),
-        off_policy=tuple(row for each, names in branch_jobs for row in mechanism.off_policy(each, names)),
-        kind_weights=tuple(
-            row
-            for each, names in branch_jobs
-            for row in mechanism.kind_weights(each, names, suite.recipes[names["method"]])
+        drift=_rows(analysis.drift_of, branch_jobs),
+        gold=_rows(partial(analysis.trajectory_drift_of, sample="gold"), branch_jobs),
+        explored=_rows(partial(analysis.trajectory_drift_of, sample="explored"), branch_jobs),
+        hard_negatives=tuple(mechanism.hard_negatives(each, hard) for each in explored),
+        pair_rewards=_rows(partial(mechanism.pair_rewards, threshold=hard), pairs),
+        off_policy=_rows(mechanism.off_policy, branch_jobs),
+        kind_weights=_rows(
+            mechanism.kind_weights, [(each, names, suite.recipes[names["method"]]) for each, names in branch_jobs]
         ),
         compute=tuple(analysis.compute(method, of_method, machine) for method, of_method in jobs.items()),
-        gradients=tuple(row for names, report in gradients for row in mechanism.gradient_shares(report, names)),
-        gradient_angles=tuple(row for names, report in gradients for row in mechanism.gradient_angles(report, names)),
+        gradients=_rows(mechanism.gradient_shares, gradients),
+        gradient_angles=_rows(mechanism.gradient_angles, gradients),
     )
     analysis.write(measured, labels, out)
     drawing.write(out / "failure_rewards.svg", lambda: failure_figures.draw_rewards(measured.failure_rewards, labels))
@@ -77,13 +75,14 @@ def _jobs_of_branches(jobs: Mapping[str, Sequence[Provenance]]) -> Iterator[tupl
                 yield each, vars(branch)
 
 
+def _rows(measure: Callable[..., Iterable[R]], of: Iterable[tuple[Any, ...]]) -> tuple[R, ...]:
+    """The rows that are measured of all these arguments."""
+    return tuple(itertools.chain.from_iterable(itertools.starmap(measure, of)))
+
+
 def _agent(key: SummaryKey) -> AgentRecord:
     method, _, env, seed, iteration, agent = key
     return AgentRecord(method=method, env=env, seed=seed, iteration=iteration, agent=cast(Agent, agent))
-
-
-def _gradients(path: Path) -> GradientReport:
-    return GradientReport.from_json(files.read_bytes(path))
 
 
 def _first_of_task(path: Path) -> dict[str, Trajectory]:

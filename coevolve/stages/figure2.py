@@ -1,7 +1,5 @@
 """Figure 2: failures of each method on instructions that the SFT policy fails, and their rewards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figure 3: average reward per iteration."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any

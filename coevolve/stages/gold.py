@@ -1,7 +1,5 @@
 """Makes expert trajectories with an environment's own solver; `data/` holds the committed result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The gradient of each pair kind before and after one agent's preference training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

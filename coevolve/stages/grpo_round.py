@@ -1,7 +1,5 @@
 """A round of agent-data mutual evolution: GRPO steps on the tasks of the pool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from coevolve.errors import UserError

@@ -1,7 +1,5 @@
 """All products on one HTML page that needs no other file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Candidates, pairs and drops of every pairing, as data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,11 +1,11 @@
 """Episodes to preference pairs, by the recipe of the method (eq. 6 and 8)."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
+from typing import Any
 
 from coevolve.methods import pairing
+from coevolve.methods.pairing import Pairing
 from coevolve.records.episodes import Agent, Task, Trajectory
 from coevolve.records.pairs import PairingSummary
 from coevolve.run.job import Job
@@ -27,9 +27,14 @@ def run(job: Job, out: Path) -> PairingSummary:
         rollouts,
         excluded_example=few_shot_example(job, "excluded_example"),
     )
+    return write(result, out)
+
+
+def write(result: Pairing, out: Path, **notes: Any) -> PairingSummary:
+    """Write `pairs.jsonl`, `drops.jsonl` and `summary.json`, with the `notes`; warn of pair kinds without a pair."""
     jsonl.write(out / "pairs.jsonl", result.pairs)
     jsonl.write(out / "drops.jsonl", result.drops)
-    summary = pairing.summary(result)
+    summary = pairing.summary(result).model_copy(update=notes)
     files.write_json(out / "summary.json", summary.model_dump(mode="json"))
     for sentence in summary.empty:
         log.warning("%s", sentence)

@@ -1,12 +1,9 @@
 """The tasks of a pool and their experts, which preference pairs are built on: the reference solutions, played."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve.chat.prompts import prompt_messages
 from coevolve.envs.base import Env, EnvError
 from coevolve.envs.experts import match_experts
 from coevolve.envs.synthesis import execute_solution, synthesis
@@ -17,7 +14,7 @@ from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.records.episodes import Task, Trajectory
 from coevolve.run.job import Job
 from coevolve.stages.parts.environment import env_setup
-from coevolve.stages.parts.prompting import few_shot_example
+from coevolve.stages.parts.prompting import prompt_builder
 from coevolve.storage import jsonl
 
 
@@ -39,13 +36,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 def _played(job: Job, env: Env, tasks: Sequence[Task]) -> Iterator[Trajectory]:
     """The episodes of the reference solutions, with the prompts of the agents' episodes."""
-    texts = synthesis(job.env).solution_texts
-    instruction = job.file("instruction").read_text(encoding="utf-8")
-    example = few_shot_example(job, "example")
+    texts, prompt = synthesis(job.env).solution_texts, prompt_builder(job)
     for task in tasks:
         try:
             expert = execute_solution(env, task, texts(env_setup(job), task), env_setup(job), job.suite.rollout.retries)
         except EnvError as error:
             raise UserError(f"task {task.task_id}: the environment failed ({error}); run again.") from None
-        prompt = prompt_messages(expert.prompt[-1].content, instruction=instruction, example=example)
-        yield expert.model_copy(update={"prompt": prompt})
+        yield expert.model_copy(update={"prompt": prompt(expert.prompt[-1].content)})

@@ -1,7 +1,5 @@
 """PPO from a base policy, which trains on its own episodes of the training tasks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from coevolve.records.training import TrainReport

@@ -1,7 +1,5 @@
 """Files that all jobs of an environment share, such as a shop and its search index."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Language modelling on all tokens, for tiny models: their replacement for the pre-training of a checkpoint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from coevolve.chat.chat_template import Renderer

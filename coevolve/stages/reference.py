@@ -1,7 +1,5 @@
 """Reference log-probs, computed once for all trainings that share the reference policy and the trajectories."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path

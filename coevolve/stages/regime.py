@@ -1,15 +1,12 @@
 """Whether the suite could decide between the methods: checks of its regime."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import labels, with_model
-from coevolve.report import exploration, measurement, pair_counts, regime
+from coevolve.report import regime
 from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
-from coevolve.report.regime import RegimeEvidence
 from coevolve.run.job import Job
 from coevolve.stages.parts import regime_evidence
 
@@ -17,13 +14,7 @@ from coevolve.stages.parts import regime_evidence
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `regime.json` and `regime.md` for the first model."""
     suite, jobs = with_model(job.suite), JobHistory.read(job.inputs["provenance"]).jobs
-    evidence = RegimeEvidence(
-        measurements=list(measurement.read(suite, job.files("records"))),
-        explorations=exploration.read(suite, job.files("explorations")),
-        summaries=pair_counts.read(job.files("summaries")),
-        trainings=regime_evidence.trainings(suite, jobs.values()),
-        practice=regime_evidence.episodes(job.files("practice")),
-    )
+    evidence = regime_evidence.read(suite, job.results, jobs.values())
     judged = regime_evidence.checks(suite, evidence)
     regime.write(judged, ReportLabels.of(suite, labels(suite)), out)
     return {"checks": len(judged), "passed": sum(check.passed is True for check in judged)}

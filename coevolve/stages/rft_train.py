@@ -1,7 +1,5 @@
 """Rejection sampling fine-tuning: a base policy, trained from its start on experts and the agent's successes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rejection sampling: the experts and the agent's successes, which `rft_train` trains on."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

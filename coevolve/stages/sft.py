@@ -1,7 +1,5 @@
 """Section 4.1: supervised fine-tuning of a base policy on action tokens only (eq. 3 to 5)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from coevolve.chat.chat_template import Renderer

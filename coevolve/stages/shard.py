@@ -1,7 +1,5 @@
 """One part of a rollout or evaluation; the stages `rollout` and `evaluate` join the parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +7,6 @@ from coevolve.records.episodes import Task
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.run.job import Job
 from coevolve.stages.parts import playing
-from coevolve.stages.parts.play_settings import play_settings
 from coevolve.storage import jsonl
 
 
@@ -17,13 +14,9 @@ def run(job: Job, out: Path) -> EpisodeNotes:
     """Write `episodes.jsonl` of this part's tasks."""
     number, of = map(int, job.wildcards["part"].split("of"))
     tasks = part(job.records("tasks", Task), number, of)
-    settings, policy = play_settings(job), job.file("policy").parent
-    if job.wildcards["whole"] == "eval":
-        episodes = playing.evaluate(settings, tasks, policy, job.suite.evaluation)
-    else:
-        episodes = playing.explore(settings, tasks, policy)
+    episodes = (playing.evaluate if job.wildcards["whole"] == "eval" else playing.explore)(job, tasks)
     jsonl.write(out / "episodes.jsonl", episodes)
-    return playing.counts(episodes, spent=playing.spending(job.work, job.model.endpoint))
+    return playing.counts(job, episodes)
 
 
 def part(tasks: Sequence[Task], number: int, of: int) -> list[Task]:

@@ -1,7 +1,5 @@
 """Signals of a round's training episodes: forgetting, boundary and rare, without extra sampling."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections import Counter

@@ -1,7 +1,5 @@
 """A model of the hub at its pinned commit, fetched to `data/mirror/models/<name>/` once, with a manifest of sha256s."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

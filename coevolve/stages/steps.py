@@ -1,21 +1,20 @@
 """IPR's pairs: of whole trajectories by the method's recipe, and of steps along the experts' trajectories."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from coevolve.config.derived.protocol import exploration_temperature
 from coevolve.config.names import PairKind
 from coevolve.methods import pairing, step_pairs
 from coevolve.records.episodes import Agent, Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary
 from coevolve.run.job import Job
-from coevolve.stages.parts.play_settings import play_settings
-from coevolve.stages.parts.playing import PlaySettings, play
+from coevolve.stages import pairs
+from coevolve.stages.parts.playing import play
 from coevolve.stages.parts.prompting import few_shot_example
-from coevolve.storage import files, jsonl
+from coevolve.storage import jsonl
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +31,9 @@ def run(job: Job, out: Path) -> PairingSummary:
     rollouts: dict[Agent, list[Trajectory]] = {job.agent: job.records(job.agent, Trajectory)}
     whole_recipe = recipe.model_copy(update={"trains_on": whole_kinds})
     whole = pairing.pair(whole_recipe, rules, tasks, experts, rollouts, few_shot_example(job, "excluded_example"))
-    settings, config = play_settings(job), job.suite.steps
-    agent = _Player(settings, "policy", job.file("policy").parent, settings.temperature, samples=1)
-    scorer = _Player(settings, "scorer", job.file("scorer").parent, config.temperature, config.samples)
+    config = job.suite.steps
+    agent = _Player(job, "policy", exploration_temperature(job.suite), samples=1)
+    scorer = _Player(job, "scorer", config.temperature, config.samples)
     weights = recipe.trains_on[PairKind.EXPERT_STEP]
     stepped = step_pairs.pair_steps(config, rules, weights, tasks, experts, agent, scorer)
     both = replace(
@@ -43,25 +42,19 @@ def run(job: Job, out: Path) -> PairingSummary:
         drops=whole.drops + stepped.drops,
         kinds={**whole.kinds, PairKind.EXPERT_STEP: stepped.count},
     )
-    jsonl.write(out / "pairs.jsonl", both.pairs)
-    jsonl.write(out / "drops.jsonl", both.drops)
     jsonl.write(out / "explored.jsonl", stepped.explored)
     jsonl.write(out / "step_values.jsonl", stepped.step_values)
     played = {player.name: player.cost for player in (agent, scorer)}
-    summary = pairing.summary(both).model_copy(update={"played": played})
-    files.write_json(out / "summary.json", summary.model_dump(mode="json"))
-    for sentence in summary.empty:
-        log.warning("%s", sentence)
+    summary = pairs.write(both, out, played=played)
     return summary.model_copy(update={"sampled_tokens": agent.cost["tokens"] + scorer.cost["tokens"]})
 
 
 class _Player:
-    """A policy that continues prefixes; `cost` counts its episodes and the tokens that it sampled."""
+    """The policy in the input `name` that continues prefixes; `cost` counts its episodes and its sampled tokens."""
 
-    def __init__(self, settings: PlaySettings, name: str, policy: Path, temperature: float, samples: int) -> None:
+    def __init__(self, job: Job, name: str, temperature: float, samples: int) -> None:
         self.name, self.cost = name, {"episodes": 0, "tokens": 0}
-        self._settings, self._policy = settings, policy
-        self._temperature, self._samples = temperature, samples
+        self._job, self._temperature, self._samples = job, temperature, samples
 
     def __call__(self, tasks: Sequence[Task], prefixes: Sequence[Sequence[Turn]]) -> list[Trajectory]:
         """`samples` episodes of each task, next to each other."""
@@ -69,9 +62,9 @@ class _Player:
             return []
         log.info("%s: %d episodes to play.", self.name, len(tasks) * self._samples)
         episodes = play(
-            self._settings,
+            self._job,
             tasks,
-            self._policy,
+            self._job.file(self.name).parent,
             temperature=self._temperature,
             samples=self._samples,
             prefixes=prefixes,

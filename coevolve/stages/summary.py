@@ -1,7 +1,5 @@
 """Differences between methods, and each method's source, pairs and drops."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

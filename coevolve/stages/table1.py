@@ -1,7 +1,5 @@
 """Table 1: average rewards beside the paper's cells, and success rates."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

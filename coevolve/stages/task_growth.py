@@ -1,7 +1,5 @@
 """The growth of the pools of synthetic tasks: training rewards, new tasks by signal, tasks solved later."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One agent's preference training: eq. 7 for the failure agent, eq. 9 for the target; weights come with each pair."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

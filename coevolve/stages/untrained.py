@@ -2,8 +2,6 @@
 tiny one made from nothing.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Validation of a round's candidates: reference solutions are executed twice, and what succeeds joins the pool."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Sequence

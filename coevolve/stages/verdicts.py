@@ -1,7 +1,5 @@
 """A verdict on each claim of the paper."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -25,8 +25,12 @@ CLAIM = """
 """
 
 
-def test_the_page_is_what_the_script_writes(root):
-    text = (root / "docs/read/artifact.md").read_text()
+@pytest.fixture(scope="module")
+def text(read):
+    return read("artifact").text
+
+
+def test_the_page_is_what_the_script_writes(root, text):
     assert artifact.fill(text) == text, "run `python -m tools.artifact`"
     listed = re.findall(r"^\| `(\w+)` \|.*\| (R\d+) \|", text, re.MULTILINE)
     assert [name for name, _ in listed] == list(claims.load(root / "configs/claims.yaml").by_name())
@@ -35,8 +39,8 @@ def test_the_page_is_what_the_script_writes(root):
     assert {run for _, run in listed} == {run for run, _, _ in runs}
 
 
-def test_a_claim_that_is_added_is_missing_on_the_page(root, tmp_path):
-    text, before = (root / "docs/read/artifact.md").read_text(), (root / "configs/claims.yaml").read_text()
+def test_a_claim_that_is_added_is_missing_on_the_page(root, text, tmp_path):
+    before = (root / "configs/claims.yaml").read_text()
     added = tmp_path / "claims.yaml"
     added.write_text(before.replace("\nstatements:\n", f"\nstatements:{CLAIM}"))
     after = artifact.fill(text, added)
@@ -47,29 +51,26 @@ def test_a_claim_that_is_added_is_missing_on_the_page(root, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(3.0, "at most 8.0 %"), (50.0, "45.0 to 55.0 %"), (97.0, "at least 92.0 %")]
+    ("value", "shown"), [(3.0, "at most 8.0 %"), (50.0, "45.0 to 55.0 %"), (97.0, "at least 92.0 %")]
 )
-def test_the_range_of_a_share_has_no_end_beyond_0_and_100(root, value, text):
+def test_the_range_of_a_share_has_no_end_beyond_0_and_100(root, value, shown):
     paper = claims.load(root / "configs/claims.yaml")
     share = paper.statements["sparse_sql"].model_copy(update={"value": value, "tolerance": 5.0})
     (row,) = artifact.blocks(paper.model_copy(update={"rows": {}, "ablations": {}, "statements": {"s": share}}))[
         "claims"
     ].splitlines()[2:]
-    assert f" | {text} | R1 | " in row
+    assert f" | {shown} | R1 | " in row
 
 
-def test_the_runs_of_ppo_which_needs_lora_are_marked(root):
-    rows = re.findall(
-        r"^\| (R\d+.*?) \| `snakemake (.*?)`<br>", (root / "docs/read/artifact.md").read_text(), re.MULTILINE
-    )
+def test_the_runs_of_ppo_which_needs_lora_are_marked(text):
+    rows = re.findall(r"^\| (R\d+.*?) \| `snakemake (.*?)`<br>", text, re.MULTILINE)
     marked = [goals for name, goals in rows if name.endswith(", **not runnable as written**")]
     assert marked == [goals for _, goals in rows if "method_ppo" in goals] != []
     ppo = job_resources(load_machine("h100"), "ppo")
     assert (ppo.gpus, ppo.processes) == (1, 1) and "models" not in get_args(MethodSection)
 
 
-def test_every_path_that_the_page_names_exists(root):
-    text = (root / "docs/read/artifact.md").read_text()
+def test_every_path_that_the_page_names_exists(root, text):
     named = set(re.findall(r"(?:configs|docs|benchmarks|results)/[\w./-]*\w", text))
     assert len(named) > 5 and [name for name in sorted(named) if not (root / name).exists()] == []
 
@@ -82,8 +83,7 @@ def parsed(command):
     return config.pop("suite", "paper"), tuple(as_overrides(config)), words[last + 1 :]
 
 
-def test_the_commands_of_the_runs_name_what_exists(root, tmp_path, monkeypatch, coevolve):
-    text = (root / "docs/read/artifact.md").read_text()
+def test_the_commands_of_the_runs_name_what_exists(text, tmp_path, monkeypatch, coevolve):
     rows = re.findall(r"^\| R\d+\b[^|]* \| `(snakemake [^`]+)`<br>`coevolve ([^`]+)` \|", text, re.MULTILINE)
     names = functools.cache(lambda suite, settings: {t.name for t in targets(Plan(load_suite(suite, settings)))})
     assert len(rows) > 10

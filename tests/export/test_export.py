@@ -8,13 +8,13 @@ from statistics import fmean, stdev
 
 import pytest
 import torch
+from command_line import exit_status
 from datasets import load_dataset
 from huggingface_hub import DatasetCard, ModelCard
 from report.explored import episode as an_episode
 from trl import SFTConfig, SFTTrainer
 from web_server import served
 
-from coevolve import cli
 from coevolve.config.names import PairKind
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
@@ -37,16 +37,35 @@ def run(made):
 
 
 @pytest.fixture
-def export(run, monkeypatch, tmp_path):
+def export(run, monkeypatch):
     monkeypatch.chdir(run)
 
     def call(*arguments, code=0):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["export", *map(str, arguments)])
-        assert ended.value.code == code
-        return tmp_path
+        assert exit_status("export", *arguments) == code
 
     return call
+
+
+@pytest.fixture
+def inspect_log(export, tmp_path):
+    """The Inspect log of the evaluation in a folder."""
+
+    def log(folder=EVALUATED):
+        export("inspect", folder, "--out", tmp_path / "logs")
+        (path,) = (tmp_path / "logs").iterdir()
+        return json.loads(path.read_text())
+
+    return log
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def as_failure(pair, of):
+    """The pair with the rejected side of another on its chosen side."""
+    sides = ("chosen", "chosen_token_ids", "chosen_id", "chosen_reward")
+    return pair.model_copy(update={name: getattr(of, name.replace("chosen", "rejected")) for name in sides})
 
 
 def test_a_data_set_is_loaded_with_all_rows_and_its_drops(export, run, tmp_path):
@@ -89,6 +108,15 @@ def test_a_card_names_the_environment_of_pairs_beside_that_of_episodes(root, tmp
     assert re.search(r"\| environment +\| sciworld; a shop +\|", cards.origin(folders))
 
 
+@pytest.mark.parametrize(
+    ("wildcards", "agent"),
+    [({"agent": "failure"}, "failure"), ({"whole": "rollout/failure"}, "failure"), ({"whole": "eval"}, "target")],
+)
+def test_a_row_names_the_agent_that_acted(run, wildcards, agent):
+    record = provenance.read(run / ROLLOUT / "provenance.json").model_copy(update={"wildcards": wildcards})
+    assert ResultFolder(run / ROLLOUT, record).origin["agent"] == agent
+
+
 def test_a_folder_that_is_named_twice_is_exported_once(export, run, tmp_path):
     twice = (PAIRS, ROLLOUT, f"{PAIRS}/../target", run / ROLLOUT)
     export("dataset", *twice, "--out", tmp_path / "data")
@@ -100,13 +128,13 @@ def test_a_folder_that_is_named_twice_is_exported_once(export, run, tmp_path):
     assert written["drops.jsonl"] == len(jsonl.read(run / PAIRS / "drops.jsonl", Drop))
 
 
-@pytest.mark.parametrize("form", ["dataset", "traces"])
 @pytest.mark.parametrize(
-    ("env", "protocol", "interval"),
+    ("form", "env", "protocol", "interval"),
     [
-        ("intercode_sql", "paper", "[-1, 1]"),
-        ("intercode_sql", "fixed", "[0, 1]"),
-        ("webshop", "paper", "[0, 1]"),
+        ("dataset", "intercode_sql", "paper", "[-1, 1]"),
+        ("traces", "intercode_sql", "paper", "[-1, 1]"),
+        ("dataset", "intercode_sql", "fixed", "[0, 1]"),
+        ("traces", "webshop", "paper", "[0, 1]"),
     ],
 )
 def test_a_card_has_the_interval_of_its_environments_rewards(form, env, protocol, interval, export, run, tmp_path):
@@ -140,7 +168,7 @@ def gradients(model, loss):
 def test_a_stock_trainer_gives_the_pretokenised_form_gradients_of_action_tokens_alone(export, run, tmp_path):
     export("trl", PAIRS, "--tokenizer", POLICY, "--out", tmp_path / "trl")
     dataset = load_dataset(str(tmp_path / "trl"), "sft", cache_dir=tmp_path / "cache")["train"]
-    pairs = [json.loads(line) for line in (tmp_path / "trl/pairs.jsonl").read_text().splitlines()]
+    pairs = lines(tmp_path / "trl/pairs.jsonl")
     experts = {str(row["chosen_input_ids"]): row for row in pairs if row["kind"] != "failure_failure"}
     rows = [*experts.values()]
     sft = trainer(dataset, run, tmp_path)
@@ -164,16 +192,11 @@ def test_the_targets_of_fine_tuning_are_experts_each_once(export, run, tmp_path)
     one, *rest = [pair for pair in jsonl.read(folder / "pairs.jsonl", PreferencePair) if "expert" in pair.kind]
     other = next(pair for pair in rest if pair.task_id != one.task_id)
     again = one.model_copy(update={"kind": PairKind.EXPERT_FAILURE})
-    sides = ("chosen", "chosen_token_ids", "chosen_id", "chosen_reward")
-    failure = {name: getattr(other, name.replace("chosen", "rejected")) for name in sides}
-    failures = other.model_copy(update={"kind": PairKind.FAILURE_FAILURE, **failure})
-    swapped = other.model_copy(update=failure)  # a rollout that beat the expert
+    swapped = as_failure(other, of=other)  # a rollout that beat the expert
+    failures = swapped.model_copy(update={"kind": PairKind.FAILURE_FAILURE})
     jsonl.write(folder / "pairs.jsonl", [failures, one, again, swapped, other])
     export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
-    rows, pairs = (
-        [json.loads(line) for line in (tmp_path / f"trl/{name}.jsonl").read_text().splitlines()]
-        for name in ("sft", "pairs")
-    )
+    rows, pairs = (lines(tmp_path / f"trl/{name}.jsonl") for name in ("sft", "pairs"))
     assert [pair["kind"] for pair in pairs] == [pair.kind.value for pair in (failures, one, again, swapped, other)]
     assert [row["input_ids"] for row in rows] == [pairs[index]["chosen_input_ids"] for index in (1, 4)]
     card = " ".join(DatasetCard.load(tmp_path / "trl/README.md").text.split())
@@ -183,10 +206,9 @@ def test_the_targets_of_fine_tuning_are_experts_each_once(export, run, tmp_path)
 def test_pairs_without_an_expert_give_no_file_of_experts(export, run, tmp_path):
     """Such as the failure agent's; `datasets` cannot load a file without a row."""
     folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
-    pairs = jsonl.read(folder / "pairs.jsonl", PreferencePair)
-    sides = ("chosen", "chosen_token_ids", "chosen_id", "chosen_reward")
-    played = {name: getattr(pairs[0], name.replace("chosen", "rejected")) for name in sides}
-    jsonl.write(folder / "pairs.jsonl", [pairs[0].model_copy(update={"kind": PairKind.FAILURE_FAILURE, **played})])
+    pair, *_ = jsonl.read(folder / "pairs.jsonl", PreferencePair)
+    played = as_failure(pair, of=pair).model_copy(update={"kind": PairKind.FAILURE_FAILURE})
+    jsonl.write(folder / "pairs.jsonl", [played])
     export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
     card = DatasetCard.load(tmp_path / "trl/README.md")
     assert [each["config_name"] for each in card.data.configs] == ["pairs"] and "sft.jsonl" not in card.text
@@ -198,7 +220,7 @@ def test_an_export_to_trl_without_pairs_or_a_policy_is_one_sentence(export, run,
     folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
     jsonl.write(folder / "pairs.jsonl", [])
     for arguments, words in (
-        ([folder], f"{folder}: no pair in these folders; name others."),
+        ([folder], f"{folder}: no pair or episode to export in these folders; name others."),
         ([PAIRS, "--tokenizer", "nowhere"], "nowhere: policy directory without weights"),
         ([PAIRS, "--tokenizer", HOME], f"{HOME}: policy directory without weights"),
     ):
@@ -248,10 +270,8 @@ def test_an_export_replaces_no_folder_with_other_files(name, export, run, tmp_pa
         export(name, folder, "--out", tmp_path / "again")
 
 
-def test_an_inspect_log_has_every_episode(export, run, tmp_path):
-    export("inspect", EVALUATED, "--out", tmp_path / "logs")
-    (path,) = (tmp_path / "logs").iterdir()
-    log = json.loads(path.read_text())
+def test_an_inspect_log_has_every_episode(run, inspect_log):
+    log = inspect_log()
     records = jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord)
     assert [s["scores"]["reward"]["value"] for s in log["samples"]] == [record.reward for record in records]
     assert log["eval"]["metadata"]["step_limit"] == 8 and log["eval"]["dataset"]["samples"] == len(records)
@@ -261,18 +281,15 @@ def test_an_inspect_log_has_every_episode(export, run, tmp_path):
     assert score["metrics"]["stderr"]["value"] == pytest.approx(stdev(rewards) / len(rewards) ** 0.5)
 
 
-def test_an_inspect_log_ends_when_the_evaluation_did(export, run, tmp_path):
+def test_an_inspect_log_ends_when_the_evaluation_did(run, inspect_log, tmp_path):
     folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
     record = provenance.read(folder / "provenance.json")
     took = record.model_copy(update={"started": "2026-01-31T23:59:00+00:00", "seconds": 90.4})
     files.write_bytes(folder / "provenance.json", took.to_json().encode())
-    export("inspect", folder, "--out", tmp_path / "logs")
-    (log,) = (tmp_path / "logs").iterdir()
-    stats = json.loads(log.read_text())["stats"]
-    assert stats == {"started_at": took.started, "completed_at": "2026-02-01T00:00:30+00:00"}
+    assert inspect_log(folder)["stats"] == {"started_at": took.started, "completed_at": "2026-02-01T00:00:30+00:00"}
 
 
-def test_the_score_of_an_inspect_log_is_the_evaluations(export, run, tmp_path):
+def test_the_score_of_an_inspect_log_is_the_evaluations(run, inspect_log, tmp_path):
     """An episode that the environment broke has no part in it, as in the table."""
     folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
     path = folder / "episodes.jsonl"
@@ -280,9 +297,7 @@ def test_the_score_of_an_inspect_log_is_the_evaluations(export, run, tmp_path):
     last = episodes[-1].model_copy(update={"stop": StopReason.ENV_ERROR, "reward": 0.0})
     jsonl.write(path, [*episodes[:-1], last])
     jsonl.write(folder / "records.jsonl", jsonl.read(folder / "records.jsonl", EvalRecord)[:-1])
-    export("inspect", folder, "--out", tmp_path / "logs")
-    (log,) = (tmp_path / "logs").iterdir()
-    (score,) = json.loads(log.read_text())["results"]["scores"]
+    (score,) = inspect_log(folder)["results"]["scores"]
     assert score["metrics"]["mean"]["value"] == pytest.approx(fmean(each.reward for each in episodes[:-1]))
 
 
@@ -324,9 +339,9 @@ def sessions(folder):
     """The header and the messages of every session, by id."""
     found = {}
     for path in sorted((folder / "sessions").iterdir()):
-        header, *lines = [json.loads(line) for line in path.read_text().splitlines()]
-        assert {line["type"] for line in lines} == {"message"} and header["id"] == path.stem
-        found[header["id"]] = header, [line["message"] for line in lines]
+        header, *messages = lines(path)
+        assert {line["type"] for line in messages} == {"message"} and header["id"] == path.stem
+        found[header["id"]] = header, [line["message"] for line in messages]
     return found
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from checkout import copy_of, environment
+from checkout import Copy, copy_of
 
 from coevolve.assets import images
-from coevolve.assets.checks import Check
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Machine
 from coevolve.dag.machine import load_machine
@@ -58,7 +57,8 @@ def fake_slurm(tmp_path, monkeypatch):
 
 def examine(root, **settings):
     needs = machine(root, **settings)
-    return {check.name: check for check in doctor._machine(needs, doctor._needs(None, needs)[1], on_slurm=True)}
+    gpus = doctor.RunSetup(None, needs).gpus
+    return {check.name: check for check in doctor.machine(needs, gpus, on_slurm=True)}
 
 
 def test_a_machine_that_has_all_is_well(repo, fake_slurm):
@@ -74,13 +74,12 @@ def test_a_machine_that_has_all_is_well(repo, fake_slurm):
     [
         ({"partition": "h10"}, "partition", "no `h10`; set `partition` to one of: cpu, h100, mixed, old, plain."),
         ({"partition": "old"}, "partition", "`old` is not up"),
-        ({"gpu": "b200"}, "GPU", "no node of `h100` has a `b200`; set `gpu` to a type that they have (h100 x 8)."),
-        ({"partition": "cpu", "gpu": None}, "GPU", "no node of `cpu` has a GPU; set `partition` to one whose nodes"),
-        ({"partition": "cpu"}, "GPU", "no node of `cpu` has a `h100`; set `gpu` to a type that they have (none)."),
-        ({"partition": "plain"}, "GPU", "no node of `plain` has a `h100`; set `gpu` to null."),
-        ({"partition": "mixed"}, "GPU", "requests 8 per node, those of `mixed` have a100 x 8, h100 x 4"),
+        ({"gpu": "b200"}, "GPU", "requests 8 x b200 per node, those of `h100` have h100 x 8; set `partition`, `gpu`"),
+        ({"partition": "cpu", "gpu": None}, "GPU", "8 x GPU per node, those of `cpu` have none"),
+        ({"partition": "plain"}, "GPU", "8 x h100 per node, those of `plain` have unnamed x 8; "),
+        ({"partition": "mixed"}, "GPU", "requests 8 x h100 per node, those of `mixed` have a100 x 8, h100 x 4"),
     ],
-    ids=["no partition", "closed", "no type", "no GPU of any type", "no GPU", "no name", "too few"],
+    ids=["no partition", "closed", "no type", "no GPU", "no name", "too few"],
 )
 def test_what_slurm_has_not(repo, fake_slurm, settings, what, words):
     fake_slurm(f"printf '{SINFO}'")
@@ -102,12 +101,7 @@ def test_as_many_gpus_as_the_nodes_have_and_one_more(listed, kind, gpus, repo, f
     fake_slurm(f"printf 'all*|up|{listed}\\n'")
     enough, more = (examine(repo, gpu=kind, gpus=number)["GPU"] for number in (gpus, gpus + 1))
     assert enough.status == "ok" and (kind is None or enough.text == f"{gpus} x {kind} per node in `all`")
-    assert more.status == "wrong" and f"`gpus`: a stage requests {gpus + 1} per node" in more.text
-
-
-def test_a_cluster_without_a_default_partition(repo, fake_slurm):
-    fake_slurm("printf 'a|up|gpu:h100:8\\n'")
-    assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
+    assert more.status == "wrong" and f"a stage requests {gpus + 1} x " in more.text
 
 
 def test_a_slurm_that_does_not_answer(repo, fake_slurm, monkeypatch):
@@ -118,8 +112,10 @@ def test_a_slurm_that_does_not_answer(repo, fake_slurm, monkeypatch):
     assert "timed out" in examine(repo)["Slurm"].text
 
 
-def test_no_slurm(repo, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_no_slurm_and_a_cluster_without_a_default_partition(repo, fake_slurm, tmp_path, monkeypatch):
+    fake_slurm("printf 'a|up|gpu:h100:8\\n'")
+    assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
     assert list(examine(repo)) == ["Slurm"]
     assert "sbatch, sinfo, squeue, scancel not on PATH" in examine(repo)["Slurm"].text
 
@@ -127,14 +123,13 @@ def test_no_slurm(repo, tmp_path, monkeypatch):
 def test_a_slurm_profile_without_slurm_ends_in_the_doctors_sentence(root, tmp_path):
     if shutil.which("sbatch"):
         pytest.skip("Slurm is installed here")
-    repo = copy_of(root, tmp_path / "repo")
-    command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--config", "suite=smoke", "machine=cpu"]
-    done = subprocess.run(command, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
+    kit = Copy(copy_of(root, tmp_path / "repo"))
+    done = kit.ask("python", "-m", "snakemake", "--profile", "slurm", "--config", "suite=smoke", "machine=cpu")
     assert done.returncode != 0
     with pytest.raises(UserError) as sentence:
         slurm.programs()
     assert done.stderr.splitlines()[-1] == f"coevolve: {sentence.value}"
-    assert not (repo / "results/smoke/data").exists()
+    assert not (kit.folder / "results/smoke/data").exists()
 
 
 def test_the_command_for_a_missing_file_can_be_pasted(repo, tmp_path):
@@ -153,29 +148,22 @@ def test_the_command_for_a_missing_file_can_be_pasted(repo, tmp_path):
     assert pasted.returncode == 0, pasted.stderr
 
 
-def test_a_launch_file_that_is_not_there(repo):
-    check = examine(repo, launch="configs/accelerate/nowhere.yaml")["launch"]
-    assert check.status == "missing" and "configs/accelerate/nowhere.yaml" in check.text
-
-
-def test_gpus_that_torch_does_not_see(repo):
-    needs = machine(repo, gpus=99, gpus_per_node=99)
-    (check,) = doctor._machine(needs, doctor._needs(None, needs)[1], on_slurm=False)
-    assert check.status == "wrong" and "a stage needs 99" in check.text
+def test_a_launch_file_that_is_not_there_and_gpus_that_torch_does_not_see(repo):
+    needs = machine(repo, launch="configs/accelerate/nowhere.yaml", gpus=99, gpus_per_node=99)
+    launch, gpu = doctor.machine(needs, 99, on_slurm=False)
+    assert launch.status == "missing" and "configs/accelerate/nowhere.yaml" in launch.text
+    assert gpu.status == "wrong" and "a stage needs 99" in gpu.text
 
 
 def test_only_the_stages_of_the_suite_count(repo):
-    suite = load_suite("in_context")  # an endpoint is not trained
     cluster = load_machine("h100")
-    assert doctor._needs(None, cluster)[1] == 8 and doctor._needs(load_suite("paper"), cluster)[1] == 8
-    assert doctor._needs(suite, cluster)[1] == 1
+    needed = {name: doctor.RunSetup(load_suite(name), cluster).gpus for name in ("paper", "in_context")}
+    assert needed == {"paper": doctor.RunSetup(None, cluster).gpus, "in_context": 1}, "an endpoint is not trained"
 
 
 def test_a_suite_without_estimates_is_examined_too(repo):
-    cluster = load_machine("h100")
-    assert doctor._needs(load_suite("paper", ["envs.webshop.expected=null"]), cluster) == (0.0, 8)
-    found = doctor.setup("smoke", ["envs.webshop.expected=null"], "cpu", None)
-    assert found.suite and found.gigabytes == doctor.MINIMUM_GB and found.gpus == 0
+    found = doctor.RunSetup.of("paper", ["envs.webshop.expected=null"], "h100", None)
+    assert found.suite and (found.gigabytes, found.gpus) == (doctor.MINIMUM_GB, 8)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +180,6 @@ def test_a_profile_as_snakemake_takes_it(repo, tmp_path, monkeypatch, text):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("config: [micro]", "config.yaml: key `config`: write each setting as `name=value`."),
         ("config: [3]", "config.yaml: key `config`: write each setting as `name=value`."),
         ("config: {suite: 2024_01}", "--config suite: Snakemake reads this name as 202401"),
         ("config: {machine: }", "--config machine=: it is empty"),
@@ -228,7 +215,7 @@ def test_the_environments_of_images_are_not_looked_for_outside(repo, tmp_path):
     profile = yaml.safe_load((repo / "profiles/slurm/config.yaml").read_text())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile | {"software-deployment-method": ["apptainer"]}))
     for folder, looked in (("profiles/slurm", True), (str(tmp_path), False)):
-        names = [check.name for check in doctor.run_checks(doctor.setup("smoke", [], None, folder))]
+        names = [check.name for check in doctor.run_checks(doctor.RunSetup.of("smoke", [], None, folder))]
         assert ("database server" in names, "Apptainer" in names) == (looked, not looked)
 
 
@@ -237,9 +224,7 @@ def test_packages_of_another_version_or_none(tmp_path):
     assert doctor.packages(lock).status == "missing"
     lock.write_text("pydantic==0.1\nno-such-package==1.0\n")
     check = doctor.packages(lock)
-    assert check.status == "wrong" and "for 0.1" in check.text and "`make setup`" in check.text
-    lock.write_text("no-such-package==1.0\n")
-    assert doctor.packages(lock) == Check("packages", "missing", "no-such-package (1 in all); run `make setup`.")
+    assert check.status == "wrong" and " for 0.1, no-such-package nothing for 1.0 (2 in all); run" in check.text
 
 
 def test_room_that_is_not_there(tmp_path):
@@ -258,32 +243,16 @@ def test_a_link_to_a_folder_that_does_not_exist(tmp_path):
 
 
 def test_a_full_disk(tmp_path):
-    look = f"from coevolve.follow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
-    done = on_small_disk(tmp_path, f'head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"')
-    assert done.stdout == (
-        f"wrong   disk of {tmp_path}: no file can be written (No space left on device); "
-        "make room or link it elsewhere.\n"
-    )
-
-
-def test_a_stage_on_a_full_disk_ends_in_one_sentence_and_leaves_nothing(repo, tmp_path):
-    arguments = f"stage data --suite smoke --out {tmp_path}/out --on env=sciworld"
-    experts = "experts=data/sciworld/gold.jsonl"
-    done = on_small_disk(tmp_path, f"{sys.executable} -m coevolve {arguments} {experts}; echo $?; ls {tmp_path}")
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("coevolve: ") and "No space left on device" in last and "make room" in last
-    assert done.stdout == "2\n"
-
-
-def on_small_disk(folder, command):
-    """Runs a shell command while a disk of 64 KiB is mounted at `folder`, for the command alone."""
+    """A disk of 64 KiB is mounted for the command alone."""
     spaces = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
-    mount = f"mount -t tmpfs -o size=64k none {folder}"
+    mount = f"mount -t tmpfs -o size=64k none {tmp_path}"
     if subprocess.run([*spaces, "sh", "-c", mount], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespace here, so no small disk")
-    return subprocess.run(
-        [*spaces, "sh", "-c", f"{mount}; {command}"], capture_output=True, text=True, check=False, timeout=120
-    )
+    look = f"from coevolve.follow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
+    command = f'{mount}; head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"'
+    done = subprocess.run([*spaces, "sh", "-c", command], capture_output=True, text=True, check=False, timeout=120)
+    problem = "no file can be written (No space left on device); make room or link it elsewhere."
+    assert done.stdout == f"wrong   disk of {tmp_path}: {problem}\n"
 
 
 def test_a_simulator_that_answers_otherwise(repo, tmp_path, monkeypatch):
@@ -305,12 +274,12 @@ def test_a_tagger_that_is_not_installed(repo, monkeypatch):
 
 
 def test_a_profile_brings_its_suite_and_machine(repo):
-    found = doctor.setup(None, [], None, "slurm")
-    assert found.slurm and found.suite and found.suite.suite == "paper"
+    found = doctor.RunSetup.of(None, [], None, "slurm")
+    assert found.profile.slurm and found.suite and found.suite.suite == "paper"
     assert found.machine and found.machine.gpu == "h100"
     assert found.gigabytes > 100
     with pytest.raises(UserError, match=r"profile `slurn`: no slurn/config\.yaml here"):
-        doctor.setup(None, [], None, "slurn")
+        doctor.RunSetup.of(None, [], None, "slurn")
 
 
 def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(repo, tmp_path, monkeypatch):

@@ -103,12 +103,6 @@ def test_an_error_of_snakemake_is_shown_without_its_traceback(printed):
     ]
 
 
-def test_model_text_in_a_log_moves_no_cursor(printed, tmp_path):
-    (tmp_path / "log").write_text("coevolve: \x1b[2J\x07gone\n")
-    printed.start(0)
-    assert printed.fail(0, tmp_path / "log")[0] == "FAILED  WebShop · data: \\u001b[2J\\u0007gone"
-
-
 def test_the_end_names_the_page_if_it_was_a_target():
     plan = Plan(load_suite("smoke"))
     page = "results/smoke/paper/page/report.html"

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 from checkout import heed_ctrl_c
-from command_line import stage_command
 from small_run import make
 
 from coevolve.config.loading import as_overrides, load_suite
@@ -71,23 +70,27 @@ def run_of(plan: Plan, stages: set[str], started: float) -> RunRecord:
     return RunRecord(command=command, started=started, jobs=jobs, todo=todo, **settings)
 
 
-def test_jobs_of_a_method_that_is_no_more_are_left_out(suite):
-    """A run is asked about after its method was renamed."""
+PART = {"whole": "rollout/failure", "part": "1of2"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "changed_names", "has_another"),
+    [
+        ("train", {"branch": "mine/seed0/iter1", "agent": "target"}, {"branch": "eto/seed0/iter1"}),
+        ("rollout", {"branch": "eto/seed0/iter1", "agent": "failure"}, {"branch": "coevolve/seed0/iter1"}),
+        ("shard", {"branch": "eto/seed0/iter1", **PART}, {"whole": "rollout/target"}),
+        ("teach", {}, None),
+        ("train", {"env": "webshop"}, None),
+    ],
+    ids=["a method", "an agent", "a part of an agent's", "a stage", "wildcards"],
+)
+def test_jobs_of_the_last_run_that_the_suite_no_longer_has_are_left_out(suite, stage, changed_names, has_another):
+    """A run is asked about after its method was renamed, a row lost its failure agent, or the kit changed."""
+    gone = {"model": "tiny", "env": "webshop", **changed_names} if has_another else changed_names
+    assert not suite.has_job(stage, gone)
+    assert has_another is None or suite.has_job(stage, gone | has_another)
     record = run_of(suite, set(), 0.0)
-    stage, wildcards = next(job for job in record.jobs if job[1].get("branch", "").startswith("eto/"))
-    gone = (stage, {**wildcards, "branch": wildcards["branch"].replace("eto", "mine")})
-    assert suite.has_job(stage, wildcards) and not suite.has_job(*gone)
-    assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, gone]})) == {}
-
-
-def test_jobs_of_another_version_of_the_kit_are_left_out(root, tmp_path, monkeypatch):
-    """Its stages are others, or have other wildcards."""
-    monkeypatch.chdir(tmp_path)
-    plan = Plan(load_suite(root / "configs/suites/smoke.yaml"))
-    record = run_of(plan, set(), 0.0)
-    others = [("teach", {}), ("train", {"model": "tiny", "branch": "eto/seed0/iter1"})]
-    state = SuiteState.of(plan, record.model_copy(update={"jobs": [*record.jobs, *others]}), "smoke")
-    assert len(state.jobs) == len(state.requested) == len(record.jobs)
+    assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, (stage, gone)]})) == {}
 
 
 def test_a_finished_suite_is_done(suite, printed):
@@ -239,20 +242,6 @@ def test_a_result_that_is_replaced_while_it_is_looked_at_is_to_do(suite):
     assert states["table1"] is JobState.TODO and states["figure3"] is JobState.DONE
 
 
-def test_jobs_of_an_agent_that_is_no_more_are_left_out(suite, coevolve):
-    """A run is asked about after a row lost its failure agent."""
-    record = run_of(suite, set(), 0.0)
-    stage, wildcards = next(job for job in record.jobs if job[0] == "rollout" and job[1]["agent"] == "failure")
-    gone = {**wildcards, "branch": "eto/seed0/iter1"}
-    assert not suite.has_job(stage, gone) and suite.has_job(stage, {**gone, "branch": "coevolve/seed0/iter1"})
-    part = {**gone, "whole": "rollout/failure", "part": "1of2"}
-    part.pop("agent")
-    assert not suite.has_job("shard", part) and suite.has_job("shard", {**part, "whole": "rollout/target"})
-    assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, (stage, gone)]})) == {}
-    status, _, err = coevolve(*stage_command((stage, gone), "configs/glance.yaml", "out"))
-    assert status == 2 and "has no job with model=tiny, env=webshop, branch=eto" in err
-
-
 def test_states_of_a_run_that_goes_on(suite, printed):
     """The run has to make two products; its scheduler and one of the jobs hold their locks."""
     for name in ("table1", "figure3"):
@@ -342,7 +331,3 @@ def test_jobs_of_the_last_run_are_counted_alone(suite):
     assert lines[0] == "Suite glance: 2 of 2 jobs are done."
     assert lines[1].startswith("These are the jobs of the last run; of the whole suite ")
     assert lines[1].endswith(f" {total - 1} of {total} jobs are done, 1 changed.")
-
-
-def test_without_a_suite_it_says_how_to_name_one(coevolve):
-    assert coevolve("status")[2] == "coevolve: which suite? Write `coevolve status SUITE`.\n"

@@ -83,15 +83,8 @@ def test_overlapping_splits_stop_fixed_and_are_counted_by_paper(root, tmp_path):
 
 def test_agents_are_asked_in_the_words_their_experts_were_asked_in():
     plain = episode("t", 1.0)
-    opened = plain.model_copy(
-        update={
-            "prompt": (
-                Message(role="user", content="You are in a text world."),
-                Message(role="assistant", content="OK"),
-                Message(role="user", content="do it"),
-            )
-        }
-    )
+    opening = Message(role="user", content="You are in a text world."), Message(role="assistant", content="OK")
+    opened = plain.model_copy(update={"prompt": (*opening, *plain.prompt)})
     assert data.instruction([plain, plain]) == ""
     assert data.instruction([opened]) == "You are in a text world."
     with pytest.raises(UserError, match="2 different ways"):

@@ -52,7 +52,7 @@ def server(monkeypatch, tmp_path):
 
 
 def make(plan, path):
-    """The file at `path`, and before it what it needs."""
+    """The file at `path`, and before it what it needs; an error of a job is raised."""
     found = plan.maker(path)
     if found is None or Path(path).exists():
         return

@@ -113,12 +113,3 @@ def test_results_are_those_of_the_named_folder(made, tmp_path, monkeypatch):
     mine, old = ({(p["method"], p["iteration"]): p["estimate"] for p in data["points"]} for data in (drawn, before))
     assert mine["coevolve", 1]["mean"] == pytest.approx(0.125)
     assert {key for key in mine if mine[key] != old[key]} == {("coevolve", 1)}
-
-
-def test_a_missing_record_is_named(made, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    command = ["stage", "figure3", "--suite", str(made / "configs/glance.yaml"), "--out", "figure3"]
-    assert exit_status(*command) == 2
-    assert "eval/records.jsonl: input `records` does not exist; run the stage" in capsys.readouterr().err
-    assert exit_status(*command, "records=mine.jsonl") == 2
-    assert "stage `figure3`: `records` are results of a suite; name their folder by --root." in capsys.readouterr().err

@@ -116,9 +116,8 @@ def cosine(steps, warmup):
 
 def linear(steps, warmup):
     """The same with a line."""
-    return [(step + 1) / warmup for step in range(warmup)] + [
-        1 - step / (steps - warmup) for step in range(steps - warmup)
-    ]
+    rise = [(step + 1) / warmup for step in range(warmup)]
+    return rise + [1 - step / (steps - warmup) for step in range(steps - warmup)]
 
 
 def rank_of_change(before, after):
@@ -204,13 +203,9 @@ def test_preference_training_uses_the_rate_and_beta_of_its_iteration(here, metho
 
 def tokenized(pairs, renderer):
     """The chosen and the rejected side of each pair as token ids."""
-    return [
-        (
-            renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids),
-            renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids),
-        )
-        for pair in pairs
-    ]
+    chosen = (renderer.render(pair.prompt, pair.chosen, pair.chosen_token_ids) for pair in pairs)
+    rejected = (renderer.render(pair.prompt, pair.rejected, pair.rejected_token_ids) for pair in pairs)
+    return list(zip(chosen, rejected, strict=True))
 
 
 def beta_of(branch, agent, pairs, kinds):

@@ -1,7 +1,5 @@
 """The environment of a job."""
 
-from __future__ import annotations
-
 import secrets
 
 from coevolve.config.derived.protocol import quirks

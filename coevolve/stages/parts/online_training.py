@@ -1,7 +1,5 @@
 """Online training as a stage: what PPO, GRPO and its rounds share."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 

@@ -1,27 +1,28 @@
 """Playing tasks as a stage: the policy or endpoint that plays, and the counts and costs of episodes."""
 
-from __future__ import annotations
-
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from coevolve import seeds
-from coevolve.config.baselines import EvaluationConfig
-from coevolve.config.sections import EndpointConfig, RolloutConfig
-from coevolve.envs.base import Setup
+from coevolve.config.derived.protocol import engine, exploration_temperature, quirks
+from coevolve.config.sections import EndpointConfig
+from coevolve.envs.base import Env
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
 from coevolve.policies import endpoint, engines
 from coevolve.policies.base import Policy
 from coevolve.policies.endpoint import Usage
 from coevolve.policies.engines import EngineSettings
-from coevolve.records.episodes import Agent, Sampling, Task, Trajectory, Turn
+from coevolve.records.episodes import Sampling, Task, Trajectory, Turn
 from coevolve.records.evaluation import EpisodeNotes
-from coevolve.rollout import PromptBuilder, rollout
+from coevolve.rollout import rollout
+from coevolve.run.job import Job
+from coevolve.stages.parts.environment import env_setup
+from coevolve.stages.parts.prompting import prompt_builder
 from coevolve.storage import jsonl
 
 #: Name of the journal of a job that plays once.
@@ -30,46 +31,36 @@ EPISODES = "episodes"
 USAGE = "usage.jsonl"
 
 
-@dataclass(frozen=True)
-class PlaySettings:
-    """The settings with which a job's episodes are played.
-
-    `temperature` is that of exploration. `work` keeps journals, `policies` the settings of the `engine`.
-    """
-
-    env: Setup
-    agent: Agent
-    rollout: RolloutConfig
-    temperature: float
-    prompt: PromptBuilder
-    seed: int
-    work: Path
-    threads: int
-    engine: str
-    policies: EngineSettings
-
-    @property
-    def explored(self) -> Sampling:
-        """The sampling parameters of exploration."""
-        return self.sampling(self.temperature)
-
-    def sampling(self, temperature: float) -> Sampling:
-        """The sampling parameters at a temperature."""
-        config = self.rollout
-        return Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
+def sampling(job: Job, temperature: float) -> Sampling:
+    """The job's sampling parameters at a temperature."""
+    config = job.suite.rollout
+    return Sampling(temperature=temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
 
 
-def load_player(settings: PlaySettings, policy: Path | None, episodes: int) -> tuple[Policy, int]:
+def engine_settings(job: Job, episodes: int) -> EngineSettings:
+    """The settings of the policy that plays up to `episodes` episodes of the job at once."""
+    model = job.model
+    return EngineSettings(
+        context=model.context,
+        long_prompt=quirks(job.suite).long_prompt,
+        workers=min(job.env.workers, episodes),
+        usage=job.work / USAGE,
+        dtype=None if model.endpoint else job.suite.sampler.dtype,
+        endpoint=model.endpoint,
+        devices=job.devices,
+    )
+
+
+def load_player(job: Job, policy: Path | None, episodes: int) -> tuple[Policy, int]:
     """The policy in a directory, and how many of `episodes` it plays at once: the workers, or what memory allows."""
     import torch
 
-    torch.set_num_threads(settings.threads)
-    workers = min(settings.policies.workers, episodes)
-    return engines.load_player(settings.engine, policy, replace(settings.policies, workers=workers))
+    torch.set_num_threads(job.threads)
+    return engines.load_player(engine(job.suite, job.wildcards["model"]), policy, engine_settings(job, episodes))
 
 
 def play(
-    settings: PlaySettings,
+    job: Job,
     tasks: Sequence[Task],
     policy: Path,
     *,
@@ -78,37 +69,55 @@ def play(
     prefixes: Sequence[Sequence[Turn]] | None = None,
     name: str = EPISODES,
 ) -> list[Trajectory]:
-    """Episodes of every task in task order; episodes that a killed run finished are read back from the journal.
+    """Episodes of every task in task order, played by the policy in a directory; the random draws depend on `name`."""
+    player = load_player(job, policy, len(tasks) * samples)
+    seed = job.seed if name == EPISODES else seeds.derive(job.seed, name)
+    return play_with(player, job, tasks, name, seed, sampling(job, temperature), samples, lambda env: prefixes)
 
-    The journal and the random draws depend on `name`.
+
+def play_with(
+    player: tuple[Policy, int],
+    job: Job,
+    tasks: Sequence[Task],
+    name: str,
+    seed: int,
+    sampling: Sampling,
+    samples: int,
+    prefixes: Callable[[Env], Sequence[Sequence[Turn]] | None],
+) -> list[Trajectory]:
+    """Episodes of every task in task order; those that a killed run finished are read back from the journal `name`.
+
+    `player` comes with the number of episodes that it plays at once; `prefixes` gives the turns that they begin with.
     """
-    player, workers = load_player(settings, policy, len(tasks) * samples)
-    journal = jsonl.Journal(settings.work / f"{name}.jsonl", Trajectory)
-    with environments(settings.env, workers) as envs:
+    policy, workers = player
+    journal = jsonl.Journal(job.work / f"{name}.jsonl", Trajectory)
+    with contextlib.closing(journal), environments(env_setup(job), workers) as envs:
         return rollout(
             tasks,
-            player,
+            policy,
             envs,
             samples=samples,
-            sampling=settings.sampling(temperature),
-            seed=settings.seed if name == EPISODES else seeds.derive(settings.seed, name),
-            agent=settings.agent,
-            protocol=settings.env.protocol,
-            retries=settings.rollout.retries,
+            sampling=sampling,
+            seed=seed,
+            agent=job.agent,
+            protocol=job.suite.protocol,
+            retries=job.suite.rollout.retries,
             journal=journal,
-            prompt=settings.prompt,
-            prefixes=prefixes,
+            prompt=prompt_builder(job),
+            prefixes=prefixes(envs[0]),
         )
 
 
-def explore(settings: PlaySettings, tasks: Sequence[Task], policy: Path) -> list[Trajectory]:
-    """K episodes of every task, at the temperature of exploration."""
-    return play(settings, tasks, policy, temperature=settings.temperature, samples=settings.rollout.k)
+def explore(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
+    """K episodes of every task by the input `policy`, at the temperature of exploration."""
+    temperature, folder = exploration_temperature(job.suite), job.file("policy").parent
+    return play(job, tasks, folder, temperature=temperature, samples=job.suite.rollout.k)
 
 
-def evaluate(settings: PlaySettings, tasks: Sequence[Task], policy: Path, rules: EvaluationConfig) -> list[Trajectory]:
-    """Episodes of every task, with the number and temperature of the section `evaluation`."""
-    return play(settings, tasks, policy, temperature=rules.temperature, samples=rules.samples)
+def evaluate(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
+    """Episodes of every task by the input `policy`, as the section `evaluation` says."""
+    rules, folder = job.suite.evaluation, job.file("policy").parent
+    return play(job, tasks, folder, temperature=rules.temperature, samples=rules.samples)
 
 
 def joined(parts: Sequence[Path], tasks: Sequence[Task], samples: int) -> list[Trajectory]:
@@ -128,14 +137,8 @@ def joined(parts: Sequence[Path], tasks: Sequence[Task], samples: int) -> list[T
     return [episode for task in tasks for episode in itertools.islice(rest[task.task_id], samples)]
 
 
-def counts(
-    episodes: Sequence[Trajectory],
-    *,
-    is_joined: bool = False,
-    spent: dict[str, Any] | None = None,
-    left_out: int | None = None,
-) -> EpisodeNotes:
-    """Counts of the episodes, which this job played unless it joined parts; `spent` is what an endpoint's cost."""
+def counts(job: Job, episodes: Sequence[Trajectory], left_out: int | None = None) -> EpisodeNotes:
+    """Counts of the episodes, which the job played unless it joined parts."""
     turns = [turn for episode in episodes for turn in episode.turns]
     tokens = sum(len(turn.token_ids) for turn in turns)
     return EpisodeNotes(
@@ -148,8 +151,8 @@ def counts(
         truncated_turns=sum(turn.truncated for turn in turns),
         retried=sum(episode.attempts > 1 for episode in episodes),
         tokens=tokens,
-        sampled_tokens=0 if is_joined else tokens,
-        spent=spent,
+        sampled_tokens=0 if job.inputs.get("parts") else tokens,
+        spent=spending(job.work, job.model.endpoint),
         left_out=left_out,
     )
 

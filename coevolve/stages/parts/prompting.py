@@ -1,7 +1,5 @@
 """How the agents of a job are prompted."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

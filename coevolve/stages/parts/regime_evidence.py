@@ -1,10 +1,8 @@
-"""The evidence for the regime checks that needs more than files: trainings, and online training episodes."""
-
-from __future__ import annotations
+"""The evidence for the regime checks, in the files of results and the notes of finished jobs."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from coevolve.config.derived.methods import iterations_of
 from coevolve.config.suite import Suite
@@ -13,11 +11,9 @@ from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import ExplorationKey
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
-from coevolve.report import regime
+from coevolve.report import exploration, measurement, pair_counts, regime
 from coevolve.report.regime import RegimeCheck, RegimeEvidence
 from coevolve.storage import jsonl
-
-K = TypeVar("K")
 
 
 def checks(suite: Suite, evidence: RegimeEvidence) -> list[RegimeCheck]:
@@ -26,12 +22,18 @@ def checks(suite: Suite, evidence: RegimeEvidence) -> list[RegimeCheck]:
     return regime.checks(evidence, suite.regime, suite.report, iterations, suite.seeds)
 
 
-def episodes(paths: Mapping[K, Path]) -> dict[K, list[Trajectory]]:
-    """The episodes in each file."""
-    return {key: jsonl.read(path, Trajectory) for key, path in paths.items()}
+def read(suite: Suite, files: Mapping[str, Mapping[Any, Path]], jobs: Iterable[Provenance]) -> RegimeEvidence:
+    """The evidence in files of a suite about one model, by their names as inputs, and in the notes of finished jobs."""
+    return RegimeEvidence(
+        measurements=list(measurement.read(suite, files.get("records", {}))),
+        explorations=exploration.read(suite, files.get("explorations", {})),
+        summaries=pair_counts.read(files.get("summaries", {})),
+        trainings=_trainings(suite, jobs),
+        practice={key: jsonl.read(path, Trajectory) for key, path in files.get("practice", {}).items()},
+    )
 
 
-def trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey, TrainReport]:
+def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey, TrainReport]:
     """The reports of the trainings in iterations of the suite's methods, of its single model."""
     reports: dict[ExplorationKey, TrainReport] = {}
     for job in jobs:

@@ -1,7 +1,5 @@
 """Training as a stage: threads, memory, and trajectories as token ids."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The histories of trainings, for the report's figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from coevolve.dag.branch import Branch, agent_of

@@ -1,7 +1,5 @@
 """The pairs of a preference training as token ids, with the reference log-probs of both sides if a file has them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
