@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from coevolve.config.task_evolution import TaskEvolutionConfig
 from coevolve.methods.task_evolution import exploration, pool, prompts, signals
 from coevolve.methods.task_evolution.records import (
-    FragmentCount,
     FragmentDropReason,
     PoolTask,
     TaskSignal,
@@ -264,11 +263,6 @@ def test_every_candidate_joins_or_is_dropped_with_a_reason():
         "unguided": (4, 1), "boundary": (2, 1), "rare": (1, 0),
     }  # fmt: skip
     assert counts.pool == 3 and update.added[0].validation.rewards == (1.0, 1.0)
-
-
-def test_a_count_that_loses_a_fragment_is_refused():
-    with pytest.raises(ValueError, match="fragments are lost"):
-        FragmentCount(fragments=3, kept=1, drops={FragmentDropReason.SURPLUS: 1})
 
 
 def test_similar_instructions_are_dropped_from_the_jaccard_index_on():

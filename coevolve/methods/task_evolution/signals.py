@@ -12,7 +12,6 @@ rollouts of two agents that explore the same tasks are one step, in which a task
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,12 +48,12 @@ def visits(rounds: Sequence[Sequence[Trajectory]]) -> list[Visit]:
 
     The episodes of each agent in one step have one seed. Episodes whose environment failed are left out.
     """
-    return [
-        Visit(group[0].task, number, step, tuple(group))
-        for number, episodes in enumerate(rounds, start=1)
-        for step, of_step in itertools.groupby(_numbered(episodes), lambda pair: pair[0])
-        for group in _groups(episode for _, episode in of_step)
-    ]
+    groups: defaultdict[tuple[int, int, str], list[Trajectory]] = defaultdict(list)
+    for number, episodes in enumerate(rounds, start=1):
+        for step, episode in _numbered(episodes):
+            if episode.stop is not StopReason.ENV_ERROR:
+                groups[number, step, episode.task.task_id].append(episode)
+    return [Visit(group[0].task, number, step, tuple(group)) for (number, step, _), group in groups.items()]
 
 
 def _numbered(episodes: Sequence[Trajectory]) -> Iterator[tuple[int, Trajectory]]:
@@ -65,14 +64,6 @@ def _numbered(episodes: Sequence[Trajectory]) -> Iterator[tuple[int, Trajectory]
             step, seeds = step + 1, {}
         seeds[episode.agent] = episode.seed
         yield step, episode
-
-
-def _groups(episodes: Iterator[Trajectory]) -> list[list[Trajectory]]:
-    groups: defaultdict[str, list[Trajectory]] = defaultdict(list)
-    for episode in episodes:
-        if episode.stop is not StopReason.ENV_ERROR:
-            groups[episode.task.task_id].append(episode)
-    return list(groups.values())
 
 
 def find_signals(
