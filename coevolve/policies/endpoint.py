@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import Field
+
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import PolicyRef
@@ -20,8 +22,8 @@ class Usage(Record):
     """Tokens of one response as the endpoint counts them, both 0 if it does not; `key` identifies the episode."""
 
     key: str
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: int = Field(strict=True, ge=0)
+    completion_tokens: int = Field(strict=True, ge=0)
 
 
 def endpoint_ref(model: str) -> PolicyRef:

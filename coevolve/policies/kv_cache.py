@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,10 +69,11 @@ class KeyValueCache:
     to write, by their place in the pass, and the slot and position that each goes to, [T] each.
     """
 
-    def __init__(self, model: Any, slots: int, width: int) -> None:
-        layers, shape = _cache_shape(model.config, slots + 1, width)
-        kind = {"device": model.device, "dtype": model.dtype}
-        self.states = [torch.zeros((2, *shape), **kind) for _ in range(layers)]
+    def __init__(self, model: Any, slots: int, width: int, device: torch.device | str) -> None:
+        config = model.config
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (2, slots + 1, config.num_key_value_heads, width, head_dim)
+        self.states = [torch.zeros(shape, device=device, dtype=model.dtype) for _ in range(config.num_hidden_layers)]
         self.targets: Targets
 
     def update(
@@ -118,7 +118,7 @@ class CachedDecoder:
         AttentionInterface.register(_ATTENTION, _attend_segments)
         self._decoder, self._head = model.base_model, model.get_output_embeddings()
         self._slots, width = slots, _padded_width(context)
-        self._cache = KeyValueCache(model, slots, width)
+        self._cache = KeyValueCache(model, slots, width, model.device)
         like = self._head.weight[:0]
         with torch.inference_mode():
             self.rows = exact_rows(_row_functions(self._decoder.layers[0]), max(PREFILL_TOKENS, slots), like)
@@ -197,9 +197,7 @@ class CachedDecoder:
 
 def cache_bytes(model: Any, *, slots: int, context: int) -> int:
     """Bytes of the KV cache of a `CachedDecoder` of this shape."""
-    layers, shape = _cache_shape(model.config, slots + 1, _padded_width(context))
-    size: int = layers * model.dtype.itemsize * 2 * math.prod(shape)
-    return size
+    return sum(states.nbytes for states in KeyValueCache(model, slots, _padded_width(context), "meta").states)
 
 
 @contextlib.contextmanager
@@ -272,12 +270,6 @@ def _row_functions(layer: Any) -> Iterator[tuple[RowFunction, int]]:
     yield from ((linear, linear.in_features) for linear in linears)
     yield layer.mlp, layer.input_layernorm.weight.shape[0]
     yield layer.input_layernorm, layer.input_layernorm.weight.shape[0]
-
-
-def _cache_shape(config: Any, rows: int, width: int) -> tuple[int, tuple[int, ...]]:
-    """Number of layers, and the shape of one layer's keys, [rows, KV heads, width, head_dim]."""
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return config.num_hidden_layers, (rows, config.num_key_value_heads, width, head_dim)
 
 
 def _padded_width(context: int) -> int:
