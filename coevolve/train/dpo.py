@@ -81,10 +81,6 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         weights = (lambda_dpo.to(dtype), lambda_sft.to(dtype))
         return pair_losses(chosen, rejected, *weights, self._beta, self._nll, self._objective)
 
-    def count_items(self, batch: MicroBatch) -> int:
-        """The pairs of the micro-batch."""
-        return len(batch["kinds"])
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the means per pair kind of the step."""
         logs.update(kind_means(gather_object(self._metrics)))

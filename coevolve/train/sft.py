@@ -41,10 +41,6 @@ class SupervisedTrainer(trainer.MaskedTrainer):
         """Eq. 5 of the micro-batch in nats, summed over its trajectories."""
         return sft_losses(self.token_logps(model, batch), batch["action_mask"]).sum()
 
-    def count_items(self, batch: MicroBatch) -> int:
-        """The action tokens of the micro-batch."""
-        return int(batch["action_mask"].sum())
-
 
 def run_pretrain(trajectories: Sequence[TokenizedTrajectory], config: PretrainConfig, run: TrainingRun) -> TrainReport:
     """Language modelling on all tokens of the trajectories; otherwise as `run_sft`."""

@@ -110,11 +110,7 @@ class MaskedTrainer(ScheduledTrainer):
 
     @abstractmethod
     def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
-        """The sum of the losses of the items in a micro-batch."""
-
-    @abstractmethod
-    def count_items(self, batch: MicroBatch) -> int:
-        """The number of items in a micro-batch, over which the loss is averaged."""
+        """The sum of the losses of a micro-batch's `items`, of which the training takes the mean."""
 
     def prepare_forward(self, model: Any) -> Any:
         """The model with the attention and the head that `token_logps` needs; `UserError` if it cannot have them."""
@@ -137,7 +133,7 @@ class MaskedTrainer(ScheduledTrainer):
         return loss
 
     def _get_num_items_in_batch(self, batch_samples: list[MicroBatch], device: torch.device) -> Tensor:
-        items = torch.tensor(sum(map(self.count_items, batch_samples)), device=device)
+        items = torch.tensor(sum(batch["items"] for batch in batch_samples), device=device)
         total: Tensor = self.accelerator.gather(items).sum()
         return total
 

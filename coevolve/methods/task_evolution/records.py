@@ -137,9 +137,10 @@ def task_counts(
     number: int, kept: Sequence[PoolTask], drops: Sequence[FragmentDrop], pool: int | None = None
 ) -> TaskCounts:
     """The counts of the fragments of round `number` that were kept and dropped."""
+    signals = {task.signal for task in kept} | {drop.signal for drop in drops}
     by_signal = {
         signal or "unguided": _count([t for t in kept if t.signal == signal], [d for d in drops if d.signal == signal])
-        for signal in sorted({each.signal for each in (*kept, *drops)}, key=lambda signal: signal or "")
+        for signal in sorted(signals, key=lambda signal: signal or "")
     }
     return TaskCounts(round=number, total=_count(kept, drops), by_signal=by_signal, pool=pool)
 
