@@ -1,13 +1,10 @@
 """Prefill and decode passes of a decoder over many conversations, with their KV cache.
 
-The tokens of a pass lie in one row without padding, whatever conversations they belong to: [1, N, hidden]. The linear
-layers run over numbers of tokens that give equal bits (`exact_shapes.exact_rows`), and attention over one conversation
-at a time: chunks of CHUNK prompt tokens over numbers of positions that give equal bits (`exact_spans`), or one decoded
-token over the positions up to its own. The keys and values of a prompt therefore depend on its token ids alone, to the
-bit. Those of decoded tokens have other bits than prefilled ones; the next turn's prefill overwrites them.
-
-Prompts that begin alike share the work: the tokens of a common beginning are computed once and written to the slots of
-all conversations that have it, and a new conversation copies what another slot holds of its beginning.
+The tokens of a pass, of any conversations, lie in one row without padding, [1, N, hidden]. Linear layers run over
+numbers of tokens that give equal bits (`exact_shapes.exact_rows`), and attention over one conversation at a time:
+chunks of CHUNK prompt tokens over numbers of positions that give equal bits (`exact_spans`), or one decoded token over
+the positions up to its own. So the keys and values of a prompt depend on its token ids alone; those of decoded tokens
+have other bits, and the next turn's prefill overwrites them. What prompts begin with alike is computed once.
 
 On a GPU, where bits are not promised, attention runs over all conversations of a pass at once (not run here).
 """

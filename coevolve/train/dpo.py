@@ -148,8 +148,7 @@ def run_dpo(
 ) -> TrainReport:
     """Train on the pairs (eq. 7 and 9).
 
-    `reference` None: the pairs have reference log-probs, the objective needs none, or the reference is `run.start`. A
-    reference policy runs in every step unless the pairs have its log-probs.
+    `reference` None: the pairs have reference log-probs, the objective needs none, or the reference is `run.start`.
     `iteration` counts from 1 and selects learning rate and beta. Without any pair the new policy is a copy of the old
     one, and the report notes it. Raises as `run_sft` does.
     """
@@ -159,8 +158,8 @@ def run_dpo(
     examples = training_set.examples
     if not examples:
         policy_io.copy(start, run.out)
-        problem = f"no pair to train on ({training_set.dropped} of {len(pairs)} dropped)"
-        note = f"{problem}: the policy is the one it started from"
+        dropped = f"{training_set.dropped} of {len(pairs)} dropped"
+        note = f"no pair to train on ({dropped}): the policy is the one it started from"
         return report(training_set, [], config.batch_size, [], seconds=time.monotonic() - started, note=note)
     order = slot_order(len(examples), config.batch_size, config.epochs, run.seed)
     if reference:

@@ -6,11 +6,8 @@ which have no loss. The advantage of an episode is its reward minus the mean of 
 deviation of the group. An episode whose environment failed, or without an action, has no reward: TRL excludes it from
 the mean of its group and from the loss.
 
-These defaults of TRL 1.16 are kept and affect the result: `loss_type` "dapo" (the mean over all action tokens of the
-step, not first over each episode, which would favour short episodes), `scale_rewards` "group", `num_iterations` 1 (one
-gradient step per rollout, so the ratio of eq. 3 is 1 and nothing is clipped), importance sampling per token, no entropy
-bonus, `use_bias_correction_kl`. Sampling and the order of tasks are the kit's; `beta` and clipping come from the
-config; batch settings are those of the other trainings.
+Sampling and the order of tasks are the kit's; `beta` and clipping come from the config; batch settings are those of the
+other trainings. docs/read/decisions.md has the defaults of TRL that affect the result.
 """
 
 from __future__ import annotations
@@ -86,9 +83,8 @@ def run_grpo(
     """Train by GRPO on the policy's own episodes in `setup`.
 
     `schedule` holds the tasks of each step (None: all tasks, `config.epochs` times). `reference`: see `group_trainer`.
-
-    `run.work` holds checkpoints and episodes: a killed training that is started again ends in the same bytes. Raises
-    `UserError` as `run_sft` does, and under more than one process.
+    A killed training that is started again ends in the same bytes. Raises `UserError` as `run_sft` does, and under more
+    than one process.
     """
     started = time.monotonic()
     online.require_single_process("GRPO")

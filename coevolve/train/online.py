@@ -79,6 +79,7 @@ class Explorer:
         self._setup, self._run = setup, run
         self._before, self._tokenizer = policy_dir.describe(run.start), loading.load_tokenizer(run.start)
         self._renderer = Renderer(self._tokenizer)
+        self.end_of_turn = self._renderer.end_of_turn
 
     def play(self, model: Any, step: int, tasks: Sequence[Task]) -> list[Trajectory]:
         """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition."""
@@ -136,11 +137,6 @@ class Explorer:
         sampled = sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
         order = [*range(len(trained))] * passes
         return train_report.report(training_set, order, 1, history, seconds=seconds, sampled_tokens=sampled)
-
-    @property
-    def end_of_turn(self) -> int:
-        """The id that ends an action."""
-        return self._renderer.end_of_turn
 
     def _journal(self, step: int) -> Path:
         return self._run.work / f"episodes-{step}.jsonl"

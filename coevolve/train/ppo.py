@@ -237,9 +237,8 @@ class PpoTrainer:
 def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainReport:
     """Train by PPO on the policy's own episodes in `setup`.
 
-    `run.work` holds the state after the last iteration and the episodes since: a killed training that is started again
-    ends in the same bytes. Episodes whose environment failed are left out; an iteration without any other is skipped.
-    Raises `UserError` as `run_sft` does, and under more than one process.
+    A killed training that is started again ends in the same bytes. Episodes whose environment failed are left out; an
+    iteration without any other is skipped. Raises `UserError` as `run_sft` does, and under more than one process.
     """
     started = time.monotonic()
     online.require_single_process("PPO")
