@@ -34,8 +34,7 @@ SCORED_TRAJECTORIES = 16
 class PreferenceTrainer(trainer.MaskedTrainer):
     """Minimises eq. 9, averaged over the pairs of the global batch; visits the pairs in `order`.
 
-    `reference` None: the pairs have reference log-probs, the objective needs none, or the reference policy is the model
-    without its adapters.
+    `reference` as in `run_dpo`, but None also if the reference policy is the model without its adapters.
     """
 
     def __init__(
@@ -206,19 +205,13 @@ def experts_of(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tens
 
 
 def explored_by_target(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tensor | None]:
-    """The target's episodes that experts are preferred to, with their reference log-probs.
-
-    Where an expert is not `gold`, it is the rejected side.
-    """
+    """The target's episodes that experts are preferred to, with their reference log-probs."""
     kept = [pair for pair in pairs if pair.kind is PairKind.EXPERT_TARGET and pair.gold]
     return {pair.rejected: pair.reference_logps and pair.reference_logps[1] for pair in kept}
 
 
 def reference_levels(pairs: Sequence[TokenizedPair]) -> dict[PairKind, ReferenceLevels]:
-    """The mean log-prob of an action token under the reference policy by pair kind and side.
-
-    Without pairs whose reference log-probs are known there are none.
-    """
+    """The mean log-prob of an action token by pair kind and side, where the pairs have reference log-probs."""
     levels = {}
     for kind in PairKind:
         known = [(pair, pair.reference_logps) for pair in pairs if pair.kind is kind and pair.reference_logps]
