@@ -39,7 +39,6 @@ class TokenizedTrajectory:
     action_mask: Ids
 
     def __len__(self) -> int:
-        """Its number of tokens."""
         return len(self.input_ids)
 
     @property
@@ -72,11 +71,7 @@ class Wrappers:
 
 
 class Renderer:
-    """The ids of prompts, conversations and completions under one tokenizer's chat template.
-
-    `end_of_turn` is the id that ends an action. Raises `UserError` for a template that does not wrap contents in fixed
-    text.
-    """
+    """The ids of conversations under a tokenizer's chat template; `UserError` for one that has no fixed wrappers."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -95,10 +90,7 @@ class Renderer:
         return self.conversation_ids(prompt, ())
 
     def conversation_ids(self, prompt: Sequence[Message], turns: Sequence[Turn]) -> Ids:
-        """The ids of `prompt` and `turns`, with the generation prompt of the next action.
-
-        The result for `turns[:t]` is a prefix of the result for `turns`.
-        """
+        """The ids of `prompt` and `turns` with the next generation prompt; those of `turns[:t]` begin them."""
         return _join(ids for ids, _ in self._pieces(prompt, [(t.text, t.token_ids, t.observation) for t in turns]))
 
     def render(

@@ -246,10 +246,7 @@ def _drop_duplicates(outcomes: Sequence[BuiltPair | Drop]) -> list[BuiltPair | D
 
 
 def _drop_conflicts(outcomes: Sequence[BuiltPair | Drop]) -> list[BuiltPair | Drop]:
-    """The outcomes without pairs whose rejected side, the same trajectory or the same text, is another's chosen side.
-
-    All such pairs become counted drops, so the result does not depend on the order of the pairs.
-    """
+    """The outcomes with drops for all pairs whose rejected side, or a side with its text, is chosen in another pair."""
     pairs = [outcome.pair for outcome in outcomes if isinstance(outcome, BuiltPair)]
     chosen = {pair.chosen_id for pair in pairs} | {(pair.task_id, pair.chosen) for pair in pairs}
     return _drop_pairs(

@@ -23,10 +23,7 @@ Actions = tuple[str, tuple[str | None, ...]]
 
 @dataclass(frozen=True)
 class RftSelection:
-    """The selected trajectories, experts first, the drops, and counts as JSON data, reasons by name.
-
-    Of the `explored` tasks in the `summary`, `solved` ones have a success.
-    """
+    """The selected trajectories, experts first, the drops, and counts as JSON data, reasons by name."""
 
     selected: tuple[Trajectory, ...]
     drops: tuple[Drop, ...]

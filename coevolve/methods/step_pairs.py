@@ -50,10 +50,7 @@ class Divergence:
 
 
 class StepValues(Record):
-    """Values of the expert's and the agent's step after `turn` turns: mean rewards of the continuations.
-
-    None if the environment failed in every continuation.
-    """
+    """Mean rewards of continuations after the step at turn `turn`; None if the environment failed in all of them."""
 
     task_id: str
     turn: int

@@ -42,10 +42,7 @@ def check_ref(path: Path, model: str) -> None:
 
 
 def spending(usages: Iterable[Usage], price_in: float, price_out: float) -> dict[str, Any]:
-    """Responses, tokens and cost, in total and by episode; prices are per million tokens, cost in their currency.
-
-    Responses that a killed run received are included: they were paid for.
-    """
+    """Responses, tokens and cost, also of killed runs, in total and by episode; prices are per million tokens."""
     by_episode: dict[str, list[Usage]] = {}
     for usage in usages:
         by_episode.setdefault(usage.key, []).append(usage)

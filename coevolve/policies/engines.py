@@ -37,9 +37,6 @@ def engine_module(engine: str) -> str:
 
 
 def load_player(engine: str, folder: Path | None, settings: EngineSettings) -> tuple[Policy, int]:
-    """The policy in a directory, and how many episodes it plays at once; an endpoint's needs no directory.
-
-    It comes from the function `player` of the engine's module, which takes the same two arguments.
-    """
+    """The policy in a directory, loaded by the engine's `player`, and how many episodes it plays at once."""
     loaded: tuple[Policy, int] = importlib.import_module(engine_module(engine)).player(folder, settings)
     return loaded

@@ -133,10 +133,7 @@ class SlotTable:
         self._held: list[Ids] = [()] * slots
 
     def assign(self, keys: Sequence[str], prompts: Sequence[Ids]) -> list[Prefill]:
-        """Give a slot to each of the conversations `keys`, at most as many as there are slots.
-
-        At least one token of each prompt is left to be computed, because the logits after the last token are needed.
-        """
+        """Give slots to at most as many conversations; one token of a prompt at least is left for the logits."""
         present = [self._used.pop(key, None) for key in keys]
         sources, prefills = dict(enumerate(self._held)), []
         for kept, ids in zip(present, prompts, strict=True):

@@ -105,10 +105,7 @@ class TokenSegment:
 
 
 class CachedDecoder:
-    """A model with KV caches for `slots` conversations of up to `context` tokens.
-
-    Raises `UserError` for architectures without support, and if `context` exceeds the model's positions.
-    """
+    """A model with KV caches for `slots` conversations of `context` tokens; `UserError` if it does not support them."""
 
     def __init__(self, model: Any, *, slots: int, context: int) -> None:
         _check_model(model.config, context)
@@ -156,10 +153,7 @@ class CachedDecoder:
         return TokenSegment(chunk.slots, chunk.start, len(chunk.ids), span, mask)
 
     def _forward(self, segments: Sequence[TokenSegment], ids: Sequence[int]) -> torch.Tensor:
-        """Hidden states [N, hidden] of the tokens `ids` of the segments.
-
-        Each layer writes all keys before it attends, so a slot's later chunk attends to an earlier one of this pass.
-        """
+        """Hidden states [N, hidden] of the tokens `ids` of the segments; layers write all keys before they attend."""
         padding, device = shortest(self.rows, len(ids)) - len(ids), self._head.weight.device
         positions = [p for s in segments for p in range(s.start, s.start + s.count)] + [0] * padding
         at = torch.tensor([positions, [*ids, *[0] * padding]], device=device)
@@ -219,10 +213,7 @@ def _attend_segments(
     scaling: float,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention function that transformers calls: from [1, heads, N, head_dim] to [1, N, heads, head_dim].
-
-    `key` and `value` are those of all slots.
-    """
+    """The attention function that transformers calls, with all slots: from [1, heads, N, dim] to [1, N, heads, dim]."""
     if query.is_cuda:
         return _attend_at_once(query, key, value, segments, scaling), None
     attended, first = [], 0

@@ -36,10 +36,7 @@ SECRET_LENGTH = 8
 
 
 def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage]:
-    """The action in a response, and the tokens that it adds to the episode `key`.
-
-    Raises ValueError, TypeError or AttributeError if it is malformed: OpenAI's client does not check the types.
-    """
+    """The action and the usage in a response; ValueError, TypeError or AttributeError if it is malformed."""
     choice, *_ = response.choices
     text, usage = choice.message.content, response.usage
     counts = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
@@ -49,10 +46,7 @@ def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage
 
 
 def player(folder: Path | None, settings: EngineSettings) -> tuple[OpenAIPolicy, int]:
-    """The endpoint's model, and how many episodes it plays at once: as many as there are workers.
-
-    Raises `UserError` if the directory, if there is one, holds the reference of another model or endpoint.
-    """
+    """The endpoint's model, for as many episodes as workers; `UserError` if a directory refers to another one."""
     assert settings.endpoint is not None, "the engine `endpoint` is that of models with one"
     if folder:
         check_ref(folder, settings.endpoint.model)
@@ -156,8 +150,8 @@ def _too_long(error: openai.OpenAIError) -> bool:
 
     # "context length" is vLLM's word, "context size" llama.cpp's.
     signs = ("context_length_exceeded", "context length", "context size")
-    told = f"{getattr(error, 'code', None)} {error}".lower()
-    return isinstance(error, openai.BadRequestError) and any(sign in told for sign in signs)
+    message = f"{getattr(error, 'code', None)} {error}".lower()
+    return isinstance(error, openai.BadRequestError) and any(sign in message for sign in signs)
 
 
 def _api_key() -> str:

@@ -130,10 +130,7 @@ def _plain_head(model: torch.nn.Module, inputs: Mapping[str, Any], labels: Tenso
 
 
 def _pad(sequences: Sequence[TokenizedTrajectory]) -> tuple[MicroBatch, list[Tensor]]:
-    """Sequences padded on the right, and the positions of their predictions.
-
-    There is no attention mask: attention is causal and padding comes last, so no real token attends to it.
-    """
+    """Sequences padded on the right, to which no real token attends, and the positions of their predictions."""
     ids = pad_sequence([torch.tensor(sequence.input_ids) for sequence in sequences], batch_first=True)
     width = ids.shape[1]
     positions = [torch.arange(len(sequence) - 1) + number * width for number, sequence in enumerate(sequences)]
@@ -141,10 +138,7 @@ def _pad(sequences: Sequence[TokenizedTrajectory]) -> tuple[MicroBatch, list[Ten
 
 
 def _pack(groups: Sequence[Sequence[TokenizedTrajectory]], *, share: bool) -> tuple[MicroBatch, list[Tensor]]:
-    """All sequences in one row, and the positions of their predictions, the first ones of all groups first.
-
-    With `share` the first of a group holds what another of it begins with alike.
-    """
+    """All sequences in one row, with `share` a group's common prefix once, and the positions of their predictions."""
     ids, position_ids, keys = [], [], []
     length = 0
     for group in groups:
@@ -171,10 +165,7 @@ def _pack(groups: Sequence[Sequence[TokenizedTrajectory]], *, share: bool) -> tu
 
 
 def _common_prefix(first: TokenizedTrajectory, other: TokenizedTrajectory) -> int:
-    """The number of tokens that `other` can share with `first`: their common prefix without its last token.
-
-    The last common token predicts another token in each sequence, so each needs a position of its own.
-    """
+    """The tokens that `other` can share with `first`: all common ones but the last, which predict different tokens."""
     common = zip(first.input_ids, other.input_ids, strict=False)
     differing = (k for k, (a, b) in enumerate(common) if a != b)
     return max(0, next(differing, min(len(first), len(other))) - 1)

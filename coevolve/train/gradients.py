@@ -1,7 +1,6 @@
 """The gradient of eq. 9 by pair kind: its size, its share of the sum over kinds, and cosines between kinds.
 
-It is the gradient of the loss that a preference training minimises (:class:`coevolve.train.dpo.PreferenceTrainer`) with
-respect to the parameters that the training changes, without dropout.
+It is that of the loss that :class:`coevolve.train.dpo.PreferenceTrainer` minimises, without dropout.
 """
 
 from __future__ import annotations
@@ -98,8 +97,7 @@ def gradient_sums(
 ) -> dict[PairKind, GradientSum]:
     """The gradient of each kind that occurs; `kinds` are those of the trainer's pairs, in their order.
 
-    The measured pairs of a kind are evenly spaced. They are summed by micro-batches of the training's size (the
-    reference point of the objective `kto` is that of the micro-batch).
+    Evenly spaced pairs are measured, in micro-batches of the training's size, which have a reference point under `kto`.
     """
     trainer.model.eval()  # no dropout
     of_kind = {kind: [index for index, other in enumerate(kinds) if other is kind] for kind in PairKind}

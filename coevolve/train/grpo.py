@@ -52,17 +52,14 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
 
 
 def completions(experiences: Sequence[Experience | None], end_of_turn: int) -> dict[str, Any]:
-    """The return value of a `rollout_func`; None becomes a completion without an action or a reward.
-
-    `logprobs` is None: with one gradient step per rollout the log-probs of sampling are those of the policy, up to the
-    rounding of bfloat16 passes.
-    """
+    """The return value of a `rollout_func`; None becomes a completion without an action or a reward."""
     dummy = Experience((end_of_turn,) * 2, (0, 0), prompt=1, reward=0.0, truncated=False)
     sequences = [experience or dummy for experience in experiences]
     return {
         "prompt_ids": [list(sequence.input_ids[: sequence.prompt]) for sequence in sequences],
         "completion_ids": [list(sequence.input_ids[sequence.prompt :]) for sequence in sequences],
         "env_mask": [list(sequence.action_mask[sequence.prompt :]) for sequence in sequences],
+        # With one gradient step per rollout those of sampling are the policy's, up to the rounding of bfloat16 passes.
         "logprobs": None,
         "reward": [experience.reward if experience else None for experience in experiences],
     }
@@ -107,10 +104,9 @@ def group_trainer(
     run: TrainingRun,
     reference: Path | None = None,
 ) -> GroupTrainer:
-    """A trainer for the steps of `schedule`.
+    """A trainer for the steps of `schedule`; the KL divergence is from the policy in `reference` (None: `run.start`).
 
-    The KL divergence is from the policy in `reference` (None: in `run.start`). Raises `UserError` for a reference
-    beside adapters: TRL takes the model without them.
+    Raises `UserError` for a reference beside adapters: TRL takes the model without them.
     """
     if reference and run.lora:
         raise UserError(

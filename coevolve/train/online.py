@@ -48,11 +48,6 @@ class OnlineSetup:
     max_new_tokens: int
     retries: int
 
-    @property
-    def sampling(self) -> Sampling:
-        """The sampling parameters of exploration."""
-        return Sampling(temperature=1.0, top_p=1.0, max_new_tokens=self.max_new_tokens)
-
 
 @dataclass(frozen=True)
 class Experience(TokenizedTrajectory):
@@ -68,11 +63,7 @@ class Experience(TokenizedTrajectory):
 
 
 class Explorer:
-    """Collects episodes of the model with its current weights.
-
-    The episodes of each step have a journal in `run.work`, from which a killed training resumes in the middle of a
-    step.
-    """
+    """Collects episodes of the model with its current weights; a killed training resumes from each step's journal."""
 
     def __init__(self, setup: OnlineSetup, run: TrainingRun) -> None:
         self.context = run.longest
@@ -100,7 +91,7 @@ class Explorer:
                 policy,
                 setup.envs[: policy.slots],
                 samples=1,
-                sampling=setup.sampling,
+                sampling=Sampling(temperature=1.0, top_p=1.0, max_new_tokens=setup.max_new_tokens),
                 seed=seeds.derive(self._run.seed, "explore", step),
                 agent="target",
                 protocol=setup.protocol,

@@ -106,10 +106,7 @@ def ppo_losses(logps: Tensor, values: Tensor, old: PpoBatch, *, clip: float, val
 
 
 class PpoTrainer:
-    """A policy, its value head and their optimiser; `reference` None is the policy without its adapters.
-
-    The head starts at 0, so the advantages of the first iteration are its returns.
-    """
+    """A policy, its value head, 0 at first, and their optimiser; `reference` None: the policy without adapters."""
 
     def __init__(
         self, model: Any, reference: Any | None, config: PpoConfig, seed: int, dtype: str | None = None
@@ -244,8 +241,11 @@ def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainRep
     online.require_single_process("PPO")
     before = policy_dir.describe(run.start)
     explorer = Explorer(setup, run)
-    reference = None if run.lora else policy_io.load(run.start)
-    trainer = PpoTrainer(load(run), reference, config, run.seed, run.dtype)
+    model, reference = policy_io.load(run.start), None if run.lora else policy_io.load(run.start)
+    if run.lora:
+        with seeded(run.seed, "adapters"):
+            model = policy_io.add_adapters(model, run.lora)
+    trainer = PpoTrainer(model, reference, config, run.seed, run.dtype)
     schedule = online.task_schedule(setup.tasks, config.rollouts, config.epochs, run.seed)
     for iteration in range(trainer.resume(run.work), len(schedule)):
         episodes = explorer.play(trainer.model, iteration, schedule[iteration])
@@ -259,15 +259,6 @@ def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainRep
     return explorer.report(trainer.history, steps=len(schedule), passes=config.passes, seconds=seconds)
 
 
-def load(run: TrainingRun) -> Any:
-    """The policy that the training starts from, in float32, with new adapters if it trains adapters."""
-    model = policy_io.load(run.start)
-    if run.lora is None:
-        return model
-    with seeded(run.seed, "adapters"):
-        return policy_io.add_adapters(model, run.lora)
-
-
 @contextlib.contextmanager
 def seeded(seed: int, *names: str | int) -> Iterator[None]:
     """Derive torch's random numbers (dropout, new adapters) from `seed` inside the block; restore its state after."""
@@ -278,10 +269,7 @@ def seeded(seed: int, *names: str | int) -> Iterator[None]:
 
 
 def _predict(model: Any, ids: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The hidden state before each action token, [N, hidden], and the token's log-prob in nats, [N].
-
-    The head is applied at those N positions only, which saves most of the logits.
-    """
+    """The hidden state before each action token, [N, hidden], and the token's log-prob in nats, [N]."""
     model = online.causal_lm(model)
     hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][action_mask]
     logits = model.get_output_embeddings()(hidden)

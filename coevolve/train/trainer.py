@@ -165,10 +165,7 @@ class TrainingProgress(TrainerCallback):  # type: ignore[misc]
                 (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any) -> None:
-        """Append the step to `METRICS`; raises `UserError` for a loss or gradient that is not finite.
-
-        The trainer logs a step before it can save it.
-        """
+        """Append the step to `METRICS` before it is saved; `UserError` for a loss or gradient that is not finite."""
         if "loss" not in logs:
             return
         step, last = state.global_step, state.max_steps
@@ -199,10 +196,7 @@ def training_settings(
     slots: int,
     model: Any,
 ) -> dict[str, Any]:
-    """Keyword arguments of `TrainingArguments` for one pass over `slots` slots in their order.
-
-    Raises `UserError` if micro-batches over all ranks do not divide the batch.
-    """
+    """Arguments of `TrainingArguments` for one pass over `slots` slots; `UserError` for a batch that is not divided."""
     # The variable that every launcher sets; accelerate reads it only when the arguments exist.
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     micro = min(config.micro_batch, config.batch_size)
@@ -260,19 +254,13 @@ def full_precision(args: Any) -> Any:
 
 
 def single_device(args: Any) -> Any:
-    """The arguments, for one device a process: on a machine with several GPUs one process trains on the first.
-
-    transformers would divide each micro-batch over all of them and make it as many times larger.
-    """
+    """The arguments for one device a process; transformers would multiply micro-batches by the GPUs that it sees."""
     args._n_gpu = min(args.n_gpu, 1)  # `n_gpu` has no setter; reading it prepares the device
     return args
 
 
 def train(trainer: Trainer, work: Path) -> list[dict[str, float]]:
-    """Train to the last step, from the last complete checkpoint in `work` if there is one; one log entry per step.
-
-    Raises `UserError` for weights narrower than float32, and for a loss that is not finite.
-    """
+    """Train to the last step, from the last complete checkpoint in `work` if there is one; one log entry per step."""
     policy_io.require_full_precision(trainer.model)
     trainer.remove_callback(PrinterCallback)
     with PartialState().main_process_first():

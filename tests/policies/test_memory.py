@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from coevolve.policies import memory
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.kv_cache import CachedDecoder, cache_bytes
-from coevolve.policies.memory import GPU_SHARE, free_bytes, slots_within
+from coevolve.policies.memory import GPU_SHARE, affordable_slots, free_bytes
 from coevolve.records.episodes import PolicyRef
 
 MODELS = {"tiny": llama(), "qwen3": qwen3(), "half": llama().to(torch.bfloat16)}
@@ -34,10 +34,10 @@ def test_the_estimated_bytes_are_those_allocated(name, slots, context):
 def test_as_many_slots_as_fit_and_never_none(slots):
     model = MODELS["tiny"]
     budget = cache_bytes(model, slots=slots, context=256)
-    assert slots_within(model, 64, 256, budget) == slots
-    assert slots_within(model, 64, 256, budget - 1) == max(1, slots - 1)
-    assert slots_within(model, slots, 256, 10 * budget) == slots
-    assert slots_within(model, 64, 256, 0) == 1
+    assert affordable_slots(model, 64, 256, budget) == slots
+    assert affordable_slots(model, 64, 256, budget - 1) == max(1, slots - 1)
+    assert affordable_slots(model, slots, 256, 10 * budget) == slots
+    assert affordable_slots(model, 64, 256, 0) == 1
 
 
 def test_a_model_of_7b_beside_its_weights_on_80_gb():
@@ -46,7 +46,7 @@ def test_a_model_of_7b_beside_its_weights_on_80_gb():
         shape = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008}
         model = LlamaForCausalLM(LlamaConfig(**shape, dtype="bfloat16")).to(torch.bfloat16)
     budget = int(GPU_SHARE * (80e9 - sum(weight.nbytes for weight in model.parameters())))
-    slots = slots_within(model, 64, 4096, budget)
+    slots = affordable_slots(model, 64, 4096, budget)
     assert slots == 23
     assert 47e9 < cache_bytes(model, slots=slots, context=4096) <= budget
 

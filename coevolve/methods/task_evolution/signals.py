@@ -44,10 +44,7 @@ class Visit:
 
 
 def visits(rounds: Sequence[Sequence[Trajectory]]) -> list[Visit]:
-    """The visits of all rounds in training order; each round's episodes are those of its steps, in order.
-
-    The episodes of each agent in one step have one seed. Episodes whose environment failed are left out.
-    """
+    """The visits of all rounds in training order, without failed environments; an agent has one seed in a step."""
     groups: defaultdict[tuple[int, int, str], list[Trajectory]] = defaultdict(list)
     for number, episodes in enumerate(rounds, start=1):
         for step, episode in _numbered(episodes):
@@ -90,10 +87,7 @@ def find_signals(
 def forgetting(
     history: Sequence[Visit], number: int, window: int, success: float, solutions: Solutions
 ) -> Iterator[TaskSignal]:
-    """A signal for each visit in round `number` whose task was solved within the window and is not solved now.
-
-    `window` is W: the current score is one of the last W. The signal's episode is the first failure of the visit.
-    """
+    """A signal for each visit in round `number` that fails a task which a visit of the last `window` ones solved."""
     scores: defaultdict[str, list[float]] = defaultdict(list)
     for visit in history:
         of_task = scores[visit.task.task_id]
@@ -112,10 +106,7 @@ def boundary(last: Sequence[Visit], success: float, solutions: Solutions) -> Ite
 
 
 def rare(last: Sequence[Visit], percent: float, executed: Executed, pattern: Pattern) -> Iterator[TaskSignal]:
-    """A signal for each pattern whose share of the round's executed actions is below `percent` (theta).
-
-    Its episode is the first with the pattern.
-    """
+    """A signal for the first episode of each pattern whose share of the round's actions is below `percent` (theta)."""
     counts: Counter[str] = Counter()
     first: dict[str, tuple[Visit, Trajectory, tuple[str, ...]]] = {}
     for visit in last:
