@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from train.settings import ADAPTERS, OPTIMISER, dpo_config, sft_config
-from transformers import TrainerCallback, TrainingArguments
+from train.settings import ADAPTERS, OPTIMISER, dpo_config, see_two_gpus, sft_config
+from transformers import TrainerCallback
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
@@ -257,14 +257,7 @@ def test_an_iteration_has_its_own_rate_and_beta(tmp_path, llama, other):
 
 
 def test_one_process_trains_on_one_device(tmp_path, llama, monkeypatch):
-    """On a machine with two GPUs transformers would take twice as many examples in each step."""
     alone, _ = run_sft(tmp_path, llama, "alone")
-    prepare = TrainingArguments.__post_init__
-
-    def prepare_two(args):
-        prepare(args)
-        args._n_gpu = 2
-
-    monkeypatch.setattr(TrainingArguments, "__post_init__", prepare_two)
+    see_two_gpus(monkeypatch)
     beside_another, _ = run_sft(tmp_path, llama, "beside_another")
     assert beside_another.history == alone.history
