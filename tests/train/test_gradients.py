@@ -77,18 +77,6 @@ def test_each_kinds_gradient_and_its_parts_are_those_of_equation_9(pairs, llama,
         assert bool(flat(of_kind.parts["sft"]).any()) == (kind is not PairKind.FAILURE_FAILURE)
 
 
-@pytest.mark.usefixtures("exact_norms")
-@LORA
-def test_the_kinds_add_up_to_the_gradient_of_the_whole_batch(pairs, llama, lora, tmp_path):
-    trainer = float64_trainer(pairs, llama, lora, tmp_path)
-    sums = gradients.gradient_sums(trainer, [pair.kind for pair in pairs], 100, lambda *_: None)
-    trainer.loss_sum(trainer.model, trainer.data_collator(range(len(pairs)))).backward()
-    whole = [torch.zeros_like(p) if p.grad is None else p.grad for p in trainer.model.parameters() if p.requires_grad]
-    torch.testing.assert_close(
-        sum(flat(of_kind.parts["loss"]) for of_kind in sums.values()), flat(whole), rtol=1e-9, atol=1e-9
-    )
-
-
 def length_of_the_sum(point):
     """The norm of the sum over kinds, from the norms and cosines of a file."""
     norms = {kind.kind: kind.loss.total_norm for kind in point.kinds}

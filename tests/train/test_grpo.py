@@ -5,11 +5,13 @@ from contextlib import closing
 
 import pytest
 import torch
+from pydantic import ValidationError
 from train.doors import GRPO, TASKS, world
 from train.settings import ADAPTERS
 from transformers import TrainerCallback
 from trl.trainer import base_trainer
 
+from coevolve.config.baselines import GrpoConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.records.episodes import StopReason, Trajectory
@@ -109,6 +111,11 @@ def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):
         assert [token for token, own in zip(ids, mask, strict=True) if own] == said
         assert (*prompt, *ids) == explorer.experience(episode).input_ids
     assert sum(given["env_mask"][-1]) == 0 and len(given["completion_ids"][-1]) > 0
+
+
+def test_batches_are_whole_groups():
+    with pytest.raises(ValidationError, match="multiple of `group`"):
+        GrpoConfig(**GRPO.model_dump() | {"group": 3})
 
 
 def test_no_telemetry(half, tmp_path, monkeypatch):

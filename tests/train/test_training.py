@@ -128,13 +128,6 @@ def test_nothing_to_learn_from(tmp_path, llama):
         run_sft(tmp_path, llama, context=4)
 
 
-def test_a_directory_without_weights(tmp_path, llama):
-    shutil.copytree(llama, tmp_path / "empty", ignore=shutil.ignore_patterns("*.safetensors"))
-    for run in (run_sft, run_dpo):
-        with pytest.raises(UserError, match="policy directory without weights"):
-            run(tmp_path, tmp_path / "empty")
-
-
 def test_a_batch_that_micro_batches_do_not_divide(tmp_path, llama):
     with pytest.raises(UserError, match=r"`batch_size` 4 is not a multiple of `micro_batch` 3.*; .*`sft`, `dpo`"):
         run_sft(tmp_path, llama, config=SFT.model_copy(update={"micro_batch": 3}))
@@ -170,8 +163,6 @@ def test_narrow_weights_are_refused(tmp_path, llama):
     )
     with pytest.raises(UserError, match="bfloat16; load the policy in float32"):
         training.train(trainer, tmp_path)
-    with pytest.raises(UserError, match="float32"):
-        policy_io.require_full_precision(loading.load_model(llama, dtype=torch.float16))
 
 
 def test_a_loss_that_is_no_number_ends_the_training(tmp_path, llama):
