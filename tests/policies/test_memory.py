@@ -4,32 +4,21 @@ import logging
 
 import pytest
 import torch
-from policies.talk import GREEDY, opening, play
-from templates.models import llama, qwen3, tokenizer
+from policies.talk import GREEDY, MODEL, opening, play, policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from coevolve.policies import memory
-from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.kv_cache import cache_bytes
 from coevolve.policies.memory import GPU_SHARE, affordable_slots, free_bytes
-from coevolve.records.episodes import PolicyRef
-
-MODELS = {"tiny": llama(), "qwen3": qwen3(), "half": llama().to(torch.bfloat16)}
-
-
-def policy(slots):
-    ref = PolicyRef(name="random", sha256="0" * 64)
-    return TransformersPolicy(MODELS["tiny"], tokenizer("tiny"), ref, slots=slots, context=384, long_prompt="end")
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 63])
 def test_as_many_slots_as_fit_and_never_none(slots):
-    model = MODELS["tiny"]
-    budget = cache_bytes(model, slots=slots, context=256)
-    assert affordable_slots(model, 64, 256, budget) == slots
-    assert affordable_slots(model, 64, 256, budget - 1) == max(1, slots - 1)
-    assert affordable_slots(model, slots, 256, 10 * budget) == slots
-    assert affordable_slots(model, 64, 256, 0) == 1
+    budget = cache_bytes(MODEL, slots=slots, context=256)
+    assert affordable_slots(MODEL, 64, 256, budget) == slots
+    assert affordable_slots(MODEL, 64, 256, budget - 1) == max(1, slots - 1)
+    assert affordable_slots(MODEL, slots, 256, 10 * budget) == slots
+    assert affordable_slots(MODEL, 64, 256, 0) == 1
 
 
 def test_a_model_of_7b_beside_its_weights_on_80_gb():

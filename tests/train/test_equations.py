@@ -131,7 +131,7 @@ def test_supervised_training_is_equation_5(model, lora, micro, layout, request, 
 )
 def test_preference_training_with_another_objective(section, precompute, llama, other, tmp_path):
     config, fixed = dpo_config(**STEPS, objective=section), load(other)
-    name, *parameters = section.values()
+    name, parameters = section["name"], {key: value for key, value in section.items() if key != "name"}
     free = name == "simpo"  # what needs no reference gets none, as run_dpo has it
     pairs = knowing(random_pairs(), other) if precompute and not free else random_pairs()
     steps, batches = observe_dpo(llama, None if free or precompute else other, pairs, config, None, 1, tmp_path)
@@ -147,7 +147,7 @@ def test_preference_training_with_another_objective(section, precompute, llama, 
                 )
                 for row in (pair.chosen, pair.rejected)
             ]
-            (loss,) = reference_losses(name, *sides, 0.1, dict(zip(list(section)[1:], parameters, strict=True)))
+            (loss,) = reference_losses(name, *sides, 0.1, parameters)
             nll = -sides[0].policy[sides[0].action_mask].mean()
             total = total + pair.lambda_dpo * loss + pair.lambda_sft * nll
         return total / len(pairs)

@@ -154,13 +154,8 @@ def test_bfloat16_files_are_trained_in_float32(tmp_path, llama):
 
 
 def test_narrow_weights_are_refused(tmp_path, llama):
-    trainer = sft.SupervisedTrainer(
-        ROWS,
-        [0, 1, 2, 3],
-        model=loading.load_model(llama, dtype=torch.bfloat16),
-        config=SFT,
-        run=TrainingRun(llama, tmp_path / "out", tmp_path, 7),
-    )
+    model, run = loading.load_model(llama, dtype=torch.bfloat16), TrainingRun(llama, tmp_path / "out", tmp_path, 7)
+    trainer = sft.SupervisedTrainer(ROWS, [0, 1, 2, 3], model=model, config=SFT, run=run)
     with pytest.raises(UserError, match="bfloat16; load the policy in float32"):
         training.train(trainer, tmp_path)
 
