@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 RECOMPUTE_ABOVE = 1_000_000_000
 #: The config sections of the trainings that this module runs.
 SECTIONS = "the training's section (`sft`, `dpo`, `grpo`, or the model's `pretrain`)"
-#: Progress lines per training.
 PROGRESS_LINES = 20
 #: A file in a checkpoint of several processes, written when each has saved its part.
 COMPLETE = "whole"
