@@ -21,6 +21,7 @@ LONGEST = (
     "docs/test_stage_page.py",
     "docs/test_endpoint_page.py",
     "docs/test_model_page.py",
+    "train/test_online.py",
     "train/test_grpo.py",
     "train/test_ppo.py",
     "envs/sciworld/test_sciworld.py",

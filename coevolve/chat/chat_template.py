@@ -1,16 +1,13 @@
 """Messages to token ids and action mask. No other module tokenizes conversations.
 
 A chat template is parsed once: a conversation of unique markers is rendered and split at the markers. The text between
-two markers is a wrapper, which is the same in every conversation. The token ids of a conversation are the concatenated
-ids of wrappers and contents, each tokenized separately, so the action mask is known by construction.
-
-Contents are stripped, as the templates of Llama 2 and others do. A turn is always rendered as the template renders
-turns of the history, so its ids do not depend on later turns: the ids of a conversation start with those of each of its
-prefixes.
+two markers is a wrapper, which is the same in every conversation. The ids of a conversation are those of wrappers and
+contents, each tokenized separately, so the action mask is known by construction. Contents are stripped, as the
+templates of Llama 2 and others do. A turn is rendered as in the history, so its ids do not depend on later turns.
 
 Only the template writes control tokens. A content is text: an observation, an instruction or an expert's action that
 spells a control token, special (`<|im_end|>`) or not (`<tool_call>`, `<think>`), is tokenized as ordinary characters.
-Sampled ids are the exception: the ids that a policy sampled are kept, control tokens among them.
+Sampled ids are kept as they are, control tokens among them.
 """
 
 from __future__ import annotations
@@ -35,15 +32,13 @@ Ids = tuple[int, ...]
 class TokenizedTrajectory:
     """A conversation as token ids.
 
-    `action_mask` has one entry per token: 1 on the tokens that the agent produced (its actions, each with its
-    end-of-turn token), 0 on all others.
+    `action_mask` is 1 at the tokens that the agent produced (its actions, each with its end-of-turn token), else 0.
     """
 
     input_ids: Ids
     action_mask: Ids
 
     def __len__(self) -> int:
-        """Its number of tokens."""
         return len(self.input_ids)
 
     @property
@@ -76,11 +71,7 @@ class Wrappers:
 
 
 class Renderer:
-    """The ids of prompts, conversations and completions under one tokenizer's chat template.
-
-    `end_of_turn` is the id that ends an action. Raises `UserError` for a template that does not wrap contents in fixed
-    text.
-    """
+    """The ids of conversations under a tokenizer's chat template; `UserError` for one that has no fixed wrappers."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -99,14 +90,8 @@ class Renderer:
         return self.conversation_ids(prompt, ())
 
     def conversation_ids(self, prompt: Sequence[Message], turns: Sequence[Turn]) -> Ids:
-        """The ids of `prompt` and `turns`, with the generation prompt of the next action.
-
-        The result for `turns[:t]` is a prefix of the result for `turns`.
-        """
-        pieces = [*self._prompt(prompt)]
-        for turn in turns:
-            pieces += [self._action(turn.text, turn.token_ids), *self._observation(turn.observation, turn.token_ids)]
-        return _join(pieces)
+        """The ids of `prompt` and `turns` with the next generation prompt; those of `turns[:t]` begin them."""
+        return _join(ids for ids, _ in self._pieces(prompt, [(t.text, t.token_ids, t.observation) for t in turns]))
 
     def render(
         self, prompt: Sequence[Message], completion: Sequence[Message], token_ids: Sequence[Ids] = ()
@@ -117,16 +102,11 @@ class Renderer:
         text. If a sampled action was cut off, the end of its turn is added with mask 0.
         """
         _check_roles(completion, first="assistant")
-        pieces = [(ids, 0) for ids in self._prompt(prompt)]
-        sampled: Ids = ()
-        for index, message in enumerate(completion):
-            if message.role == "assistant":
-                sampled = token_ids[index // 2] if token_ids else ()
-                pieces.append((self._action(message.content, sampled), 1))
-            else:
-                pieces += [(ids, 0) for ids in self._observation(message.content, sampled)]
+        actions, observations = ([message.content for message in completion[first::2]] for first in (0, 1))
+        turns = zip(actions, token_ids or [()] * len(actions), [*observations, None], strict=True)
+        pieces = list(self._pieces(prompt, turns))
         mask = tuple(flag for ids, flag in pieces for _ in ids)
-        return TokenizedTrajectory(_join([ids for ids, _ in pieces]), mask)
+        return TokenizedTrajectory(_join(ids for ids, _ in pieces), mask)
 
     def decode(self, action_ids: Sequence[int]) -> str:
         """The text of an action's ids, stripped, without its end-of-turn token."""
@@ -135,6 +115,16 @@ class Renderer:
         text: str = self._tokenizer.decode(list(action_ids), clean_up_tokenization_spaces=False)
         return text.strip()
 
+    def _pieces(
+        self, prompt: Sequence[Message], turns: Iterable[tuple[str, Ids, str | None]]
+    ) -> Iterator[tuple[Ids, int]]:
+        """Ids of a conversation in pieces, with their mask; a turn has its text, sampled ids and observation."""
+        yield from ((ids, 0) for ids in self._prompt(prompt))
+        for text, sampled, observation in turns:
+            yield self._action(text, sampled), 1
+            if observation is not None:
+                yield from ((ids, 0) for ids in self._observation(observation, sampled))
+
     def _prompt(self, prompt: Sequence[Message]) -> Iterator[Ids]:
         """Ids of the prompt in pieces, the last of them the first generation prompt."""
         has_system = bool(prompt) and prompt[0].role == "system"
@@ -142,9 +132,7 @@ class Renderer:
         _check_roles(talk, first="user")
         if has_system:
             if self._wrappers.system is None:
-                raise UserError(
-                    f"{_name(self._tokenizer)}: its chat template supports no system message; leave it out."
-                )
+                raise _refused(self._tokenizer, "its chat template supports no system message; leave it out")
             yield from self._segment(self._wrappers.system[0], prompt[0].content)
             head = self._wrappers.system[1]
         yield from self._segment(head, talk[0].content)
@@ -178,19 +166,15 @@ class Renderer:
 def read_template(tokenizer: Any) -> Wrappers:
     """The wrappers of a tokenizer's chat template; raises `UserError` if they differ between turns."""
     if not tokenizer.chat_template:
-        raise UserError(
-            f"{_name(tokenizer)}: the tokenizer has no chat template; add a chat_template.jinja to its folder."
-        )
+        raise _refused(tokenizer, "the tokenizer has no chat template; add a chat_template.jinja to its folder")
     try:
         head, *turns = _split_template(tokenizer, system=False)
     except jinja2.TemplateError as error:
-        raise UserError(f"{_name(tokenizer)}: its chat template rejects a plain conversation ({error}).") from None
+        raise _refused(tokenizer, f"its chat template rejects a plain conversation ({error})") from None
     before, after, later_before, later_after, generation_prompt = turns
     if (before, after) != (later_before, later_after) or not before.startswith(generation_prompt):
-        raise UserError(
-            f"{_name(tokenizer)}: its chat template renders a turn of the history differently from a new one; "
-            "use another chat_template.jinja."
-        )
+        problem = "its chat template renders a turn of the history differently from a new one"
+        raise _refused(tokenizer, f"{problem}; use another chat_template.jinja")
     lead = before[len(generation_prompt) :]
     end, end_token, next_turn = _split_at_end(tokenizer, after)
     return Wrappers(head, _system_wrappers(tokenizer, turns), generation_prompt, lead, end, end_token, next_turn)
@@ -214,7 +198,7 @@ def _split_template(tokenizer: Any, *, system: bool) -> list[str]:
     pieces = []
     for mark in marks:
         if rest.count(mark) != 1:
-            raise UserError(f"{_name(tokenizer)}: its chat template drops, repeats or reorders messages; use another.")
+            raise _refused(tokenizer, "its chat template drops, repeats or reorders messages; use another")
         piece, _, rest = rest.partition(mark)
         pieces.append(piece)
     return [*pieces, rest]
@@ -225,10 +209,8 @@ def _split_at_end(tokenizer: Any, between: str) -> tuple[str, str, str]:
     added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
     special = [token for token in (*tokenizer.all_special_tokens, *added) if token in between]
     if not special:
-        raise UserError(
-            f"{_name(tokenizer)}: its chat template ends a turn without a special token; "
-            "use another chat_template.jinja."
-        )
+        problem = "its chat template ends a turn without a special token"
+        raise _refused(tokenizer, f"{problem}; use another chat_template.jinja")
     token = min(special, key=between.index)
     end, _, after = between.partition(token)
     return end, token, after
@@ -270,7 +252,7 @@ def _content_encoder(tokenizer: Any) -> Callable[[str], Ids]:
         lambda text: [kept.get(number, number) for number in plain.encode(text, add_special_tokens=False).ids],
     )
     if parsed := [token for token in control if not set(control.values()).isdisjoint(encode(f"a{token}a"))]:
-        raise UserError(f"{_name(tokenizer)}: it parses `{parsed[0]}` in any text as a control token; use another.")
+        raise _refused(tokenizer, f"it parses `{parsed[0]}` in any text as a control token; use another")
     return encode
 
 
@@ -294,8 +276,8 @@ def _check_roles(messages: Sequence[Message], first: str) -> None:
         raise UserError(f"{problem}; let them alternate, beginning and ending with {first}.")
 
 
-def _name(tokenizer: Any) -> str:
-    return str(tokenizer.name_or_path or type(tokenizer).__name__)
+def _refused(tokenizer: Any, problem: str) -> UserError:
+    return UserError(f"{tokenizer.name_or_path or type(tokenizer).__name__}: {problem}.")
 
 
 def _join(pieces: Iterable[Ids]) -> Ids:

@@ -8,9 +8,10 @@ x > y the pair in which x, the side with the higher reward r(u, x) > r(u, y), is
                                                 | {e > f : f in F}    (ii)  expert_failure
                                                 | D_fail              (iii) failure_failure
 
-Each pair kind is a function from the trajectories of one task to its *candidates*, the pairs that could be built. A
-candidate becomes a pair, or a drop with its reason. If a kind lacks the rollouts of an agent, it has one candidate,
-dropped as MISSING_ROLLOUT. Each input trajectory is counted as paired, dropped or not used.
+Each pair kind names the two agents whose trajectories are compared: each of the one with each of the other is a
+*candidate*, a pair that could be built. It becomes a pair, or a drop with its reason. If a kind lacks the rollouts of
+an agent, it has one candidate, dropped as MISSING_ROLLOUT. Each input trajectory is counted as paired, dropped or not
+used.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Agent, Message, StopReason, Task, Trajectory
 from coevolve.records.pairs import KindCount, PairingSummary, PreferencePair, TrajectoryCount
 
-#: The agents whose trajectories each kind compares.
-KIND_AGENTS: Mapping[PairKind, frozenset[Agent]] = {
-    PairKind.EXPERT_TARGET: frozenset({"expert", "target"}),
-    PairKind.EXPERT_FAILURE: frozenset({"expert", "failure"}),
-    PairKind.FAILURE_FAILURE: frozenset({"target", "failure"}),
+#: The agents whose trajectories each kind compares: eq. 8 (i), eq. 8 (ii), and eq. 6, which is eq. 8 (iii).
+KIND_AGENTS: Mapping[PairKind, tuple[Agent, Agent]] = {
+    PairKind.EXPERT_TARGET: ("expert", "target"),
+    PairKind.EXPERT_FAILURE: ("expert", "failure"),
+    PairKind.FAILURE_FAILURE: ("target", "failure"),
 }
 
 
@@ -46,12 +47,10 @@ class PairSide:
 
 @dataclass(frozen=True)
 class TaskTrajectories:
-    """The trajectories of one task; rollouts are in the order of their sample numbers."""
+    """The trajectories of one task by agent: its first expert, and rollouts in the order of their sample numbers."""
 
     task_id: str
-    expert: PairSide | None
-    target: tuple[PairSide, ...]
-    failure: tuple[PairSide, ...]
+    sides: Mapping[Agent, tuple[PairSide, ...]]
 
 
 @dataclass(frozen=True)
@@ -125,35 +124,20 @@ def pair(
     )
 
 
-def expert_target(group: TaskTrajectories) -> list[Candidate]:
-    """Eq. 8 (i): the expert with each rollout of the target agent."""
-    return _with_expert(PairKind.EXPERT_TARGET, group, group.target)
-
-
-def expert_failure(group: TaskTrajectories) -> list[Candidate]:
-    """Eq. 8 (ii): the expert with each rollout of the failure agent."""
-    return _with_expert(PairKind.EXPERT_FAILURE, group, group.failure)
-
-
-def failure_failure(group: TaskTrajectories) -> list[Candidate]:
-    """Eq. 6, and eq. 8 (iii): each rollout of the target agent with each of the failure agent."""
-    kind = PairKind.FAILURE_FAILURE
-    if not (group.target and group.failure):
-        return [Candidate(group.task_id, kind, group.target + group.failure, DropReason.MISSING_ROLLOUT)]
-    return [Candidate(group.task_id, kind, sides) for sides in product(group.target, group.failure)]
+def kind_candidates(kind: PairKind, group: TaskTrajectories) -> list[Candidate]:
+    """Each trajectory of the kind's first agent with each of its second one; drops where a task lacks those of one."""
+    first, second = (group.sides[agent] for agent in KIND_AGENTS[kind])
+    if first and second:
+        return [Candidate(group.task_id, kind, sides) for sides in product(first, second)]
+    if second and "expert" in KIND_AGENTS[kind]:
+        return [Candidate(group.task_id, kind, (rollout,), DropReason.MISSING_EXPERT) for rollout in second]
+    return [Candidate(group.task_id, kind, first + second, DropReason.MISSING_ROLLOUT)]
 
 
 def within_agents(group: TaskTrajectories) -> list[Candidate]:
     """Section 4.2's prose beyond eq. 6: each two rollouts of the same agent."""
-    couples = [*combinations(group.target, 2), *combinations(group.failure, 2)]
+    couples = [*combinations(group.sides["target"], 2), *combinations(group.sides["failure"], 2)]
     return [Candidate(group.task_id, PairKind.FAILURE_FAILURE, sides) for sides in couples]
-
-
-CANDIDATES: Mapping[PairKind, Callable[[TaskTrajectories], list[Candidate]]] = {
-    PairKind.EXPERT_TARGET: expert_target,
-    PairKind.EXPERT_FAILURE: expert_failure,
-    PairKind.FAILURE_FAILURE: failure_failure,
-}
 
 
 def summary(result: Pairing) -> PairingSummary:
@@ -170,9 +154,9 @@ def _check_agents(
     recipe: AgentRecipe, experts: Sequence[Trajectory], rollouts: Mapping[Agent, Sequence[Trajectory]]
 ) -> None:
     for kind in recipe.trains_on:
-        if kind not in CANDIDATES:
+        if kind not in KIND_AGENTS:
             raise UserError(f"recipe: `trains_on.{kind.value}` does not pair whole trajectories; set `learns: steps`.")
-        for agent in sorted(KIND_AGENTS[kind] - {"expert"} - set(rollouts)):
+        for agent in sorted({*KIND_AGENTS[kind]} - {"expert", *rollouts}):
             raise UserError(
                 f"recipe: `trains_on.{kind.value}` needs rollouts of the {agent} agent, which does not explore; "
                 f"set `agents.{agent}.explores: true` or remove the kind."
@@ -193,9 +177,11 @@ def _by_task(task_ids: Iterable[str], sides: Iterable[PairSide]) -> list[TaskTra
     return [
         TaskTrajectories(
             task_id,
-            expert=next(iter(groups[task_id, "expert"]), None),
-            target=_in_sample_order(groups[task_id, "target"]),
-            failure=_in_sample_order(groups[task_id, "failure"]),
+            {
+                "expert": tuple(groups[task_id, "expert"][:1]),
+                "target": _in_sample_order(groups[task_id, "target"]),
+                "failure": _in_sample_order(groups[task_id, "failure"]),
+            },
         )
         for task_id in task_ids
     ]
@@ -221,25 +207,15 @@ def _drops_without_kind(explored: Collection[str], sides: Sequence[PairSide]) ->
 
 
 def _candidates(group: TaskTrajectories, kinds: Collection[PairKind], within: bool) -> list[Candidate]:
-    functions = [CANDIDATES[kind] for kind in PairKind if kind in kinds]
-    if within and PairKind.FAILURE_FAILURE in kinds:
-        functions.append(within_agents)
-    return [candidate for function in functions for candidate in function(group)]
-
-
-def _with_expert(kind: PairKind, group: TaskTrajectories, rollouts: tuple[PairSide, ...]) -> list[Candidate]:
-    expert = () if group.expert is None else (group.expert,)
-    if not rollouts:
-        return [Candidate(group.task_id, kind, expert, DropReason.MISSING_ROLLOUT)]
-    missing = None if expert else DropReason.MISSING_EXPERT
-    return [Candidate(group.task_id, kind, (*expert, rollout), missing) for rollout in rollouts]
+    candidates = [candidate for kind in PairKind if kind in kinds for candidate in kind_candidates(kind, group)]
+    return candidates + within_agents(group) if within and PairKind.FAILURE_FAILURE in kinds else candidates
 
 
 def _turn_limit(group: TaskTrajectories, rules: PairingConfig) -> int | None:
     """Maximum of turns on a rejected side; None without the rule `max_extra_turns` or without an expert."""
-    if rules.max_extra_turns is None or group.expert is None:
+    if rules.max_extra_turns is None or not group.sides["expert"]:
         return None
-    return len(group.expert.trajectory.turns) + rules.max_extra_turns
+    return len(group.sides["expert"][0].trajectory.turns) + rules.max_extra_turns
 
 
 def _build(candidate: Candidate, limit: int | None, weights: PairWeights, rules: PairingConfig) -> BuiltPair | Drop:
@@ -263,38 +239,34 @@ def _build(candidate: Candidate, limit: int | None, weights: PairWeights, rules:
 
 def _drop_duplicates(outcomes: Sequence[BuiltPair | Drop]) -> list[BuiltPair | Drop]:
     """The outcomes with one pair for identical rollouts of a task: equal pairs of one kind become counted drops."""
-    kept: list[BuiltPair | Drop] = []
-    seen = set[tuple[str, PairKind, tuple[Message, ...], tuple[Message, ...]]]()
-    for outcome in outcomes:
-        if isinstance(outcome, Drop):
-            kept.append(outcome)
-            continue
-        pair = outcome.pair
-        content = (pair.task_id, pair.kind, pair.chosen, pair.rejected)
-        kept.append(_dropped(pair, DropReason.DUPLICATE) if content in seen else outcome)
-        seen.add(content)
-    return kept
+    pairs = [outcome.pair for outcome in outcomes if isinstance(outcome, BuiltPair)]
+    first = {(pair.task_id, pair.kind, pair.chosen, pair.rejected): pair for pair in reversed(pairs)}
+    kept = set(map(id, first.values()))
+    return _drop_pairs(outcomes, DropReason.DUPLICATE, lambda pair: id(pair) not in kept)
 
 
 def _drop_conflicts(outcomes: Sequence[BuiltPair | Drop]) -> list[BuiltPair | Drop]:
-    """The outcomes without pairs whose rejected side, the same trajectory or the same text, is another's chosen side.
-
-    All such pairs become counted drops, so the result does not depend on the order of the pairs.
-    """
+    """The outcomes with drops for all pairs whose rejected side, or a side with its text, is chosen in another pair."""
     pairs = [outcome.pair for outcome in outcomes if isinstance(outcome, BuiltPair)]
-    ids = {pair.chosen_id for pair in pairs}
-    texts = {(pair.task_id, pair.chosen) for pair in pairs}
-    return [
-        _dropped(outcome.pair, DropReason.CONFLICT)
-        if isinstance(outcome, BuiltPair)
-        and (outcome.pair.rejected_id in ids or (outcome.pair.task_id, outcome.pair.rejected) in texts)
-        else outcome
-        for outcome in outcomes
-    ]
+    chosen = {pair.chosen_id for pair in pairs} | {(pair.task_id, pair.chosen) for pair in pairs}
+    return _drop_pairs(
+        outcomes,
+        DropReason.CONFLICT,
+        lambda pair: pair.rejected_id in chosen or (pair.task_id, pair.rejected) in chosen,
+    )
 
 
-def _dropped(pair: PreferencePair, reason: DropReason) -> Drop:
-    return Drop(task_id=pair.task_id, kind=pair.kind, reason=reason, ids=(pair.chosen_id, pair.rejected_id))
+def _drop_pairs(
+    outcomes: Sequence[BuiltPair | Drop], reason: DropReason, applies: Callable[[PreferencePair], bool]
+) -> list[BuiltPair | Drop]:
+    kept: list[BuiltPair | Drop] = []
+    for outcome in outcomes:
+        if isinstance(outcome, BuiltPair) and applies(pair := outcome.pair):
+            ids = (pair.chosen_id, pair.rejected_id)
+            kept.append(Drop(task_id=pair.task_id, kind=pair.kind, reason=reason, ids=ids))
+        else:
+            kept.append(outcome)
+    return kept
 
 
 def _truncated(side: PairSide, limit: int | None) -> PairSide:
@@ -371,7 +343,7 @@ def _trajectory_count(
 ) -> TrajectoryCount:
     paired = {digest for outcome in built for digest in (outcome.pair.chosen_id, outcome.pair.rejected_id)}
     dropped = {digest for drop in drops for digest in drop.ids} - paired
-    agents = frozenset[Agent]().union(*(KIND_AGENTS[kind] for kind in recipe.trains_on))
+    agents = {agent for kind in recipe.trains_on for agent in KIND_AGENTS[kind]}
     others = [side for side in sides if side.id not in paired | dropped]
     return TrajectoryCount(
         total=len(sides),

@@ -8,7 +8,7 @@ selected one is dropped as a duplicate.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,27 +22,12 @@ Actions = tuple[str, tuple[str | None, ...]]
 
 
 @dataclass(frozen=True)
-class SelectionCount:
-    """Counts of the expert trajectories, or of the rollouts."""
-
-    total: int
-    selected: int
-    drops: Mapping[DropReason, int]
-
-    def __post_init__(self) -> None:
-        assert self.total == self.selected + sum(self.drops.values()), f"trajectories are lost: {self}"
-
-
-@dataclass(frozen=True)
 class RftSelection:
-    """The selected trajectories, experts first, and the drops; `solved` of `explored` tasks have a success."""
+    """The selected trajectories, experts first, the drops, and counts as JSON data, reasons by name."""
 
     selected: tuple[Trajectory, ...]
     drops: tuple[Drop, ...]
-    experts: SelectionCount
-    rollouts: SelectionCount
-    explored: int
-    solved: int
+    summary: dict[str, dict[str, Any]]
 
 
 def select(rules: SelectionConfig, experts: Sequence[Trajectory], rollouts: Sequence[Trajectory]) -> RftSelection:
@@ -62,21 +47,15 @@ def select(rules: SelectionConfig, experts: Sequence[Trajectory], rollouts: Sequ
             for trajectory, reason in outcomes
             if reason is not None
         ),
-        experts=_count(reasons[: len(experts)]),
-        rollouts=_count(reasons[len(experts) :]),
-        explored=len({rollout.task.task_id for rollout in rollouts}),
-        solved=len({rollout.task.task_id for rollout in rollouts if rollout.reward >= rules.min_reward}),
+        summary={
+            "experts": _count(reasons[: len(experts)]),
+            "rollouts": _count(reasons[len(experts) :]),
+            "tasks": {
+                "explored": len({rollout.task.task_id for rollout in rollouts}),
+                "solved": len({rollout.task.task_id for rollout in rollouts if rollout.reward >= rules.min_reward}),
+            },
+        },
     )
-
-
-def summary(result: RftSelection) -> dict[str, Any]:
-    """The counts as JSON data, reasons by name."""
-    sides = {"experts": result.experts, "rollouts": result.rollouts}
-    counts = {
-        name: vars(side) | {"drops": {reason.value: n for reason, n in sorted(side.drops.items())}}
-        for name, side in sides.items()
-    }
-    return {**counts, "tasks": {"explored": result.explored, "solved": result.solved}}
 
 
 def _check_agents(experts: Sequence[Trajectory], rollouts: Sequence[Trajectory]) -> None:
@@ -128,6 +107,6 @@ def _actions(trajectory: Trajectory) -> Actions:
     return trajectory.task.task_id, tuple(turn.action for turn in trajectory.turns)
 
 
-def _count(reasons: Sequence[DropReason | None]) -> SelectionCount:
-    drops = Counter(reason for reason in reasons if reason is not None)
-    return SelectionCount(total=len(reasons), selected=reasons.count(None), drops=drops)
+def _count(reasons: Sequence[DropReason | None]) -> dict[str, Any]:
+    drops = Counter(reason.value for reason in reasons if reason is not None)
+    return {"total": len(reasons), "selected": reasons.count(None), "drops": dict(sorted(drops.items()))}

@@ -6,17 +6,8 @@ continuations is the Monte Carlo estimate of the *step value*. If the side with 
 step value, by more than a margin, what the two did from there on is a pair, and the turns before are its prompt. Whole
 trajectories are paired as well, as in any method (`coevolve.methods.pairing`).
 
-Re-implemented without upstream's code (`construct_preference_monte_carlo_*.py`). Differences from it:
-
-* A step is scored only if it can give a pair: the actions and the outcomes differ, and the rule `expert_beaten` does
-  not drop the pair. Upstream also pairs equal actions if their sampled values happen to differ.
-* The agent's episode from the start is the method's rollout, at the protocol's temperature; upstream explores greedily.
-* All episodes are played with the prompt that is trained on; upstream plays with an in-context example that is missing
-  from training.
-* Outcomes differ if they are unequal; upstream requires a difference above 0.01, as for step values. `expert_beaten`
-  and `max_extra_turns` apply as in pairing; upstream swaps and does not truncate.
-* An expert's steps are scored in each iteration; upstream scores them once. A failure of the environment does not count
-  as reward 0.
+Re-implemented without upstream's code (`construct_preference_monte_carlo_*.py`); docs/read/decisions.md has the
+differences from it.
 """
 
 from __future__ import annotations
@@ -59,10 +50,7 @@ class Divergence:
 
 
 class StepValues(Record):
-    """Values of the expert's and the agent's step after `turn` turns: mean rewards of the continuations.
-
-    None if the environment failed in every continuation.
-    """
+    """Mean rewards of continuations after the step at turn `turn`; None if the environment failed in all of them."""
 
     task_id: str
     turn: int

@@ -19,10 +19,7 @@ class ContextWindow:
         self._renderer, self._context, self._long_prompt = renderer, context, long_prompt
 
     def prompt_ids(self, conversation: Conversation, max_new_tokens: int) -> Ids | None:
-        """The token ids of the conversation, cut if need be; None if it does not fit.
-
-        Raises `UserError` if `max_new_tokens` alone fills the context.
-        """
+        """The conversation's ids, cut if need be; None if it does not fit, `UserError` if no prompt does."""
         limit = self._context - max_new_tokens
         if limit <= 0:
             raise UserError(f"`max_new_tokens` {max_new_tokens} fills the `context` {self._context}; lower it.")
@@ -30,10 +27,7 @@ class ContextWindow:
         return ids[-limit:] if len(ids) <= limit or self._long_prompt == "cut_left" else None
 
     def completion(self, sampled: Ids | None) -> Completion:
-        """The completion with the `sampled` ids; None stands for a conversation that does not fit.
-
-        A truncated turn has no end-of-turn token among its ids; the renderer adds one before the next observation.
-        """
+        """The completion with the `sampled` ids, truncated if they lack an end-of-turn token; None: it does not fit."""
         if sampled is None:
             return Completion(text="", fits=False)
         truncated = sampled[-1] != self._renderer.end_of_turn

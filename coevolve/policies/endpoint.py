@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import Field
+
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import PolicyRef
@@ -20,8 +22,8 @@ class Usage(Record):
     """Tokens of one response as the endpoint counts them, both 0 if it does not; `key` identifies the episode."""
 
     key: str
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: int = Field(strict=True, ge=0)
+    completion_tokens: int = Field(strict=True, ge=0)
 
 
 def endpoint_ref(model: str) -> PolicyRef:
@@ -40,10 +42,7 @@ def check_ref(path: Path, model: str) -> None:
 
 
 def spending(usages: Iterable[Usage], price_in: float, price_out: float) -> dict[str, Any]:
-    """Responses, tokens and cost, in total and by episode; prices are per million tokens, cost in their currency.
-
-    Responses that a killed run received are included: they were paid for.
-    """
+    """Responses, tokens and cost, also of killed runs, in total and by episode; prices are per million tokens."""
     by_episode: dict[str, list[Usage]] = {}
     for usage in usages:
         by_episode.setdefault(usage.key, []).append(usage)

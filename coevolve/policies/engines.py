@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
 
 from coevolve.config.machine import VLLM_DEVICES, VllmDevices
 from coevolve.config.names import LongPrompt
@@ -32,19 +31,12 @@ class EngineSettings:
     devices: VllmDevices = VLLM_DEVICES
 
 
-class Engine(Protocol):
-    """A module that loads policies."""
-
-    def player(self, folder: Path | None, settings: EngineSettings) -> tuple[Policy, int]:
-        """The policy in a directory, and how many episodes it plays at once; an endpoint's needs no directory."""
-        ...
-
-
 def engine_module(engine: str) -> str:
     """The name of an engine's module."""
     return f"coevolve.policies.{_MODULES[engine]}"
 
 
 def load_player(engine: str, folder: Path | None, settings: EngineSettings) -> tuple[Policy, int]:
-    """The policy in a directory, loaded by an engine, and how many episodes it plays at once."""
-    return cast(Engine, importlib.import_module(engine_module(engine))).player(folder, settings)
+    """The policy in a directory, loaded by the engine's `player`, and how many episodes it plays at once."""
+    loaded: tuple[Policy, int] = importlib.import_module(engine_module(engine)).player(folder, settings)
+    return loaded

@@ -95,10 +95,7 @@ def shortest(numbers: Sequence[int], length: int) -> int:
 
 
 def _same_rows(function: RowFunction, size: int, numbers: Sequence[int], like: torch.Tensor) -> list[int]:
-    """The `numbers` of rows for which `function` gives every row the bits that it has among the most rows.
-
-    A few distinct rows are repeated, so that each is tried at many places. Both halves of a row have the same values.
-    """
+    """The `numbers` of rows for which `function` gives every row the bits that it has among the most rows."""
     order, half = _halves(size)
     rows = torch.randn((_DISTINCT, size), generator=torch.Generator().manual_seed(0)).to(like.dtype)
     rows[:, order[half : 2 * half]] = rows[:, order[:half]]

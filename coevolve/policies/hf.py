@@ -27,10 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def player(folder: Path, settings: EngineSettings) -> tuple[TransformersPolicy, int]:
-    """The policy in a directory, and how many episodes it plays at once: the workers, or what memory allows.
-
-    Without a slot, each turn of an episode would prefill the whole conversation.
-    """
+    """The policy in a directory, and how many episodes it plays at once: the workers, or what memory allows."""
     policy = TransformersPolicy.load(
         folder,
         slots=settings.workers,
@@ -45,12 +42,9 @@ class TransformersPolicy:
     """Completes conversations of up to `context` tokens in batches and keeps their KV cache between turns.
 
     `slots` limits the number of cached conversations, and of those completed at once; fewer are allocated if memory
-    does not suffice. If all slots are taken, the least recently used conversation loses its cache and is prefilled
-    again at its next turn.
-
-    A completion depends on its own conversation only: on a CPU, its token ids are the same for every batch, slot and
-    state of the cache, in float32 and in bfloat16. They are not the same in both types, on all machines, or for all
-    numbers of threads.
+    does not suffice. If all are taken, the least recently used conversation is prefilled again at its next turn. On a
+    CPU the token ids of a completion are the same for every batch, slot and state of the cache, but not in float32 and
+    bfloat16, on all machines, or for all numbers of threads.
     """
 
     def __init__(
@@ -139,10 +133,7 @@ class SlotTable:
         self._held: list[Ids] = [()] * slots
 
     def assign(self, keys: Sequence[str], prompts: Sequence[Ids]) -> list[Prefill]:
-        """Give a slot to each of the conversations `keys`, at most as many as there are slots.
-
-        At least one token of each prompt is left to be computed, because the logits after the last token are needed.
-        """
+        """Give slots to at most as many conversations; one token of a prompt at least is left for the logits."""
         present = [self._used.pop(key, None) for key in keys]
         sources, prefills = dict(enumerate(self._held)), []
         for kept, ids in zip(present, prompts, strict=True):

@@ -1,13 +1,10 @@
 """Prefill and decode passes of a decoder over many conversations, with their KV cache.
 
-The tokens of a pass lie in one row without padding, whatever conversations they belong to: [1, N, hidden]. The linear
-layers run over numbers of tokens that give equal bits (`exact_shapes.exact_rows`), and attention over one conversation
-at a time: chunks of CHUNK prompt tokens over numbers of positions that give equal bits (`exact_spans`), or one decoded
-token over the positions up to its own. The keys and values of a prompt therefore depend on its token ids alone, to the
-bit. Those of decoded tokens have other bits than prefilled ones; the next turn's prefill overwrites them.
-
-Prompts that begin alike share the work: the tokens of a common beginning are computed once and written to the slots of
-all conversations that have it, and a new conversation copies what another slot holds of its beginning.
+The tokens of a pass, of any conversations, lie in one row without padding, [1, N, hidden]. Linear layers run over
+numbers of tokens that give equal bits (`exact_shapes.exact_rows`), and attention over one conversation at a time:
+chunks of CHUNK prompt tokens over numbers of positions that give equal bits (`exact_spans`), or one decoded token over
+the positions up to its own. So the keys and values of a prompt depend on its token ids alone; those of decoded tokens
+have other bits, and the next turn's prefill overwrites them. What prompts begin with alike is computed once.
 
 On a GPU, where bits are not promised, attention runs over all conversations of a pass at once (not run here).
 """
@@ -16,7 +13,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,10 +66,11 @@ class KeyValueCache:
     to write, by their place in the pass, and the slot and position that each goes to, [T] each.
     """
 
-    def __init__(self, model: Any, slots: int, width: int) -> None:
-        layers, shape = _cache_shape(model.config, slots + 1, width)
-        kind = {"device": model.device, "dtype": model.dtype}
-        self.states = [torch.zeros((2, *shape), **kind) for _ in range(layers)]
+    def __init__(self, model: Any, slots: int, width: int, device: torch.device | str) -> None:
+        config = model.config
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (2, slots + 1, config.num_key_value_heads, width, head_dim)
+        self.states = [torch.zeros(shape, device=device, dtype=model.dtype) for _ in range(config.num_hidden_layers)]
         self.targets: Targets
 
     def update(
@@ -108,17 +105,14 @@ class TokenSegment:
 
 
 class CachedDecoder:
-    """A model with KV caches for `slots` conversations of up to `context` tokens.
-
-    Raises `UserError` for architectures without support, and if `context` exceeds the model's positions.
-    """
+    """A model with KV caches for `slots` conversations of `context` tokens; `UserError` if it does not support them."""
 
     def __init__(self, model: Any, *, slots: int, context: int) -> None:
         _check_model(model.config, context)
         AttentionInterface.register(_ATTENTION, _attend_segments)
         self._decoder, self._head = model.base_model, model.get_output_embeddings()
         self._slots, width = slots, _padded_width(context)
-        self._cache = KeyValueCache(model, slots, width)
+        self._cache = KeyValueCache(model, slots, width, model.device)
         like = self._head.weight[:0]
         with torch.inference_mode():
             self.rows = exact_rows(_row_functions(self._decoder.layers[0]), max(PREFILL_TOKENS, slots), like)
@@ -159,10 +153,7 @@ class CachedDecoder:
         return TokenSegment(chunk.slots, chunk.start, len(chunk.ids), span, mask)
 
     def _forward(self, segments: Sequence[TokenSegment], ids: Sequence[int]) -> torch.Tensor:
-        """Hidden states [N, hidden] of the tokens `ids` of the segments.
-
-        Each layer writes all keys before it attends, so a slot's later chunk attends to an earlier one of this pass.
-        """
+        """Hidden states [N, hidden] of the tokens `ids` of the segments; layers write all keys before they attend."""
         padding, device = shortest(self.rows, len(ids)) - len(ids), self._head.weight.device
         positions = [p for s in segments for p in range(s.start, s.start + s.count)] + [0] * padding
         at = torch.tensor([positions, [*ids, *[0] * padding]], device=device)
@@ -197,9 +188,7 @@ class CachedDecoder:
 
 def cache_bytes(model: Any, *, slots: int, context: int) -> int:
     """Bytes of the KV cache of a `CachedDecoder` of this shape."""
-    layers, shape = _cache_shape(model.config, slots + 1, _padded_width(context))
-    size: int = layers * model.dtype.itemsize * 2 * math.prod(shape)
-    return size
+    return sum(states.nbytes for states in KeyValueCache(model, slots, _padded_width(context), "meta").states)
 
 
 @contextlib.contextmanager
@@ -224,10 +213,7 @@ def _attend_segments(
     scaling: float,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention function that transformers calls: from [1, heads, N, head_dim] to [1, N, heads, head_dim].
-
-    `key` and `value` are those of all slots.
-    """
+    """The attention function that transformers calls, with all slots: from [1, heads, N, dim] to [1, N, heads, dim]."""
     if query.is_cuda:
         return _attend_at_once(query, key, value, segments, scaling), None
     attended, first = [], 0
@@ -272,12 +258,6 @@ def _row_functions(layer: Any) -> Iterator[tuple[RowFunction, int]]:
     yield from ((linear, linear.in_features) for linear in linears)
     yield layer.mlp, layer.input_layernorm.weight.shape[0]
     yield layer.input_layernorm, layer.input_layernorm.weight.shape[0]
-
-
-def _cache_shape(config: Any, rows: int, width: int) -> tuple[int, tuple[int, ...]]:
-    """Number of layers, and the shape of one layer's keys, [rows, KV heads, width, head_dim]."""
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return config.num_hidden_layers, (rows, config.num_key_value_heads, width, head_dim)
 
 
 def _padded_width(context: int) -> int:

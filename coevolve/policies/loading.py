@@ -17,10 +17,7 @@ from coevolve.storage.policy_dir import require_weights
 
 
 def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
-    """The model in evaluation mode, with SDPA attention; `dtype` "auto" is the dtype of the saved weights.
-
-    Raises `UserError` if the directory has no weights.
-    """
+    """The model in evaluation mode, by default in the dtype of its weights; `UserError` if the directory has none."""
     require_weights(path)
     transformers_logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, attn_implementation="sdpa")

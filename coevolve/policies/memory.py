@@ -15,24 +15,20 @@ from coevolve.policies.kv_cache import cache_bytes
 GPU_SHARE, CPU_SHARE = 0.8, 0.5
 
 
-def affordable_slots(model: Any, slots: int, context: int) -> int:
-    """The largest number of slots up to `slots` that fits the free memory of the model's device; at least 1."""
-    share = GPU_SHARE if model.device.type == "cuda" else CPU_SHARE
-    return slots_within(model, slots, context, int(share * free_bytes(model.device)))
+def affordable_slots(model: Any, slots: int, context: int, budget: int | None = None) -> int:
+    """The largest number of slots up to `slots` whose caches take at most `budget` bytes; at least 1.
 
-
-def slots_within(model: Any, slots: int, context: int, budget: int) -> int:
-    """The largest number of slots up to `slots` whose caches take at most `budget` bytes; at least 1."""
+    None: a share of the free memory of the model's device.
+    """
+    if budget is None:
+        share = GPU_SHARE if model.device.type == "cuda" else CPU_SHARE
+        budget = int(share * free_bytes(model.device))
     padding = cache_bytes(model, slots=0, context=context)  # as much as a slot
     return max(1, min(slots, budget // padding - 1))
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory in bytes.
-
-    On a GPU, including what torch has reserved and does not use (not run here). Otherwise the machine's, or less if a
-    control group of the process leaves less.
-    """
+    """Free memory in bytes: a GPU's with what torch does not use (not run here), else what control groups leave."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused

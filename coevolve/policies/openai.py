@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,31 +35,18 @@ LONGEST_PAUSE_SECONDS = 8.0
 SECRET_LENGTH = 8
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What the kit reads of a chat completion. OpenAI's client does not check the types of a response."""
-
-    text: str
-    truncated: bool
-    prompt_tokens: int
-    completion_tokens: int
-
-    @classmethod
-    def of(cls, response: ChatCompletion) -> Answer:
-        """The answer in a response; raises ValueError, TypeError or AttributeError if it is malformed."""
-        choice, *_ = response.choices
-        text, usage = choice.message.content, response.usage
-        counts = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
-        if not isinstance(text, str | None) or not all(type(count) is int and count >= 0 for count in counts):
-            raise ValueError("a field of the chat completion has another type")
-        return cls(without_surrogates(text or ""), choice.finish_reason == "length", *counts)
+def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage]:
+    """The action and the usage in a response; ValueError, TypeError or AttributeError if it is malformed."""
+    choice, *_ = response.choices
+    text, usage = choice.message.content, response.usage
+    counts = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
+    action = without_surrogates("" if text is None else text).strip()
+    completion = Completion(action, truncated=choice.finish_reason == "length")
+    return completion, Usage(key=key, prompt_tokens=counts[0], completion_tokens=counts[1])
 
 
 def player(folder: Path | None, settings: EngineSettings) -> tuple[OpenAIPolicy, int]:
-    """The endpoint's model, and how many episodes it plays at once: as many as there are workers.
-
-    Raises `UserError` if the directory, if there is one, holds the reference of another model or endpoint.
-    """
+    """The endpoint's model, for as many episodes as workers; `UserError` if a directory refers to another one."""
     assert settings.endpoint is not None, "the engine `endpoint` is that of models with one"
     if folder:
         check_ref(folder, settings.endpoint.model)
@@ -102,24 +88,22 @@ class OpenAIPolicy:
 
         request = self._request(conversation, sampling)
         try:
-            answer = self._answer(request)
+            completion, usage = self._answer(request, conversation.key)
         except openai.OpenAIError as error:
             if _too_long(error):
                 return Completion(text="", fits=False)
             raise UserError(self._error_message(error)) from None
-        counts = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens}
         with self._journal_lock:
-            self._journal.append(Usage(key=conversation.key, **counts))
-        if answer.prompt_tokens + sampling.max_new_tokens > self._context:
-            return Completion(text="", fits=False)
-        return Completion(answer.text.strip(), truncated=answer.truncated)
+            self._journal.append(usage)
+        fits = usage.prompt_tokens + sampling.max_new_tokens <= self._context
+        return completion if fits else Completion(text="", fits=False)
 
-    def _answer(self, request: dict[str, Any]) -> Answer:
+    def _answer(self, request: dict[str, Any], key: str) -> tuple[Completion, Usage]:
         """The answer to a request, which is repeated after a malformed one; raises `UserError` after the last."""
         attempts = self._endpoint.retries + 1
         for attempt in range(attempts):
             try:
-                return Answer.of(self._client.chat.completions.create(**request))
+                return read_response(self._client.chat.completions.create(**request), key)
             except (ValueError, TypeError, AttributeError, RecursionError):  # no JSON, or JSON of another shape
                 if attempt + 1 < attempts:
                     time.sleep(min(2.0**attempt / 2, LONGEST_PAUSE_SECONDS))
@@ -164,11 +148,10 @@ def _too_long(error: openai.OpenAIError) -> bool:
     """Whether the conversation exceeds the model's context: by OpenAI's error code, or by other servers' message."""
     import openai
 
-    if not isinstance(error, openai.BadRequestError):
-        return False
     # "context length" is vLLM's word, "context size" llama.cpp's.
-    message = str(error).lower()
-    return error.code == "context_length_exceeded" or "context length" in message or "context size" in message
+    signs = ("context_length_exceeded", "context length", "context size")
+    message = f"{getattr(error, 'code', None)} {error}".lower()
+    return isinstance(error, openai.BadRequestError) and any(sign in message for sign in signs)
 
 
 def _api_key() -> str:

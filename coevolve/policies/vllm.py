@@ -13,7 +13,6 @@ import torch
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.machine import VllmDevices
 from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
@@ -40,30 +39,19 @@ class VllmPolicy:
         self._end_of_turn = renderer.end_of_turn
 
     @classmethod
-    def load(
-        cls,
-        path: Path,
-        *,
-        context: int,
-        long_prompt: LongPrompt,
-        devices: VllmDevices,
-        dtype: str | None = None,
-    ) -> VllmPolicy:
-        """The policy in the directory `path`, with weights and activations of `dtype` (:func:`loading.compute_dtype`).
-
-        Raises `UserError` if vLLM is missing, or rejects the policy or `devices`.
-        """
-        ref, gpu = policy_dir.describe(path), torch.cuda.is_available()
+    def load(cls, path: Path, settings: EngineSettings) -> VllmPolicy:
+        """The policy in the directory `path`; raises `UserError` if vLLM is missing, or rejects it or the settings."""
+        ref, devices = policy_dir.describe(path), settings.devices
         vllm = _vllm()
         gc.collect()  # an unused engine keeps its memory until its reference cycles are collected
         try:
             llm = vllm.LLM(
                 model=str(path),
-                dtype=str(loading.compute_dtype(dtype)).removeprefix("torch."),
-                max_model_len=context,
+                dtype=str(loading.compute_dtype(settings.dtype)).removeprefix("torch."),
+                max_model_len=settings.context,
                 enable_prefix_caching=True,
                 generation_config="vllm",
-                enforce_eager=not gpu,
+                enforce_eager=not torch.cuda.is_available(),
                 gpu_memory_utilization=devices.gpu_memory_utilization,
                 max_num_seqs=devices.max_num_seqs,
                 tensor_parallel_size=devices.tensor_parallel_size,
@@ -73,7 +61,8 @@ class VllmPolicy:
             raise UserError(
                 f"{path}: vLLM rejects this policy, or a key of the machine's `vllm` ({reason})."
             ) from error
-        return cls(llm, loading.load_tokenizer(path), ref, context=context, long_prompt=long_prompt)
+        tokenizer = loading.load_tokenizer(path)
+        return cls(llm, tokenizer, ref, context=settings.context, long_prompt=settings.long_prompt)
 
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """The next action of each conversation, in order."""
@@ -104,14 +93,7 @@ class VllmPolicy:
 
 def player(folder: Path, settings: EngineSettings) -> tuple[VllmPolicy, int]:
     """The policy in a directory; it plays as many episodes at once as there are workers."""
-    policy = VllmPolicy.load(
-        folder,
-        context=settings.context,
-        long_prompt=settings.long_prompt,
-        devices=settings.devices,
-        dtype=settings.dtype,
-    )
-    return policy, settings.workers
+    return VllmPolicy.load(folder, settings), settings.workers
 
 
 def _vllm() -> Any:

@@ -23,8 +23,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     example = few_shot_example(job, "excluded_example")
     jsonl.write(out / "selected.jsonl", (without_example(trajectory, example) for trajectory in result.selected))
     jsonl.write(out / "drops.jsonl", result.drops)
-    summary = rejection_sampling.summary(result)
-    files.write_json(out / "summary.json", summary)
-    if rollouts and not result.rollouts.selected:
-        log.warning("None of the agent's %d episodes was selected.", result.rollouts.total)
-    return summary
+    files.write_json(out / "summary.json", result.summary)
+    if rollouts and not result.summary["rollouts"]["selected"]:
+        log.warning("None of the agent's %d episodes was selected.", len(rollouts))
+    return result.summary

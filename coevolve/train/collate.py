@@ -7,7 +7,7 @@ has n - 1 predictions; W is the largest number of predictions of a sequence.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -38,8 +38,10 @@ class TrajectoryCollator:
     layout: Layout
 
     def __call__(self, slots: Sequence[int]) -> MicroBatch:
-        """The trajectories of the slots as `collate` gives them; without any, one row without targets."""
-        return collate([[self.trajectories[slot]] for slot in slots if slot != EMPTY_SLOT] or [[_DUMMY]], self.layout)
+        """The tensors of `collate`, without any trajectory one row without targets; `items`: the action tokens."""
+        rows = [[self.trajectories[slot]] for slot in slots if slot != EMPTY_SLOT]
+        batch = collate(rows or [[_DUMMY]], self.layout)
+        return batch | {"items": int(batch["action_mask"].sum())}
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class PairCollator:
     def __call__(self, slots: Sequence[int]) -> MicroBatch:
         """The tensors of `collate` for 2P sequences, chosen ones first, and the weights and kinds of the pairs.
 
-        `lambda_dpo`, `lambda_sft`: [P]; `kinds`: P strings; `reference_logps`: [2P, W], if the pairs have them. If all
-        slots are empty, P is 1, both weights are 0 and `kinds` is empty.
+        `lambda_dpo`, `lambda_sft`: [P]; `kinds`: P strings; `items`: P; `reference_logps`: [2P, W], if the pairs have
+        them. If all slots are empty, there is one pair with weights of 0, `kinds` is empty and `items` is 0.
         """
         pairs = [self.pairs[slot] for slot in slots if slot != EMPTY_SLOT]
         batch = collate([[pair.chosen, pair.rejected] for pair in pairs] or [[_DUMMY, _DUMMY]], self.layout)
@@ -61,6 +63,7 @@ class PairCollator:
             "lambda_dpo": torch.tensor([pair.lambda_dpo for pair in pairs] or [0.0], dtype=torch.float64),
             "lambda_sft": torch.tensor([pair.lambda_sft for pair in pairs] or [0.0], dtype=torch.float64),
             "kinds": [pair.kind.value for pair in pairs],
+            "items": len(pairs),
         }
         # Also for an empty micro-batch: either all ranks run a reference model in a step, or none does.
         if self.pairs[0].reference_logps is not None:
@@ -127,10 +130,7 @@ def _plain_head(model: torch.nn.Module, inputs: Mapping[str, Any], labels: Tenso
 
 
 def _pad(sequences: Sequence[TokenizedTrajectory]) -> tuple[MicroBatch, list[Tensor]]:
-    """Sequences padded on the right, and the positions of their predictions.
-
-    There is no attention mask: attention is causal and padding comes last, so no real token attends to it.
-    """
+    """Sequences padded on the right, to which no real token attends, and the positions of their predictions."""
     ids = pad_sequence([torch.tensor(sequence.input_ids) for sequence in sequences], batch_first=True)
     width = ids.shape[1]
     positions = [torch.arange(len(sequence) - 1) + number * width for number, sequence in enumerate(sequences)]
@@ -138,57 +138,34 @@ def _pad(sequences: Sequence[TokenizedTrajectory]) -> tuple[MicroBatch, list[Ten
 
 
 def _pack(groups: Sequence[Sequence[TokenizedTrajectory]], *, share: bool) -> tuple[MicroBatch, list[Tensor]]:
-    """All sequences in one row, and the positions of their predictions, the first ones of all groups first."""
-    pack = _Pack()
-    positions = []
-    for first, *others in groups:
-        start = pack.length
-        ranges = [pack.append(first)]
-        ranges += [pack.append(other, _common_prefix(first, other) if share else 0, start) for other in others]
-        positions.append(ranges)
-    return pack.batch(), [predicting for side in zip(*positions, strict=True) for predicting in side]
-
-
-@dataclass
-class _Pack:
-    """Segments of one row: their ids, their position ids, and the positions of all tokens of their sequences."""
-
-    ids: list[Tensor] = field(default_factory=list)
-    position_ids: list[Tensor] = field(default_factory=list)
-    keys: list[Tensor] = field(default_factory=list)
-
-    @property
-    def length(self) -> int:
-        return sum(map(len, self.ids))
-
-    def append(self, sequence: TokenizedTrajectory, shared: int = 0, start: int = 0) -> Tensor:
-        """Append all but the first `shared` tokens, which are at `start` already; returns predicting positions."""
-        ids = torch.tensor(sequence.input_ids)
-        positions = torch.cat([torch.arange(start, start + shared), torch.arange(len(ids) - shared) + self.length])
-        self.ids.append(ids[shared:])
-        self.position_ids.append(torch.arange(shared, len(ids)))
-        self.keys.append(positions)
-        return positions[:-1]
-
-    def batch(self) -> MicroBatch:
-        queries, keys = (list(map(len, parts)) for parts in (self.ids, self.keys))
-        segments: dict[str, Any] = {
-            "cu_seq_lens_q": _ends(queries),
-            "cu_seq_lens_k": _ends(keys),
-            "max_length_q": max(queries),
-            "max_length_k": max(keys),
-        }
-        if queries != keys:
-            segments["key_index"] = torch.cat(self.keys)
-        ids, position_ids = (torch.cat(parts).unsqueeze(0) for parts in (self.ids, self.position_ids))
-        return {"input_ids": ids, "position_ids": position_ids, "segments": segments}
+    """All sequences in one row, with `share` a group's common prefix once, and the positions of their predictions."""
+    ids, position_ids, keys = [], [], []
+    length = 0
+    for group in groups:
+        start = length
+        for number, sequence in enumerate(group):
+            shared = _common_prefix(group[0], sequence) if share and number else 0
+            end = length + len(sequence) - shared
+            ids.append(torch.tensor(sequence.input_ids[shared:]))
+            position_ids.append(torch.arange(shared, len(sequence)))
+            keys.append(torch.cat([torch.arange(start, start + shared), torch.arange(length, end)]))
+            length = end
+    queries, spans = (list(map(len, parts)) for parts in (ids, keys))
+    segments: dict[str, Any] = {
+        "cu_seq_lens_q": _ends(queries),
+        "cu_seq_lens_k": _ends(spans),
+        "max_length_q": max(queries),
+        "max_length_k": max(spans),
+    }
+    if queries != spans:
+        segments["key_index"] = torch.cat(keys)
+    row = {"input_ids": torch.cat(ids)[None], "position_ids": torch.cat(position_ids)[None], "segments": segments}
+    size = len(groups[0])
+    return row, [positions[:-1] for side in range(size) for positions in keys[side::size]]
 
 
 def _common_prefix(first: TokenizedTrajectory, other: TokenizedTrajectory) -> int:
-    """The number of tokens that `other` can share with `first`: their common prefix without its last token.
-
-    The last common token predicts another token in each sequence, so each needs a position of its own.
-    """
+    """The tokens that `other` can share with `first`: all common ones but the last, which predict different tokens."""
     common = zip(first.input_ids, other.input_ids, strict=False)
     differing = (k for k, (a, b) in enumerate(common) if a != b)
     return max(0, next(differing, min(len(first), len(other))) - 1)

@@ -34,7 +34,6 @@ class TokenizedPair:
     gold: bool = False
 
     def __len__(self) -> int:
-        """The number of tokens of both sides."""
         return len(self.chosen) + len(self.rejected)
 
     @property
@@ -77,10 +76,7 @@ def cut_to_context(examples: Sequence[Example], context: int) -> TrainingSet[Exa
 
 
 def steps_of(epochs: float, epoch_steps: float) -> int:
-    """The gradient steps of `epochs` epochs; half an epoch is half of its steps, rounded up.
-
-    Millionths of a step are errors of floating point: 1.1 epochs of 10 steps are 11 steps.
-    """
+    """The gradient steps of `epochs` epochs, rounded up, but not for millionths: 1.1 epochs of 10 steps are 11."""
     return math.ceil(round(epochs * epoch_steps, 6))
 
 

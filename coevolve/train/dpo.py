@@ -34,8 +34,7 @@ SCORED_TRAJECTORIES = 16
 class PreferenceTrainer(trainer.MaskedTrainer):
     """Minimises eq. 9, averaged over the pairs of the global batch; visits the pairs in `order`.
 
-    `reference` None: the pairs have reference log-probs, the objective needs none, or the reference policy is the model
-    without its adapters.
+    `reference` as in `run_dpo`, but None also if the reference policy is the model without its adapters.
     """
 
     def __init__(
@@ -80,10 +79,6 @@ class PreferenceTrainer(trainer.MaskedTrainer):
         dtype = chosen.policy.dtype
         weights = (lambda_dpo.to(dtype), lambda_sft.to(dtype))
         return pair_losses(chosen, rejected, *weights, self._beta, self._nll, self._objective)
-
-    def count_items(self, batch: MicroBatch) -> int:
-        """The pairs of the micro-batch."""
-        return len(batch["kinds"])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the means per pair kind of the step."""
@@ -152,8 +147,7 @@ def run_dpo(
 ) -> TrainReport:
     """Train on the pairs (eq. 7 and 9).
 
-    `reference` None: the pairs have reference log-probs, the objective needs none, or the reference is `run.start`. A
-    reference policy runs in every step unless the pairs have its log-probs.
+    `reference` None: the pairs have reference log-probs, the objective needs none, or the reference is `run.start`.
     `iteration` counts from 1 and selects learning rate and beta. Without any pair the new policy is a copy of the old
     one, and the report notes it. Raises as `run_sft` does.
     """
@@ -163,8 +157,8 @@ def run_dpo(
     examples = training_set.examples
     if not examples:
         policy_io.copy(start, run.out)
-        problem = f"no pair to train on ({training_set.dropped} of {len(pairs)} dropped)"
-        note = f"{problem}: the policy is the one it started from"
+        dropped = f"{training_set.dropped} of {len(pairs)} dropped"
+        note = f"no pair to train on ({dropped}): the policy is the one it started from"
         return report(training_set, [], config.batch_size, [], seconds=time.monotonic() - started, note=note)
     order = slot_order(len(examples), config.batch_size, config.epochs, run.seed)
     if reference:
@@ -211,19 +205,13 @@ def experts_of(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tens
 
 
 def explored_by_target(pairs: Sequence[TokenizedPair]) -> dict[TokenizedTrajectory, Tensor | None]:
-    """The target's episodes that experts are preferred to, with their reference log-probs.
-
-    Where an expert is not `gold`, it is the rejected side.
-    """
+    """The target's episodes that experts are preferred to, with their reference log-probs."""
     kept = [pair for pair in pairs if pair.kind is PairKind.EXPERT_TARGET and pair.gold]
     return {pair.rejected: pair.reference_logps and pair.reference_logps[1] for pair in kept}
 
 
 def reference_levels(pairs: Sequence[TokenizedPair]) -> dict[PairKind, ReferenceLevels]:
-    """The mean log-prob of an action token under the reference policy by pair kind and side.
-
-    Without pairs whose reference log-probs are known there are none.
-    """
+    """The mean log-prob of an action token by pair kind and side, where the pairs have reference log-probs."""
     levels = {}
     for kind in PairKind:
         known = [(pair, pair.reference_logps) for pair in pairs if pair.kind is kind and pair.reference_logps]

@@ -25,8 +25,7 @@ PRE_TOKENIZERS = {"smollm": [pre_tokenizers.Digits(individual_digits=True)]}
 def convert(source: Path, out: Path) -> None:
     """Write the dequantised model and the tokenizer of the GGUF file `source` to the folder `out`.
 
-    Equal files give equal bytes. Raises `UserError` for a file that is not GGUF, and for a rule of its tokenizer
-    that is not known here: the tokenizer would be another than the model was trained with.
+    Equal files give equal bytes. Raises `UserError` for a file that is not GGUF or whose tokenizer's rule is unknown.
     """
     transformers_logging.disable_progress_bar()
     tokenizer = load_tokenizer(source)

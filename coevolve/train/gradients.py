@@ -1,7 +1,6 @@
 """The gradient of eq. 9 by pair kind: its size, its share of the sum over kinds, and cosines between kinds.
 
-It is the gradient of the loss that a preference training minimises (:class:`coevolve.train.dpo.PreferenceTrainer`) with
-respect to the parameters that the training changes, without dropout.
+It is that of the loss that :class:`coevolve.train.dpo.PreferenceTrainer` minimises, without dropout.
 """
 
 from __future__ import annotations
@@ -34,21 +33,15 @@ PARTS = ("loss", "dpo", "sft")
 
 @dataclass(frozen=True)
 class GradientSum:
-    """The preference part and the SFT part of eq. 9's gradient, summed over `measured_pairs` of a kind's `pairs`."""
+    """The gradient of each of the `PARTS` of eq. 9, summed over `measured_pairs` of a kind's `pairs`."""
 
     pairs: int
     measured_pairs: int
-    dpo: Gradient
-    sft: Gradient
+    parts: Mapping[str, Gradient]
 
-    @property
-    def loss(self) -> Gradient:
-        """The gradient of the whole loss."""
-        return [dpo + sft for dpo, sft in zip(self.dpo, self.sft, strict=True)]
-
-    def total_norm(self, part: Gradient) -> float:
+    def total_norm(self, part: str) -> float:
         """The L2 norm of one of the parts over all pairs of the kind, estimated from the measured ones."""
-        return norm(part) * self.pairs / self.measured_pairs
+        return norm(self.parts[part]) * self.pairs / self.measured_pairs
 
 
 def measure(
@@ -83,12 +76,19 @@ def measure(
     )
     sums = gradient_sums(trainer, [pair.kind for pair in examples], limit, progress)
     for kind, of_kind in sums.items():
-        if not math.isfinite(norm(of_kind.loss)):
+        if not math.isfinite(norm(of_kind.parts["loss"])):
             raise UserError(f"{run.start}: the gradient of the pairs {kind} is not finite; lower `dpo.learning_rate`.")
     return PointGradients(
         trainable_parameters=sum(parameter.numel() for parameter in _trainable(trainer.model)),
         kinds=_kinds(sums),
-        cosines=tuple(_cosines(sums)),
+        cosines=tuple(
+            GradientCosine(
+                first=first,
+                second=second,
+                **{part: cosine(sums[first].parts[part], sums[second].parts[part]) for part in PARTS},
+            )
+            for first, second in itertools.combinations(sums, 2)
+        ),
     )
 
 
@@ -97,8 +97,7 @@ def gradient_sums(
 ) -> dict[PairKind, GradientSum]:
     """The gradient of each kind that occurs; `kinds` are those of the trainer's pairs, in their order.
 
-    The measured pairs of a kind are evenly spaced. They are summed by micro-batches of the training's size (the
-    reference point of the objective `kto` is that of the micro-batch).
+    Evenly spaced pairs are measured, in micro-batches of the training's size, which have a reference point under `kto`.
     """
     trainer.model.eval()  # no dropout
     of_kind = {kind: [index for index, other in enumerate(kinds) if other is kind] for kind in PairKind}
@@ -112,7 +111,8 @@ def gradient_sums(
             _add_gradients(trainer, slots, dpo, sft)
             done += len(slots)
             progress(done, total)
-        sums[kind] = GradientSum(len(of_kind[kind]), len(indices), dpo, sft)
+        whole = [first + second for first, second in zip(dpo, sft, strict=True)]
+        sums[kind] = GradientSum(len(of_kind[kind]), len(indices), {"loss": whole, "dpo": dpo, "sft": sft})
     return sums
 
 
@@ -159,9 +159,7 @@ def _trainable(model: Any) -> Iterator[Tensor]:
 
 
 def _kinds(sums: Mapping[PairKind, GradientSum]) -> tuple[KindGradient, ...]:
-    sizes = {
-        part: {kind: of_kind.total_norm(getattr(of_kind, part)) for kind, of_kind in sums.items()} for part in PARTS
-    }
+    sizes = {part: {kind: of_kind.total_norm(part) for kind, of_kind in sums.items()} for part in PARTS}
     whole = {part: math.fsum(totals.values()) for part, totals in sizes.items()}
     return tuple(
         KindGradient(
@@ -176,17 +174,7 @@ def _kinds(sums: Mapping[PairKind, GradientSum]) -> tuple[KindGradient, ...]:
                 )
                 for part, totals in sizes.items()
             },
-            dpo_sft_cosine=cosine(of_kind.dpo, of_kind.sft),
+            dpo_sft_cosine=cosine(of_kind.parts["dpo"], of_kind.parts["sft"]),
         )
         for kind, of_kind in sums.items()
     )
-
-
-def _cosines(sums: Mapping[PairKind, GradientSum]) -> Iterator[GradientCosine]:
-    """Those of each two kinds."""
-    for first, second in itertools.combinations(sums, 2):
-        yield GradientCosine(
-            first=first,
-            second=second,
-            **{part: cosine(getattr(sums[first], part), getattr(sums[second], part)) for part in PARTS},
-        )

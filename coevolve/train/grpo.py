@@ -6,11 +6,8 @@ which have no loss. The advantage of an episode is its reward minus the mean of 
 deviation of the group. An episode whose environment failed, or without an action, has no reward: TRL excludes it from
 the mean of its group and from the loss.
 
-These defaults of TRL 1.16 are kept and affect the result: `loss_type` "dapo" (the mean over all action tokens of the
-step, not first over each episode, which would favour short episodes), `scale_rewards` "group", `num_iterations` 1 (one
-gradient step per rollout, so the ratio of eq. 3 is 1 and nothing is clipped), importance sampling per token, no entropy
-bonus, `use_bias_correction_kl`. Sampling and the order of tasks are the kit's; `beta` and clipping come from the
-config; batch settings are those of the other trainings.
+Sampling and the order of tasks are the kit's; `beta` and clipping come from the config; batch settings are those of the
+other trainings. docs/read/decisions.md has the defaults of TRL that affect the result.
 """
 
 from __future__ import annotations
@@ -55,17 +52,14 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
 
 
 def completions(experiences: Sequence[Experience | None], end_of_turn: int) -> dict[str, Any]:
-    """The return value of a `rollout_func`; None becomes a completion without an action or a reward.
-
-    `logprobs` is None: with one gradient step per rollout the log-probs of sampling are those of the policy, up to the
-    rounding of bfloat16 passes.
-    """
+    """The return value of a `rollout_func`; None becomes a completion without an action or a reward."""
     dummy = Experience((end_of_turn,) * 2, (0, 0), prompt=1, reward=0.0, truncated=False)
     sequences = [experience or dummy for experience in experiences]
     return {
         "prompt_ids": [list(sequence.input_ids[: sequence.prompt]) for sequence in sequences],
         "completion_ids": [list(sequence.input_ids[sequence.prompt :]) for sequence in sequences],
         "env_mask": [list(sequence.action_mask[sequence.prompt :]) for sequence in sequences],
+        # With one gradient step per rollout those of sampling are the policy's, up to the rounding of bfloat16 passes.
         "logprobs": None,
         "reward": [experience.reward if experience else None for experience in experiences],
     }
@@ -86,9 +80,8 @@ def run_grpo(
     """Train by GRPO on the policy's own episodes in `setup`.
 
     `schedule` holds the tasks of each step (None: all tasks, `config.epochs` times). `reference`: see `group_trainer`.
-
-    `run.work` holds checkpoints and episodes: a killed training that is started again ends in the same bytes. Raises
-    `UserError` as `run_sft` does, and under more than one process.
+    A killed training that is started again ends in the same bytes. Raises `UserError` as `run_sft` does, and under more
+    than one process.
     """
     started = time.monotonic()
     online.require_single_process("GRPO")
@@ -111,10 +104,9 @@ def group_trainer(
     run: TrainingRun,
     reference: Path | None = None,
 ) -> GroupTrainer:
-    """A trainer for the steps of `schedule`.
+    """A trainer for the steps of `schedule`; the KL divergence is from the policy in `reference` (None: `run.start`).
 
-    The KL divergence is from the policy in `reference` (None: in `run.start`). Raises `UserError` for a reference
-    beside adapters: TRL takes the model without them.
+    Raises `UserError` for a reference beside adapters: TRL takes the model without them.
     """
     if reference and run.lora:
         raise UserError(

@@ -48,11 +48,6 @@ class OnlineSetup:
     max_new_tokens: int
     retries: int
 
-    @property
-    def sampling(self) -> Sampling:
-        """The sampling parameters of exploration."""
-        return Sampling(temperature=1.0, top_p=1.0, max_new_tokens=self.max_new_tokens)
-
 
 @dataclass(frozen=True)
 class Experience(TokenizedTrajectory):
@@ -68,17 +63,14 @@ class Experience(TokenizedTrajectory):
 
 
 class Explorer:
-    """Collects episodes of the model with its current weights.
-
-    The episodes of each step have a journal in `run.work`, from which a killed training resumes in the middle of a
-    step.
-    """
+    """Collects episodes of the model with its current weights; a killed training resumes from each step's journal."""
 
     def __init__(self, setup: OnlineSetup, run: TrainingRun) -> None:
         self.context = run.longest
         self._setup, self._run = setup, run
         self._before, self._tokenizer = policy_dir.describe(run.start), loading.load_tokenizer(run.start)
         self._renderer = Renderer(self._tokenizer)
+        self.end_of_turn = self._renderer.end_of_turn
 
     def play(self, model: Any, step: int, tasks: Sequence[Task]) -> list[Trajectory]:
         """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition."""
@@ -99,7 +91,7 @@ class Explorer:
                 policy,
                 setup.envs[: policy.slots],
                 samples=1,
-                sampling=setup.sampling,
+                sampling=Sampling(temperature=1.0, top_p=1.0, max_new_tokens=setup.max_new_tokens),
                 seed=seeds.derive(self._run.seed, "explore", step),
                 agent="target",
                 protocol=setup.protocol,
@@ -136,11 +128,6 @@ class Explorer:
         sampled = sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
         order = [*range(len(trained))] * passes
         return train_report.report(training_set, order, 1, history, seconds=seconds, sampled_tokens=sampled)
-
-    @property
-    def end_of_turn(self) -> int:
-        """The id that ends an action."""
-        return self._renderer.end_of_turn
 
     def _journal(self, step: int) -> Path:
         return self._run.work / f"episodes-{step}.jsonl"

@@ -60,17 +60,6 @@ class PpoBatch:
         return PpoBatch(*(tensor[list(episodes), :width] for tensor in vars(self).values()))
 
 
-@dataclass(frozen=True)
-class PpoLosses:
-    """Per action token, 0 elsewhere, all [B, T]: the clipped policy term, the clipped value term, and 1 where the
-    policy's ratio was clipped.
-    """
-
-    policy: Tensor
-    value: Tensor
-    clipped: Tensor
-
-
 def token_rewards(rewards: Tensor, kl: Tensor, action_mask: Tensor, weight: float) -> Tensor:
     """Rewards of the action tokens, [B, T]: -`weight` times `kl` [B, T], and at the last of them the episode's, [B]."""
     left = action_mask.flip(1).cumsum(dim=1).flip(1)  # action tokens from this one on
@@ -101,28 +90,23 @@ def whiten(values: Tensor, action_mask: Tensor) -> Tensor:
     return ((values - unmasked.mean()) / (unmasked.std(correction=0) + 1e-8)).masked_fill(~action_mask, 0.0)
 
 
-def ppo_losses(logps: Tensor, values: Tensor, old: PpoBatch, *, clip: float, value_clip: float) -> PpoLosses:
-    """Schulman et al. 2017, eq. 7, as a loss: max(-A rho, -A clip(rho, 1 - `clip`, 1 + `clip`)), rho = pi / pi_old.
+def ppo_losses(logps: Tensor, values: Tensor, old: PpoBatch, *, clip: float, value_clip: float) -> Tensor:
+    """Sums over action tokens, [3]: of the policy term, of the value term, and of tokens whose ratio was clipped.
 
-    The value term is 1/2 max((V - R)^2, (V_old + clip(V - V_old, +- `value_clip`) - R)^2) (choice: clipped, as OpenAI's
+    Schulman et al. 2017, eq. 7, as a loss: max(-A rho, -A clip(rho, 1 - `clip`, 1 + `clip`)), rho = pi / pi_old. The
+    value term is 1/2 max((V - R)^2, (V_old + clip(V - V_old, +- `value_clip`) - R)^2) (choice: clipped, as OpenAI's
     code does and the paper does not).
     """
     ratio = torch.exp((logps - old.logps).masked_fill(~old.action_mask, 0.0))
     plain, bounded = -old.advantages * ratio, -old.advantages * ratio.clamp(1 - clip, 1 + clip)
     near = old.values + (values - old.values).clamp(-value_clip, value_clip)
     value = torch.maximum((values - old.returns) ** 2, (near - old.returns) ** 2) / 2
-    return PpoLosses(
-        policy=torch.maximum(plain, bounded).masked_fill(~old.action_mask, 0.0),
-        value=value.masked_fill(~old.action_mask, 0.0),
-        clipped=(bounded > plain).float().masked_fill(~old.action_mask, 0.0),
-    )
+    terms = (torch.maximum(plain, bounded), value, (bounded > plain).float())
+    return torch.stack([term.masked_fill(~old.action_mask, 0.0).sum() for term in terms])
 
 
 class PpoTrainer:
-    """A policy, its value head and their optimiser; `reference` None is the policy without its adapters.
-
-    The head starts at 0, so the advantages of the first iteration are its returns.
-    """
+    """A policy, its value head, 0 at first, and their optimiser; `reference` None: the policy without adapters."""
 
     def __init__(
         self, model: Any, reference: Any | None, config: PpoConfig, seed: int, dtype: str | None = None
@@ -180,8 +164,7 @@ class PpoTrainer:
             micro = selected[first : first + config.micro_batch]
             logps, values, _ = self.forward([episodes[index] for index in micro])
             old = batch.select(micro, logps.shape[1])
-            losses = ppo_losses(logps, values, old, clip=config.clip, value_clip=config.value_clip)
-            shares = torch.stack([losses.policy.sum(), losses.value.sum(), losses.clipped.sum()]) / tokens
+            shares = ppo_losses(logps, values, old, clip=config.clip, value_clip=config.value_clip) / tokens
             self.accelerator.backward(shares[0] + config.value_weight * shares[1])
             sums += shares.detach().double().cpu()
         norm = torch.nn.utils.clip_grad_norm_([*self._trained, *self.head.parameters()], config.max_grad_norm).item()
@@ -201,20 +184,20 @@ class PpoTrainer:
 
     def forward(self, episodes: Sequence[Experience]) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probs and values of the action tokens, 0 elsewhere, and the action mask; all [B, T]."""
-        ids, targets, action_mask = self._tensors(episodes)
+        ids, action_mask = self._tensors(episodes)
         with self.accelerator.autocast():
-            hidden, logps = _predict(self.model, ids, targets, action_mask)
+            hidden, logps = _predict(self.model, ids, action_mask)
             values = self.head(hidden).squeeze(-1).to(logps.dtype)
         empty = logps.new_zeros(action_mask.shape)
         return empty.masked_scatter(action_mask, logps), empty.masked_scatter(action_mask, values), action_mask
 
     def reference(self, episodes: Sequence[Experience]) -> Tensor:
         """Log-probs of the action tokens under the start policy, 0 elsewhere, [B, T]."""
-        ids, targets, action_mask = self._tensors(episodes)
+        ids, action_mask = self._tensors(episodes)
         model = self._reference or self.model
         without = contextlib.nullcontext() if self._reference else self.model.disable_adapter()
         with torch.no_grad(), self.accelerator.autocast(), without:
-            _, logps = _predict(model, ids, targets, action_mask)
+            _, logps = _predict(model, ids, action_mask)
         return logps.new_zeros(action_mask.shape).masked_scatter(action_mask, logps)
 
     def save(self, work: Path, iteration: int) -> None:
@@ -241,26 +224,28 @@ class PpoTrainer:
         self.history = state["history"]
         return int(state["iteration"])
 
-    def _tensors(self, episodes: Sequence[Experience]) -> tuple[Tensor, Tensor, Tensor]:
-        """Token ids [B, T + 1], the tokens to predict [B, T], and their action mask [B, T]."""
+    def _tensors(self, episodes: Sequence[Experience]) -> tuple[Tensor, Tensor]:
+        """Token ids [B, T + 1], and the action mask [B, T] of all but the first."""
         batch = collate([[episode] for episode in episodes], "padded")
         ids, action_mask = (batch[name].to(self.accelerator.device) for name in ("input_ids", "action_mask"))
-        return ids, ids[:, 1:], action_mask
+        return ids, action_mask
 
 
 def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainReport:
     """Train by PPO on the policy's own episodes in `setup`.
 
-    `run.work` holds the state after the last iteration and the episodes since: a killed training that is started again
-    ends in the same bytes. Episodes whose environment failed are left out; an iteration without any other is skipped.
-    Raises `UserError` as `run_sft` does, and under more than one process.
+    A killed training that is started again ends in the same bytes. Episodes whose environment failed are left out; an
+    iteration without any other is skipped. Raises `UserError` as `run_sft` does, and under more than one process.
     """
     started = time.monotonic()
     online.require_single_process("PPO")
     before = policy_dir.describe(run.start)
     explorer = Explorer(setup, run)
-    reference = None if run.lora else policy_io.load(run.start)
-    trainer = PpoTrainer(load(run), reference, config, run.seed, run.dtype)
+    model, reference = policy_io.load(run.start), None if run.lora else policy_io.load(run.start)
+    if run.lora:
+        with seeded(run.seed, "adapters"):
+            model = policy_io.add_adapters(model, run.lora)
+    trainer = PpoTrainer(model, reference, config, run.seed, run.dtype)
     schedule = online.task_schedule(setup.tasks, config.rollouts, config.epochs, run.seed)
     for iteration in range(trainer.resume(run.work), len(schedule)):
         episodes = explorer.play(trainer.model, iteration, schedule[iteration])
@@ -274,15 +259,6 @@ def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainRep
     return explorer.report(trainer.history, steps=len(schedule), passes=config.passes, seconds=seconds)
 
 
-def load(run: TrainingRun) -> Any:
-    """The policy that the training starts from, in float32, with new adapters if it trains adapters."""
-    model = policy_io.load(run.start)
-    if run.lora is None:
-        return model
-    with seeded(run.seed, "adapters"):
-        return policy_io.add_adapters(model, run.lora)
-
-
 @contextlib.contextmanager
 def seeded(seed: int, *names: str | int) -> Iterator[None]:
     """Derive torch's random numbers (dropout, new adapters) from `seed` inside the block; restore its state after."""
@@ -292,13 +268,10 @@ def seeded(seed: int, *names: str | int) -> Iterator[None]:
         yield
 
 
-def _predict(model: Any, ids: Tensor, targets: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The hidden state before each action token, [N, hidden], and the token's log-prob in nats, [N].
-
-    The head is applied at those N positions only, which saves most of the logits.
-    """
+def _predict(model: Any, ids: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The hidden state before each action token, [N, hidden], and the token's log-prob in nats, [N]."""
     model = online.causal_lm(model)
     hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1][action_mask]
     logits = model.get_output_embeddings()(hidden)
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    return hidden, -cross_entropy(wide, targets[action_mask], reduction="none")
+    return hidden, -cross_entropy(wide, ids[:, 1:][action_mask], reduction="none")

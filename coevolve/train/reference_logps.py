@@ -52,8 +52,7 @@ def score(
 ) -> list[Tensor]:
     """Log pi(t_k | t_<k) in nats of all tokens of each sequence but the first, float32 [len - 1].
 
-    Computed as the trainers do with the same `dtype`, one sequence at a time, so that no sequence changes the bits of
-    another. Calls `progress(done, total)` after each.
+    Computed as the trainers do, but one sequence at a time: none changes the bits of another. `progress(done, total)`.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cuda = device.type == "cuda"

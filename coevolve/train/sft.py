@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.sections import PretrainConfig, SftConfig, Supervised
+from coevolve.config.sections import PretrainConfig, Supervised
 from coevolve.errors import UserError
 from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
@@ -41,29 +41,21 @@ class SupervisedTrainer(trainer.MaskedTrainer):
         """Eq. 5 of the micro-batch in nats, summed over its trajectories."""
         return sft_losses(self.token_logps(model, batch), batch["action_mask"]).sum()
 
-    def count_items(self, batch: MicroBatch) -> int:
-        """The action tokens of the micro-batch."""
-        return int(batch["action_mask"].sum())
-
 
 def run_pretrain(trajectories: Sequence[TokenizedTrajectory], config: PretrainConfig, run: TrainingRun) -> TrainReport:
     """Language modelling on all tokens of the trajectories; otherwise as `run_sft`."""
     unmasked = [replace(trajectory, action_mask=(1,) * len(trajectory)) for trajectory in trajectories]
-    return _train(unmasked, config, replace(run, lora=None), "pretrain")
+    return run_sft(unmasked, config, replace(run, lora=None), stage="pretrain")
 
 
-def run_sft(trajectories: Sequence[TokenizedTrajectory], config: SftConfig, run: TrainingRun) -> TrainReport:
-    """Train on the action tokens (eq. 3 to 5).
+def run_sft(
+    trajectories: Sequence[TokenizedTrajectory], config: Supervised, run: TrainingRun, stage: str = "sft"
+) -> TrainReport:
+    """Train on the action tokens (eq. 3 to 5); `stage` is appended to the policy's name.
 
     Raises `UserError` if no trajectory has an action token inside the context, if `run.start` holds no policy, or if
     the loss is not finite.
     """
-    return _train(trajectories, config, run, "sft")
-
-
-def _train(
-    trajectories: Sequence[TokenizedTrajectory], config: Supervised, run: TrainingRun, stage: str
-) -> TrainReport:
     started = time.monotonic()
     before = policy_dir.describe(run.start)
     training_set = cut_to_context(trajectories, run.longest)

@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 RECOMPUTE_ABOVE = 1_000_000_000
 #: The config sections of the trainings that this module runs.
 SECTIONS = "the training's section (`sft`, `dpo`, `grpo`, or the model's `pretrain`)"
-#: Progress lines per training.
 PROGRESS_LINES = 20
 #: A file in a checkpoint of several processes, written when each has saved its part.
 COMPLETE = "whole"
@@ -110,11 +109,7 @@ class MaskedTrainer(ScheduledTrainer):
 
     @abstractmethod
     def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:
-        """The sum of the losses of the items in a micro-batch."""
-
-    @abstractmethod
-    def count_items(self, batch: MicroBatch) -> int:
-        """The number of items in a micro-batch, over which the loss is averaged."""
+        """The sum of the losses of a micro-batch's `items`, of which the training takes the mean."""
 
     def prepare_forward(self, model: Any) -> Any:
         """The model with the attention and the head that `token_logps` needs; `UserError` if it cannot have them."""
@@ -137,7 +132,7 @@ class MaskedTrainer(ScheduledTrainer):
         return loss
 
     def _get_num_items_in_batch(self, batch_samples: list[MicroBatch], device: torch.device) -> Tensor:
-        items = torch.tensor(sum(map(self.count_items, batch_samples)), device=device)
+        items = torch.tensor(sum(batch["items"] for batch in batch_samples), device=device)
         total: Tensor = self.accelerator.gather(items).sum()
         return total
 
@@ -169,10 +164,7 @@ class TrainingProgress(TrainerCallback):  # type: ignore[misc]
                 (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: dict[str, float], **_: Any) -> None:
-        """Append the step to `METRICS`; raises `UserError` for a loss or gradient that is not finite.
-
-        The trainer logs a step before it can save it.
-        """
+        """Append the step to `METRICS` before it is saved; `UserError` for a loss or gradient that is not finite."""
         if "loss" not in logs:
             return
         step, last = state.global_step, state.max_steps
@@ -203,10 +195,7 @@ def training_settings(
     slots: int,
     model: Any,
 ) -> dict[str, Any]:
-    """Keyword arguments of `TrainingArguments` for one pass over `slots` slots in their order.
-
-    Raises `UserError` if micro-batches over all ranks do not divide the batch.
-    """
+    """Arguments of `TrainingArguments` for one pass over `slots` slots; `UserError` for a batch that is not divided."""
     # The variable that every launcher sets; accelerate reads it only when the arguments exist.
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     micro = min(config.micro_batch, config.batch_size)
@@ -264,19 +253,13 @@ def full_precision(args: Any) -> Any:
 
 
 def single_device(args: Any) -> Any:
-    """The arguments, for one device a process: on a machine with several GPUs one process trains on the first.
-
-    transformers would divide each micro-batch over all of them and make it as many times larger.
-    """
+    """The arguments for one device a process; transformers would multiply micro-batches by the GPUs that it sees."""
     args._n_gpu = min(args.n_gpu, 1)  # `n_gpu` has no setter; reading it prepares the device
     return args
 
 
 def train(trainer: Trainer, work: Path) -> list[dict[str, float]]:
-    """Train to the last step, from the last complete checkpoint in `work` if there is one; one log entry per step.
-
-    Raises `UserError` for weights narrower than float32, and for a loss that is not finite.
-    """
+    """Train to the last step, from the last complete checkpoint in `work` if there is one; one log entry per step."""
     policy_io.require_full_precision(trainer.model)
     trainer.remove_callback(PrinterCallback)
     with PartialState().main_process_first():

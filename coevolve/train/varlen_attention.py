@@ -24,10 +24,7 @@ _NAME = "segments"
 
 
 def enable(model: Any) -> Any:
-    """The model, with this attention for packed rows; other rows must not be padded on the left.
-
-    Raises `UserError` for a model with attention dropout, or with layers that do not have full attention.
-    """
+    """The model with this attention for packed rows; `UserError` with attention dropout or without full attention."""
     if getattr(model.config, "attention_dropout", 0.0):
         raise UserError(f"{model.name_or_path}: `attention_dropout` is not 0; set it to 0 in config.json.")
     layer_types = getattr(model.config, "layer_types", None)

@@ -4,9 +4,7 @@ import pytest
 from builders import episode, turn
 from hypothesis import given
 from hypothesis import strategies as st
-from templates.models import NAMES, tokenizer
 
-from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import demonstration, parse_action, prompt_messages, without_example, write_action
 
 LINES = st.text(st.characters(exclude_characters="\n"), min_size=1).map(str.strip).filter(bool)
@@ -31,14 +29,6 @@ def test_the_first_action_line_counts(text, action):
 @given(action=LINES, thought=st.one_of(st.just(""), LINES.filter(lambda line: "Action:" not in line)))
 def test_a_written_action_is_read_back(action, thought):
     assert parse_action(write_action(action, thought)) == action
-
-
-def test_a_prompt_holds_what_was_asked_for():
-    bare = prompt_messages("the task")
-    full = prompt_messages("the task", instruction="how to play")
-    assert [message.role for message in bare] == ["user"]
-    assert [message.role for message in full] == ["user", "assistant", "user"]
-    assert full[-1] == bare[-1]
 
 
 def shown():
@@ -69,16 +59,3 @@ def test_an_example_is_taken_out_again(settings):
     for prompt, removed in ((whole, example), (bare, example), (bare, ())):
         episode = shown().model_copy(update={"prompt": prompt})
         assert without_example(episode, removed) == episode.model_copy(update={"prompt": bare})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_learned_from_an_example(name):
-    renderer, episode = Renderer(tokenizer(name)), shown()
-    bare = renderer.render(episode.prompt, episode.completion)
-    prompt = prompt_messages("an easy task", instruction="how to play", example=demonstration(episode))
-    rendered = renderer.render(prompt, episode.completion)
-    begins = len(renderer.prompt_ids(prompt))
-    assert sum(rendered.action_mask[:begins]) == 0
-    assert sum(rendered.action_mask) == sum(bare.action_mask)
-    acted = [token for token, mask in zip(rendered.input_ids, rendered.action_mask, strict=True) if mask]
-    assert acted == [token for token, mask in zip(bare.input_ids, bare.action_mask, strict=True) if mask]

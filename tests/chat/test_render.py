@@ -71,7 +71,7 @@ def actions(rendered):
 @given(conversation=conversations())
 def test_exactly_the_actions_and_their_ends_carry_loss(name, conversation):
     prompt, completion = conversation
-    # SmolLM2 has no tokens for 21 of the 256 bytes (tests/train/test_gguf_model.py).
+    # SmolLM2 has no tokens for control characters and for what begins with the bytes F1 to F4, as published.
     assume(name != "smollm2" or all(spelled(name, message.content) for message in completion))
     rendered = RENDERERS[name].render(prompt, completion)
     spoken = [message.content for message in completion if message.role == "assistant"]

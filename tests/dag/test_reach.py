@@ -114,7 +114,7 @@ def test_a_new_pair_kind_reaches_pairings_alone(repo, before):
     jobs = changed(
         repo, before,
         ("coevolve/config/names.py", "    EXPERT_STEP =", '    TWO_TARGETS = "target_target"\n    EXPERT_STEP ='),
-        ("coevolve/methods/pairing.py", "\nCANDIDATES: ", "\nMORE = 1\nCANDIDATES: "),
+        ("coevolve/methods/pairing.py", "\ndef within_agents", "\nMORE = 1\n\n\ndef within_agents"),
     )  # fmt: skip
     assert stages(jobs) == {"pairs", "steps"}
 

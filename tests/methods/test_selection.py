@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
-from coevolve.methods.rejection_sampling import select, summary
+from coevolve.methods.rejection_sampling import select
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
 
@@ -38,7 +38,7 @@ def test_successes_join_the_experts_and_failures_do_not():
     result = select(SUCCESSES, experts, rollouts)
     assert result.selected == (*experts, *rollouts[:2])
     assert reasons(result) == [DropReason.LOW_REWARD] and result.drops[0].ids == (rollouts[2].digest(),)
-    assert summary(result) == {
+    assert result.summary == {
         "experts": {"total": 2, "selected": 2, "drops": {}},
         "rollouts": {"total": 3, "selected": 2, "drops": {"low_reward": 1}},
         "tasks": {"explored": 3, "solved": 2},

@@ -3,14 +3,23 @@
 from dataclasses import replace
 
 import torch
+from templates.models import llama, tokenizer
 
 from coevolve.chat.prompts import prompt_messages
 from coevolve.policies.base import Conversation
-from coevolve.records.episodes import Sampling, Turn
+from coevolve.policies.hf import TransformersPolicy
+from coevolve.records.episodes import PolicyRef, Sampling, Turn
 
+REF = PolicyRef(name="random", sha256="0" * 64)
+MODEL = llama()
 GREEDY = Sampling(temperature=0.0, max_new_tokens=12)
 SAMPLED = Sampling(temperature=1.0, top_p=0.95, max_new_tokens=12)
 SEEN = ("The door is now open.", "You see a key, a stove and a cup of water. " * 4, "Nothing.")
+
+
+def policy(slots=4, context=384, model=MODEL, kind=TransformersPolicy):
+    """A policy with random weights."""
+    return kind(model, tokenizer("tiny"), REF, slots=slots, context=context, long_prompt="end")
 
 
 def opening(number):

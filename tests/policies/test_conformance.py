@@ -11,6 +11,7 @@ from templates.models import llama, qwen3, tokenizer
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.machine import VllmDevices
 from coevolve.errors import UserError
+from coevolve.policies.engines import EngineSettings
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, Turn
@@ -52,7 +53,7 @@ class EngineUnderTest:
         if self._engine == "transformers":
             return TransformersPolicy.load(self._path, slots=8, device="cpu", **window)
         devices = VllmDevices(gpu_memory_utilization=0.1, max_num_seqs=16)
-        return VllmPolicy.load(self._path, **window, devices=devices)
+        return VllmPolicy.load(self._path, EngineSettings(**window, workers=8, usage=self._path, devices=devices))
 
 
 @pytest.fixture(

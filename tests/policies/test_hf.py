@@ -6,22 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policies.talk import GREEDY, SAMPLED, after, opening, play
-from templates.models import llama, tokenizer
+from policies.talk import GREEDY, SAMPLED, after, opening, play, policy
+from templates.models import llama
 
 from coevolve.errors import UserError
-from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.kv_cache import common_prefix
-from coevolve.records.episodes import PolicyRef
-
-REF = PolicyRef(name="random", sha256="0" * 64)
-
-
-MODEL = llama()
-
-
-def policy(slots=4, context=384):
-    return TransformersPolicy(MODEL, tokenizer("tiny"), REF, slots=slots, context=context, long_prompt="end")
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +94,5 @@ def test_logits_that_are_not_finite_end_the_job(sampling):
     diverged = llama(seed=2)
     with torch.no_grad():
         diverged.model.norm.weight[0] = torch.inf
-    acting = TransformersPolicy(diverged, tokenizer("tiny"), REF, slots=2, context=384, long_prompt="end")
     with pytest.raises(UserError, match="policy `random`: its logits are not finite; train it with a lower"):
-        acting.complete([opening(0)], sampling)
+        policy(model=diverged).complete([opening(0)], sampling)

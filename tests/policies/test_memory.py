@@ -4,40 +4,21 @@ import logging
 
 import pytest
 import torch
-from policies.talk import GREEDY, opening, play
-from templates.models import llama, qwen3, tokenizer
+from policies.talk import GREEDY, MODEL, opening, play, policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from coevolve.policies import memory
-from coevolve.policies.hf import TransformersPolicy
-from coevolve.policies.kv_cache import CachedDecoder, cache_bytes
-from coevolve.policies.memory import GPU_SHARE, free_bytes, slots_within
-from coevolve.records.episodes import PolicyRef
-
-MODELS = {"tiny": llama(), "qwen3": qwen3(), "half": llama().to(torch.bfloat16)}
-
-
-def policy(slots):
-    ref = PolicyRef(name="random", sha256="0" * 64)
-    return TransformersPolicy(MODELS["tiny"], tokenizer("tiny"), ref, slots=slots, context=384, long_prompt="end")
-
-
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("slots", "context"), [(1, 64), (5, 100), (16, 512)])
-def test_the_estimated_bytes_are_those_allocated(name, slots, context):
-    decoder = CachedDecoder(MODELS[name], slots=slots, context=context)
-    allocated = sum(tensor.nbytes for tensor in decoder._cache.states)
-    assert allocated == cache_bytes(MODELS[name], slots=slots, context=context)
+from coevolve.policies.kv_cache import cache_bytes
+from coevolve.policies.memory import GPU_SHARE, affordable_slots, free_bytes
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 63])
 def test_as_many_slots_as_fit_and_never_none(slots):
-    model = MODELS["tiny"]
-    budget = cache_bytes(model, slots=slots, context=256)
-    assert slots_within(model, 64, 256, budget) == slots
-    assert slots_within(model, 64, 256, budget - 1) == max(1, slots - 1)
-    assert slots_within(model, slots, 256, 10 * budget) == slots
-    assert slots_within(model, 64, 256, 0) == 1
+    budget = cache_bytes(MODEL, slots=slots, context=256)
+    assert affordable_slots(MODEL, 64, 256, budget) == slots
+    assert affordable_slots(MODEL, 64, 256, budget - 1) == max(1, slots - 1)
+    assert affordable_slots(MODEL, slots, 256, 10 * budget) == slots
+    assert affordable_slots(MODEL, 64, 256, 0) == 1
 
 
 def test_a_model_of_7b_beside_its_weights_on_80_gb():
@@ -46,7 +27,7 @@ def test_a_model_of_7b_beside_its_weights_on_80_gb():
         shape = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008}
         model = LlamaForCausalLM(LlamaConfig(**shape, dtype="bfloat16")).to(torch.bfloat16)
     budget = int(GPU_SHARE * (80e9 - sum(weight.nbytes for weight in model.parameters())))
-    slots = slots_within(model, 64, 4096, budget)
+    slots = affordable_slots(model, 64, 4096, budget)
     assert slots == 23
     assert 47e9 < cache_bytes(model, slots=slots, context=4096) <= budget
 

@@ -4,9 +4,10 @@ import time
 import traceback
 
 import pytest
+from policies import talk
 from policies.chatserver import KEY, MODEL, closing, refusing, serving, stalling
 from policies.played import ENDPOINT, Local, play
-from templates.models import llama, tokenizer
+from templates.models import tokenizer
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import prompt_messages, write_action
@@ -14,10 +15,9 @@ from coevolve.errors import UserError
 from coevolve.policies import endpoint, openai
 from coevolve.policies.base import Conversation
 from coevolve.policies.endpoint import Usage
-from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.openai import OpenAIPolicy
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.records.episodes import PolicyRef, Sampling
+from coevolve.records.episodes import Sampling
 from coevolve.storage import files, jsonl
 
 SAMPLING = Sampling(temperature=0.0, max_new_tokens=10)
@@ -68,10 +68,7 @@ def conversation(number=0):
 
 def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, journal):
     renderer = Renderer(tokenizer("tiny"))
-    whole, cut = (
-        policy(llama(), tokenizer("tiny"), PolicyRef(name="r", sha256="0" * 64), slots=4, context=n, long_prompt="end")
-        for policy, n in ((TransformersPolicy, 512), (Local, CONTEXT))
-    )
+    whole, cut = talk.policy(context=512), talk.policy(context=CONTEXT, kind=Local)
     with serving(whole, count=lambda messages: len(renderer.prompt_ids(messages))) as running:
         monkeypatch.setenv("OPENAI_BASE_URL", running.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)

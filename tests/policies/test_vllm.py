@@ -16,6 +16,7 @@ from coevolve.config.restriction import as_dict
 from coevolve.dag.rules import STAGES
 from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
+from coevolve.policies.engines import EngineSettings
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, Turn
 from coevolve.storage import policy_dir
@@ -46,6 +47,10 @@ def here(monkeypatch):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 
 
+def load(path, context=384):
+    return VllmPolicy.load(path, EngineSettings(context, "end", workers=8, usage=path, devices=ROOM))
+
+
 def conversation(number, turns=()):
     prompt = prompt_messages("You see a red door, a stove and a key. " * 12 + f"Find key {number}.")
     return Conversation(f"task{number}#0", number, prompt, turns)
@@ -54,7 +59,7 @@ def conversation(number, turns=()):
 def test_where_it_is_missing_one_sentence_names_the_image_and_the_key(saved, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError) as refused:
-        VllmPolicy.load(saved, context=128, long_prompt="end", devices=ROOM)
+        load(saved, context=128)
     sentence = str(refused.value)
     assert "image `sample`" in sentence and "sampler.engine=transformers" in sentence and "\n" not in sentence
 
@@ -65,7 +70,7 @@ def test_a_directory_that_was_changed_is_refused_before_anything_is_loaded(saved
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="rerun the stage"):
-        VllmPolicy.load(tmp_path, context=128, long_prompt="end", devices=ROOM)
+        load(tmp_path, context=128)
 
 
 def read(root, *overrides):
@@ -82,7 +87,7 @@ def test_the_engine_counts_in_the_digests_of_what_plays(root):
 
 
 def test_turns_and_episodes_share_what_was_read(here, saved, monkeypatch):
-    policy = VllmPolicy.load(saved, context=384, long_prompt="end", devices=ROOM)
+    policy = load(saved)
     answers, generate = [], policy._llm.generate
 
     def watched(*arguments, **settings):
@@ -98,7 +103,7 @@ def test_turns_and_episodes_share_what_was_read(here, saved, monkeypatch):
 
 
 def test_hundreds_in_one_call_wait_for_each_other(here, saved):
-    policy = VllmPolicy.load(saved, context=384, long_prompt="end", devices=ROOM)
+    policy = load(saved)
     many = [conversation(number) for number in range(300)]
     together = policy.complete(many, SAMPLED)
     assert len({completion.token_ids for completion in together}) > 250
@@ -108,10 +113,10 @@ def test_hundreds_in_one_call_wait_for_each_other(here, saved):
 
 
 def test_an_engine_that_is_let_go_makes_room_for_the_next(here, saved):
-    first = VllmPolicy.load(saved, context=384, long_prompt="end", devices=ROOM)
+    first = load(saved)
     completions, engine = first.complete([conversation(0)], SAMPLED), weakref.ref(first._llm)
     del first
-    second = VllmPolicy.load(saved, context=384, long_prompt="end", devices=ROOM)
+    second = load(saved)
     assert engine() is None
     assert second.complete([conversation(0)], SAMPLED) == completions
     del second
@@ -120,5 +125,5 @@ def test_an_engine_that_is_let_go_makes_room_for_the_next(here, saved):
 
 def test_what_vllm_refuses_is_one_sentence(here, saved):
     with pytest.raises(UserError, match="a key of `sampler`") as refused:
-        VllmPolicy.load(saved, context=4096, long_prompt="end", devices=ROOM)
+        load(saved, context=4096)
     assert "\n" not in str(refused.value)

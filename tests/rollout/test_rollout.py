@@ -1,6 +1,5 @@
 """Many episodes at once in a small real environment."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -179,12 +178,6 @@ def test_a_journal_of_another_rollout_is_refused(uninterrupted, tmp_path, change
     with pytest.raises(UserError, match=r"episodes\.jsonl: episode .* is of another"):
         run(path, **change)
     assert len(jsonl.read(path, Trajectory)) == len(uninterrupted)
-
-
-def test_trajectories_survive_json(uninterrupted):
-    for trajectory in uninterrupted:
-        assert Trajectory.from_json(trajectory.to_json()) == trajectory
-        assert json.loads(trajectory.to_json())["policy"]["name"] == "random"
 
 
 class Falling(KeyDoor):

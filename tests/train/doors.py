@@ -1,13 +1,15 @@
-"""The key-door world for online training, and a policy that can act there."""
+"""The key-door world for online training, a policy that can act there, and its trainings."""
 
 from contextlib import closing
 
+import pytest
 import torch
 from rollout.keydoor import KeyDoor, gold, tasks
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import parse_action, prompt_messages, write_action
+from coevolve.config.baselines import GrpoConfig, PpoConfig
 from coevolve.config.sections import SftConfig, TinyArchitecture
 from coevolve.policies import loading
 from coevolve.policies.hf import TransformersPolicy
@@ -15,7 +17,7 @@ from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import Sampling, Trajectory
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl
-from coevolve.train import sft, tiny_model
+from coevolve.train import grpo, ppo, sft, tiny_model
 from coevolve.train.online import OnlineSetup
 from coevolve.train.policy_io import TrainingRun
 
@@ -28,6 +30,15 @@ SFT = SftConfig(
     epochs=6, batch_size=8, micro_batch=8, warmup=0.0, schedule="constant", weight_decay=0.0, max_grad_norm=1.0,
     save_steps=1000, layout="flat", learning_rate=5e-3,
 )  # fmt: skip
+PPO = PpoConfig(
+    epochs=8, rollouts=16, passes=2, batch_size=8, micro_batch=4, learning_rate=1e-3, weight_decay=0.0,
+    max_grad_norm=1.0, clip=0.2, value_clip=0.2, value_weight=0.5, kl=0.05, discount=0.97, gae_lambda=0.9,
+)  # fmt: skip
+GRPO = GrpoConfig(
+    epochs=4, batch_size=8, micro_batch=4, group=4, learning_rate=2e-3, warmup=0.0, schedule="constant",
+    weight_decay=0.0, max_grad_norm=1.0, save_steps=1, clip=0.2, beta=0.05,
+)  # fmt: skip
+METHODS = {"ppo": (ppo.run_ppo, PPO), "grpo": (grpo.run_grpo, GRPO)}
 RULES = {"agent": "target", "protocol": "fixed", "retries": 0}
 
 
@@ -51,8 +62,10 @@ def stroll(conversation):
     return write_action(expert[turn] if turn < len(expert) and rng.random() < 0.75 else str(rng.choice(ACTIONS)))
 
 
-def half_trained(folder):
+@pytest.fixture(scope="session")
+def half(tmp_path_factory):
     """The directory of a policy that knows what can be done in the world, and not what is good to do."""
+    folder = tmp_path_factory.mktemp("half")
     with closing(jsonl.Journal(folder / "shown.jsonl", Trajectory)) as journal:
         shown = rollout(
             TASKS, ScriptedPolicy(stroll), [KeyDoor()], samples=32, sampling=SAMPLING, seed=0, journal=journal, **RULES
@@ -74,6 +87,14 @@ def mean_reward(policy, folder, samples=40, seed=99):
         envs = [KeyDoor() for _ in range(20)]
         played = rollout(TASKS, player, envs, samples=samples, sampling=SAMPLING, seed=seed, journal=journal, **RULES)
     return sum(episode.reward for episode in played) / len(played)
+
+
+def train(method, start, folder, name, lora=None, where=None, seed=3, **settings):
+    """The report and the policy of a training with `settings` beside those of `METHODS`."""
+    out, work = folder / name, folder / f"work-{name}"
+    work.mkdir(exist_ok=True)
+    run, config = METHODS[method]
+    return run(where or world(), config.model_copy(update=settings), TrainingRun(start, out, work, seed, lora)), out
 
 
 class CutOffError(Exception):

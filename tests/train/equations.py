@@ -119,14 +119,14 @@ def random_pairs(n=7, seed=0):
 def knowing(pairs, path):
     """The pairs with the log-probs of their sides under the policy in `path`."""
     model = load(path)
-    return [
-        replace(pair, reference_logps=(all_logps(model, pair.chosen), all_logps(model, pair.rejected)))
-        for pair in pairs
-    ]
+    with torch.no_grad():
+        return [
+            replace(pair, reference_logps=(all_logps(model, pair.chosen), all_logps(model, pair.rejected)))
+            for pair in pairs
+        ]
 
 
 def all_logps(model, row):
     """Of every token but the first."""
-    with torch.no_grad():
-        logps = torch.log_softmax(model(input_ids=torch.tensor([row.input_ids])).logits[0, :-1], dim=-1)
+    logps = torch.log_softmax(model(input_ids=torch.tensor([row.input_ids])).logits[0, :-1], dim=-1)
     return logps[torch.arange(len(row.input_ids) - 1), list(row.input_ids[1:])]

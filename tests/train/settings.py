@@ -1,5 +1,7 @@
 """Sections of short trainings, with defaults for what a test does not look at."""
 
+from transformers import TrainingArguments
+
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 
 OPTIMISER = {
@@ -21,3 +23,14 @@ def sft_config(**settings) -> SftConfig:
 def dpo_config(**settings) -> DpoConfig:
     """The section of preference training; its padding-free layout is `shared`."""
     return DpoConfig(**OPTIMISER | PREFERENCES | settings)
+
+
+def see_two_gpus(monkeypatch):
+    """From now on settings of a training find two GPUs, for which transformers would take twice as many examples."""
+    prepare = TrainingArguments.__post_init__
+
+    def prepare_two(args):
+        prepare(args)
+        args._n_gpu = 2
+
+    monkeypatch.setattr(TrainingArguments, "__post_init__", prepare_two)

@@ -11,17 +11,12 @@ from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.train import varlen_attention
-from coevolve.train.collate import IGNORED, PairCollator, TrajectoryCollator, collate, token_logps
+from coevolve.train.collate import IGNORED, PairCollator, collate, token_logps
 from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair
 
 LONG, SHORT = TokenizedTrajectory((5, 6, 7, 8), (0, 1, 0, 1)), TokenizedTrajectory((9, 8), (0, 1))
 PAIR = TokenizedPair(PairKind.EXPERT_TARGET, LONG, SHORT, 0.5, 0.25)
 LAYOUTS = ("padded", "flat", "shared")
-
-
-def test_masks_must_match_ids():
-    with pytest.raises(IndexError):
-        TrajectoryCollator([TokenizedTrajectory((1, 2), (0, 1, 1))], "flat")([0])
 
 
 def test_what_a_pair_begins_with_alike_lies_there_once():

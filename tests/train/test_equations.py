@@ -1,13 +1,12 @@
 """The trainers against the equations, written out once more with plain loops in float64."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 from train.equations import (
     CONTEXT,
     STEPS,
+    all_logps,
     equation_5,
     equation_9,
     knowing,
@@ -16,14 +15,15 @@ from train.equations import (
     random_pairs,
     random_row,
 )
+from train.plain_objectives import reference_losses
 from train.settings import ADAPTERS, dpo_config, sft_config
 from trl.trainer.utils import add_fused_lm_head
 
-from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.policies import loading
 from coevolve.train import dpo, sft, varlen_attention
 from coevolve.train.collate import collate, token_logps
 from coevolve.train.dataset import EMPTY_SLOT, cut_to_context, slot_order
+from coevolve.train.losses import TokenLogps
 from coevolve.train.policy_io import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("exact_norms")
@@ -123,85 +123,36 @@ def test_supervised_training_is_equation_5(model, lora, micro, layout, request, 
     assert_equal_gradients(steps, batches_of(training_set.examples, order, 4), load(path, lora), equation_5)
 
 
-def turns_of(row):
-    """The places of the row's action tokens, turn by turn."""
-    runs = itertools.groupby(range(1, len(row.input_ids)), key=lambda k: row.action_mask[k])
-    return [list(run) for acted, run in runs if acted]
-
-
-def action_logps(model, row):
-    """Log-probs of the row's action tokens by their place, in one pass: the norms' float32 sums depend on it."""
-    logits = model(input_ids=torch.tensor([row.input_ids])).logits[0]
-    places = [k for k in range(1, len(row.input_ids)) if row.action_mask[k]]
-    return {k: torch.log_softmax(logits[k - 1], dim=-1)[row.input_ids[k]] for k in places}
-
-
-def weighed(logps, row, weigh):
-    """The sum of the row's log-probs with a weight for each turn; `weigh` maps the turns to their weights."""
-    turns = turns_of(row)
-    return sum(factor * logps[k] for turn, factor in zip(turns, weigh(turns), strict=True) for k in turn)
-
-
-def mean_weights(turns):
-    return [1 / sum(map(len, turns))] * len(turns)
-
-
-def dmpo_weights(turns):
-    steps = [0.7**k for k in range(len(turns))]
-    return [sum(steps[t:]) / sum(steps) for t in range(len(turns))]
-
-
 @pytest.mark.parametrize("precompute", [True, False])
 @pytest.mark.parametrize(
-    ("section", "weigh"),
-    [
-        ({"name": "dpo_length"}, mean_weights),
-        ({"name": "dmpo", "discount": 0.7}, dmpo_weights),
-        ({"name": "simpo", "margin": 0.3}, mean_weights),
-    ],
-    ids=["dpo_length", "dmpo", "simpo"],
+    "section",
+    [{"name": "dpo_length"}, {"name": "dmpo", "discount": 0.7}, {"name": "simpo", "margin": 0.3}, {"name": "ipo"}],
+    ids=lambda section: section["name"],
 )
-def test_preference_training_with_another_objective(section, weigh, precompute, llama, other, tmp_path):
-    config = dpo_config(**STEPS, objective=section)
-    free, margin = "margin" in section, section.get("margin", 0.0)
+def test_preference_training_with_another_objective(section, precompute, llama, other, tmp_path):
+    config, fixed = dpo_config(**STEPS, objective=section), load(other)
+    name, parameters = section["name"], {key: value for key, value in section.items() if key != "name"}
+    free = name == "simpo"  # what needs no reference gets none, as run_dpo has it
     pairs = knowing(random_pairs(), other) if precompute and not free else random_pairs()
-    # What needs no reference gets none, as run_dpo has it.
     steps, batches = observe_dpo(llama, None if free or precompute else other, pairs, config, None, 1, tmp_path)
-    fixed = load(other)
 
     def loss_of(model, pairs):
         total = torch.zeros((), dtype=torch.float64)
         for pair in pairs:
-            rows = (pair.chosen, pair.rejected)
-            logps = [action_logps(model, row) for row in rows]
-            with torch.no_grad():
-                under = [0.0 if free else weighed(action_logps(fixed, row), row, weigh) for row in rows]
-            chosen, rejected = (weighed(own, row, weigh) for own, row in zip(logps, rows, strict=True))
-            gap = 0.1 * (chosen - under[0] - rejected + under[1]) - margin
-            nll = -sum(logps[0].values()) / len(logps[0])
-            total = total - pair.lambda_dpo * torch.log(1 / (1 + torch.exp(-gap))) + pair.lambda_sft * nll
+            sides = [
+                TokenLogps(
+                    all_logps(model, row)[None],
+                    all_logps(fixed, row)[None].detach(),
+                    torch.tensor([row.action_mask[1:]]).bool(),
+                )
+                for row in (pair.chosen, pair.rejected)
+            ]
+            (loss,) = reference_losses(name, *sides, 0.1, parameters)
+            nll = -sides[0].policy[sides[0].action_mask].mean()
+            total = total + pair.lambda_dpo * loss + pair.lambda_sft * nll
         return total / len(pairs)
 
     assert_equal_gradients(steps, batches, load(llama), loss_of)
-
-
-def test_only_action_tokens_are_learned(llama, tmp_path):
-    """The last token is input to nothing: unless it is an action, its id does not change a bit of the gradient."""
-    row = random_row(np.random.default_rng(2), 20, 24)
-
-    def gradients(last, acted):
-        changed = TokenizedTrajectory((*row.input_ids[:-1], last), (*row.action_mask[:-1], acted))
-        trainer = sft.SupervisedTrainer(
-            [changed],
-            [0],
-            model=load(llama),
-            config=sft_config(batch_size=1, micro_batch=1),
-            run=TrainingRun(llama, tmp_path / "out", tmp_path, 5),
-        )
-        return observe(trainer, tmp_path)[0].gradients.values()
-
-    assert all(torch.equal(a, b) for a, b in zip(gradients(7, 0), gradients(9, 0), strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(gradients(7, 1), gradients(9, 1), strict=True))
 
 
 @pytest.mark.parametrize("layout", ["padded", "shared"])

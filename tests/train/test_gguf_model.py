@@ -4,7 +4,7 @@ import lzma
 
 import pytest
 import regex
-from templates.models import NAMES, SPECIALS, tokenizer
+from templates.models import NAMES, tokenizer
 
 from coevolve.assets import downloads, hub
 from coevolve.chat.chat_template import Renderer
@@ -63,25 +63,6 @@ def test_the_tokenizer_splits_text_by_the_rule_that_the_file_names(text):
     places = [place for _, place in backend.pre_tokenizer.pre_tokenize_str(text)]
     assert [text[start:end] for start, end in places] == split(text)
     assert tokenizer("smollm2").decode(tokenizer("smollm2")(text)["input_ids"]) == text
-
-
-def test_some_bytes_have_no_token():
-    """As in the published tokenizer: control characters, and what begins with the bytes F1 to F4, leave no token."""
-    tokens = tokenizer("smollm2")
-    lost = [character for character in map(chr, range(256)) if not tokens(character)["input_ids"]]
-    assert lost == list("\x04\x06\x13\x14\x16\x1d")
-    assert tokens.decode(tokens("a\U00040000b")["input_ids"]) != "a\U00040000b"
-
-
-def test_a_turn_ends_with_the_end_token_which_also_pads():
-    tokens = tokenizer("smollm2")
-    assert tokens.pad_token == tokens.eos_token == SPECIALS["smollm2"][0]
-    renderer = Renderer(tokens)
-    assert renderer.end_of_turn == tokens.eos_token_id
-    task = [Message(role="user", content="Find a living thing.")]
-    rendered = renderer.render(task, [Message(role="assistant", content="Action: look around")])
-    action = [token for token, flag in zip(rendered.input_ids, rendered.action_mask, strict=True) if flag]
-    assert tokens.decode(action) == "Action: look around<|im_end|>"
 
 
 def test_a_prompt_without_a_system_message_gets_the_templates_own():

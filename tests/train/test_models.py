@@ -65,11 +65,11 @@ def run_sft(start, folder, lora=None):
     return folder / "out"
 
 
-def answers(path, temperature=0.0):
+def answers(path, temperature=0.0, texts=("Find the key.",) * 4, tokens=16):
     policy = TransformersPolicy.load(path, slots=1, context=256, long_prompt="end", device="cpu")
-    prompt = (Message(role="user", content="Find the key."),)
-    asked = [Conversation(key=f"a#{seed}", seed=seed, prompt=prompt, turns=()) for seed in range(4)]
-    return policy.complete(asked, Sampling(temperature=temperature, max_new_tokens=16))
+    prompts = [(Message(role="user", content=text),) for text in texts]
+    asked = [Conversation(key=f"a#{seed}", seed=seed, prompt=prompt, turns=()) for seed, prompt in enumerate(prompts)]
+    return policy.complete(asked, Sampling(temperature=temperature, max_new_tokens=tokens))
 
 
 def tensors(path):
@@ -150,19 +150,14 @@ def test_merged_adapters_sample_as_they_were_trained(stage, smollm2, tmp_path):
     policy_io.write(trained, run, policy_dir.describe(smollm2), stage)
     renderer, unmerged = Renderer(tokenizer("smollm2")), trained.model.eval()
     assert unmerged.peft_config and not (tmp_path / "merged/adapter_config.json").exists()
-    prompts = [(Message(role="user", content=text),) for text in ("Find the key.", "Open the red door.", "Look.")]
-    ids = [renderer.conversation_ids(prompt, ()) for prompt in prompts]
+    texts = ("Find the key.", "Open the red door.", "Look.")
+    ids = [renderer.prompt_ids([Message(role="user", content=text)]) for text in texts]
     limits = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": renderer.end_of_turn, "pad_token_id": 0}
     with torch.no_grad():
         expected = [tuple(unmerged.generate(torch.tensor([row]), **limits)[0, len(row) :].tolist()) for row in ids]
-
-    def sampled(path):
-        policy = TransformersPolicy.load(path, slots=3, context=256, long_prompt="end", device="cpu")
-        asked = [Conversation(key=str(i), seed=i, prompt=prompt, turns=()) for i, prompt in enumerate(prompts)]
-        return [turn.token_ids for turn in policy.complete(asked, Sampling(temperature=0.0, max_new_tokens=12))]
-
-    assert sampled(tmp_path / "merged") == expected
-    assert sampled(smollm2) != expected and len(set(expected)) > 1
+    merged, before = (answers(path, texts=texts, tokens=12) for path in (tmp_path / "merged", smollm2))
+    assert [turn.token_ids for turn in merged] == expected
+    assert merged != before and len(set(expected)) > 1
 
 
 def test_a_missing_pad_token_is_none_of_the_policy_s_business(start, tmp_path):

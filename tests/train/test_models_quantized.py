@@ -68,11 +68,8 @@ def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
     exact = policy_io.load(llama)(input_ids=IDS).logits
     off = (model(input_ids=IDS).logits - exact).abs().max() / exact.abs().max()
     assert 1e-3 < off < 0.5
-    trainer = sft.SupervisedTrainer(
-        [row(0)] * 4, [0, 1, 2, 3], model=model, config=SFT,
-        run=TrainingRun(llama, llama / "out", llama, 1, QUANTISED),
-    )  # fmt: skip
-    policy_io.widen_adapters(trainer.model)
+    run = TrainingRun(llama, tmp_path / "out", tmp_path, 1, QUANTISED)
+    trainer = sft.SupervisedTrainer([row(0)] * 4, [0, 1, 2, 3], model=model, config=SFT, run=run)
     policy_io.require_full_precision(trainer.model)
     trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
     assert trained and all("lora_" in name for name in trained)

@@ -78,13 +78,9 @@ def checkpoint(work, step, state):
 
 
 def test_half_written_checkpoints_are_skipped_and_removed(tmp_path):
+    assert training.last_checkpoint(tmp_path) is training.last_checkpoint(tmp_path / "absent") is None
     checkpoint(tmp_path, 5, json.dumps({"global_step": 5}))
     whole = checkpoint(tmp_path, 10, json.dumps({"global_step": 10}))
     torn = [checkpoint(tmp_path, 15, '{"global_step": 1'), checkpoint(tmp_path, 20, None)]
     assert training.last_checkpoint(tmp_path) == whole
     assert not any(path.exists() for path in torn)
-
-
-def test_no_checkpoint_at_all(tmp_path):
-    assert training.last_checkpoint(tmp_path) is None
-    assert training.last_checkpoint(tmp_path / "absent") is None

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from enum import StrEnum
-from typing import Literal, Self
-
-from pydantic import model_validator
+from typing import Literal
 
 from coevolve.config.names import SignalKind
 from coevolve.records.base import SCHEMA_VERSION, Record
@@ -125,11 +123,6 @@ class FragmentCount(Record):
     kept: int
     drops: dict[FragmentDropReason, int]
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        assert self.fragments == self.kept + sum(self.drops.values()), f"fragments are lost: {self}"
-        return self
-
 
 class TaskCounts(Record):
     """Counts of a round's fragments, in total and by signal (`unguided`: none), and the size of the pool after it."""
@@ -139,23 +132,15 @@ class TaskCounts(Record):
     by_signal: dict[str, FragmentCount]
     pool: int | None = None
 
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        assert self.total.fragments == sum(count.fragments for count in self.by_signal.values()), f"lost: {self}"
-        return self
-
 
 def task_counts(
     number: int, kept: Sequence[PoolTask], drops: Sequence[FragmentDrop], pool: int | None = None
 ) -> TaskCounts:
     """The counts of the fragments of round `number` that were kept and dropped."""
-    signals = sorted({signal or "" for signal in [task.signal for task in kept] + [drop.signal for drop in drops]})
+    signals = {task.signal for task in kept} | {drop.signal for drop in drops}
     by_signal = {
-        signal or "unguided": _count(
-            [each for each in kept if (each.signal or "") == signal],
-            [each for each in drops if (each.signal or "") == signal],
-        )
-        for signal in signals
+        signal or "unguided": _count([t for t in kept if t.signal == signal], [d for d in drops if d.signal == signal])
+        for signal in sorted(signals, key=lambda signal: signal or "")
     }
     return TaskCounts(round=number, total=_count(kept, drops), by_signal=by_signal, pool=pool)
 

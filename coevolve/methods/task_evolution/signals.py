@@ -12,7 +12,6 @@ rollouts of two agents that explore the same tasks are one step, in which a task
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,16 +44,13 @@ class Visit:
 
 
 def visits(rounds: Sequence[Sequence[Trajectory]]) -> list[Visit]:
-    """The visits of all rounds in training order; each round's episodes are those of its steps, in order.
-
-    The episodes of each agent in one step have one seed. Episodes whose environment failed are left out.
-    """
-    return [
-        Visit(group[0].task, number, step, tuple(group))
-        for number, episodes in enumerate(rounds, start=1)
-        for step, of_step in itertools.groupby(_numbered(episodes), lambda pair: pair[0])
-        for group in _groups(episode for _, episode in of_step)
-    ]
+    """The visits of all rounds in training order, without failed environments; an agent has one seed in a step."""
+    groups: defaultdict[tuple[int, int, str], list[Trajectory]] = defaultdict(list)
+    for number, episodes in enumerate(rounds, start=1):
+        for step, episode in _numbered(episodes):
+            if episode.stop is not StopReason.ENV_ERROR:
+                groups[number, step, episode.task.task_id].append(episode)
+    return [Visit(group[0].task, number, step, tuple(group)) for (number, step, _), group in groups.items()]
 
 
 def _numbered(episodes: Sequence[Trajectory]) -> Iterator[tuple[int, Trajectory]]:
@@ -65,14 +61,6 @@ def _numbered(episodes: Sequence[Trajectory]) -> Iterator[tuple[int, Trajectory]
             step, seeds = step + 1, {}
         seeds[episode.agent] = episode.seed
         yield step, episode
-
-
-def _groups(episodes: Iterator[Trajectory]) -> list[list[Trajectory]]:
-    groups: defaultdict[str, list[Trajectory]] = defaultdict(list)
-    for episode in episodes:
-        if episode.stop is not StopReason.ENV_ERROR:
-            groups[episode.task.task_id].append(episode)
-    return list(groups.values())
 
 
 def find_signals(
@@ -99,10 +87,7 @@ def find_signals(
 def forgetting(
     history: Sequence[Visit], number: int, window: int, success: float, solutions: Solutions
 ) -> Iterator[TaskSignal]:
-    """A signal for each visit in round `number` whose task was solved within the window and is not solved now.
-
-    `window` is W: the current score is one of the last W. The signal's episode is the first failure of the visit.
-    """
+    """A signal for each visit in round `number` that fails a task which a visit of the last `window` ones solved."""
     scores: defaultdict[str, list[float]] = defaultdict(list)
     for visit in history:
         of_task = scores[visit.task.task_id]
@@ -121,10 +106,7 @@ def boundary(last: Sequence[Visit], success: float, solutions: Solutions) -> Ite
 
 
 def rare(last: Sequence[Visit], percent: float, executed: Executed, pattern: Pattern) -> Iterator[TaskSignal]:
-    """A signal for each pattern whose share of the round's executed actions is below `percent` (theta).
-
-    Its episode is the first with the pattern.
-    """
+    """A signal for the first episode of each pattern whose share of the round's actions is below `percent` (theta)."""
     counts: Counter[str] = Counter()
     first: dict[str, tuple[Visit, Trajectory, tuple[str, ...]]] = {}
     for visit in last:
