@@ -171,6 +171,15 @@ class Recorded:
         """Does nothing."""
 
 
+class Rewarded(Recorded):
+    """Recorded observations with a made-up reward, the share of vowels in an action: it differs between episodes."""
+
+    def step(self, action: str | None) -> StepResult:
+        """The next recorded observation."""
+        share = sum(letter in "aeiou" for letter in action or "") / max(1, len(action or ""))
+        return StepResult(observation=next(self.left).observation, reward=share, score=share, done=False)
+
+
 @dataclass
 class Guided(Recorded):
     """The simulator; it executes the gold actions instead of the policy's."""

@@ -39,7 +39,7 @@ from trl import SFTConfig as TrlSftConfig
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, SftConfig
+from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
 from coevolve.stages.parts.training import keep_freed_memory
@@ -73,6 +73,7 @@ class Setting:
     """What all rows have in common. `alike`: the share of a pair's tokens that both sides begin with.
 
     `model`: a folder with a model; None: a random one of `shape`. `dtype`: that of the passes; None: float32 on a CPU.
+    `lora`: adapters that the kit trains instead of all weights.
     """
 
     shape: tuple[int, ...]
@@ -86,6 +87,7 @@ class Setting:
     model: Path | None = None
     dtype: str | None = None
     quick: bool = False
+    lora: LoraConfig | None = None
 
     @property
     def bfloat16(self) -> bool:
@@ -244,7 +246,7 @@ def sft_of_either(
         layout = name.split(", ")[1]
         trainer: Any = sft.SupervisedTrainer(
             rows, list(range(len(rows))), model=model, config=kit_sft_config(layout, setting),
-            run=policy_io.TrainingRun(setting.model or work, work / "out", work, 0, dtype=setting.dtype),
+            run=policy_io.TrainingRun(setting.model or work, work / "out", work, 0, setting.lora, dtype=setting.dtype),
         )  # fmt: skip
         trainer.add_callback(clock)
         return np.zeros(2), losses_of(trainer)
@@ -309,7 +311,7 @@ def of_kit(
         reference=None,
         config=kit_config(name.split(",")[0], setting),
         iteration=1,
-        run=policy_io.TrainingRun(setting.model or work, work / "out", work, 0, dtype=setting.dtype),
+        run=policy_io.TrainingRun(setting.model or work, work / "out", work, 0, setting.lora, dtype=setting.dtype),
     )
     trainer.add_callback(clock)
     return scoring, losses_of(trainer)
@@ -429,7 +431,7 @@ def random_pairs(setting: Setting) -> list[TokenizedPair]:
     return pairs
 
 
-def random_llama(setting: Setting, context: int) -> Any:
+def random_llama(setting: Setting, context: int, device: str | None = None) -> Any:
     """A Llama of the shape with random float32 weights, made where it will be trained."""
     hidden, layers, heads, intermediate, vocabulary = setting.shape
     config = LlamaConfig(
@@ -441,7 +443,7 @@ def random_llama(setting: Setting, context: int) -> Any:
         max_position_embeddings=context,
     )
     torch.manual_seed(0)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+    with torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")):
         return LlamaForCausalLM(config)
 
 

@@ -67,8 +67,10 @@ def attend(
         return _attend_segments(query, key, value, cu_seq_lens_q, cu_seq_lens_k, scaling), None
     q, k, v = (states[0].transpose(0, 1).to(dtype) for states in (query, key, value))
     lengths = (cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
+    # PyTorch 2.11 and 2.12 do not know the argument; they have this attention for as many heads of keys as of queries.
+    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
     # A window without a right side is causal attention, aligned to the last key.
-    attended = varlen_attn(q, k, v, *lengths, scale=scaling, window_size=(-1, 0), enable_gqa=q.shape[1] != k.shape[1])
+    attended = varlen_attn(q, k, v, *lengths, scale=scaling, window_size=(-1, 0), **grouped)
     assert isinstance(attended, Tensor)
     return attended.unsqueeze(0), None
 
