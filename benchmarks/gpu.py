@@ -458,9 +458,9 @@ def main() -> None:
         options.zero3.write_text(json.dumps(asdict(trained("SFT, flat")(sizes, options.out))))
         return
     measured = measure_lines(options.lines, sizes, options.out, 60 * options.minutes)
-    (options.out / "gpu.md").write_text(page(measured))
+    (options.out / "gpu.md").write_text(page(machine(), measured))
     (options.out / "machine.yaml").write_text(machine_file(measured, sizes))
-    print(f"\n{page(measured)}\n{machine_file(measured, sizes)}")
+    print(f"\n{page(machine(), measured)}\n{machine_file(measured, sizes)}")
 
 
 def measure_lines(names: Sequence[str], sizes: Sizes, out: Path, seconds: float) -> dict[str, Outcome]:
@@ -470,13 +470,12 @@ def measure_lines(names: Sequence[str], sizes: Sizes, out: Path, seconds: float)
     with one_process(out / "lines.log") as worker:
         for name in names:
             if name not in measured:
-                outcome = measure_line(name, sizes, out, worker, seconds - (time.monotonic() - began))
-                measured[name] = outcome
-                if outcome.verdict != "not reached":
+                fresh = measure_line(name, sizes, out, worker, seconds - (time.monotonic() - began))
+                measured[name] = fresh
+                if fresh.verdict != "not reached":
                     with (out / "lines.jsonl").open("a") as journal:
                         journal.write(
-                            json.dumps({"machine": machine(), "commit": commit(), "line": name, **asdict(outcome)})
-                            + "\n"
+                            json.dumps({"machine": machine(), "commit": commit(), "line": name, **asdict(fresh)}) + "\n"
                         )
             print(f"{name:26}{measured[name].verdict}: {measured[name].figures}", flush=True)
     shutil.rmtree(out / "policy", ignore_errors=True)
@@ -565,13 +564,18 @@ def journalled(path: Path) -> dict[str, Outcome]:
         return {}
     entries = [json.loads(line) for line in path.read_text().splitlines()]
     own = [entry for entry in entries if entry["machine"] == machine() and entry["verdict"] != "FAILED"]
-    return {entry["line"]: Outcome(entry["verdict"], entry["figures"], entry["values"]) for entry in own}
+    return {entry["line"]: outcome(entry) for entry in own}
 
 
-def page(measured: Mapping[str, Outcome]) -> str:
-    """The table in Markdown."""
+def outcome(entry: Mapping[str, Any]) -> Outcome:
+    """The outcome in a line of a journal."""
+    return Outcome(entry["verdict"], entry["figures"], entry["values"])
+
+
+def page(name: str, measured: Mapping[str, Outcome]) -> str:
+    """The table of a machine in Markdown."""
     rows = [(name, outcome.verdict, outcome.figures) for name, outcome in measured.items()]
-    return f"{machine()}\n\n{tabulate(rows, ['line', 'verdict', 'figures'], 'github')}\n"
+    return f"{name}\n\n{tabulate(rows, ['line', 'verdict', 'figures'], 'github')}\n"
 
 
 def machine_file(measured: Mapping[str, Outcome], sizes: Sizes) -> str:

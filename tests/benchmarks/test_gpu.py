@@ -51,6 +51,15 @@ def test_a_line_that_fails_or_wants_a_package_says_so(gpu, tmp_path, monkeypatch
     assert after.verdict == "ok"
 
 
+@pytest.mark.parametrize("device", ["h100"])
+def test_a_committed_table_is_that_of_its_lines(root, gpu, device):
+    folder = root / "benchmarks" / "measured" / device
+    lines = [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
+    (name,) = {line["machine"] for line in lines}
+    assert (folder / "gpu.md").read_text() == gpu.page(name, {line["line"]: gpu.outcome(line) for line in lines})
+    assert all(len(line["commit"]) == 40 for line in lines)
+
+
 @pytest.mark.slow
 def test_every_line_runs_on_a_cpu(root, tmp_path):
     done = run(root, tmp_path, "--minutes", "30")
