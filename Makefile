@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What `time` prints: wall and CPU minutes.
 export TIMEFORMAT := %lR wall, %lU + %lS CPU
 
-.PHONY: help setup mysql smoke real smoke-methods smoke-agent-data micro micro-methods gold test test-slow test-slurm mutants images docs lint lock clean
+.PHONY: help setup mysql smoke gpu real smoke-methods smoke-agent-data micro micro-methods gold test test-slow test-slurm mutants images docs lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -35,6 +35,9 @@ smoke: setup ## the whole paper in miniature, and a pretrained model before and 
 	@cat results/smoke_real/paper/table1/table1.md
 	coevolve view --suite smoke
 	@echo "Report page: results/smoke/paper/page/report.html"
+
+gpu: ## a GPU's first ten minutes: is it right, is it fast, does the plan know it (needs torch and transformers, no network)
+	PYTHONPATH=. $(or $(wildcard $(VENV)/bin/python),$(PYTHON)) benchmarks/gpu.py
 
 real: setup ## SFT, ETO and co-evolving with a pretrained model of 135 million parameters; measured: one to two CPU-hours an environment
 	snakemake --profile smoke --config suite=real machine=cpu_pretrained

@@ -1,7 +1,7 @@
 """A GPU's first ten minutes: is it right, is it fast, does the plan know it? One table, one line and one verdict each.
 
     make gpu
-    python benchmarks/gpu.py --out DIR --minutes 8
+    python benchmarks/gpu.py --out DIR --minutes 8 --lines "rollout 7B"
 
 It needs torch, transformers and the kit's own packages, and no network; a line that wants another package prints
 "skipped: no deepspeed". A line is written when it is measured, and the same command goes on after the last one.
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -100,11 +101,12 @@ def seconds_of(run: Callable[[], object], times: int = 10) -> float:
     return (synchronised() - began) / times
 
 
+@functools.cache
 def peak() -> float:
     """The device's operations per second by its data sheet; without one that of the matrix products measured here."""
     name = torch.cuda.get_device_name() if on_gpu() else ""
     known = [value for part, value in PEAKS.items() if part in name]
-    return known[0] if known else products(256)
+    return known[0] if known else products(8192 if on_gpu() else 256)
 
 
 def products(size: int) -> float:
@@ -456,9 +458,9 @@ def main() -> None:
         options.zero3.write_text(json.dumps(asdict(trained("SFT, flat")(sizes, options.out))))
         return
     measured = measure_lines(options.lines, sizes, options.out, 60 * options.minutes)
-    (options.out / "gpu.md").write_text(page(measured))
+    (options.out / "gpu.md").write_text(page(machine(), measured))
     (options.out / "machine.yaml").write_text(machine_file(measured, sizes))
-    print(f"\n{page(measured)}\n{machine_file(measured, sizes)}")
+    print(f"\n{page(machine(), measured)}\n{machine_file(measured, sizes)}")
 
 
 def measure_lines(names: Sequence[str], sizes: Sizes, out: Path, seconds: float) -> dict[str, Outcome]:
@@ -468,11 +470,13 @@ def measure_lines(names: Sequence[str], sizes: Sizes, out: Path, seconds: float)
     with one_process(out / "lines.log") as worker:
         for name in names:
             if name not in measured:
-                outcome = measure_line(name, sizes, out, worker, seconds - (time.monotonic() - began))
-                measured[name] = outcome
-                if outcome.verdict != "not reached":
+                fresh = measure_line(name, sizes, out, worker, seconds - (time.monotonic() - began))
+                measured[name] = fresh
+                if fresh.verdict != "not reached":
                     with (out / "lines.jsonl").open("a") as journal:
-                        journal.write(json.dumps({"machine": machine(), "line": name, **asdict(outcome)}) + "\n")
+                        journal.write(
+                            json.dumps({"machine": machine(), "commit": commit(), "line": name, **asdict(fresh)}) + "\n"
+                        )
             print(f"{name:26}{measured[name].verdict}: {measured[name].figures}", flush=True)
     shutil.rmtree(out / "policy", ignore_errors=True)
     return {name: measured[name] for name in names}
@@ -490,7 +494,7 @@ def measure_line(name: str, sizes: Sizes, out: Path, worker: Worker, left: float
         return worker.run(name, sizes, out, min(line.seconds, left))
     except OutOfTime:
         return Outcome("FAILED", f"not ready after {min(line.seconds, left):.0f} s")
-    except Exception as error:  # noqa: BLE001 - one line's failure is its verdict, and the others are measured
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a failure is the line's verdict, and the others are measured
         return Outcome("FAILED", f"{type(error).__name__}: {' '.join(str(error).split())[:600]}")
 
 
@@ -505,7 +509,7 @@ class Worker:
         """The line's outcome; raises what it raises, and `OutOfTime`."""
         try:
             return self.pool.submit(measured_there, name, sizes, out).result(seconds)
-        except Exception:
+        except BaseException:
             self.close()
             self.pool = self._new()
             raise
@@ -548,19 +552,30 @@ def machine() -> str:
     return f"{name}, torch {torch.__version__}, transformers {version('transformers')}"
 
 
+def commit() -> str:
+    """The commit that is measured, or `unknown`."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
 def journalled(path: Path) -> dict[str, Outcome]:
     """The lines that were measured on this machine and did not fail."""
     if not path.exists():
         return {}
     entries = [json.loads(line) for line in path.read_text().splitlines()]
-    own = [entry for entry in entries if entry.pop("machine") == machine() and entry["verdict"] != "FAILED"]
-    return {entry.pop("line"): Outcome(**entry) for entry in own}
+    own = [entry for entry in entries if entry["machine"] == machine() and entry["verdict"] != "FAILED"]
+    return {entry["line"]: outcome(entry) for entry in own}
 
 
-def page(measured: Mapping[str, Outcome]) -> str:
-    """The table in Markdown."""
+def outcome(entry: Mapping[str, Any]) -> Outcome:
+    """The outcome in a line of a journal."""
+    return Outcome(entry["verdict"], entry["figures"], entry["values"])
+
+
+def page(name: str, measured: Mapping[str, Outcome]) -> str:
+    """The table of a machine in Markdown."""
     rows = [(name, outcome.verdict, outcome.figures) for name, outcome in measured.items()]
-    return f"{machine()}\n\n{tabulate(rows, ['line', 'verdict', 'figures'], 'github')}\n"
+    return f"{name}\n\n{tabulate(rows, ['line', 'verdict', 'figures'], 'github')}\n"
 
 
 def machine_file(measured: Mapping[str, Outcome], sizes: Sizes) -> str:

@@ -6,7 +6,7 @@ chunks of CHUNK prompt tokens over numbers of positions that give equal bits (`e
 the positions up to its own. So the keys and values of a prompt depend on its token ids alone; those of decoded tokens
 have other bits, and the next turn's prefill overwrites them. What prompts begin with alike is computed once.
 
-On a GPU, where bits are not promised, attention runs over all conversations of a pass at once (not run here).
+On a GPU, where bits are not promised, passes are longer, and attention runs over all conversations of a pass at once.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from coevolve.policies.exact_shapes import RowFunction, attend, exact_rows, exac
 
 #: Tokens of a prefill pass, and tokens of a conversation that attend together.
 PREFILL_TOKENS, CHUNK = 256, 32
+#: The same on a GPU, which takes as long for a short pass as for a long one.
+LONG_PREFILL_TOKENS, LONG_CHUNK = 8192, 256
 #: Logits have the same bits with any number of slots up to this one.
 EQUAL_SLOTS = 64
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -104,22 +106,67 @@ class TokenSegment:
     mask: torch.Tensor | None = None
 
 
-class CachedDecoder:
-    """A model with KV caches for `slots` conversations of `context` tokens; `UserError` if it does not support them."""
+@dataclass(frozen=True)
+class PaddedRows:
+    """The segments of a pass as one call of attention: R rows of C queries over the first positions of a slot each.
 
-    def __init__(self, model: Any, *, slots: int, context: int) -> None:
+    `places` [N]: where each token of the pass stands among the R * C queries. `slots` [R], `mask` [R, 1, C, span].
+    """
+
+    places: torch.Tensor
+    slots: torch.Tensor
+    mask: torch.Tensor
+
+    @classmethod
+    def of(cls, segments: Sequence[TokenSegment], device: torch.device) -> PaddedRows:
+        """The rows of these segments, made once for all layers."""
+        queries, longest = (max(sizes) for sizes in zip(*((s.count, s.span) for s in segments), strict=True))
+        span = -(-longest // CHUNK) * CHUNK  # kernels want rows of a mask that are aligned
+        places = [row * queries + i for row, segment in enumerate(segments) for i in range(segment.count)]
+        slots = [segment.slots[0] for segment in segments]
+        mask = _causal([segment.start for segment in segments], queries, span, device)
+        return cls(torch.tensor(places, device=device), torch.tensor(slots, device=device), mask)
+
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
+        """Attention of the queries [1, heads, N, head_dim] to the keys and values of all slots; [1, N, heads, ...]."""
+        rows, _, queries, span = self.mask.shape
+        tokens = query[0].transpose(0, 1)
+        padded = tokens.new_zeros((rows * queries, *tokens.shape[1:]))
+        padded[self.places] = tokens
+        keys, values = key[self.slots, :, :span], value[self.slots, :, :span]
+        attended = attend(padded.unflatten(0, (rows, queries)).transpose(1, 2), keys, values, self.mask, scaling)
+        return attended.transpose(1, 2).flatten(0, 1)[self.places].unsqueeze(0)
+
+
+class CachedDecoder:
+    """A model with KV caches for `slots` conversations of `context` tokens; `UserError` if it does not support them.
+
+    `exact`: whether bits do not depend on the batch (None: on a CPU).
+    """
+
+    def __init__(self, model: Any, *, slots: int, context: int, exact: bool | None = None) -> None:
         _check_model(model.config, context)
         AttentionInterface.register(_ATTENTION, _attend_segments)
         self._decoder, self._head = model.base_model, model.get_output_embeddings()
         self._slots, width = slots, _padded_width(context)
         self._cache = KeyValueCache(model, slots, width, model.device)
-        like = self._head.weight[:0]
-        with torch.inference_mode():
-            self.rows = exact_rows(_row_functions(self._decoder.layers[0]), max(PREFILL_TOKENS, slots), like)
-            self.head_rows = exact_rows([(self._head, self._head.in_features)], max(EQUAL_SLOTS, slots), like)
-            attention, (heads, head_dim) = self._decoder.layers[0].self_attn, self._cache.states[0].shape[2::2]
-            every = (attention.num_key_value_groups * heads, heads)
-            self.spans = exact_spans(every, head_dim, width, CHUNK, attention.scaling, like)
+        self._exact = model.device.type == "cpu" if exact is None else exact
+        self._chunk, self._longest = (CHUNK, PREFILL_TOKENS) if self._exact else (LONG_CHUNK, LONG_PREFILL_TOKENS)
+        self.rows: Sequence[int] = range(max(self._longest, slots) + 1)
+        self.head_rows: Sequence[int] = self.rows
+        self.spans: Sequence[int] = range(CHUNK, width + 1, CHUNK)
+        if self._exact:
+            self._find_exact_shapes(width)
+
+    @torch.inference_mode()
+    def _find_exact_shapes(self, width: int) -> None:
+        """Keep the numbers of tokens and of positions that give equal bits."""
+        like, layer = self._head.weight[:0], self._decoder.layers[0]
+        self.rows = exact_rows(_row_functions(layer), max(self._longest, self._slots), like)
+        self.head_rows = exact_rows([(self._head, self._head.in_features)], max(EQUAL_SLOTS, self._slots), like)
+        heads, head_dim = self._cache.states[0].shape[2::2]
+        every = (layer.self_attn.num_key_value_groups * heads, heads)
+        self.spans = exact_spans(every, head_dim, width, CHUNK, layer.self_attn.scaling, like)
 
     def prefill(self, prefills: Sequence[Prefill]) -> torch.Tensor:
         """Write prompts to their slots; returns the logits after each one's last token, [R, V].
@@ -131,10 +178,10 @@ class CachedDecoder:
                 self._cache.copy(prefill.source, prefill.slot, prefill.start)
         rows = {(prefill.slot, len(prefill.ids)): row for row, prefill in enumerate(prefills)}
         last: dict[int, torch.Tensor] = {}
-        chunks = [chunk for run in shared_runs(prefills) for chunk in _chunks(run)]
+        chunks = [chunk for run in shared_runs(prefills) for chunk in _chunks(run, self._chunk)]
         # A slot's earlier chunk comes before its later one, or into the same pass.
         chunks.sort(key=lambda chunk: chunk.start)
-        for batch in _passes(chunks):
+        for batch in _passes(chunks, self._longest):
             hidden = self._forward(list(map(self._segment, batch)), [token for chunk in batch for token in chunk.ids])
             end = 0
             for chunk in batch:
@@ -149,7 +196,7 @@ class CachedDecoder:
 
     def _segment(self, chunk: TokenRun) -> TokenSegment:
         span = shortest(self.spans, chunk.end)
-        mask = _causal([chunk.start], CHUNK, span, self._head.weight.device)
+        mask = _causal([chunk.start], CHUNK, span, self._head.weight.device) if self._exact else None
         return TokenSegment(chunk.slots, chunk.start, len(chunk.ids), span, mask)
 
     def _forward(self, segments: Sequence[TokenSegment], ids: Sequence[int]) -> torch.Tensor:
@@ -165,7 +212,7 @@ class CachedDecoder:
                 position_ids=at[:1],
                 past_key_values=self._cache,
                 use_cache=True,
-                segments=segments,
+                segments=segments if self._exact else PaddedRows.of(segments, device),
             ).last_hidden_state
         return hidden[0, : len(ids)]
 
@@ -209,13 +256,13 @@ def _attend_segments(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    segments: Sequence[TokenSegment],
+    segments: Sequence[TokenSegment] | PaddedRows,
     scaling: float,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """The attention function that transformers calls, with all slots: from [1, heads, N, dim] to [1, N, heads, dim]."""
-    if query.is_cuda:
-        return _attend_at_once(query, key, value, segments, scaling), None
+    if isinstance(segments, PaddedRows):
+        return segments.attend(query, key, value, scaling), None
     attended, first = [], 0
     for segment in segments:
         tokens = query[:, :, first : first + segment.count]
@@ -225,25 +272,6 @@ def _attend_segments(
         attended.append(attend(tokens, keys, values, segment.mask, scaling)[:, :, : segment.count])
         first += segment.count
     return pad(torch.cat(attended, dim=2), (0, 0, 0, query.shape[2] - first)).transpose(1, 2), None
-
-
-def _attend_at_once(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Sequence[TokenSegment], scaling: float
-) -> torch.Tensor:
-    """The same in one call of the kernel, whose rows are the segments with padding."""
-    device = query.device
-    counts, slots = (
-        torch.tensor(column, device=device) for column in zip(*((s.count, s.slots[0]) for s in segments), strict=True)
-    )
-    span, queries = (max(sizes) for sizes in zip(*((s.span, s.count) for s in segments), strict=True))
-    inside = torch.arange(queries, device=device) < counts[:, None]
-    padded = query.new_zeros((len(segments), queries, *query.shape[1::2]))
-    padded[inside] = query[0].transpose(0, 1)[: int(counts.sum())]
-    mask = _causal([segment.start for segment in segments], queries, span, device)
-    rows = attend(padded.transpose(1, 2), key[slots, :, :span], value[slots, :, :span], mask, scaling)
-    attended = query.new_zeros((1, query.shape[2], *query.shape[1::2]))
-    attended[0, : int(counts.sum())] = rows.transpose(1, 2)[inside]
-    return attended
 
 
 def _causal(starts: Sequence[int], queries: int, span: int, device: torch.device) -> torch.Tensor:
@@ -293,16 +321,16 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     return bisect.bisect_left(range(1, longest + 1), True, key=lambda length: left[:length] != right[:length])
 
 
-def _chunks(run: TokenRun) -> Iterator[TokenRun]:
-    for offset in range(0, len(run.ids), CHUNK):
-        yield TokenRun(run.slots, run.start + offset, run.ids[offset : offset + CHUNK])
+def _chunks(run: TokenRun, length: int) -> Iterator[TokenRun]:
+    for offset in range(0, len(run.ids), length):
+        yield TokenRun(run.slots, run.start + offset, run.ids[offset : offset + length])
 
 
-def _passes(chunks: Sequence[TokenRun]) -> Iterator[list[TokenRun]]:
-    """The chunks in order, in passes of at most PREFILL_TOKENS tokens."""
+def _passes(chunks: Sequence[TokenRun], longest: int) -> Iterator[list[TokenRun]]:
+    """The chunks in order, in passes of at most `longest` tokens."""
     batch: list[TokenRun] = []
     for chunk in chunks:
-        if sum(len(c.ids) for c in (*batch, chunk)) > PREFILL_TOKENS:
+        if sum(len(c.ids) for c in (*batch, chunk)) > longest:
             yield batch
             batch = []
         batch.append(chunk)

@@ -2,8 +2,8 @@
 
 A packed row consists of segments. The queries of a segment attend causally to its own keys, and before those to keys of
 another segment: two sequences with a common prefix are one whole segment and one that continues from that prefix. On a
-GPU this is one call of PyTorch's FlashAttention kernel for sequences of different lengths (not run here); elsewhere one
-call per segment. The results are those of padded rows, up to rounding.
+GPU this is one call of PyTorch's FlashAttention kernel for sequences of different lengths; elsewhere one call per
+segment. The results are those of padded rows, up to rounding.
 """
 
 from __future__ import annotations

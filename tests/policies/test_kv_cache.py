@@ -30,8 +30,8 @@ def ids_of(length, seed):
     return tuple(torch.randint(0, 400, (length,), generator=torch.Generator().manual_seed(seed)).tolist())
 
 
-def decoder_of(name="llama", slots=3, context=400):
-    return CachedDecoder((MODELS | NARROW | COLUMNS)[name], slots=slots, context=context)
+def decoder_of(name="llama", slots=3, context=400, exact=True):
+    return CachedDecoder((MODELS | NARROW | COLUMNS)[name], slots=slots, context=context, exact=exact)
 
 
 def own(slot, ids, start=0):
@@ -40,9 +40,11 @@ def own(slot, ids, start=0):
 
 
 @pytest.mark.parametrize("name", [*MODELS, *COLUMNS])
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, PREFILL_TOKENS + 3])
-def test_logits_are_those_of_the_model(name, length):
-    decoder = decoder_of(name)
+def test_logits_are_those_of_the_model(name, length, exact):
+    """Also by the passes of a GPU, whose chunks are longer and attend at once."""
+    decoder = decoder_of(name, exact=exact)
     ids, tail = ids_of(length, seed=0), ids_of(4, seed=9)
     logits = [decoder.prefill([own(2, ids_of(5, seed=1)), own(1, ids)])[1]]
     for offset, token in enumerate(tail):
@@ -218,3 +220,16 @@ def test_models_that_are_not_supported_are_refused():
     model.config.model_type = "mamba"
     with pytest.raises(UserError, match="`mamba` is not supported"):
         CachedDecoder(model, slots=1, context=10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_passes_of_a_gpu_are_right_for_many_conversations_at_once(name):
+    """Prompts of different lengths with common beginnings, then tokens at different positions."""
+    trunk = ids_of(300, seed=0)
+    prompts = [trunk, trunk[:270] + ids_of(9, seed=1), ids_of(1, seed=2), ids_of(31, seed=3)]
+    prefills = [own(slot, ids) for slot, ids in enumerate(prompts)]
+    exact, long = (decoder_of(name, 4, exact=exact) for exact in (True, False))
+    assert torch.allclose(long.prefill(prefills), exact.prefill(prefills), atol=2e-4)
+    for offset, token in enumerate(ids_of(3, seed=4)):
+        tokens = {slot: (len(ids) + offset, token) for slot, ids in enumerate(prompts) if slot >= offset}
+        assert torch.allclose(long.decode(tokens), exact.decode(tokens), atol=2e-4)
