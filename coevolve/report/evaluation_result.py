@@ -223,7 +223,7 @@ def _settings(
 def _split(records: Sequence[EvalRecord]) -> SplitResult:
     rewards, n = [record.reward for record in records], len(records)
     rng = seeds.generator(0, "evaluation_result", records[0].split)
-    reward = stats.estimate(records, _REPORT, rng)
+    reward = stats.estimate(records, report=_REPORT, rng=rng)
     successes = sum(record.success for record in records)
     return SplitResult(
         tasks=n,

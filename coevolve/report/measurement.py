@@ -97,17 +97,16 @@ def remarks(measurements: Sequence[Measurement]) -> str:
 
 
 def common_setting(measurements: Sequence[Measurement]) -> Setting:
-    """The common suite, model and protocol of all measurements.
+    """The suite, model and protocol of measurements that have these in common.
 
-    Raises `UserError` if there are no measurements, if a measurement has no records, if they differ, or if an
-    environment's results come from different versions of it.
+    Raises `UserError` if there are no measurements, if one has no records, or if an environment's results come from
+    different versions of it.
     """
     for measurement in measurements:
         if not measurement.records:
             where = f"{measurement.method} on {measurement.env} {measurement.split}"
             raise UserError(f"{where} has no evaluation records; run its evaluation again.")
-    settings = {Setting(m.suite, m.model, m.protocol) for m in measurements}
-    if not settings:
+    if not measurements:
         raise UserError("nothing was measured; run the evaluation before the report.")
     for env in sorted({m.env for m in measurements}):
         names = environments(m for m in measurements if m.env == env)
@@ -115,10 +114,4 @@ def common_setting(measurements: Sequence[Measurement]) -> Setting:
             raise UserError(
                 f"results on {env} come from different environments ({'; '.join(names)}); run them all on one."
             )
-    for key in ("protocol", "suite", "model"):
-        values = sorted({getattr(setting, key) for setting in settings})
-        if len(values) > 1:
-            raise UserError(
-                f"results of different {key}s ({', '.join(values)}) in one table; make one for each `{key}`."
-            )
-    return settings.pop()
+    return Setting(measurements[0].suite, measurements[0].model, measurements[0].protocol)

@@ -10,7 +10,6 @@ from string import ascii_lowercase
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
-from coevolve.errors import UserError
 from coevolve.records.tables import Cell, Estimate
 from coevolve.report import stats
 from coevolve.report.claims import Claims
@@ -25,36 +24,23 @@ Labels = dict[str, str]
 REWARD, SUCCESS = "average reward x 100", "success rate in per cent"
 
 
-def named(labels: ReportLabels, measurements: Sequence[Measurement]) -> dict[str, str]:
-    """The labels of all methods, and of the columns of splits that the paper's table lacks."""
-    return {**labels.methods, **{f"{m.env} {m.split}": labels.split(m.env, m.split) for m in measurements}}
-
-
 @dataclass(frozen=True)
 class MeasuredCells:
     """Measurements by row and column; a split that the paper's table lacks is a column of its own."""
 
     measured: Mapping[Key, Measurement]
     claims: Claims
-    labels: Mapping[str, str]
+    labels: ReportLabels
     report: ReportConfig
 
     @classmethod
     def of(
-        cls, measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
+        cls, measurements: Sequence[Measurement], claims: Claims, labels: ReportLabels, report: ReportConfig
     ) -> MeasuredCells:
-        """The cells of these measurements; `labels` name methods and columns that the paper's table lacks (`named`).
-
-        Raises `UserError` for nothing measured, for mixed settings and for a cell measured twice.
-        """
+        """The cells of these measurements, each of another method or split; raises `UserError` as `common_setting`."""
         common_setting(measurements)
         column_of = {(column.env, column.split): key for key, column in claims.columns.items()}
-        cells: dict[Key, Measurement] = {}
-        for m in measurements:
-            key = m.method, column_of.get((m.env, m.split), f"{m.env} {m.split}")
-            if key in cells:
-                raise UserError(f"{m.method} on {m.env} {m.split} was given twice; give one iteration per method.")
-            cells[key] = m
+        cells = {(m.method, column_of.get((m.env, m.split), f"{m.env} {m.split}")): m for m in measurements}
         return cls(cells, claims, labels, report)
 
     def reward_table(self, environments: Collection[str] | None = None) -> Table:
@@ -91,7 +77,7 @@ class MeasuredCells:
             for row, spec in self.claims.rows.items()
             if any((row, column) in self.measured or self.claims.value(row, column) is not None for column in columns)
         }
-        return of_paper | {row: self.labels[row] for row, _ in self.measured if row not in self.claims.rows}
+        return of_paper | {row: self.labels.method(row) for row, _ in self.measured if row not in self.claims.rows}
 
     def columns(self, environments: Collection[str] | None = None) -> Labels:
         """The paper's columns of `environments`, with their mean where these are all, then the other splits."""
@@ -102,8 +88,8 @@ class MeasuredCells:
             for key, spec in self.claims.columns.items()
             if (kept == known if spec.env is None else spec.env in kept)
         }
-        others = [column for _, column in self.measured if column not in self.claims.columns]
-        return of_paper | {column: self.labels.get(column, column) for column in others}
+        others = [(key, m) for (_, key), m in self.measured.items() if key not in self.claims.columns]
+        return of_paper | {key: self.labels.split(m.env, m.split) for key, m in others}
 
     def parts(self, row: str, column: str) -> list[Measurement]:
         """The measurements in a cell: one, in the mean column one of each of the paper's columns, or none."""
@@ -150,7 +136,7 @@ class MeasuredCells:
         rng = seeds.generator(0, "table1", *key)
         if unit == SUCCESS:  # without a mean column
             return stats.success_rate(parts[0].records, self.report, rng).times(100.0)
-        return stats.macro_average([part.records for part in parts], self.report, rng).times(100.0)
+        return stats.estimate(*(part.records for part in parts), report=self.report, rng=rng).times(100.0)
 
 
 def _chosen(labels: Labels, keys: Collection[str]) -> Labels:

@@ -134,7 +134,7 @@ def in_miniature(test: ClaimTest, confidence: float) -> InMiniature:
     outcome, needed, remark = _IN_MINIATURE[judge([test], confidence)[0].verdict], None, ""
     shown = _weakest(test, confidence)
     if outcome == "undecided":
-        needed = _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
+        needed = _largest([spread.seeds_needed(HALF_WIDTH, 1.0 - confidence) for spread in test.spreads])
         remark = _what_decides(needed, shown.seeds, unit)
     numbers = f"{shown} {unit}; {shown.sizes}."
     text = " ".join(filter(None, [numbers, remark, test.claim.caution]))
@@ -143,8 +143,7 @@ def in_miniature(test: ClaimTest, confidence: float) -> InMiniature:
 
 def _largest(counts: Sequence[int | None]) -> int | None:
     """The largest number of seeds; None if one is None."""
-    known = [count for count in counts if count is not None]
-    return max(known) if len(known) == len(counts) else None
+    return None if None in counts else max(filter(None, counts))
 
 
 def _what_decides(needed: int | None, seeds: int, unit: str) -> str:
@@ -304,6 +303,7 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
     needed, remark = None, ""
     if outcome == "underpowered":
         needed = _largest([s.seeds_needed(abs(_room(s.mean, test.claim)), level / claims, POWER) for s in test.spreads])
+        needed = needed and max(needed, *(spread.n_seeds + 1 for spread in test.spreads))
         on_limit = any(math.isclose(_room(s.mean, test.claim), 0.0, abs_tol=1e-9) for s in test.spreads)
         remark = _caveat(shown.seeds, needed, on_limit)
     basis = f"{shown.sizes}, p {readable(p)} of {claims} claims"

@@ -18,6 +18,7 @@ from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import Claims
+from coevolve.report.labels import ReportLabels
 from coevolve.report.table import Footnote, markdown
 from coevolve.report.table1 import MeasuredCells
 from coevolve.storage import jsonl, product_file
@@ -180,7 +181,7 @@ def test_what_only_a_secondary_source_says_is_counted_and_corrected_apart():
 
 def test_cells_of_a_table_get_notes_after_its_own(measure, report):
     sft = measure("sft", "sciworld", "seen", {key: [0.5] for key in "abc"})
-    table = MeasuredCells.of([sft], small(), {}, report).reward_table()
+    table = MeasuredCells.of([sft], small(), ReportLabels({}, {}), report).reward_table()
     table = table.model_copy(update={"footnotes": (Footnote(mark="a", text="a fact", cells=()),)})
     found = verdicts.judge(list(asked(small(), [sft]).values()), 0.95)
 
@@ -446,7 +447,7 @@ def test_a_value_at_the_edge_of_its_tolerance_is_called_reproduced_no_more_often
 def test_the_named_seeds_give_the_named_interval(of_tasks):
     """Trainings differ by 6 points: simulated suites with so many seeds have an interval of +-3 points on average."""
     truth = stats.Spread(0.0, np.zeros(9), 400, 4, of_tasks=of_tasks, of_seeds=36.0 + 1.0)
-    needed = truth.seeds_for_interval(3.0, 0.95)
+    needed = truth.seeds_needed(3.0, 0.05)
     rng = np.random.default_rng(5)
 
     def half_width(seeds):
