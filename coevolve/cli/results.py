@@ -97,7 +97,8 @@ def judge(options: argparse.Namespace) -> int:
     for verdict in judged:
         show(verdicts.line(verdict))
     show(verdicts.summary(judged, options.as_if))
-    tables = second_paper.texts(paper.success_tables, measured.measurements, layout.suite.report)
+    papers, report = paper.success_tables.values(), layout.suite.report
+    tables = [second_paper.markdown(table, measured.measurements, report) for table in papers]
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
     show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))

@@ -6,17 +6,17 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.baselines import EvaluationConfig
 from coevolve.config.sections import Quirks, ReportConfig, UnitInterval
+from coevolve.config.validation import validated
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.records.base import Record
@@ -106,7 +106,7 @@ class EvaluationResult(Record):
     commit: str = ""
     code_digest: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
-    started: str = ""
+    started: Annotated[str, BeforeValidator(str)] = ""  # YAML reads a date
 
 
 def from_folder(folder: Path, label: str = "") -> EvaluationResult:
@@ -149,12 +149,7 @@ def read(path: Path) -> EvaluationResult:
         return from_folder(path)
     if not path.exists():
         raise UserError(f"{path}: does not exist; write it with `coevolve evaluate-model --out {path}`.")
-    try:
-        result = EvaluationResult.model_validate_json(json.dumps(read_yaml(path).plain(), default=str))  # dates
-    except ValidationError as error:
-        location, message = itemgetter("loc", "msg")(error.errors()[0])
-        key = ".".join(map(str, location))
-        raise UserError(f"{path}: key `{key}`: {message.removeprefix('Value error, ')}; correct it.") from None
+    result = validated(EvaluationResult, path, read_yaml(path))
     if not result.code_digest:  # written by hand
         known = (*SETTINGS, *SAMPLING)
         for name in (*result.settings, *(name for split in result.splits.values() for name in split.settings)):
@@ -239,10 +234,7 @@ def _split(records: Sequence[EvalRecord]) -> SplitResult:
 
 
 def _prepared_meta(record: Provenance, folder: Path) -> dict[str, Any]:
-    """The metadata of the environment from the stage `prepare`; empty if there is no prepared folder.
-
-    Paths in a provenance are relative to the folder of the run, which may be another than the current one.
-    """
+    """The metadata of the environment from the stage `prepare`, for any current folder; empty if it is not there."""
     names = [Path(path).parts[-3:] for path in record.inputs if path.endswith("/meta.json")]  # prepared/<env>/meta.json
     paths = [home.joinpath(*name) for name in names for home in folder.resolve().parents]
     meta: dict[str, Any] = next((json.loads(path.read_bytes()) for path in paths if path.is_file()), {})

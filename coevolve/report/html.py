@@ -52,9 +52,8 @@ _LISTS = {
     "pairs": "pairs?",
     "evaluate": "episodes?part=eval",
 }
-#: The sections of the page about the jobs of a stage, the best one first.
+#: The sections of the page about the jobs of a stage, the best one first; the last of all is the provenance.
 _SECTIONS = {
-    "data": ("provenance",),
     "sft": ("training-curves",),
     "rollout": ("rewards-of-failures", "figure-2-failures"),
     "pairs": ("pairs-and-drops",),
@@ -200,7 +199,8 @@ def _run(run: RunSettings, jobs: Collection[Provenance]) -> dict[str, str]:
 
 def _loop(jobs: Mapping[str, Provenance], view_page: str, sections: Collection[str]) -> str:
     """The loop with the number of jobs in each box and a link to their episodes or charts; empty without jobs."""
-    counts = loop.job_counts(jobs.values())
+    whole = [loop.box_of(job) for job in jobs.values() if "whole" not in job.wildcards]
+    counts = Counter(box for box in whole if box in loop.LABELS)
     if not counts:
         return ""
     texts = {box: f"{count:,} job{'s' * (count > 1)}" for box, count in counts.items()}
@@ -213,7 +213,7 @@ def _loop_link(box: Box, view_page: str, sections: Collection[str]) -> str:
     stage, agent = box
     if view_page and stage in _LISTS:
         return f"{view_page}#/{_LISTS[stage]}{f'&agent={agent}' if agent else ''}"
-    return next((f"#{section}" for section in _SECTIONS[stage] if section in sections), "#provenance")
+    return next((f"#{section}" for section in _SECTIONS.get(stage, ()) if section in sections), "#provenance")
 
 
 def _regime(files: Mapping[str, Path], run: RunSettings) -> str:

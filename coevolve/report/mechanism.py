@@ -114,17 +114,6 @@ class Mechanism(BaseModel):
     gradient_angles: tuple[GradientAngle, ...] = ()
 
 
-class _Objective(BaseModel):
-    name: str
-
-
-class _Dpo(BaseModel):
-    """The part of a training's section `dpo` that weights depend on; other keys may be those of another version."""
-
-    beta: tuple[float, ...]
-    objective: _Objective
-
-
 def hard_negatives(exploration: Exploration, threshold: float) -> HardNegatives:
     """The hard negatives of one agent's episodes; raises ZeroDivisionError without episodes."""
     hard = int(sum(map(is_outcome("hard_negative", threshold), exploration.episodes)))
@@ -174,13 +163,13 @@ def kind_weights(training: Provenance, branch: Mapping[str, Any], recipe: Recipe
     notes = training.notes
     if "dpo" not in training.config or not isinstance(notes, TrainReport):
         return []
-    dpo = _Dpo.model_validate(training.config["dpo"])
+    dpo = training.config["dpo"]
     with_margins = any(name.endswith("/rewards/margins") for step in notes.history for name in step)
-    if not with_margins or dpo.objective.name != "dpo":
+    if not with_margins or dpo["objective"]["name"] != "dpo":
         return []
     names = AgentRecord(**training_names(training, branch))
     trains_on = next(spec.trains_on for agent, spec in recipe.agents.items() if agent == names.agent)
-    beta = per_iteration(dpo.beta, names.iteration)
+    beta = per_iteration(dpo["beta"], names.iteration)
     sums = {kind: _weight_sum(notes.history, kind, weights.dpo * beta) for kind, weights in trains_on.items()}
     total = math.fsum(weight for _, weight in sums.values())
     return [

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from coevolve.records.evaluation import EvalRecord
 from coevolve.records.tables import Estimate
 
 R = TypeVar("R")
-Quantity = Callable[[EvalRecord], float]
+Quantity = Literal["reward", "success"]
 #: Something measured of a task with a seed.
 Point = tuple[Hashable, int, float]
 Vector = NDArray[np.float64]
@@ -48,16 +48,6 @@ P = TypeVar("P", float, Vector)
 DRAWS = 2**22
 #: With fewer trainings nothing is decided: their variance is not known.
 MIN_SEEDS = 3
-
-
-def reward(record: EvalRecord) -> float:
-    """Reward of an episode, in [0, 1]."""
-    return record.reward
-
-
-def success(record: EvalRecord) -> float:
-    """1 for a success, else 0."""
-    return float(record.success)
 
 
 @dataclass(frozen=True)
@@ -158,9 +148,9 @@ def mean_curve(points: Iterable[tuple[float, float]]) -> list[tuple[float, float
     return [(x, fmean(of_x)) for x, of_x in sorted(values.items())]
 
 
-def points(records: Iterable[EvalRecord], quantity: Quantity = reward) -> list[Point]:
-    """A quantity of each record with its task and seed, for `matrix`."""
-    return [((record.split, record.task_id), record.seed, quantity(record)) for record in records]
+def points(records: Iterable[EvalRecord], quantity: Quantity = "reward") -> list[Point]:
+    """A quantity of each record (a success is 1) with its task and seed, for `matrix`."""
+    return [((record.split, record.task_id), record.seed, float(getattr(record, quantity))) for record in records]
 
 
 def matrix(values: Iterable[Point], tasks: Sequence[Hashable], seeds: Sequence[int]) -> Matrix:
@@ -219,7 +209,7 @@ def success_rate(records: Sequence[EvalRecord], report: ReportConfig, rng: np.ra
 
     If no record or every record is a success, draws do not vary, and the interval is Wilson's of the tasks.
     """
-    rate = estimate(records, report=report, rng=rng, quantity=success)
+    rate = estimate(records, report=report, rng=rng, quantity="success")
     if 0.0 < rate.mean < 1.0:
         return rate
     low, high = wilson(rate.mean * rate.n_tasks, rate.n_tasks, report.confidence)
@@ -227,7 +217,7 @@ def success_rate(records: Sequence[EvalRecord], report: ReportConfig, rng: np.ra
 
 
 def estimate(
-    *groups: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator, quantity: Quantity = reward
+    *groups: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator, quantity: Quantity = "reward"
 ) -> Estimate:
     """Mean of the groups' means over tasks with its interval; raises `UserError` if a group has no records."""
     points_g = [points(records, quantity) for records in groups]

@@ -50,17 +50,16 @@ def growth(
     method: str, env: str, seed: int, rounds: Sequence[Sequence[Trajectory]], pool: Sequence[PoolTask], success: float
 ) -> list[RoundGrowth]:
     """The growth in each of the `rounds`, given by their training episodes; `pool` is that of the last round."""
-    history, first = visits(rounds), dict[str, float]()
+    history = visits(rounds)
+    first = {visit.task.task_id: visit for visit in reversed(history)}
     made = []
     for number in range(1, len(rounds) + 1):
-        scores: dict[int, list[float]] = {}
-        gains: list[float] = []
-        for visit in history:
-            if visit.round == number:
-                scores.setdefault(visit.step, []).extend(episode.reward for episode in visit.episodes)
-                if visit.task.task_id in first:
-                    gains.append(visit.score - first[visit.task.task_id])
-                first.setdefault(visit.task.task_id, visit.score)
+        of_round = [visit for visit in history if visit.round == number]
+        scores = [
+            [episode.reward for visit in of_step for episode in visit.episodes]
+            for of_step in stats.group_by(of_round, "step").values()
+        ]
+        again = [visit for visit in of_round if visit is not first[visit.task.task_id]]
         new = [task for task in pool if task.round == number]
         names = {task.task.task_id for task in new}
         seen = [visit for visit in history if visit.task.task_id in names]
@@ -70,12 +69,12 @@ def growth(
                 env=env,
                 seed=seed,
                 round=number,
-                rewards=tuple(sum(rewards) / len(rewards) for _, rewards in sorted(scores.items())),
+                rewards=tuple(sum(rewards) / len(rewards) for rewards in scores),
                 pool=sum(task.round <= number for task in pool),
                 new=dict(sorted(Counter(task.signal or "unguided" for task in new).items())),
                 visited=len({visit.task.task_id for visit in seen}),
                 solved=len({visit.task.task_id for visit in seen if visit.score >= success}),
-                gains=tuple(gains),
+                gains=tuple(visit.score - first[visit.task.task_id].score for visit in again),
             )
         )
     return made
@@ -127,7 +126,6 @@ def draw_new_tasks(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figur
 
 
 def _new_tasks(of_round: Sequence[RoundGrowth]) -> dict[str, tuple[list[tuple[str, int, float]], str]]:
-    """Title, parts and text of both bars of a round, seeds summed."""
     counts = {cause: sum(each.new.get(cause, 0) for each in of_round) for cause in CAUSES}
     parts = [(cause, colour, float(count)) for colour, (cause, count) in enumerate(counts.items()) if count]
     visited, solved = sum(each.visited for each in of_round), sum(each.solved for each in of_round)
@@ -159,10 +157,7 @@ _CURVES = (("training reward", "reward", reward_curve), ("gain on a task since i
 
 
 def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:
-    """The numbers of a row as texts."""
-    new: Counter[str] = Counter()
-    for each in group:
-        new.update(each.new)
+    new = sum((Counter(each.new) for each in group), Counter[str]())
     visited = sum(each.visited for each in group)
     reward = stats.mean_of(fmean(each.rewards) for each in group if each.rewards)
     return (
@@ -175,7 +170,6 @@ def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:
 
 
 def _gain(means: Sequence[float], confidence: float) -> str:
-    """The mean of the seeds' mean gains, with its interval if there are enough of them."""
     if not means:
         return "-"
     interval = stats.student_interval(means, confidence)

@@ -37,7 +37,7 @@ Curve = tuple[str, str, Mapping[int, Points]]
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """The history of one training; `result` is its folder below the suite's results."""
+    """The history of one training."""
 
     model: str
     env: str
@@ -45,7 +45,6 @@ class TrainingCurve:
     seed: int
     iteration: int
     agent: str
-    result: str
     history: Sequence[Mapping[str, float]]
     gold: TrajectoryLogps | None = None
 

@@ -142,7 +142,6 @@ def in_miniature(test: ClaimTest, confidence: float) -> InMiniature:
 
 
 def _largest(counts: Sequence[int | None]) -> int | None:
-    """The largest number of seeds; None if one is None."""
     return None if None in counts else max(filter(None, counts))
 
 
@@ -273,17 +272,14 @@ def order_outcome(order: InMiniature) -> str:
 
 def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
     """The table with notes on its cells of the paper that are reproduced or contradicted."""
-    texts = {
-        "reproduced": f"Reproduced: {_JUDGED} lies within the tolerance of the paper's value.",
-        "contradicted": f"Contradicted: {_JUDGED} lies outside the tolerance of the paper's value.",
-    }
     judged = {(verdict.row, verdict.column): verdict.verdict for verdict in verdicts}
     printed = [(cell.row, cell.column) for cell in table.cells if cell.paper is not None]
-    cells = {name: tuple(cell for cell in printed if judged.get(cell) == name) for name in texts}
-    used = [name for name in texts if cells[name]]
-    marks = ascii_lowercase[len(table.footnotes) :]
-    notes = [Footnote(mark=m, text=texts[name], cells=cells[name]) for m, name in zip(marks, used, strict=False)]
-    return table.model_copy(update={"footnotes": (*table.footnotes, *notes)})
+    notes = [*table.footnotes]
+    for outcome, where in (("reproduced", "within"), ("contradicted", "outside")):
+        if cells := tuple(cell for cell in printed if judged.get(cell) == outcome):
+            text = f"{outcome.capitalize()}: {_JUDGED} lies {where} the tolerance of the paper's value."
+            notes.append(Footnote(mark=ascii_lowercase[len(notes)], text=text, cells=cells))
+    return table.model_copy(update={"footnotes": tuple(notes)})
 
 
 def _about(test: ClaimTest) -> dict[str, Any]:
@@ -342,7 +338,6 @@ class _Shown(NamedTuple):
 
 
 def _weakest(test: ClaimTest, confidence: float) -> _Shown:
-    """The number with the weakest evidence for the claim."""
     spread = min(test.spreads, key=lambda spread: _room(spread.mean, test.claim))
     return _Shown(spread.mean, *spread.interval(confidence), spread.n_tasks, spread.n_seeds)
 

@@ -14,9 +14,8 @@ from coevolve.records.evaluation import SummaryKey
 from coevolve.records.gradients import GradientReport
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
-from coevolve.report import analysis, claims, drawing, exploration, failure_figures, mechanism
+from coevolve.report import analysis, claims, drawing, exploration, failure_figures, job_history, mechanism
 from coevolve.report.exploration import AgentRecord
-from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.run.job import Job
 from coevolve.storage import files, jsonl
@@ -28,23 +27,24 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     And, of the trainings, the mechanism: `coevolve.report.mechanism`. The rewards and the mechanism have a figure each.
     """
     suite, paper = with_model(job.suite), claims.load(job.file("claims"))
-    machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
+    machine, history = read_machine(job.file("machine")), job_history.read(job.inputs["provenance"])
     labels = ReportLabels.of(suite)
     read = exploration.read(suite, job.files("explorations"))
     explored = [each for each in read if each.episodes]  # shares of nothing are undefined
     experts = {env: _first_of_task(path) for env, path in job.files("experts").items()}
     records = job.files("records")
-    jobs = {name: history.behind(path for key, path in records.items() if key[0] == name) for name in suite.methods}
+    evaluated = {name: [path for key, path in records.items() if key[0] == name] for name in suite.methods}
+    jobs = {name: job_history.behind(history, paths) for name, paths in evaluated.items()}
     branch_jobs = list(_jobs_of_branches(jobs))
     gradients = [(_agent(key), _gradients(path)) for key, path in job.files("gradients").items()]
     measured = analysis.Analysis(
         shares=tuple(analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored),
         diversity=tuple(analysis.diversity(each, experts[each.env]) for each in explored),
         failure_rewards=tuple(analysis.failure_rewards(each) for each in explored),
-        drift=tuple(row for each, names in branch_jobs for row in analysis.drift_of(each, names)),
-        gold=tuple(row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "gold")),
+        drift=tuple(row for each, names in branch_jobs for row in analysis.drift(each, names)),
+        gold=tuple(row for each, names in branch_jobs for row in analysis.trajectory_drift(each, names, "gold")),
         explored=tuple(
-            row for each, names in branch_jobs for row in analysis.trajectory_drift_of(each, names, "explored")
+            row for each, names in branch_jobs for row in analysis.trajectory_drift(each, names, "explored")
         ),
         hard_negatives=tuple(mechanism.hard_negatives(each, paper.hard_negative[0]) for each in explored),
         pair_rewards=tuple(
@@ -62,7 +62,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         gradients=tuple(row for names, report in gradients for row in mechanism.gradient_shares(report, names)),
         gradient_angles=tuple(row for names, report in gradients for row in mechanism.gradient_angles(report, names)),
     )
-    analysis.write(measured, labels, out)
+    files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
+    files.write_bytes(out / "analysis.md", analysis.markdown(measured, labels).encode())
     drawing.write(out / "failure_rewards.svg", lambda: failure_figures.draw_rewards(measured.failure_rewards, labels))
     drawing.write(out / "mechanism.svg", lambda: failure_figures.draw_mechanism(measured, labels))
     return {"explorations": len(explored)}

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import labels, with_model
-from coevolve.report import exploration, measurement, pair_counts, regime
-from coevolve.report.job_history import JobHistory
+from coevolve.report import exploration, job_history, measurement, pair_counts, regime
 from coevolve.report.labels import ReportLabels
 from coevolve.report.regime import RegimeEvidence
 from coevolve.run.job import Job
@@ -16,7 +15,7 @@ from coevolve.stages.parts import regime_evidence
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `regime.json` and `regime.md` for the first model."""
-    suite, jobs = with_model(job.suite), JobHistory.read(job.inputs["provenance"]).jobs
+    suite, jobs = with_model(job.suite), job_history.read(job.inputs["provenance"])
     evidence = RegimeEvidence(
         measurements=list(measurement.read(suite, job.files("records"))),
         explorations=exploration.read(suite, job.files("explorations")),

@@ -43,10 +43,10 @@ def measurement(
     return Measurement(suite, model, protocol, method, env, split, iteration, records, (source,))
 
 
-def train_report(history):
+def train_report(history, rows=1):
     """The notes of a training with these steps."""
     return TrainReport(
-        rows=1, truncated=0, dropped=0, steps=len(history), tokens=9, first_loss=1.0, last_loss=1.0, history=history,
+        rows=rows, truncated=0, dropped=0, steps=len(history), tokens=9, first_loss=1.0, last_loss=1.0, history=history,
         seconds=1.0, trained_tokens=9,
     )  # fmt: skip
 

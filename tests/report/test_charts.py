@@ -65,7 +65,7 @@ def test_an_online_training_has_its_reward_by_step_and_iterations_follow_one_ano
         for iteration in (1, 2)
     }
     trained = [
-        TrainingCurve("tiny", "webshop", "grpo", seed, iteration, "target", f"r{seed}{iteration}", history)
+        TrainingCurve("tiny", "webshop", "grpo", seed, iteration, "target", history)
         for (seed, iteration), history in histories.items()
     ]
     figure = training_figure.draw(trained, LABELS)
@@ -83,7 +83,7 @@ def test_an_online_training_has_its_reward_by_step_and_iterations_follow_one_ano
 def test_the_mean_of_gold_log_probs_is_over_trainings_of_different_lengths():
     trained = [
         TrainingCurve(
-            "tiny", "webshop", "eto", seed, 1, "target", f"r{seed}", [{"loss": 1.0}] * steps,
+            "tiny", "webshop", "eto", seed, 1, "target", [{"loss": 1.0}] * steps,
             TrajectoryLogps(trajectories=1, action_tokens=1, before=-10.0, after=after),
         )
         for seed, steps, after in ((0, 4, -8.0), (1, 6, -2.0))

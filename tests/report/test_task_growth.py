@@ -108,7 +108,7 @@ def section(root, tmp_path):
     drawing.write(folder / "growth.svg", lambda: task_growth.draw(rounds, labels))
     drawing.write(folder / "new_tasks.svg", lambda: task_growth.draw_new_tasks(rounds, labels))
     (folder / "growth.md").write_text(task_growth.markdown(rounds, ReportLabels.of(suite), 0.95))
-    (folder / "comparison.md").write_text("\n".join(second_paper.texts(paper.success_tables, [], suite.report)))
+    (folder / "comparison.md").write_text(second_paper.markdown(paper.success_tables["agent_data"], [], suite.report))
     paths = sorted(folder.iterdir())
     page = html.report(PageFiles(paths), RunSettings.of(suite), paper, {})
     return re.search(r"<section aria-labelledby=\"the-second-paper.*?</section>", page, re.DOTALL)[0]

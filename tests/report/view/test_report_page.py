@@ -344,7 +344,7 @@ def test_no_text_of_a_figure_covers_another(browser, page, tmp_path, length):
     names = labels.values()
     rows = [BarRow(f"{name}, expert over target", [[(f"part {n}", n, 1.0)]], name) for n, name in enumerate(names)]
     history = [{"loss": 1000.0, "rewards/margins": 1e-4}, {"loss": -1000.0, "rewards/margins": 2e-4}]
-    trained = [TrainingCurve("tiny", "e", name, 0, 1, "target", name, history) for name in labels]
+    trained = [TrainingCurve("tiny", "e", name, 0, 1, "target", history) for name in labels]
     points = {"suite": "micro", "model": "tiny", "protocol": "fixed", "caption": "", "labels": labels}
     points["points"] = [
         {"method": name, "env": "e", "split": split, "iteration": 1, "sources": [],
