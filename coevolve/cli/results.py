@@ -31,8 +31,8 @@ def write_view(options: argparse.Namespace) -> int:
     plan = Plan(suite)
     out = options.out or Path(plan.home) / "view"
     named = ReportLabels.of(suite, labels(suite))
-    shown = view.build(Path(plan.home), out, f"Suite {suite.suite}", named, list(site_documents(plan)))
-    show(f"{shown.episodes:,} episodes and {shown.pairs:,} pairs, report, tables and figures: {out / 'index.html'}")
+    episodes, pairs = view.build(Path(plan.home), out, f"Suite {suite.suite}", named, list(site_documents(plan)))
+    show(f"{episodes:,} episodes and {pairs:,} pairs, report, tables and figures: {out / 'index.html'}")
     return 0
 
 

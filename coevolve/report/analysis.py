@@ -46,10 +46,7 @@ class Shares(AgentRecord):
 
 
 class Diversity(AgentRecord):
-    """Diversity of one agent's failures, as `markdown` describes it; a value is None if no failure has it.
-
-    `invalid` also counts actions that `is_refused`; `distance` is to the task's expert, in [0, 1].
-    """
+    """Diversity of one agent's failures, as `markdown` describes it; a value is None if no failure has it."""
 
     failures: int
     distinct: float | None = None

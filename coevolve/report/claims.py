@@ -18,10 +18,7 @@ Threshold = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class ClaimColumn(Strict):
-    """A column of the table and its evaluation; without `env`, the mean of the other columns.
-
-    `tasks`: number of instructions in the paper's evaluation; results on fewer do not test its claims.
-    """
+    """A column and its evaluation on `tasks` instructions in the paper; without `env`, the mean of the others."""
 
     label: str
     env: str | None = None
@@ -36,10 +33,7 @@ class ClaimColumn(Strict):
 
 
 class ClaimRow(Strict):
-    """A row of the table: its place in the paper and its cells by column key, average reward x 100.
-
-    `model`: the evaluated model, if it is not the model of the file.
-    """
+    """A row: its place in the paper, its cells x 100 by column, and its `model` if it is not that of the file."""
 
     label: str
     place: str

@@ -33,8 +33,7 @@ BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
 class Cost:
     """Seconds of wall time, hours of GPUs held, bytes left on disk.
 
-    `measured`: seconds that the job took; `measured_cpu`: on the CPU, None if unknown.
-    `reused`: the result was computed for another suite, in that time.
+    `measured`: seconds that the job took; `measured_cpu`: on the CPU, None if unknown. `reused`: for another suite.
     """
 
     seconds: float
@@ -88,10 +87,9 @@ def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:
 
 
 def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> str:
-    """A table of costs: estimates of all jobs, estimates and measurements of those that ran, and those reused.
+    """Costs of all jobs, of those that ran and of those reused, where there are any, in rows that `labels` name.
 
-    `ratio`: measured over predicted time of the jobs that ran. `labels` name the rows. Columns
-    of GPUs, of jobs that ran and of reused jobs appear where there are any. "-": not estimated.
+    `ratio`: measured over predicted time of the jobs that ran. "-": not estimated.
     """
     done, reused = any(row.done for row in rows), any(row.reused for row in rows)
     columns: list[tuple[str, bool, Callable[[Line], str]]] = [

@@ -141,10 +141,7 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
 
 
 def read(path: Path) -> EvaluationResult:
-    """The result in a file (JSON, or YAML written by hand), or of an evaluation's folder.
-
-    Raises `UserError` for a file that is missing, unreadable, or has an unknown key or setting.
-    """
+    """The result in a JSON or YAML file, or of an evaluation's folder; raises `UserError` for one that is not valid."""
     if path.is_dir():
         return from_folder(path)
     if not path.exists():

@@ -107,17 +107,10 @@ class PageFiles:
     jobs: str = ""
 
     def address(self, path: Path) -> str:
-        """The address of a product's file, in `paper/PRODUCT` as the page, or in a folder beside `paper`.
-
-        The page's own figure lies beside it.
-        """
+        """The address of a product's file, which is in `paper/PRODUCT` as the page, or in a folder beside `paper`."""
         if self.flat or path.name == training_figure.NAME:
             return path.name
         return f"{'..' if path.parent.parent.name == 'paper' else '../..'}/{path.parent.name}/{path.name}"
-
-    def result(self, result: str) -> tuple[str, str]:
-        """Text and address of a link to the provenance of a job with this result."""
-        return (self.jobs, self.jobs) if self.flat else (f"{result}/provenance.json", f"../../{result}/provenance.json")
 
 
 @dataclass(frozen=True)
@@ -241,7 +234,10 @@ def _figures(
     files: Mapping[str, Path], jobs: Iterable[Provenance], labels: ReportLabels, page: PageFiles
 ) -> Iterator[PageFigure]:
     """The sections that show figures; one in which nothing was measured is left out."""
-    trained = [page.result(job.result) for job in jobs if isinstance(job.notes, TrainReport) and job.notes.history]
+    results = [job.result for job in jobs if isinstance(job.notes, TrainReport) and job.notes.history]
+    trained = [(f"{name}/provenance.json", f"../../{name}/provenance.json") for name in results]
+    if trained and page.flat:
+        trained = [(page.jobs, page.jobs)]
     for section in SECTIONS:
         is_drawn = section.data in files and (trained or section.data != training_figure.NAME)
         if is_drawn and (caption := section.caption(files[section.data])):
@@ -255,7 +251,7 @@ def _figures(
                 images=[text[text.index("<svg") :] for text in (path.read_text(encoding="utf-8") for path in images)],
                 texts=[_text(files[name], labels, page) for name in section.texts if name in files],
                 shown=section.texts,
-                data=links + (list(dict.fromkeys(trained)) if section.data == training_figure.NAME else []),
+                data=links + (trained if section.data == training_figure.NAME else []),
             )
 
 
@@ -270,11 +266,7 @@ def _texts(
 
 
 def _text(path: Path, labels: ReportLabels, page: PageFiles) -> dict[str, str]:
-    """A Markdown file as HTML, under a heading of level 2. HTML in it is escaped.
-
-    A table's cell that is the key of a method, environment or pair kind becomes its label, and a number with many
-    digits or an exponent is formatted for people.
-    """
+    """A Markdown file as escaped HTML below level 2; in tables, keys become labels and long numbers readable ones."""
     renderer, shown_words = MarkdownIt("commonmark", {"html": False}).enable("table"), labels.words()
     tokens = renderer.parse(path.read_text(encoding="utf-8"))
     for heading in (token for token in tokens if token.type in ("heading_open", "heading_close")):

@@ -27,10 +27,7 @@ def read(paths: Iterable[Path]) -> dict[str, Provenance]:
 
 
 def behind(jobs: Mapping[str, Provenance], files: Iterable[Path]) -> list[Provenance]:
-    """Every one of the jobs that makes one of `files` or that they depend on.
-
-    Raises `UserError` if the provenance of a file's job was not given.
-    """
+    """The jobs that make `files` or that they depend on; raises `UserError` if a file's provenance was not given."""
     waiting, seen = list[str](), set[str]()
     for file in files:
         folder = maker(jobs, file.as_posix())

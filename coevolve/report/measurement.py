@@ -35,10 +35,7 @@ class Measurement:
 
 
 def read(suite: Suite, records: Mapping[tuple[str, *EvaluationKey], Path]) -> Iterator[Measurement]:
-    """Every method's records by environment, split and iteration, seeds together, of the suite's single model.
-
-    `records` are files by (method, model, environment, seed, iteration).
-    """
+    """Every method's records by environment, split and iteration, seeds together, of the suite's single model."""
     (model,) = suite.models
     for method in dict.fromkeys(method for method, *_ in records):
         files = {key[2:]: path for key, path in records.items() if key[:2] == (method, model)}

@@ -27,10 +27,7 @@ RecordTable = tuple[str, Sequence[Record], Sequence[str]]
 
 
 class HardNegatives(AgentRecord):
-    """One agent's episodes with `threshold` <= r < 1: their number, and their shares of all episodes and of failures.
-
-    `of_failures` is None without a failure.
-    """
+    """One agent's episodes with `threshold` <= r < 1: shares of all episodes and of failures, None without one."""
 
     threshold: float
     episodes: int

@@ -32,10 +32,7 @@ class Result(Record):
 
 
 class Chain(Record):
-    """Results, each once, consumers before producers.
-
-    `broken` has a sentence for every file that has changed, or that a provenance should list and does not.
-    """
+    """Results, each once, consumers before producers; `broken`: sentences on files that changed or are not listed."""
 
     results: tuple[Result, ...]
     files: int
@@ -89,10 +86,7 @@ def _maker(path: str) -> str | None:
 
 @dataclass
 class _Files:
-    """Hashes of files now, compared with those in the provenance of their producers and consumers.
-
-    `unlisted` has (record, path): a provenance that should list a file. `wrong` has what others claim of a path.
-    """
+    """Hashes of files now, what others claim of them (`wrong`), and provenances that should list them (`unlisted`)."""
 
     is_made: IsMade
     now: dict[str, str | None] = field(default_factory=dict)

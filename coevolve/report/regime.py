@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 
 from tabulate import tabulate
@@ -29,7 +28,6 @@ from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable, with_interval
-from coevolve.storage import files
 
 
 class RegimeCheck(Record):
@@ -113,12 +111,6 @@ def markdown(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
     ]
     table = tabulate(rows, head, "github", disable_numparse=True)
     return f"## Regime\n\n{sentence(judged, labels)}\n\n{table}\n"
-
-
-def write(judged: Sequence[RegimeCheck], labels: ReportLabels, out: Path) -> None:
-    """Write `regime.json` and `regime.md`."""
-    files.write_json(out / "regime.json", [check.model_dump(mode="json") for check in judged])
-    files.write_bytes(out / "regime.md", markdown(judged, labels).encode())
 
 
 def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:

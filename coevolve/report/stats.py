@@ -73,10 +73,7 @@ class Spread:
         return float(low), float(high)
 
     def below(self, value: float, *, closed: bool = False) -> float:
-        """One-sided p-value of "the true mean is larger than `value`" (or equal, if `closed`): how many draws are not.
-
-        With T tasks that vary no test can give less than 2**-T.
-        """
+        """One-sided p-value of "the true mean is larger than `value`" (or equal, if `closed`), from 2**-tasks on."""
         others = self.draws_b < value if closed else self.draws_b <= value
         return self._p(int(np.count_nonzero(others))) if value > -math.inf else 0.0
 
@@ -234,10 +231,7 @@ def estimate(
 def difference(
     a: Sequence[EvalRecord], b: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator
 ) -> Estimate:
-    """Mean of a's value minus b's, paired by task and seed, with its interval; `n` counts the records of both.
-
-    Raises `UserError` if they share no task with a seed.
-    """
+    """Mean of a minus b, paired by task and seed; `n` counts both's records. Raises `UserError` if they share none."""
     points_a, points_b = points(a), points(b)
     shared_tasks = {*_tasks(points_a)} & {*_tasks(points_b)}
     shared_seeds = {seed for _, seed, _ in points_a} & {seed for _, seed, _ in points_b}

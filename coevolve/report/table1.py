@@ -43,21 +43,21 @@ class MeasuredCells:
         cells = {(m.method, column_of.get((m.env, m.split), f"{m.env} {m.split}")): m for m in measurements}
         return cls(cells, claims, labels, report)
 
-    def reward_table(self, environments: Collection[str] | None = None) -> Table:
+    def reward_table(self, environments: Collection[str] | None = None, of_paper: bool = True) -> Table:
         """Average reward x 100 of every measured method and of every row of the paper, run or not.
 
         A mean is that of the paper's columns, and only where all of them were measured. `environments`: those of the
-        paper's columns (None: all); a row of the paper without a cell in them is left out.
+        paper's columns (None: all); a row of the paper without a cell in them is left out. Without `of_paper` only rows
+        and columns with a measured cell remain.
         """
         columns = self.columns(environments)
-        return self.rewards(self.rows(columns), columns)
-
-    def measured_table(self) -> Table:
-        """`reward_table` of the rows and columns that have a measured cell, with the notes on these."""
-        columns = self.columns()
         rows = self.rows(columns)
-        run = [key for key in product(rows, columns) if self.parts(*key)]
-        return self.rewards(_chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run}))
+        if not of_paper:
+            run = [key for key in product(rows, columns) if self.parts(*key)]
+            rows, columns = _chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run})
+        paper = {key: self.claims.value(*key) for key in product(rows, columns)}
+        remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
+        return self.table(REWARD, rows, columns, paper, remark)
 
     def success_table(self) -> Table:
         """Success rate in per cent of what was measured, in the same order; the paper prints none."""
@@ -96,12 +96,6 @@ class MeasuredCells:
         columns = self.claims.parts(column) if column in self.claims.columns else [column]
         parts = [self.measured[row, part] for part in columns if (row, part) in self.measured]
         return parts if len(parts) == len(columns) else []
-
-    def rewards(self, rows: Labels, columns: Labels) -> Table:
-        """Average reward x 100 beside the paper's cells."""
-        paper = {key: self.claims.value(*key) for key in product(rows, columns)}
-        remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
-        return self.table(REWARD, rows, columns, paper, remark)
 
     def table(self, unit: str, rows: Labels, columns: Labels, paper: Mapping[Key, float | None], remark: str) -> Table:
         """The table of these rows and columns beside the numbers of the `paper`; `remark` stands in the caption."""

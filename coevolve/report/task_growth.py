@@ -81,10 +81,7 @@ def growth(
 
 
 def markdown(rounds: Sequence[RoundGrowth], labels: ReportLabels, confidence: float) -> str:
-    """A row for each method, environment and round; means over the seeds.
-
-    A gain is the mean of `gains`, with Student's interval over the seeds' means.
-    """
+    """A row for each method, environment and round: means over the seeds, of gains with Student's interval."""
     head = ("method", "environment", "round", "reward", "gain on a task", "tasks", "new", "solved later")
     rows = [
         (labels.method(method), labels.env(env), number, *_means(group, confidence))
@@ -94,10 +91,7 @@ def markdown(rounds: Sequence[RoundGrowth], labels: ReportLabels, confidence: fl
 
 
 def draw(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figure:
-    """The figure: training reward by round, and gain on a task if one was visited again, by environment.
-
-    Methods are lines, thick the mean over seeds, thin each seed.
-    """
+    """The figure: training reward by round, and gain on a task if one was visited again, by environment."""
     charts = [
         (f"{labels.env(env)}: {title}", quantity, curve, of_env)
         for (env,), of_env in stats.group_by(rounds, "env").items()

@@ -114,10 +114,7 @@ def is_miniature(suite: Suite) -> bool:
 def verify(
     claims: Claims, results: Results, report: ReportConfig, as_if: bool = False, miniature: bool = False
 ) -> list[Verdict]:
-    """A verdict on every claim; `as_if` judges orders on results of another setting, too.
-
-    With `miniature` the orders are judged on such results apart, as `Verdict.miniature`.
-    """
+    """A verdict on every claim; `as_if` judges orders of another setting, too, `miniature` judges them apart."""
     draws = resamples(report.bootstrap, claims)
     judged = judge(prepare(claims, results, resamples=draws, as_if=as_if), report.confidence)
     if not miniature:

@@ -27,7 +27,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
         labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})
         cells = MeasuredCells.of(last, paper, labels, suite.report)
-        tables += [cells.measured_table(), cells.success_table()]  # without what was not run
+        tables += [cells.reward_table(of_paper=False), cells.success_table()]  # without what was not run
         compared = differences.paired(last, suite.report)
         text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
         texts.append(f"Model: {model.label}.\n\n{differences.markdown(compared, labels)}\n{text}")

@@ -11,6 +11,7 @@ from coevolve.report.labels import ReportLabels
 from coevolve.report.regime import RegimeEvidence
 from coevolve.run.job import Job
 from coevolve.stages.parts import regime_evidence
+from coevolve.storage import files
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -24,5 +25,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         practice=regime_evidence.episodes(job.files("practice")),
     )
     judged = regime_evidence.checks(suite, evidence)
-    regime.write(judged, ReportLabels.of(suite, labels(suite)), out)
+    files.write_json(out / "regime.json", [check.model_dump(mode="json") for check in judged])
+    files.write_bytes(out / "regime.md", regime.markdown(judged, ReportLabels.of(suite, labels(suite))).encode())
     return {"checks": len(judged), "passed": sum(check.passed is True for check in judged)}

@@ -17,7 +17,7 @@ from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
 from coevolve.stages.parts import regime_evidence
-from coevolve.storage import jsonl, product_file
+from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
 
 LABELS = ReportLabels({"sft": "SFT", "sft_all": "SFT, all experts", "grpo": "GRPO"}, {"sciworld": "ScienceWorld"})
@@ -200,13 +200,6 @@ def test_a_row_without_iterations_has_no_pairs_to_count(root):
     suite = load_suite(root / "configs/suites/smoke.yaml", ["regime.method=sft"])
     judged = regime_evidence.checks(suite, regime.RegimeEvidence([], [], {}, {}))
     assert {check.passed for check in judged} == {None}
-
-
-def test_the_files_read_back(measure, report, tmp_path):
-    result = judged(evidence(measure), report)
-    regime.write(result, LABELS, tmp_path)
-    assert product_file.read(tmp_path / "regime.json", list[regime.RegimeCheck]) == result
-    assert (tmp_path / "regime.md").read_text().count("| ScienceWorld") == 23
 
 
 def test_the_command_prints_what_the_product_has_and_tells_what_is_missing(made, tmp_path, monkeypatch, capsys):

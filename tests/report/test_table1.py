@@ -147,14 +147,14 @@ def test_a_method_that_never_or_always_succeeds_has_wilsons_interval(measure, re
 
 
 def test_a_table_of_what_was_measured_has_no_note_on_a_cell_that_it_lacks(measure, sft, shop, report):
-    table = cells_of([sft, shop], report).measured_table()
+    table = cells_of([sft, shop], report).reward_table(of_paper=False)
     assert list(table.rows) == ["sft"] and list(table.columns) == ["seen", "shop", "mean"]
     assert table.footnotes == ()  # the only note is on GPT-4's cell
     whole = {(c.row, c.column): c for c in cells_of([sft, shop], report).reward_table().cells}
     assert [whole[c.row, c.column] for c in table.cells] == list(table.cells)
     gpt4 = measure("gpt4", "sciworld", "seen", {"a": [0.5]})
-    assert [note.mark for note in cells_of([gpt4], report).measured_table().footnotes] == ["a"]
-    other = cells_of([measure("odd", "sciworld", "seen", {"a": [0.5]})], report).measured_table()
+    assert [note.mark for note in cells_of([gpt4], report).reward_table(of_paper=False).footnotes] == ["a"]
+    other = cells_of([measure("odd", "sciworld", "seen", {"a": [0.5]})], report).reward_table(of_paper=False)
     assert list(other.rows) == ["odd"] and "paper" not in other.caption
 
 
