@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from builders import turn
-from hypothesis import given
-from hypothesis import strategies as some
 from report.explored import episode, explored, provenance, train_report
 
 from coevolve.config.loading import load_suite, read_machine
@@ -31,7 +29,6 @@ LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "S
 #: Config and wildcards of a preference training.
 DPO = {"dpo": {"epochs": 1.0, "batch_size": 1}}
 TARGET = {"env": "webshop", "agent": "target", "branch": "eto/seed0/iter1"}
-WORDS = some.lists(some.sampled_from("abcd"), max_size=7)
 
 
 def of(*episodes, **names):
@@ -106,19 +103,8 @@ def test_entropy_of_known_distributions():
     assert analysis.entropy([2, 1, 1, 0]) == 1.5
 
 
-@given(WORDS, WORDS, WORDS)
-def test_edit_distance_is_a_distance(one, other, third):
-    def distance(left, right):
-        return analysis.edit_distance(left, right) * max(len(left), len(right), 1)
-
-    assert distance(one, one) == 0
-    assert distance(one, other) == distance(other, one)
-    assert abs(len(one) - len(other)) <= distance(one, other) <= max(len(one), len(other))
-    assert distance(one, third) <= distance(one, other) + distance(other, third)
-
-
 def test_edit_distance_by_hand():
-    assert analysis.edit_distance("kitten", "sitting") == 3 / 7
+    assert analysis.edit_distance("kitten", "sitting") == analysis.edit_distance("sitting", "kitten") == 3 / 7
     assert analysis.edit_distance([], []) == 0.0
 
 
@@ -308,7 +294,7 @@ def history(tmp_path):
     return job_history.read(sorted(tmp_path.glob("*.json")))
 
 
-def test_drift_and_compute_are_those_of_the_jobs_behind_a_result(history, root):
+def test_drift_is_that_of_the_jobs_behind_a_result(history):
     behind = job_history.behind(history, [Path("m/e/eval/records.jsonl")])
     assert [job.result for job in behind] == ["m/e/eval", "m/e/pairs", "m/e/policy"], "in the order in which they began"
     with pytest.raises(UserError, match="the provenance of `m/e/nowhere` was not given"):
@@ -316,10 +302,6 @@ def test_drift_and_compute_are_those_of_the_jobs_behind_a_result(history, root):
     branch = {"method": "eto", "seed": 0, "iteration": 1}
     (drift,) = [drift for job in behind for drift in analysis.drift(job, branch)]
     assert (drift.env, drift.agent, drift.kind) == ("webshop", "target", "expert_target")
-    machine = read_machine(root / "configs/machines/cpu.yaml")
-    total = analysis.compute("eto", behind, machine)
-    assert (total.jobs, total.trained_tokens, total.sampled_tokens) == (3, 9, 5)
-    assert total.hours == pytest.approx(0.03)
 
 
 def test_a_provenance_given_twice_is_refused(tmp_path):

@@ -30,10 +30,6 @@ def options(name="test", resamples=2000, confidence=0.95):
     return {"report": report, "rng": seeds.generator(0, name)}
 
 
-def test_every_task_weighs_the_same_however_many_records_it_has():
-    assert stats.estimate(records({"a": [0.0, 0.0, 0.0], "b": [1.0]}), **options()).mean == 0.5
-
-
 def test_interval_agrees_with_the_exact_bootstrap_distribution():
     rewards = {"a": [0.0], "b": [0.3], "c": [0.9], "d": [1.0], "e": [0.45]}
     values = [rewards[task][0] for task in sorted(rewards)]

@@ -124,13 +124,6 @@ def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
     assert "<b>" not in section
 
 
-def test_the_figure_has_the_rewards_and_gains_of_methods_and_seeds():
-    rounds = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
-    rewards, gains = task_growth.draw(rounds, LABELS).axes
-    assert [list(line.get_ydata()) for line in rewards.lines] == [[0.5, 0.0, 0.5, 0.5, 1.0]], "one seed: the mean alone"
-    assert [list(line.get_ydata()) for line in gains.lines] == [[0.5, 0.5]]
-
-
 def test_a_share_is_drawn_in_the_scale_of_1():
     rounds = task_growth.growth("m", "world", 0, ROUNDS[:1], POOL, 0.5)  # one of two tasks is solved
     _, shares = task_growth.draw_new_tasks(rounds, LABELS).axes

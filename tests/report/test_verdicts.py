@@ -9,7 +9,6 @@ import pytest
 from builders import record
 from report.explored import claim, explored
 
-from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
@@ -354,21 +353,17 @@ def test_an_unfinished_method_is_named_with_its_finished_seeds(root, tmp_path):
     assert {method for method, _ in measured.unfinished} == {"coevolve", "rft"}
 
 
-def test_the_command_names_an_unfinished_method_where_its_verdicts_would_stand(made, tmp_path, monkeypatch, capsys):
+def test_the_command_names_an_unfinished_method_where_its_verdicts_would_stand(made, tmp_path, monkeypatch, coevolve):
     monkeypatch.chdir(made)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["verify", "--suite", "glance", "--set", "seeds=[0, 1]", "--out", str(tmp_path)])
-    printed = capsys.readouterr().out
+    status, printed, _ = coevolve("verify", "--suite", "glance", "--set", "seeds=[0, 1]", "--out", tmp_path)
     reason = "`coevolve` is unfinished: 1 of 2 seeds have all results; finish the run, or judge the finished seeds with"
-    assert ended.value.code == 3
+    assert status == 3
     assert re.search(rf"^not run +webshop_better +{re.escape(reason)}", printed, re.MULTILINE)
     assert re.search(rf"^not run +ours_success +{re.escape(reason)}", printed, re.MULTILINE)
     assert "\n## Unfinished methods\n\nThey have no verdict, and no order in the miniature.\n\n* `sft` is un" in printed
     assert printed.count(f"\n* {reason}") == 1 and "`coevolve` was not evaluated on WebShop" not in printed
     assert "## Unfinished methods" in (tmp_path / "verdicts.md").read_text()
-    with pytest.raises(SystemExit):
-        cli.main(["verify", "--suite", "glance", "--set", "seeds=[0, 1]", "--set", "seeds=[0]"])
-    printed = capsys.readouterr().out
+    _, printed, _ = coevolve("verify", "--suite", "glance", "--set", "seeds=[0, 1]", "--set", "seeds=[0]")
     assert "unfinished" not in printed and "## In the miniature" in printed
 
 
