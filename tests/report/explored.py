@@ -9,7 +9,13 @@ from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import claims
 from coevolve.report.exploration import Exploration
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
+
+#: Of the paper's methods and environments.
+LABELS = ReportLabels(
+    {"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld", "webshop": "WebShop"}
+)
 
 
 def episode(task, reward, actions=("look",), *, observations=(), **fields):

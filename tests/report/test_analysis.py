@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import turn
-from report.explored import episode, explored, provenance, train_report
+from report.explored import LABELS, episode, explored, provenance, train_report
 
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.names import PairKind
@@ -20,12 +20,10 @@ from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
 from coevolve.report import analysis, examples, job_history, pair_counts
 from coevolve.report.exploration import Exploration
-from coevolve.report.labels import ReportLabels
 from coevolve.run.run_stage import job_of
 from coevolve.storage import files, jsonl
 from coevolve.storage import provenance as provenance_file
 
-LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 #: Config and wildcards of a preference training.
 DPO = {"dpo": {"epochs": 1.0, "batch_size": 1}}
 TARGET = {"env": "webshop", "agent": "target", "branch": "eto/seed0/iter1"}

@@ -1,7 +1,6 @@
 """Figures of the report page: numbers for people, seeds as thin lines, rewards of online trainings."""
 
 import re
-from functools import partial
 from xml.etree import ElementTree
 
 import pytest
@@ -130,13 +129,6 @@ def test_marks_have_their_numbers_as_text_and_hostile_labels_stay_text():
     colours = set(re.findall(r"(?:fill|stroke): ([^;\"]*)", image.partition("</style>")[2]))
     assert colours == {"none", "currentColor", "var(--page)", "var(--c0)", "var(--c1)"}
     assert set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', image)) and "DejaVu" not in image
-
-
-def test_images_of_one_page_have_no_id_in_common():
-    rows = [BarRow("a", [[("b", 0, 1.0)]], "c")]
-    images = [drawing.svg(drawing.drawn(partial(drawing.bars, title, {"All": rows}))).decode() for title in "AB"]
-    first, second = (set(re.findall(r' id="([^"]*)"', image)) for image in images)
-    assert first and second and first.isdisjoint(second)
 
 
 def test_a_section_without_a_measurement_is_left_out(root, tmp_path):

@@ -2,14 +2,11 @@ import re
 
 import numpy as np
 import pytest
-from report.explored import explored
+from report.explored import LABELS, explored
 
 from coevolve.errors import UserError
 from coevolve.report import drawing, figure2
 from coevolve.report.figure2 import FailureFigure, data, difference, draw, failed_by_sft, values
-from coevolve.report.labels import ReportLabels
-
-LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 
 #: SFT solves `d`; the failure agent, alone, makes a better failure of `a` and solves `c`.
 ETO = {"a": 0.2, "b": 0.4, "c": 0.0, "d": 1.0}

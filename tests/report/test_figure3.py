@@ -1,16 +1,14 @@
 from pathlib import Path
 
 import pytest
+from report.explored import LABELS
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.report.figure3 import Curves, curves, draw
-from coevolve.report.labels import ReportLabels
 from coevolve.run.run_stage import job_of
 from coevolve.stages import figure3 as stage
 from coevolve.storage import jsonl
-
-LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 
 
 def means(axes):

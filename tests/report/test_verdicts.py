@@ -85,16 +85,6 @@ def test_few_tasks_that_agree_decide_nothing():
     assert outcome(np.full((12, 2), 2.0)) == "underpowered"  # two trainings
 
 
-def test_many_claims_raise_the_bar():
-    values = np.random.default_rng(3).normal(0, 4.0, (60, 3))
-    values += 0.8 - values.mean()
-    alone = question(values)
-    noise = [question(np.random.default_rng(i).normal(0, 4.0, (60, 3)), name=f"noise{i}") for i in range(40)]
-    assert verdicts.judge([alone], 0.95)[0].verdict == "reproduced"
-    together = verdicts.judge([alone, *noise], 0.95)
-    assert together[0].verdict == "underpowered" and "of 41 claims" in together[0].text
-
-
 def test_the_number_of_seeds_that_is_named_decides_about_as_often_as_it_says():
     """Trainings differ by 1 point, tasks hardly: what two seeds ask for has to be enough in four of five cases."""
     rng = np.random.default_rng(4)
@@ -119,7 +109,9 @@ def test_more_claims_ask_for_more_seeds():
 
 def test_p_values_are_two_sided_and_corrected():
     one, other = question(np.full((60, 3), 2.0)), question(np.full((60, 3), -2.0), name="other")
-    assert [v.p for v in verdicts.judge([one, other], 0.95)] == pytest.approx([2 * 2 / 3001] * 2)
+    together = verdicts.judge([one, other], 0.95)
+    assert [v.p for v in together] == pytest.approx([2 * 2 / 3001] * 2)
+    assert "of 2 claims" in together[0].text
 
 
 def test_underpowered_says_what_would_help():
@@ -136,19 +128,6 @@ def test_a_value_on_the_limit_of_its_claim_is_no_matter_of_seeds_or_instructions
     reason = "A measured value lies on the limit of the claim: no number of seeds would decide, were this the truth."
     assert order.verdict == "underpowered" and order.seeds_needed is None
     assert order.text.endswith(reason) and "too few" not in order.text
-
-
-def test_all_numbers_of_a_claim_have_to_agree_and_one_contradicts_it():
-    good, bad, unclear = (
-        question(mean + np.random.default_rng(0).normal(0, 1.0, (60, 3))).spreads[0] for mean in (2.0, -2.0, 0.05)
-    )
-
-    def judged(*spreads):
-        return verdicts.judge([ClaimTest("it", claim(), spreads)], 0.95)[0].verdict
-
-    assert judged(good, good) == "reproduced"
-    assert judged(good, unclear) == "underpowered"
-    assert judged(good, bad) == "contradicted"
 
 
 def test_exit_status_and_summary():

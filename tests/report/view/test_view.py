@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from report.explored import LABELS
 from report.view.chromium import FAINT, UNFOLD
 from report.view.many import episode, pair
 from report.view.many import write as write_many
@@ -24,7 +25,6 @@ from coevolve.report.view.write import first_difference
 from coevolve.storage import files, jsonl
 
 CHANGE = "document.title = 'changed'"
-LABELS = ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
 PLAIN = f'<script>{CHANGE}</script><img src=x onerror="{CHANGE}">&lt;'
 HOSTILE = f"{PLAIN}\u2028\u202e\x1b[31m\U0001f600"
 
