@@ -251,7 +251,6 @@ class Claims(Strict):
 
     @model_validator(mode="after")
     def _facts_from_numbers(self) -> Claims:
-        """Insert the numbers into the texts of the facts."""
         for fact in self.facts:
             for left, right in fact.equal.items():
                 if self._number(left) != self._number(right):

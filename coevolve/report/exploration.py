@@ -32,11 +32,7 @@ class AgentRecord(Record):
 
 @dataclass(frozen=True)
 class Exploration:
-    """One agent's episodes in one iteration of a method, for one seed; `source` names their file.
-
-    In iteration 1 agents play with their base policies, so several methods can have the same file. `note` is a
-    remark on results in this environment.
-    """
+    """One agent's episodes in one iteration of a method, for one seed; several methods can share the file `source`."""
 
     model: str
     protocol: Protocol
@@ -58,8 +54,7 @@ class Exploration:
 def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Exploration]:
     """The explorations of the suite's single model; `episodes` are files by `ExplorationKey`.
 
-    Each file is read once, however many methods share it. Episodes whose environment failed are left out, as they are
-    of pairs: they are no failures of an agent. The job that played them has counted them.
+    Each file is read once. Episodes whose environment failed are left out, as they are of pairs: no agent failed.
     """
     (model,) = suite.models.values()
 

@@ -103,7 +103,6 @@ def _beginning(points: Sequence[Point], labels: Mapping[str, str]) -> str:
 
 
 def _draw_curve(axes: Axes, points: Sequence[Point], name: str, colour: int, shift: float) -> None:
-    """Means with intervals, and the means of each seed."""
     estimates = [(point.iteration, point.estimate.times(100)) for point in points]
     values = (f"{x}: {with_interval(each.mean, each.low, each.high, readable)}" for x, each in estimates)
     seeds = {

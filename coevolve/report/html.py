@@ -146,6 +146,8 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         for number, table in enumerate(tables(path))
     }
     figures = {figure.id: figure for figure in _figures(files, jobs.values(), run.labels, page)}
+    elsewhere = {name for figure in figures.values() for name in figure.shown}
+    elsewhere |= {f"{name.rpartition('-')[0]}.md" for name in shown}
     others = Counter(job.stage for job in jobs.values() if loop.box_of(job) not in loop.LABELS)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -159,7 +161,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         tables=list(shown.values()),
         link=functools.partial(_link, claims, page.view),
         figures=list(figures.values()),
-        texts=list(_texts(files, run.labels, page, [name for figure in figures.values() for name in figure.shown])),
+        texts=list(_texts(files, run.labels, page, elsewhere)),
         provenance=_provenance(jobs.values()),
         verdicts={outcome: group for outcome in OUTCOMES if (group := [v for v in judged if v.verdict == outcome])},
         miniature=[verdict for verdict in judged if verdict.miniature],
@@ -171,7 +173,6 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
 
 
 def _run(run: RunSettings, jobs: Collection[Provenance]) -> dict[str, str]:
-    """What was run, in words."""
     labels = run.labels
     iterations = {env: run.iterations[env] for env in run.envs}
     by_env = [f"{labels.env(env)} {count}" for env, count in iterations.items()]
@@ -259,9 +260,8 @@ def _texts(
     files: Mapping[str, Path], labels: ReportLabels, page: PageFiles, shown: Collection[str]
 ) -> Iterator[dict[str, str]]:
     """Markdown files, except those that are `shown` above or as a table."""
-    as_tables = {path.stem for path in files.values() if path.suffix == ".json" and any(True for _ in tables(path))}
     texts = {path.stem: path for path in files.values() if path.suffix == ".md" and path.name not in shown}
-    for name in sorted(texts.keys() - {"verdicts"} - as_tables, key=[*_TEXTS, *sorted(texts)].index):
+    for name in sorted(texts.keys() - {"verdicts"}, key=[*_TEXTS, *sorted(texts)].index):
         yield _text(texts[name], labels, page)
 
 
@@ -272,7 +272,9 @@ def _text(path: Path, labels: ReportLabels, page: PageFiles) -> dict[str, str]:
     for heading in (token for token in tokens if token.type in ("heading_open", "heading_close")):
         heading.tag = f"h{min(6, int(heading.tag[1:]) + 2)}"
     for opening, token in itertools.pairwise(tokens):
-        text = shown_words.get(token.content) or _formatted(token.content)
+        text = shown_words.get(token.content)
+        if re.fullmatch(r"-?\d+\.\d{3,}|-?\d+(\.\d+)?e[-+]\d+", token.content):
+            text = readable(float(token.content))
         if opening.type == "td_open" and text and token.children:
             token.children = token.children[:1]
             token.children[0].type, token.children[0].content = "text", text
@@ -281,11 +283,6 @@ def _text(path: Path, labels: ReportLabels, page: PageFiles) -> dict[str, str]:
         "html": renderer.renderer.render(tokens, renderer.options, {}),
         "data": page.address(path),
     }
-
-
-def _formatted(text: str) -> str:
-    """A number with three significant digits; empty for other texts."""
-    return readable(float(text)) if re.fullmatch(r"-?\d+\.\d{3,}|-?\d+(\.\d+)?e[-+]\d+", text) else ""
 
 
 def _provenance(jobs: Collection[Provenance]) -> dict[str, str]:

@@ -96,8 +96,7 @@ def remarks(measurements: Sequence[Measurement]) -> str:
 def common_setting(measurements: Sequence[Measurement]) -> Setting:
     """The suite, model and protocol of measurements that have these in common.
 
-    Raises `UserError` if there are no measurements, if one has no records, or if an environment's results come from
-    different versions of it.
+    Raises `UserError` for no measurements, for one without records, and for several versions of an environment.
     """
     for measurement in measurements:
         if not measurement.records:

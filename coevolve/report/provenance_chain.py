@@ -56,8 +56,7 @@ def read(folder: str) -> Provenance:
 def walk(folder: str, read_files: Iterable[str], is_made: IsMade) -> Chain:
     """All results that `read_files`, inputs of the result in `folder`, were made from; each file is hashed once.
 
-    Paths are relative to the working directory of the run. Raises `UserError` if `folder` has no provenance, or if a
-    provenance on the way is invalid.
+    Paths are relative to the working directory of the run. Raises `UserError` for a missing or invalid provenance.
     """
     results: dict[str, Result] = {}
     files = _Files(is_made)

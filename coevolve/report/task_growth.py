@@ -130,10 +130,7 @@ def _new_tasks(of_round: Sequence[RoundGrowth]) -> dict[str, tuple[list[tuple[st
 
 
 def reward_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
-    """The training reward by step over all rounds of a method, the mean over its seeds.
-
-    The steps of a round divide it: those of round 2 with two steps are at 1.5 and 2.
-    """
+    """The training reward by step, the mean over a method's seeds; a round's steps divide it: two are at 0.5 and 1."""
     return stats.mean_curve(
         (each.round - 1 + step / len(each.rewards), reward)
         for each in rounds

@@ -185,10 +185,7 @@ def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
 
 
 def tails(test: ClaimTest) -> tuple[float, float]:
-    """Two-sided p-values of "the claim is true" and of "it is false"; all its numbers have to lie inside, one outside.
-
-    The smaller is that of the side the draws are on.
-    """
+    """Two-sided p-values of "the claim is true" (all its numbers lie inside) and "it is false" (one lies outside)."""
     (low, high), closed = test.claim.limits, isinstance(test.claim, SizeClaim)
     inside = [max(s.below(low, closed=closed), s.above(high, closed=closed)) for s in test.spreads]
     outside = [min(s.above(low), s.below(high)) for s in test.spreads]

@@ -85,8 +85,7 @@ def cells(home: Path) -> list[Printed]:
 def find(printed: Sequence[Printed], query: str) -> Printed:
     """The cell that matches a query: all its words are words of the cell's name or keys, or prefixes of them.
 
-    Cells of the first matching table have priority. Raises `UserError` with the matching cells if there are several,
-    and with similar ones if there is none.
+    Cells of the first matching table have priority. Raises `UserError` if several match or none does, and lists cells.
     """
     words = _WORD.findall(query.lower())
     for fit in range(3):
@@ -177,7 +176,6 @@ def _evidence(sources: Sequence[str], splits: set[str]) -> Iterator[Evidence]:
 
 
 def _changed_table(printed: Printed, folder: str) -> Iterator[str]:
-    """A sentence if the table file has changed since its stage wrote it."""
     record, now = provenance_chain.read(folder), files.sha256(Path(printed.file))
     if record.outputs.get(Path(printed.file).name) != now:
         yield f"{printed.file} is not what `{record.stage}` wrote: it is {now[:12]} now; make it again."

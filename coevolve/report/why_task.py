@@ -17,10 +17,7 @@ R = TypeVar("R", bound=Record)
 
 
 class TaskTrace(Record):
-    """A task with everything it depends on; `pool` is the first file with it.
-
-    `signal` and `episode` are None for a task of unguided exploration. `broken`: inconsistencies.
-    """
+    """A task with all it depends on; `pool` is the first file with it, `signal` None if it was explored unguided."""
 
     pool: str
     task: PoolTask

@@ -29,6 +29,10 @@ def altered(tmp_path, change):
     return path
 
 
+def agent_data_rows(raw):
+    return raw["success_tables"]["agent_data"]["rows"]
+
+
 def test_table_1_is_whole():
     table = claims.load(FILE)
     assert list(table.rows) == ["gpt4", "gpt35", "sft", "ppo", "rft", "eto", "coevolve"]
@@ -108,6 +112,8 @@ def test_facts_print_the_numbers_they_are_about():
         (lambda raw: raw["facts"][0].update(text="{gpt4.alfworld}"), "`gpt4.alfworld` is not a number"),
         (lambda raw: raw["statements"]["webshop_gain"].update(column="shop"), "`webshop_gain`: `shop` is not a key"),
         (lambda raw: raw["statements"]["webshop_gain"].update(kind="guess"), r"statements\.webshop_gain"),
+        (lambda raw: agent_data_rows(raw)["without_rare"].update(against="ful"), "`ful` is not a row"),
+        (lambda raw: agent_data_rows(raw)["without_rare"].update(cells={"shop": 1.0}), "`shop` is not a column"),
     ],
 )
 def test_a_bad_file_is_one_sentence(tmp_path, change, message):
