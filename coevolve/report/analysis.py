@@ -21,7 +21,7 @@ from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import mechanism
-from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
+from coevolve.report.exploration import AgentRecord, Exploration, outcomes
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.mechanism import Mechanism, RecordTable
 from coevolve.report.number_text import readable
@@ -96,14 +96,14 @@ class Compute(Record):
 
 def shares(exploration: Exploration, threshold: float) -> Shares:
     """Outcomes of one agent's episodes; raises ZeroDivisionError without episodes."""
-    counts = {name: sum(map(is_outcome(name, threshold), exploration.episodes)) for name in OUTCOMES}
+    seen = [outcomes(episode, threshold) for episode in exploration.episodes]
     between = sum(0.0 < episode.reward < 1.0 for episode in exploration.episodes)
     total = len(exploration.episodes)
     return Shares(
         **exploration.names,
         threshold=threshold,
         episodes=total,
-        **{name: count / total for name, count in counts.items()},
+        **{name: sum(name in each for each in seen) / total for name in OUTCOMES},
         between=between / total,
     )
 

@@ -114,8 +114,11 @@ class _Estimator:
     def share(self, claim: paper.ShareClaim) -> stats.Spread:
         """Per cent of a method's explorations with this outcome; raises `UserError`."""
         explorations = self._explored(claim.env, [claim.method])
-        measure = exploration.is_outcome(claim.outcome, claim.threshold)
-        values = [(task, seed, 100.0 * value) for task, seed, value in exploration.points(explorations, measure)]
+        values = [
+            (episode.task.task_id, each.seed, 100.0 * (claim.outcome in exploration.outcomes(episode, claim.threshold)))
+            for each in explorations
+            for episode in each.episodes
+        ]
         values_ts = stats.matrix(values, exploration.tasks(explorations), exploration.seeds(explorations))
         return self._spread([values_ts])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +13,7 @@ from coevolve.config.suite import Suite
 from coevolve.records.base import Record
 from coevolve.records.episodes import Agent, StopReason, Trajectory
 from coevolve.records.evaluation import ExplorationKey
-from coevolve.report.stats import Point
 from coevolve.storage import jsonl
-
-#: A number computed from an episode.
-Measure = Callable[[Trajectory], float]
 
 
 class AgentRecord(Record):
@@ -84,11 +80,6 @@ def of(explorations: Sequence[Exploration], method: str, env: str, agent: Agent 
     return [e for e in explorations if (e.method, e.env) == (method, env) and agent in (None, e.agent)]
 
 
-def points(explorations: Sequence[Exploration], measure: Measure) -> list[Point]:
-    """The measure of each episode, with task and seed."""
-    return [(e.task.task_id, each.seed, measure(e)) for each in explorations for e in each.episodes]
-
-
 def seeds(explorations: Sequence[Exploration]) -> list[int]:
     """The seeds, sorted."""
     return sorted({each.seed for each in explorations})
@@ -99,15 +90,11 @@ def tasks(explorations: Sequence[Exploration]) -> list[str]:
     return sorted({e.task.task_id for each in explorations for e in each.episodes})
 
 
-def is_outcome(outcome: str, threshold: float) -> Measure:
-    """1 for an episode with this outcome, else 0.
+def outcomes(episode: Trajectory, threshold: float) -> set[str]:
+    """What an episode counts as, one of the first three, and perhaps the last.
 
     `success`: r = 1, `hard_negative`: threshold <= r < 1, `failure`: r < threshold, `extreme`: r <= 0 or r = 1.
     """
-
-    def measure(episode: Trajectory) -> float:
-        actual = "success" if not episode.is_failure else "hard_negative" if episode.reward >= threshold else "failure"
-        extreme = episode.reward <= 0.0 or not episode.is_failure
-        return float(extreme if outcome == "extreme" else actual == outcome)
-
-    return measure
+    failed = "hard_negative" if episode.reward >= threshold else "failure"
+    extreme = {"extreme"} if episode.reward <= 0.0 or not episode.is_failure else set()
+    return extreme | {failed if episode.is_failure else "success"}
