@@ -57,8 +57,7 @@ class Fact(Strict):
 class Statement(Strict):
     """A sentence of the paper that states a number or an order, and its place; `model` as in a row.
 
-    `caution`: a remark on every verdict on it. `unverified`: known from a secondary source only; judged and counted
-    separately from the paper's claims.
+    `caution`: a remark on every verdict on it. `unverified`: of a secondary source, judged and counted separately.
     """
 
     text: str
@@ -137,8 +136,7 @@ class LargestGainClaim(Statement):
 class ShareClaim(SizeClaim):
     """`value` per cent of a method's rollouts in an environment end in `outcome`.
 
-    Success (r = 1), hard negative (`threshold` <= r < 1) and failure (r < `threshold`) add up to 100; `extreme` is
-    r = 0 or r = 1.
+    Success (r = 1), hard negative (`threshold` <= r < 1) and failure add up to 100; `extreme`: r = 0 or r = 1.
     """
 
     kind: Literal["share"]

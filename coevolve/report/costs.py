@@ -48,8 +48,7 @@ class Cost:
 class Line:
     """The jobs of one stage or method together; for the measured ones also their estimated hours.
 
-    `done` jobs ran, in `done_cpu_hours` of CPU time, None if one of them did not note it. The results of `reused` ones
-    were taken from another suite, for which they ran in `reused_hours`.
+    `done` jobs ran, in `done_cpu_hours` of the CPU (None: unknown of one); `reused` ones for another suite.
     """
 
     name: str

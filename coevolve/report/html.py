@@ -129,8 +129,7 @@ class PageFigure:
 def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str, Provenance]) -> str:
     """The page: the run, tables, figures, all other Markdown, the provenance of `jobs`, and verdicts.
 
-    A product without a file has no section. Equal files give equal text. `jobs` are given by the folder of their
-    result. Raises `UserError` for a file that is damaged or of another version of the kit.
+    A product without a file has no section. Equal files give equal text. Raises `UserError` for a damaged file.
     """
     files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
     judged = product_file.read(files["verdicts.json"], list[Verdict]) if "verdicts.json" in files else []

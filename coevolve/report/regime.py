@@ -33,8 +33,7 @@ from coevolve.report.number_text import readable, with_interval
 class RegimeCheck(Record):
     """A quantity of one environment and seed (None: all seeds) with its threshold in words.
 
-    `value` is a share, a count or a reward; `low` and `high` are the ends of its interval. None: not measured. What is
-    undecided (its interval contains 0) has not passed.
+    `value` is a share, a count or a reward; None: not measured. What is undecided (0 in its interval) has not passed.
     """
 
     name: str
@@ -137,8 +136,7 @@ def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed:
 def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int, last: int) -> Iterator[RegimeCheck]:
     """The smallest number of pairs of a kind, share of ranked failures, and number of steps of the failure agent.
 
-    They are those of a run of which all iterations are finished. The failure agent is not trained in the last
-    iteration, after which it would not explore: with one iteration never.
+    Of a run of which all iterations are finished; in the last one, perhaps the only one, it is not trained.
     """
     counts = {
         (iteration, agent, kind): count

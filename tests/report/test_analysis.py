@@ -95,12 +95,6 @@ def test_a_page_is_compared_with_the_one_before():
     assert analysis.refusals(shopping) == [False, True]
 
 
-def test_entropy_of_known_distributions():
-    assert analysis.entropy([5]) == 0.0
-    assert analysis.entropy([3, 3, 3, 3]) == 2.0
-    assert analysis.entropy([2, 1, 1, 0]) == 1.5
-
-
 def test_edit_distance_by_hand():
     assert analysis.edit_distance("kitten", "sitting") == analysis.edit_distance("sitting", "kitten") == 3 / 7
     assert analysis.edit_distance([], []) == 0.0
